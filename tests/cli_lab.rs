@@ -692,11 +692,9 @@ fn a_replay_knows_what_the_run_knew() {
             let mut args: Vec<&str> = train.split(' ').collect();
             args.extend(["--record", &recording]);
             let trained: Value = serde_json::from_str(&stdout(&args)).unwrap();
-            let budget = trained["effective_budget_bytes"].to_string();
-            let simulate =
-                ["simulate", &recording, "--policy", policy, "--budget", &budget, "--json", "-"];
-            let args: Vec<&str> = simulate.into_iter().chain(["--as-run"]).collect();
-            let replayed = &objects(&stdout(&args))[0];
+            let replayed =
+                &objects(&stdout(&["simulate", &recording, "--as-run", "--json", "-"]))[0];
+            assert_eq!(trained["effective_budget_bytes"], replayed["budget_bytes"]);
             for key in ["evictions", "recomputed_ops", "max_regeneration_depth"] {
                 assert_eq!(trained[key], replayed[key], "{key} of {model} by {policy} at {share}");
             }

@@ -56,7 +56,7 @@ pub struct ReplayArgs {
 ///
 /// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the same
 /// options and the same budget in bytes, a recording replays with exactly the evictions of the run that
-/// made it; those of --policy learned with --as-run.
+/// made it; those of --policy learned with --as-run. The policy is that of the run, unless another is given.
 ///
 /// Where the settings of the recorded run changed in mid-run, budget, threshold and policy are those of the run, and
 /// change as they did there, but for those given here: one that is given holds from beginning to end.
@@ -76,19 +76,20 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes; as in the run if its settings changed]
+    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes; as in the run if its settings changed, or with --as-run]
     ///
-    /// 100% is the smallest budget under which nothing is evicted. If the replay fails, the report names a
+    /// 100% is the smallest budget under which nothing is evicted, nor in those tried up to 2 % above. remat train, which has only
+    /// a rehearsal, takes the first of fewer budgets that evicts nothing, so its 100% may be a little less. If the replay fails, the report names a
     /// budget that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Share>,
 
-    /// Evict before each op until at most this much is in use [default: none; as in the run if its settings changed]
+    /// Evict before each op until at most this much is in use [default: none; as in the run if its settings changed, or with --as-run]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name, with parameters or not, or a formula such as '(own+eq)/(size*stale)' [default: ancestors; as in the run if
-    /// its settings changed]
+    /// What to evict first: a name, with parameters or not, or a formula such as '(own+eq)/(size*stale)' [default: that of the run, or ancestors
+    /// where a trace does not say]
     #[arg(long, value_name = "NAME", value_parser = policy())]
     pub policy: Option<PolicyKind>,
 
@@ -96,10 +97,9 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "WHAT", default_value = "linger")]
     pub dead: DeadArg,
 
-    /// With --policy learned: know only what the run knew, not the whole trace
+    /// Know only what the run knew, not the whole trace, under its budget and threshold
     ///
-    /// Steps are recognized as they come back, as in training. With the options and the budget of a recorded run,
-    /// its evictions are found again. A replay by the policies of a run whose settings changed is always so.
+    /// Steps are recognized as they come back, as in training, so the evictions of a recorded run are found again. A replay by the policies of a run whose settings changed is always so.
     #[arg(long)]
     pub as_run: bool,
 

@@ -61,7 +61,7 @@ struct Trial<'a> {
     unbudgeted: Unbudgeted,
     /// With all options but the budget, and with changes of what else no option says.
     like: Replay,
-    /// With the budgets of the run, where its settings changed and no option says otherwise.
+    /// With the budgets of the run, where its settings changed or it is to be done again, and no option says otherwise.
     by_run: Option<Replay>,
     waiting: Waiting,
 }
@@ -72,8 +72,9 @@ impl<'a> Trial<'a> {
         waiting.at(format!("{}: looking for 100 %", trace.name()));
         let mut like = args.replay.like(trace, args.seed)?;
         like.settings.dead = args.dead.into();
-        like.policy = args.replay.policy(args.policy.unwrap_or_default());
         let run = trace.settings();
+        let recorded = run.policy.as_deref().and_then(|name| name.parse().ok());
+        like.policy = args.replay.policy(args.policy.or(recorded).unwrap_or_default());
         let changes = !run.changes.is_empty();
         // Exponents are of a policy for the whole run, too.
         let by_run = changes && args.policy.is_none() && args.replay.exponents.is_none();
@@ -82,18 +83,20 @@ impl<'a> Trial<'a> {
                 Failure::usage(format!("{}: {error}: --policy NAME", trace.name()))
             })?;
             like.policy = all[0];
-            like.window = trace.window();
-        } else if args.as_run && !like.policy.looks_ahead() {
+        } else if args.as_run && args.policy.is_some_and(|policy| !policy.looks_ahead()) {
             return Err(Failure::usage(
                 "--as-run needs --policy learned; add that, or drop --as-run",
             ));
+        }
+        if args.as_run || by_run {
+            like.window = trace.window();
         }
         let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
         like.as_run = (args.as_run || by_run).then(|| trace.known().clone());
         like.work = Some(unbudgeted.cost);
         like.settings.eviction_threshold = match args.eviction_threshold {
             Some(share) => Some(share.of(unbudgeted.full_budget)),
-            None => run.eviction_threshold.filter(|_| changes),
+            None => run.eviction_threshold.filter(|_| changes || args.as_run),
         };
         like.changes.clone_from(&run.changes);
         like.changes.retain(|change| match change.setting {
@@ -101,7 +104,7 @@ impl<'a> Trial<'a> {
             Setting::Policy(_) => by_run,
             _ => true,
         });
-        let budget = run.budget.filter(|_| changes && args.budget.is_none());
+        let budget = run.budget.filter(|_| (changes || args.as_run) && args.budget.is_none());
         let by_run = budget.map(|budget| Replay { budget, ..like.clone() });
         like.changes.retain(|change| !matches!(change.setting, Setting::Budget(_)));
         Ok(Self { args, trace, unbudgeted, like, by_run, waiting })
