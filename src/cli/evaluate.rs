@@ -15,7 +15,7 @@ use super::terminal::{Shows, show};
 use super::train;
 use super::training_loop::{self, Ending};
 use super::tuning::{self, Blank};
-use super::values::{self, Budget};
+use super::values::Budget;
 use super::words::{Counted, Seconds};
 use remat::ByteSize;
 use serde::Serialize;

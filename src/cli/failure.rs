@@ -84,5 +84,3 @@ impl From<DataError> for Failure {
         }
     }
 }
-
-}

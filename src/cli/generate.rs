@@ -12,7 +12,6 @@ use super::target::Target;
 use super::task::text::TextTask;
 use super::tokenizer::{Decoder, Tokenizer};
 use super::tuning::{self, Blank};
-use super::values;
 use remat::data::Text as Bytes;
 use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};

@@ -1,13 +1,9 @@
 //! The machine that the program runs on.
 
 use super::sync::thread;
-use remat::HostTensor;
-use remat::device::sim::Sim;
-use remat::ops::Op;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use sysinfo::{
     CpuRefreshKind, MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
 };
@@ -87,9 +83,6 @@ pub struct Gpus {
     /// Versions by name; `None` was not found.
     pub libraries: BTreeMap<&'static str, Option<String>>,
 }
-
-/// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
-pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
 impl fmt::Display for Gpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

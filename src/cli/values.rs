@@ -4,6 +4,7 @@ use remat::ByteSize;
 use remat::evict::Exponents;
 use remat::memory::SplitRule;
 pub use remat::tune::{Budget, Share};
+use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 

@@ -1,9 +1,11 @@
 use super::*;
-use crate::cli::args::{Cli, Command, TrainArgs};
+use crate::cli::args::TrainArgs;
+use crate::cli::command::{Cli, Command};
 use crate::cli::model::ImageModel::{self, Mlp, ResNet20};
 use crate::cli::model::Model;
 use crate::cli::sizes::SizeArgs;
-use crate::cli::task::{ImageTask, Part, Task};
+use crate::cli::task::images::ImageTask;
+use crate::cli::task::{Part, Task};
 use clap::Parser as _;
 use remat::data::{Augment, Dataset};
 use remat::error::RegenerationError;
