@@ -70,19 +70,6 @@ impl<D: Device> Books<D> {
         storage.map_or(0, |storage| self.engine.graph().storage(storage).bytes)
     }
 
-    /// Does a command. A value that it reads is thrown away.
-    #[inline(always)]
-    pub fn run(&mut self, command: Command<D::Op, D::Host>) {
-        match command {
-            // From where it is: it is large, and by far the most frequent.
-            Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
-                self.apply(op, inputs, consumed, outputs, made);
-            }
-            Command::Del(tensor) => self.forget(tensor),
-            other => self.run_other(other),
-        }
-    }
-
     /// Does one that is kept: only its op is copied.
     #[inline(always)]
     pub fn run_shared(&mut self, command: &Command<D::Op, D::Host>)
@@ -94,15 +81,18 @@ impl<D: Device> Books<D> {
                 self.apply(op.clone(), inputs, consumed, outputs, *made);
             }
             Command::Del(tensor) => self.forget(*tensor),
-            other => self.run_other(other.clone()),
+            other => self.run(other.clone()),
         }
     }
 
-    /// Apart, so that the code of the frequent ones lies close together.
+    /// Does a command. A value that it reads is thrown away. Apart from the frequent ones, so that their code lies close together.
     #[inline(never)]
-    fn run_other(&mut self, command: Command<D::Op, D::Host>) {
+    pub fn run(&mut self, command: Command<D::Op, D::Host>) {
         match command {
-            Command::Apply(_) | Command::Del(_) => self.run(command),
+            Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
+                self.apply(op, inputs, consumed, outputs, made);
+            }
+            Command::Del(tensor) => self.forget(tensor),
             Command::Put { tensor, host, leaf } => {
                 let layout = D::layout_of(&host);
                 let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
@@ -150,7 +140,7 @@ impl<D: Device> Books<D> {
     }
 
     #[inline]
-    fn forget(&mut self, tensor: TensorId) {
+    pub fn forget(&mut self, tensor: TensorId) {
         if let Some(key) = self.tensors.remove(tensor) {
             self.engine.del(key);
             self.record(|| Command::Del(tensor));
@@ -174,7 +164,7 @@ impl<D: Device> Books<D> {
     }
 
     #[inline]
-    fn apply(
+    pub fn apply(
         &mut self,
         op: D::Op,
         inputs: &[TensorId],
