@@ -2,7 +2,7 @@
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
-use remat::graph::StepFuture;
+use remat::step::StepFuture;
 use remat::program::{Learner, Turn};
 
 /// How much is found out if nobody says.
