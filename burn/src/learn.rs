@@ -2,8 +2,8 @@
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
-use remat::step::StepFuture;
 use remat::program::{Learner, Turn};
+use remat::step::StepFuture;
 
 /// How much is found out if nobody says.
 pub(crate) const BY_DEFAULT: Learn =
