@@ -273,6 +273,7 @@ impl Model {
             ),
             (has("epochs") && has("steps"), "cannot be used with"),
             (has("nesterov") && (has("optimizer") || is_text), "--nesterov needs --optimizer sgd"),
+            (has("momentum") && (has("optimizer") || is_text), "--momentum needs --optimizer sgd"),
             (has("clip") && has("step-in-backward"), "--clip needs all gradients"),
             (has("resume") && options.iter().any(differs), "in the run of"),
             (has("image-size") && self.is(&["inceptionv4"]), "at least 75"),
