@@ -12,16 +12,9 @@ impl Sampled for LayerNorm {
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
-        let mut shape = draw.shape(1, 4);
-        let last = shape.len() - 1;
-        // A row must have elements to have a mean.
-        if !shape[..last].contains(&0) {
-            shape = shape.with(last, shape[last].max(1));
-        }
-        // Small enough to matter, large enough that nothing is divided by nearly nothing.
-        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
+        let (shape, eps) = draw_rows(draw);
         let [x, gamma, ..] = draw_operands(draw, shape);
-        Sample::new(op, [x, gamma, draw.packed([shape[last]])])
+        Sample::new(Self { eps }, [x, gamma, draw.packed([shape[shape.len() - 1]])])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -57,14 +50,9 @@ impl Sampled for RmsNorm {
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
-        let mut shape = draw.shape(1, 4);
-        let last = shape.len() - 1;
-        if !shape[..last].contains(&0) {
-            shape = shape.with(last, shape[last].max(1));
-        }
-        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
+        let (shape, eps) = draw_rows(draw);
         let [x, gamma, ..] = draw_operands(draw, shape);
-        Sample::new(op, [x, gamma])
+        Sample::new(Self { eps }, [x, gamma])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -140,4 +128,16 @@ fn absurd(draw: &mut Draw) -> [Layout; 3] {
     let shape = draw.absurd_dims();
     let [n, rows] = parts(&shape);
     [shape, n, rows].map(|dims| Layout::contiguous(FLOAT, dims))
+}
+
+/// A shape whose rows have a mean, and what is added to their variance.
+fn draw_rows(draw: &mut Draw) -> (Dims, f32) {
+    let mut shape = draw.shape(1, 4);
+    let last = shape.len() - 1;
+    // A row must have elements to have a mean.
+    if !shape[..last].contains(&0) {
+        shape = shape.with(last, shape[last].max(1));
+    }
+    // Small enough to matter, large enough that nothing is divided by nearly nothing.
+    (shape, [0.25, 1.0, 4.0][draw.below(3)])
 }

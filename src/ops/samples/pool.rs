@@ -7,12 +7,11 @@ use crate::ops::{
 
 impl Sampled for MaxPool2d {
     fn samples(&self) -> Vec<Sample> {
-        Case::all().iter().map(|case| Sample::new(Self(case.pool), [floats(&case.x)])).collect()
+        Case::all().iter().map(|case| case.pooled(Self)).collect()
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw(draw);
-        Sample::new(Self(case.pool), [draw.packed(case.x)])
+        Case::draw(draw).drawn(draw, Self)
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -68,12 +67,11 @@ impl Sampled for MaxPool2dPick {
 
 impl Sampled for AvgPool2d {
     fn samples(&self) -> Vec<Sample> {
-        Case::all().iter().map(|case| Sample::new(Self(case.pool), [floats(&case.x)])).collect()
+        Case::all().iter().map(|case| case.pooled(Self)).collect()
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw(draw);
-        Sample::new(Self(case.pool), [draw.packed(case.x)])
+        Case::draw(draw).drawn(draw, Self)
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -155,6 +153,16 @@ impl Case {
         let padding = [h, w].map(|n| draw.below(n));
         let stride = [(); 2].map(|()| 1 + draw.below(3));
         Self::new([n, c, h, w], [h + padding[0], w + padding[1]], stride, padding)
+    }
+
+    /// The pooling itself, of ordinary images.
+    fn pooled<O: Into<Op>>(&self, op: impl FnOnce(Pool2d) -> O) -> Sample {
+        Sample::new(op(self.pool), [floats(&self.x)])
+    }
+
+    /// The pooling itself, of random images.
+    fn drawn<O: Into<Op>>(&self, draw: &mut Draw, op: impl FnOnce(Pool2d) -> O) -> Sample {
+        Sample::new(op(self.pool), [draw.packed(self.x)])
     }
 
     /// A place for each window: that of an element that it holds.
