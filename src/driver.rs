@@ -69,14 +69,14 @@ pub struct Driver<D: Device> {
     books: Books<D>,
     admitted: Admitted,
     recognition: Recognition,
-    /// If steps that repeat run by plan.
+    /// Plans of steps that repeat; `None` if none runs by plan.
     planning: Option<Box<Planning<D>>>,
 }
 
 /// A command between the stages before it is run and those after.
 struct Passing {
     recognized: Option<Recognized>,
-    /// What it makes, if that is to be bound to values of a known step.
+    /// Tensors that the command makes, if these are to be bound to values of a known step.
     made: SmallVec<[TensorId; 2]>,
     is_mark: bool,
 }
@@ -172,10 +172,16 @@ impl<D: Device> Driver<D> {
         if self.planning.is_some()
             && let Some(followed) = self.follow(&command)
         {
-            let place = followed.as_ref().ok().copied().flatten().ok_or(HandleError::Unknown)?;
-            let visited = self.books.engine.ask_device("get", |device| visit(device, place));
-            // It is there still, whether or not it could be read.
-            self.did_follow(command, Ok(()));
+            let visited = match &followed {
+                Ok(Some(place)) => {
+                    self.books.engine.ask_device("get", |device| visit(device, *place))
+                }
+                // No plan is made of a turn whose reads read nothing.
+                Ok(None) => Err(HandleError::Unknown.into()),
+                Err((_, error)) => Err(error.clone()),
+            };
+            // The value is there still, whether or not it could be read.
+            self.did_follow(command, followed.map(drop));
             return visited;
         }
         self.visit_unplanned(tensor, visit)
@@ -203,7 +209,7 @@ impl<D: Device> Driver<D> {
         Passing { recognized, made, is_mark: matches!(command, Command::Step) }
     }
 
-    /// It was run.
+    /// A command was run: it passes the stages that come after.
     #[inline(always)]
     fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
         let Self { books, admitted, recognition, planning } = self;
@@ -297,7 +303,7 @@ impl<D: Device> Driver<D> {
     }
 }
 
-/// What is there.
+/// Tables and the engine.
 impl<D: Device> Driver<D> {
     /// Makes room in the tables for so many more tensors.
     pub fn reserve(&mut self, tensors: usize) {

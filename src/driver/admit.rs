@@ -97,10 +97,8 @@ impl Admitted {
     /// The storage of a tensor, be it there or not. `None` for a number that means nothing.
     fn root_of<D: Device>(&self, books: &Books<D>, tensor: TensorId) -> Option<Root> {
         let effects = self.roots.get(&tensor);
-        effects.map(|&root| books.engine.graph().future().resolve(root)).or_else(|| {
-            let key = books.tensors.get(tensor)?;
-            Some(Root::Made(books.engine.graph().tensor(key)?.storage))
-        })
+        let unmade = effects.map(|&root| books.engine.graph().future().resolve(root));
+        unmade.or_else(|| books.storage_of(tensor).map(Root::Made))
     }
 
     /// The next command is about to run; whether it is a [position](Command::is_position) of a known step.
@@ -131,9 +129,7 @@ impl Admitted {
         ends.iter().for_each(|tensor| _ = self.ended.remove(tensor));
         for (tensor, root) in makes {
             self.roots.remove(&tensor);
-            let graph = books.engine.graph();
-            let info = books.tensors.get(tensor).and_then(|key| graph.tensor(key));
-            let storage = info.map(|info| info.storage);
+            let storage = books.storage_of(tensor);
             books.engine.future_mut().did_name(root, storage);
         }
         touches.into_iter().for_each(|root| books.engine.future_mut().settle(root));

@@ -129,18 +129,12 @@ impl Recognition {
         (self.recognizer, self.once_short) = (None, once_short);
     }
 
-    pub const fn recognizer(&self) -> Option<&Recognizer> {
-        match &self.recognizer {
-            Some(recognizer) => Some(recognizer),
-            None => None,
-        }
+    pub fn recognizer(&self) -> Option<&Recognizer> {
+        self.recognizer.as_deref()
     }
 
-    pub const fn recognizer_mut(&mut self) -> Option<&mut Recognizer> {
-        match &mut self.recognizer {
-            Some(recognizer) => Some(recognizer),
-            None => None,
-        }
+    pub fn recognizer_mut(&mut self) -> Option<&mut Recognizer> {
+        self.recognizer.as_deref_mut()
     }
 
     /// What is known of the steps by now; `None` if they are not recognized yet.

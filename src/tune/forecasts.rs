@@ -14,9 +14,9 @@ use super::{
     ChosenBudget, Progress, Rehearsal, Rehearsed, Share, Trainable, TuneError, Tuned, Warning,
 };
 use crate::cost::CostModelKind;
+use crate::driver::{Allowance, Turn};
 use crate::evict::{Clock, Forecast, Learn, PolicyKind};
 use crate::lab::Search;
-use crate::program::{Allowance, Turn};
 use crate::sync::thread;
 use std::panic::resume_unwind;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! Rehearsals: the commands of a run, on a simulated device.
 
 use super::{Trainable, Training, TuneError, Tuner};
+use crate::driver::{Allowance, Learner, Plan, Turn};
 use crate::engine::{RecomputeLimit, Stats};
 use crate::error::{Error, RegenerationError};
 use crate::evict::{Forecast, Learn, PolicyKind};
-use crate::program::{Allowance, KnownSteps, Learner, Plan, Turn};
 use crate::runtime::{Builder, Runtime};
+use crate::step::KnownSteps;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;

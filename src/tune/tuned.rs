@@ -2,8 +2,8 @@
 
 use super::{ChosenBudget, Forecasts, Warning};
 use crate::evict::{Learn, PolicyKind};
-use crate::program::KnownSteps;
 use crate::runtime::Builder;
+use crate::step::KnownSteps;
 use std::fmt;
 use std::sync::Arc;
 
