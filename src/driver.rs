@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! plan       a turn that repeats is done again without keeping books: then that is all    (by_plan.rs)
+//! attempt    while memory may not suffice, it is written down as it is meant              (attempt.rs)
 //! recognize  what comes next is expected, and the evictor is told                         (recognize.rs, learning.rs)
 //! foresee    what the command makes is bound to the values of a known step                (books/foresee.rs)
 //! admit      it waits no longer                                                           (admit.rs)
@@ -16,6 +17,7 @@
 
 mod admit;
 mod allowance;
+mod attempt;
 mod books;
 mod by_plan;
 mod drift;
@@ -30,10 +32,12 @@ mod recording_format;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod transcript;
 mod trust;
 mod turn;
 
 pub use allowance::Allowance;
+pub use attempt::{Attempt, Rehearse};
 pub use by_plan::Plan;
 pub use knowledge::Knowledge;
 pub(crate) use learners::{LearnOptions, Learners};
@@ -51,6 +55,7 @@ use crate::evict::{Evictor, Forecast, Foresight};
 use crate::graph::TensorKey;
 use crate::step::KnownSteps;
 use admit::Admitted;
+use attempt::Attempts;
 use books::Books;
 use by_plan::{Beside, Followed, Left, Next, Planning};
 use recognize::{Recognition, Recognized};
@@ -67,6 +72,7 @@ use std::time::Instant;
 /// and an update that could not be made is skipped, as [`Engine::issue`] says.
 pub struct Driver<D: Device> {
     books: Books<D>,
+    attempts: Attempts,
     admitted: Admitted,
     recognition: Recognition,
     /// Plans of steps that repeat; `None` if none runs by plan.
@@ -88,6 +94,7 @@ impl<D: Device> Driver<D> {
     pub fn new(engine: Engine<D>) -> Self {
         Self {
             books: Books::new(engine),
+            attempts: Attempts::default(),
             admitted: Admitted::default(),
             recognition: Recognition::default(),
             planning: None,
@@ -145,7 +152,7 @@ impl<D: Device> Driver<D> {
     {
         for command in program.commands() {
             self.execute_shared(command);
-            self.books.engine.take_failure().map_or(Ok(()), Err)?;
+            self.take_failure().map_or(Ok(()), Err)?;
         }
         Ok(())
     }
@@ -195,14 +202,29 @@ impl<D: Device> Driver<D> {
         let with = |engine: &mut Engine<D>, key| engine.visit(key, visit);
         let visited = self.books.about(tensor, Command::Get(tensor), with);
         self.end(passing);
-        visited
+        visited.map_err(|error| self.attempts.explain(&self.books, error))
+    }
+
+    /// Takes the first failure that nobody was told of yet: [`Engine::take_failure`], with a budget that would have been enough
+    /// if it is an out-of-memory, and somebody [finds](Driver::name_budgets_by) one.
+    pub fn take_failure(&mut self) -> Option<Error> {
+        let failure = self.books.engine.take_failure()?;
+        Some(self.attempts.explain(&self.books, failure))
+    }
+
+    /// From now on out-of-memory errors that are told by [`Driver::get`], [`Driver::visit`] and [`Driver::take_failure`] name a
+    /// budget that this finds, such as `lab::passing_budget`. The first two steps are written down for it, from a quarter of the
+    /// budget in use on, and those after an out-of-memory; later ones cost nothing.
+    pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
+        self.attempts.rehearse_by(rehearse);
     }
 
     /// A command that is not done by plan passes all stages before it is run. [`Driver::end`] comes after. It is not one function
     /// with what is between as a closure: commands are large, and would be copied on their way through it.
     #[inline(always)]
     fn begin(&mut self, command: &Command<D::Op, D::Host>) -> Passing {
-        let Self { books, admitted, recognition, .. } = self;
+        let Self { books, attempts, admitted, recognition, .. } = self;
+        attempts.before(books, command);
         let recognized = recognition.before(books, command);
         let made = books.to_bind(command);
         admitted.begin(books, command.is_position());
@@ -212,15 +234,18 @@ impl<D: Device> Driver<D> {
     /// A command was run: it passes the stages that come after.
     #[inline(always)]
     fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
-        let Self { books, admitted, recognition, planning } = self;
+        let Self { books, attempts, admitted, recognition, planning } = self;
         if books.failed.is_some() {
             recognition.failed(books);
         }
         books.bind_made(&made);
         recognition.after(books, recognized);
         admitted.end(books);
-        if is_mark && let Some(planning) = planning {
-            planning.turn_is_marked(books.is_written());
+        if is_mark {
+            attempts.step_is_over(books);
+            if let Some(planning) = planning {
+                planning.turn_is_marked(books.is_written());
+            }
         }
     }
 
@@ -277,7 +302,7 @@ impl<D: Device> Driver<D> {
     }
 
     fn planning(&mut self) -> Option<(&mut Planning<D>, Beside<'_, D>)> {
-        let Self { books, admitted, recognition, planning } = self;
+        let Self { books, admitted, recognition, planning, .. } = self;
         let waits = !admitted.is_empty();
         Some((planning.as_mut()?, Beside { books, recognition, waits }))
     }

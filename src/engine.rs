@@ -12,6 +12,7 @@ mod commit;
 mod control;
 mod delete;
 mod evict;
+mod expect;
 mod failures;
 mod get;
 mod in_place;

@@ -11,7 +11,7 @@ mod out_of_memory;
 pub use failure::{Failure, FailureKey};
 pub use kinds::{CallbackError, DeviceFault, HandleError, RegenerationError, RuntimeError};
 pub use other_bits::OtherBits;
-pub use out_of_memory::OutOfMemory;
+pub use out_of_memory::{OutOfMemory, PassingBudget};
 
 use crate::host::HostError;
 use crate::op::OpError;
@@ -73,6 +73,18 @@ impl Error {
             Self::OutOfMemory(_) => true,
             Self::Regeneration(error) => **error != RegenerationError::Cancelled,
             _ => false,
+        }
+    }
+
+    /// The same failure, without a budget that was named for it.
+    #[cfg(feature = "lab")]
+    pub(crate) fn without_passing(&self) -> Self {
+        match self {
+            Self::OutOfMemory(error) => {
+                let without = |error: &OutOfMemory| OutOfMemory { passing: None, ..error.clone() };
+                Self::OutOfMemory(error.map(without))
+            }
+            other => other.clone(),
         }
     }
 

@@ -257,7 +257,7 @@ impl<D: Device> Interpreter<D> {
             Question::Sync { reply } => {
                 let done = engine.sync();
                 // What failed on the way is why the rest did.
-                let _ = reply.send(engine.take_failure().map_or(done, Err));
+                let _ = reply.send(self.driver.take_failure().map_or(done, Err));
             }
             Question::Stats { reply } => {
                 drop(reply.send(Ok(self.driver.stats())));

@@ -36,6 +36,7 @@ pub use crate::command::{
     RecordedOp, RecordedProgram, RecordedValue, Reruns, TensorId, Waiting, Window,
 };
 pub use crate::driver::{
-    Allowance, Driver, Entry, Knowledge, Learner, Plan, Recorder, Setting, Turn, VERSION,
+    Allowance, Attempt, Driver, Entry, Knowledge, Learner, Plan, Recorder, Rehearse, Setting, Turn,
+    VERSION,
 };
 pub use crate::step::{KnownSteps, StepTeller};

@@ -47,16 +47,14 @@ mod error;
 mod forecasts;
 mod rehearsal;
 mod share;
-mod smallest;
 mod trainable;
 mod tuned;
 
-pub use chosen::{ChosenBudget, Warning};
+pub use chosen::{ChosenBudget, USUAL, Warning};
 pub use error::{Refusal, TuneError};
 pub use forecasts::Forecasts;
 pub use rehearsal::{Rehearsal, Rehearsed, is_rehearsing};
 pub use share::{Budget, ParseBudgetError, Share};
-pub use smallest::{USUAL, smallest};
 pub use trainable::{Trainable, Training};
 pub use tuned::Tuned;
 

@@ -70,6 +70,8 @@ mod megengine_article;
 mod memory_map;
 #[cfg(feature = "data")]
 mod models;
+#[cfg(feature = "lab")]
+mod named_budgets;
 mod narration;
 #[cfg(feature = "serde")]
 mod optimizers;

@@ -6,7 +6,7 @@ use crate::device::BurnDevice;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::heap::keep_freed_memory;
-use crate::learn::{BY_DEFAULT, Modest, learner};
+use crate::learn::{BY_DEFAULT, Modest, REHEARSE, learner};
 use crate::server::Server;
 use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
@@ -305,6 +305,7 @@ impl Builder {
             Some(learner) if is_modest => Some(Box::new(Modest(learner))),
             learner => learner,
         });
+        driver.name_budgets_by(REHEARSE);
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }

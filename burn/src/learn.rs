@@ -2,12 +2,18 @@
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
-use remat::program::{Learner, Turn};
+use remat::program::{Learner, Rehearse, Turn};
 use remat::step::StepFuture;
 
 /// How much is found out if nobody says.
 pub(crate) const BY_DEFAULT: Learn =
     if cfg!(feature = "lab") { Learn::Portfolio } else { Learn::Ahead };
+
+/// Finds budgets for out-of-memory errors, if this crate was built with the search.
+#[cfg(feature = "lab")]
+pub(crate) const REHEARSE: Option<Rehearse> = Some(remat::lab::passing_budget);
+#[cfg(not(feature = "lab"))]
+pub(crate) const REHEARSE: Option<Rehearse> = None;
 
 /// Finds out as much, for [`Driver::learn_by`](remat::program::Driver::learn_by).
 ///

@@ -277,7 +277,7 @@ impl<B: BackendIr> Session<B> {
         self.push(Command::Sync);
         self.catch_up();
         let late = self.driver.engine().device().take_failure().map(remat::Error::from);
-        let failure = late.or_else(|| self.driver.engine_mut().take_failure());
+        let failure = late.or_else(|| self.driver.take_failure());
         failure.map_or(Ok(()), |error| Err(error.into()))
     }
 

@@ -1,6 +1,6 @@
 //! Who finds out how the steps of a program are best run, where nobody made a [`Learner`] by hand.
 
-use super::{Driver, Knowledge, Learner, Plan};
+use super::{Driver, Knowledge, Learner, Plan, Rehearse};
 use crate::device::Device;
 use crate::evict::Learn;
 
@@ -32,6 +32,8 @@ pub(crate) struct LearnOptions {
     pub known: Knowledge,
     /// Whether steps run by plan.
     pub plan: Plan,
+    /// Finds budgets for out-of-memory errors.
+    pub rehearse: Option<Rehearse>,
 }
 
 impl LearnOptions {
@@ -44,6 +46,7 @@ impl LearnOptions {
             None => self.learners.set(driver, self.learn),
         }
         driver.plan_steps(self.plan);
+        driver.name_budgets_by(self.rehearse);
         self.learners
     }
 }

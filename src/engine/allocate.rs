@@ -115,6 +115,7 @@ impl<D: Device> Engine<D> {
             unmarked: self.unmarked(),
             device: None,
             holders: Vec::new(),
+            passing: None,
         };
         let mut named = 0;
         for (_, storage) in store.graph.storages() {

@@ -155,6 +155,11 @@ impl<D: Device> Engine<D> {
         Some(error)
     }
 
+    /// Whether there is a failure that nobody was told of.
+    pub(crate) fn has_unreported(&self) -> bool {
+        !self.failures.unreported.is_empty()
+    }
+
     /// Somebody gets this failure now. What follows is tried anew: with nothing spent.
     pub(super) fn report(&mut self, error: &Error) {
         self.failures.report(error);

@@ -1,9 +1,7 @@
 //! Values from host memory.
 
 use super::{Engine, Error, LastRun, PathKey, Residence, TensorKey};
-use crate::cost::Run;
 use crate::device::Device;
-use crate::guard::guarded;
 use crate::store::{Body, Work};
 use std::sync::Arc;
 
@@ -60,24 +58,9 @@ impl<D: Device> Engine<D> {
     /// A run that needs nothing but room, of which there is none: it is made up for when somebody reads what it
     /// makes.
     pub(super) fn postpone(&mut self, path: PathKey) {
-        // What it will cost, as far as that can be told.
         let body = self.store.bodies.remove(path).expect("a path has a body");
-        let (op, outputs) = (body.work.name(), body.outputs());
-        let flops = self.flops_of(&body.work, &[], outputs).unwrap_or(0.0);
-        let workspace = self.scratch_bytes(&body.work, &[], outputs).unwrap_or(0);
-        let device = &mut self.store.device;
-        let told = guarded(op, || {
-            Ok(match &body.work {
-                Work::Op(op) => device.foretell(op),
-                Work::Upload(host) => device.foretell_write(host),
-            })
-        });
-        let seconds = told.ok().flatten();
-        let run = Run { op, inputs: &[], outputs, flops, seconds };
-        let cost = self.cost_of(run).unwrap_or(0.0);
-        self.store.graph.paths[path].cost = cost;
-        let rematerializable = body.work.rematerializable();
-        self.last_run = LastRun { cost, flops, workspace, rematerializable };
+        self.last_run = self.expect_body(&body);
+        self.store.graph.paths[path].cost = self.last_run.cost;
         self.store.bodies.insert(path, body);
         self.evict_unmade(path);
     }

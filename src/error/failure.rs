@@ -18,6 +18,11 @@ impl<T> Failure<T> {
         Self(Arc::new((key, what)))
     }
 
+    /// The same failure, told otherwise.
+    pub(crate) fn map(&self, with: impl FnOnce(&T) -> T) -> Self {
+        Self(Arc::new((self.key(), with(&self.0.1))))
+    }
+
     /// Which failure it is.
     #[must_use]
     pub fn key(&self) -> FailureKey {

@@ -3,6 +3,15 @@
 use crate::bytes::ByteSize;
 use std::fmt;
 
+/// A budget that a program passes with, as far as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassingBudget {
+    /// The budget in bytes. [`ByteSize`] prints it so that the text means as many.
+    pub bytes: u64,
+    /// Ops that were rehearsed: those that made what was there, and all from there on up to where the failure was told.
+    pub ops: u64,
+}
+
 /// Memory that could not be had, and what stood in the way.
 #[derive(Clone)]
 pub struct OutOfMemory {
@@ -38,12 +47,16 @@ pub struct OutOfMemory {
     pub device: Option<String>,
     /// The five largest holders: what, how many bytes, and why it stays.
     pub holders: Vec<(String, u64, &'static str)>,
+    /// A larger budget that the program passed with in a rehearsal, up to where this was told. `None` if none was found, or
+    /// nobody looked: that takes the feature `lab`, a policy of the crate, and one of the first two steps, or one after an
+    /// out-of-memory.
+    pub passing: Option<PassingBudget>,
 }
 
 impl OutOfMemory {
     /// The budget that this op needed as things were: what could not be evicted then, and what it wanted. It says
     /// nothing of the ops to come; and with another budget other things may lie in memory, so that less may be
-    /// enough. A rehearsal on [`Sim`](crate::device::sim::Sim) finds a budget that the whole program passes with.
+    /// enough. [`OutOfMemory::passing`] is one that those pass with, too, and `tune::Tuner` finds one for a whole program.
     #[must_use]
     pub const fn op_needed(&self) -> u64 {
         self.pinned.saturating_add(self.leaves).saturating_add(self.wanted)
@@ -105,17 +118,20 @@ impl fmt::Display for OutOfMemory {
                  lower the budget, or what else uses the device"
             );
         }
-        if self.op_needed() > self.budget {
-            write!(
-                f,
-                "  as things were, this op needed a budget of {needed}; ops after it may need more"
-            )
-        } else {
-            write!(
-                f,
-                "  the policy does not evict; a budget of {} would get past this op",
+        let would_do = match self.op_needed() > self.budget {
+            true => format!("as things were, this op needed a budget of {needed}"),
+            false => format!(
+                "the policy does not evict; a budget of {} would get past this op",
                 size(self.used + self.wanted)
-            )
+            ),
+        };
+        match &self.passing {
+            Some(PassingBudget { bytes, ops }) => write!(
+                f,
+                "  {would_do}; the {ops} ops so far pass with {}, as a rehearsal showed",
+                size(*bytes)
+            ),
+            None => write!(f, "  {would_do}; ops after it may need more"),
         }
     }
 }

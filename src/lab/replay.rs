@@ -308,7 +308,7 @@ impl<'a> Machine<'a> {
             None => learners,
             Some(known) => {
                 let learn = replay.policy.learn();
-                LearnOptions { learn, learners, own: None, known, plan: Plan::Off }
+                LearnOptions { learn, learners, own: None, known, plan: Plan::Off, rehearse: None }
                     .begin(&mut driver)
             }
         };

@@ -50,7 +50,7 @@ pub(super) fn last_step(program: &RecordedProgram) -> Result<Step, RepeatError> 
 }
 
 /// Of each tensor: whether it is there after so many commands.
-fn alive_after(program: &RecordedProgram, count: usize) -> Vec<bool> {
+pub(super) fn alive_after(program: &RecordedProgram, count: usize) -> Vec<bool> {
     let mut alive = vec![false; program.tensors()];
     for command in &program.commands()[..count] {
         command.makes(|tensor| alive[tensor.index()] = true);

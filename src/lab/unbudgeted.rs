@@ -41,7 +41,7 @@ impl Replay {
         let everything = self.without_limits();
         let (peak_bytes, cost) = everything.peak(program, false)?;
         let most_used = match has_constants(program) {
-            true => everything.peak(program, true)?.0,
+            true => self.most_used(program)?,
             false => peak_bytes,
         };
         let full_budget = match everything.memory {
@@ -50,6 +50,11 @@ impl Replay {
             MemoryKind::Arena => everything.full_budget(program, most_used)?,
         };
         Ok(Unbudgeted { peak_bytes, full_budget, cost })
+    }
+
+    /// Most bytes in use at once where nothing is evicted, and what was there before the program stays.
+    pub(super) fn most_used(&self, program: &RecordedProgram) -> Result<u64, Error> {
+        Ok(self.without_limits().peak(program, true)?.0)
     }
 
     /// The same replay with all the memory there is, and no policy.

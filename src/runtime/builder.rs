@@ -6,7 +6,7 @@ use crate::command::Window;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::device::{Device, DeviceError};
-use crate::driver::{Knowledge, LearnOptions, Learner, Learners, Plan, Recorder};
+use crate::driver::{Knowledge, LearnOptions, Learner, Learners, Plan, Recorder, Rehearse};
 use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Forecast, Learn, Policy, PolicyKind};
@@ -130,6 +130,8 @@ pub struct Builder {
     pub(crate) plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
     interrupt: Interrupt,
+    /// Whether out-of-memory errors are to name a budget that passes.
+    pub(crate) names_budgets: bool,
     wrong: Option<String>,
 }
 
@@ -160,6 +162,7 @@ impl Default for Builder {
             plan: Plan::default(),
             listeners: Vec::new(),
             interrupt: Interrupt::default(),
+            names_budgets: true,
             wrong: None,
         }
     }
@@ -529,10 +532,13 @@ impl Builder {
         let work = move || {
             let learn = self.policy.learn();
             #[cfg(feature = "lab")]
-            let learners = Learners { new: crate::lab::learner, seed };
+            let (learners, rehearse): (_, Rehearse) =
+                (Learners { new: crate::lab::learner, seed }, crate::lab::passing_budget);
             // Without the lab nobody can: `check_search`.
             #[cfg(not(feature = "lab"))]
-            let learners = Learners { new: |_, _| None, seed };
+            let (learners, rehearse): (_, Rehearse) =
+                (Learners { new: |_, _| None, seed }, |_| None);
+            let rehearse = Some(rehearse).filter(|_| cfg!(feature = "lab") && self.names_budgets);
             // Who looks ahead wants to know of commands before they run, and who records of all that each does.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };
@@ -559,6 +565,7 @@ impl Builder {
                             own: self.learner,
                             known: self.known,
                             plan,
+                            rehearse,
                         },
                     );
                     // A device may panic when it is dropped, too.

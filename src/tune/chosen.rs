@@ -1,14 +1,15 @@
 //! Choosing a budget that passes, before anything is computed.
 
 use super::rehearsal::Verdict;
-use super::{
-    Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError, USUAL,
-    smallest,
-};
+use super::{Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError};
 use crate::bytes::ByteSize;
 use crate::cost::CostModelKind;
 use crate::error::Error;
+use crate::lab::smallest;
 use std::fmt;
+
+/// The default budget in percent, if it passes.
+pub const USUAL: u32 = 40;
 
 /// A default budget may recompute at most as much as the work itself, besides what the eviction threshold
 /// alone makes it recompute.
@@ -332,7 +333,8 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(Refusal {
             budget,
             passing: passing.map(|(percent, _)| (percent, self.needs.bytes(percent))),
-            error: error.cloned(),
+            // One budget is named, and this one is of the whole run.
+            error: error.map(Error::without_passing),
             state: self.needs.state,
             full_budget: self.needs.full_budget,
             asked: asked.to_owned(),

@@ -330,8 +330,9 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         work: impl FnOnce(&Runtime, P::Training) -> Result<T, Error>,
     ) -> Result<Result<T, Error>, TuneError> {
         let sim = Arc::clone(&self.tuner.stand_in.sim);
-        // It has no bits.
+        // It has no bits, and many of its budgets are too small.
         builder.settings.verify_recomputed = None;
+        builder.names_budgets = false;
         let done = {
             let _muted = Muted::new();
             let runtime = builder.device(move |bytes| Ok(sim(bytes)));

@@ -141,7 +141,7 @@ impl RecordedOp {
     }
 
     /// With what its run was like.
-    pub(super) fn after(self, run: LastRun) -> Self {
+    pub(in crate::driver) fn after(self, run: LastRun) -> Self {
         let LastRun { cost, flops, workspace, rematerializable } = run;
         Self { cost, flops: Some(flops), workspace, rematerializable, ..self }
     }

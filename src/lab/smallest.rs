@@ -1,12 +1,9 @@
 //! Finding the smallest budget that passes, with few rehearsals.
 
-/// The default budget in percent, if it passes.
-pub const USUAL: u32 = 40;
-
 /// Failures in a row that end the search for a smaller one.
 const FAILURES: u32 = 3;
 
-/// The smallest percentage from `low` to `high` that was found to pass; `None` if `high` fails.
+/// The smallest number from `low` to `high`, such as a percentage of a budget, that was found to pass; `None` if `high` fails.
 ///
 /// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller one. So
 /// nothing is concluded from other budgets: what is returned has passed itself. Bisection finds an edge,

@@ -1,0 +1,82 @@
+//! Commands of a running program, written down under numbers of their own, so that they can be run again elsewhere.
+
+use super::books::Books;
+use crate::command::{
+    Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
+};
+use crate::device::Device;
+use crate::graph::StorageKey;
+use crate::op::{Look, Outputs};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// See the [module](self) documentation.
+#[derive(Debug, Default)]
+pub(super) struct Transcript {
+    pub program: RecordedProgram,
+    /// Number in the driver -> in the program.
+    tensors: FxHashMap<TensorId, TensorId>,
+    /// Whether a command was refused: it speaks of a tensor that is not in the program.
+    pub is_lost: bool,
+}
+
+impl Transcript {
+    /// The next command, under the driver's numbers.
+    pub fn push(&mut self, command: &RecordedCommand) {
+        let next = self.program.next();
+        let mut made = 0;
+        command.makes(|tensor| {
+            self.tensors.insert(tensor, next.plus(made));
+            made += 1;
+        });
+        // What is not known has a number that is not there, which the program refuses.
+        let now = |tensor| self.tensors.get(&tensor).copied().unwrap_or(next);
+        self.add(command.clone().renumbered(now));
+        command.ends(|tensor| _ = self.tensors.remove(&tensor));
+    }
+
+    /// Whether the program has this tensor of the driver's.
+    pub fn knows(&self, tensor: TensorId) -> bool {
+        self.tensors.contains_key(&tensor)
+    }
+
+    /// The next command, under the program's numbers.
+    pub fn add(&mut self, command: RecordedCommand) {
+        self.is_lost |= self.program.push(command).is_err();
+    }
+
+    /// A value that was there before, and that nothing can bring back.
+    pub fn put_constant(&mut self, host: RecordedValue) -> TensorId {
+        let tensor = self.program.next();
+        self.add(Command::Put { tensor, host: Arc::new(host), leaf: false });
+        tensor
+    }
+
+    /// Makes each tensor of the driver a view of the program's tensor that stands for its storage, which is deleted then. Calls
+    /// `with` for each of them, with its storage.
+    pub fn look<D: Device>(
+        &mut self,
+        books: &Books<D>,
+        roots: &FxHashMap<StorageKey, TensorId>,
+        mut with: impl FnMut(TensorId, StorageKey),
+    ) {
+        let mut tensors: Vec<_> = books.tensors.iter().collect();
+        tensors.sort_unstable();
+        let mut seen: Vec<TensorId> = Vec::new();
+        for (tensor, key) in tensors {
+            let Some(info) = books.engine.graph().tensor(key) else { continue };
+            let Some(&root) = roots.get(&info.storage) else { continue };
+            let looks = [Look { input: 0, layout: info.layout }];
+            let op = RecordedOp { flops: Some(0.0), ..RecordedOp::new("look", 0.0) };
+            let made = self.program.next();
+            let outputs = Outputs::Views(looks.into_iter().collect());
+            self.add(Command::Apply(Apply::new(op, &[root][..], outputs, made)));
+            self.tensors.insert(tensor, made);
+            with(made, info.storage);
+            seen.push(root);
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        seen.into_iter().for_each(|root| self.add(Command::Del(root)));
+    }
+}

@@ -1,0 +1,199 @@
+//! A budget that an attempt passes with which ran out of memory.
+
+use super::replay::{Machine, MemoryKind, Replay, Status};
+use super::smallest;
+use super::step::alive_after;
+use super::writer::Writer;
+use crate::bytes::ByteSize;
+use crate::command::{Command, ProgramError, RecordedProgram, RecordedValue, TensorId};
+use crate::driver::{Allowance, Attempt, Knowledge};
+use crate::engine::{RecomputeLimit, Settings};
+use crate::error::Error;
+use crate::evict::{Learn, PolicyKind};
+use crate::layout::Layout;
+
+/// Budgets between the one that was too small and the one in which nothing is evicted.
+const STEPS: u32 = 40;
+
+/// Of a budget that passes, a little less must pass, too: a real run leaves other holes.
+const MARGIN: f64 = 0.98;
+
+/// A budget in which nothing is evicted is more than the bytes in use at once, for holes.
+const HOLES: f64 = 1.1;
+
+/// All runs together may take as many ops as so many turns that recompute nothing.
+const TURNS: u64 = 64;
+
+/// A run that recomputes more than this multiple of the work is no help to anybody.
+const MOST_RECOMPUTED: f64 = 4.0;
+
+/// The smallest budget found, in bytes, that a program passes with which ran out of memory, by the same policy. What prints it
+/// ([`ByteSize`]) means as many bytes. `None` if none is found, or the attempt makes no sense.
+///
+/// It is found by simulated runs, and the run is not the same again in another budget. So only what passes with a little less, too,
+/// is taken; and the step is simulated as a later one, which has the state of an optimizer from its beginning on.
+#[must_use]
+pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
+    // What a search would find is not known yet.
+    let policy = match attempt.policy {
+        PolicyKind::Learned(_) => PolicyKind::Learned(Learn::Ahead),
+        policy => policy,
+    };
+    let settings = Settings {
+        recompute_limit: Some(RecomputeLimit::Multiple(MOST_RECOMPUTED)),
+        // A threshold may lie above some of the budgets that are tried. It fails nothing.
+        eviction_threshold: None,
+        verify_recomputed: None,
+        ..attempt.settings.clone()
+    };
+    let replay = Replay {
+        memory: if attempt.in_arena { MemoryKind::Arena } else { MemoryKind::Counted },
+        settings,
+        as_run: Some(Knowledge::default()),
+        ..Replay::new(policy, attempt.budget)
+    };
+    let program = as_later(attempt).ok()?;
+    let peak = replay.most_used(&program).ok()?;
+    let low = attempt.needed.max(attempt.budget);
+    let high = ((peak as f64 * HOLES) as u64).max(low + low / 8);
+    let mut allowance = Allowance::of_turns(TURNS, program.ops_from(0).max(1));
+    let mut passes = |budget: u64| -> Result<bool, Error> {
+        let replay = Replay { budget, ..replay.clone() };
+        let mut machine = Machine::new(&replay, &program)?;
+        machine.limit_ops(allowance);
+        let outcome = machine.simulate();
+        allowance.spend(outcome.stats.ops + outcome.stats.recomputed_ops);
+        Ok(matches!(outcome.status, Status::Done))
+    };
+    let budget = |step: u32| {
+        readable(low + ((high - low) as u128 * u128::from(step) / u128::from(STEPS)) as u64)
+    };
+    let found = smallest(1, STEPS, |step| {
+        let less = (budget(step) as f64 * MARGIN) as u64;
+        Ok::<_, Error>(passes(budget(step))? && passes(less)?)
+    });
+    found.ok()?.map(budget)
+}
+
+/// The program as a later step has it. What was there and stays, as parameters do, is a leaf from the beginning on; and room is taken
+/// for each value that the program makes and leaves, as the state of an optimizer, up to where that is made.
+fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
+    let Attempt { program, begin, .. } = attempt;
+    let kept = Kept::of(attempt);
+    let mut new = Writer::default();
+    let room = kept
+        .made
+        .iter()
+        .map(|&(maker, bytes)| Ok((maker, new.put(RecordedValue::constant(bytes))?)));
+    let room = room.collect::<Result<Vec<_>, ProgramError>>()?;
+    let shift = room.len();
+    let mut room = room.into_iter().peekable();
+    for (at, command) in program.commands().iter().enumerate() {
+        if at == *begin {
+            let there = kept.there.iter().map(|tensor| Command::Commit(tensor.plus(shift)));
+            there.into_iter().try_for_each(|commit| new.push(commit))?;
+        }
+        while let Some((_, room)) = room.next_if(|(maker, _)| *maker == at) {
+            new.push(Command::Del(room))?;
+        }
+        new.push(command.clone().renumbered(|tensor| tensor.plus(shift)))?;
+    }
+    Ok(new.finish())
+}
+
+/// What a run leaves to the next step.
+struct Kept {
+    /// What was there before, and is still, updated or not.
+    there: Vec<TensorId>,
+    /// What the run made, updated or not: which command made each, in order, and its bytes. Not one that took the place of another, as
+    /// a parameter that is updated by making does.
+    made: Vec<(usize, u64)>,
+}
+
+impl Kept {
+    fn of(Attempt { program, begin, .. }: &Attempt) -> Self {
+        let commands = program.commands();
+        let before = alive_after(program, *begin);
+        let mut stays = alive_after(program, commands.len());
+        // What is updated stays if its last value does. An output has a higher number than any input.
+        for command in commands.iter().rev() {
+            if let Command::Replace { value, made, .. } = command {
+                stays[value.index()] |= stays[made.index()];
+            }
+            for call in command.calls().iter().rev() {
+                let targets = call.inputs.iter().take(call.outputs.targets());
+                for (target, made) in targets.zip(call.outputs()) {
+                    stays[target.index()] |= stays[made.index()];
+                }
+            }
+        }
+        let bytes = bytes_of(program);
+        let went = |input: &TensorId| before[input.index()] && !stays[input.index()];
+        let mut made = Vec::new();
+        for (at, command) in commands.iter().enumerate().skip(*begin) {
+            for call in command.calls() {
+                let Some((targets, _)) = call.outputs.written() else { continue };
+                for output in call.outputs().skip(targets).map(TensorId::index) {
+                    let replaces =
+                        |input: &TensorId| went(input) && bytes[input.index()] == bytes[output];
+                    if stays[output] && !call.inputs.iter().any(replaces) {
+                        made.push((at, bytes[output]));
+                    }
+                }
+            }
+        }
+        let there = (0..program.tensors() as u64).map(TensorId);
+        let there = there.filter(|tensor| before[tensor.index()] && stays[tensor.index()]);
+        Self { there: there.collect(), made }
+    }
+}
+
+/// Bytes of each tensor.
+fn bytes_of(program: &RecordedProgram) -> Vec<u64> {
+    let mut bytes: Vec<u64> = Vec::with_capacity(program.tensors());
+    for command in program.commands() {
+        match command {
+            Command::Put { host, .. } => bytes.push(host.layout.bytes()),
+            Command::Replace { value, .. } => bytes.push(bytes[value.index()]),
+            _ => {}
+        }
+        for call in command.calls() {
+            let targets = call.inputs.iter().take(call.outputs.targets());
+            let updated: Vec<u64> = targets.map(|target| bytes[target.index()]).collect();
+            bytes.extend(updated);
+            bytes.extend(call.outputs.views().iter().map(|look| look.layout.bytes()));
+            let fresh = call.outputs.written().map_or(&[][..], |(_, fresh)| fresh);
+            bytes.extend(fresh.iter().map(Layout::bytes));
+        }
+    }
+    bytes
+}
+
+/// At least so many bytes, as many as the text that prints them means.
+fn readable(bytes: u64) -> u64 {
+    let read = |bytes| ByteSize(bytes).to_string().parse().map_or(bytes, |ByteSize(bytes)| bytes);
+    let nearest = read(bytes);
+    let more = (0..6).map(|digit| bytes.saturating_add(bytes / 10u64.pow(6 - digit)));
+    if nearest >= bytes {
+        nearest
+    } else {
+        more.map(read).find(|&more| more >= bytes).unwrap_or(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_rounded_up_to_one_that_its_text_means() {
+        for unit in [1, 1 << 10, 1 << 20, 1 << 30, 1 << 40] {
+            for part in [1.0, 1.001, 1.234_567, 9.999, 12.345, 99.99, 543.21, 1023.9] {
+                let bytes = (part * unit as f64) as u64;
+                let found = readable(bytes);
+                assert!(found >= bytes && found as f64 <= bytes as f64 * 1.011, "{bytes}: {found}");
+                assert_eq!(ByteSize(found).to_string().parse(), Ok(ByteSize(found)));
+            }
+        }
+    }
+}
