@@ -32,7 +32,7 @@ use std::sync::Arc;
 const STEPS: u32 = 2;
 
 /// More commands than this are not written down.
-const MOST_COMMANDS: usize = 1 << 17;
+const MOST_COMMANDS: usize = 1 << 16;
 
 /// Nothing is written down while less than one part in so many of the budget is in use.
 const IN_USE: u64 = 4;
@@ -91,24 +91,40 @@ impl Attempts {
     #[cold]
     #[inline(never)]
     fn hear<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
-        let (transcript, _) = match &mut self.transcript {
-            Some(transcript) => transcript,
-            None if books.engine.used_bytes() <= books.engine.budget() / IN_USE => return,
-            none => {
-                let there = Box::new(what_is_there(books));
-                let begin = there.program.commands().len();
-                none.insert((there, begin))
-            }
-        };
-        if transcript.program.commands().len() >= MOST_COMMANDS {
-            (self.transcript, self.steps) = (None, 0);
+        if self.transcript.is_none() && !self.begin(books) {
             return;
+        }
+        let Some((transcript, _)) = &mut self.transcript else { return };
+        if transcript.program.commands().len() >= MOST_COMMANDS {
+            return self.give_up();
         }
         match command {
             // It was lost before this was begun.
             Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {}
             _ => transcript.push(&as_meant(books, command)),
         }
+    }
+
+    /// Writes down what is there, if so much is in use that memory may not suffice. Whether it was.
+    fn begin<D: Device>(&mut self, books: &mut Books<D>) -> bool {
+        let engine = &books.engine;
+        if engine.used_bytes() <= engine.budget() / IN_USE {
+            return false;
+        }
+        let (tensors, storages, paths) = engine.graph().counts();
+        if tensors + storages + paths > MOST_COMMANDS {
+            self.give_up();
+            return false;
+        }
+        let there = Box::new(what_is_there(books));
+        let begin = there.program.commands().len();
+        self.transcript = Some((there, begin));
+        true
+    }
+
+    /// There is more than is written down.
+    fn give_up(&mut self) {
+        (self.transcript, self.steps) = (None, 0);
     }
 
     /// The end of a step was marked.
@@ -274,3 +290,6 @@ fn recorded(op: &impl Operation, run: LastRun) -> RecordedOp {
 fn written(layout: Layout, run: LastRun) -> Arc<RecordedValue> {
     Arc::new(RecordedValue { layout, cost: Some(run.cost), reruns: None })
 }
+
+#[cfg(test)]
+mod tests;

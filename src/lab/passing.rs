@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_size_is_rounded_up_to_one_that_its_text_means() {
-        for unit in [1, 1 << 10, 1 << 20, 1 << 30, 1 << 40] {
+        for unit in [1u64, 1 << 10, 1 << 20, 1 << 30, 1 << 40] {
             for part in [1.0, 1.001, 1.234_567, 9.999, 12.345, 99.99, 543.21, 1023.9] {
                 let bytes = (part * unit as f64) as u64;
                 let found = readable(bytes);
