@@ -35,5 +35,5 @@ pub use spread::Spread;
 pub use step::RepeatError;
 pub use sweep::{Grid, Job, Row, Verdict, sweep};
 pub use trace::{Trace, TraceError, TraceProblem};
-pub use unbudgeted::{Unbudgeted, full_budget};
+pub use unbudgeted::Unbudgeted;
 pub use unit::CostUnit;

@@ -36,10 +36,10 @@
 //!
 //! # 100 %
 //!
-//! Shares are of the first budget found under which the rehearsed run evicts nothing, whatever its policy: [`full_budget`]. A
-//! replay of its recording finds the same.
-//!
-//! [`full_budget`]: crate::lab::full_budget
+//! Shares are of the smallest budget found under which the rehearsed run evicts nothing, whatever its policy. It is above
+//! the most bytes in use at once, because what is in use leaves holes. A rehearsal tries budgets from that on, a quarter of a
+//! percent apart, and takes the first. A replay of a recording tries more of them, and also wants those up to 2 % above to evict
+//! nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)): its 100 % may be a little more.
 
 mod cache;
 mod chosen;

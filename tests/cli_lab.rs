@@ -89,25 +89,6 @@ fn a_budget_of_100_percent_evicts_nothing_and_both_peaks_are_told() {
     }
 }
 
-/// There were two definitions, 0.3 % apart.
-#[test]
-fn training_and_a_replay_of_it_have_one_100_percent() {
-    let folder = folder("one");
-    for (model, batch) in
-        [("mlp", "16"), ("resnet20", "4"), ("gpt", "2"), ("lstm", "8"), ("vit", "3")]
-    {
-        let path = folder.join(format!("{model}.jsonl")).into_os_string().into_string().unwrap();
-        let small = ["--batch", batch, "--steps", "3", "--no-test", "--quiet", "--threads", "2"];
-        let trained = [&["train", model, "--record", &path, "--json", "-"][..], &small].concat();
-        let replayed = ["simulate", &path, "--budget", "100%", "--json", "-"];
-        let full = [&trained[..], &replayed].map(|args| {
-            let row = &objects(&stdout(args))[0];
-            (row["full_budget_bytes"].clone(), row["unbudgeted_peak_bytes"].clone())
-        });
-        assert_eq!(full[0], full[1], "{model}");
-    }
-}
-
 #[test]
 fn shares_are_written_as_they_were_asked_for() {
     let text = stdout(&[

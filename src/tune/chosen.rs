@@ -5,7 +5,7 @@ use super::{Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Train
 use crate::bytes::ByteSize;
 use crate::cost::CostModelKind;
 use crate::error::Error;
-use crate::lab::{full_budget, smallest};
+use crate::lab::smallest;
 use std::fmt;
 
 /// The default budget in percent, if it passes.
@@ -264,10 +264,18 @@ impl Needs {
         let tuner = rehearsal.tuner;
         (tuner.progress)(Progress::Unlimited);
         let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
-        let full_budget = full_budget(peak, |budget| {
-            (tuner.progress)(Progress::WithoutEvictions { budget });
-            rehearsal.fits(budget)
-        })?;
+        // What is in use leaves holes, so more is needed than is ever in use.
+        let mut full_budget = peak;
+        let mut more = (peak / 400).max(crate::memory::ALIGNMENT);
+        loop {
+            (tuner.progress)(Progress::WithoutEvictions { budget: full_budget });
+            if rehearsal.fits(full_budget)? {
+                break;
+            }
+            // By a quarter of a percent at first, then ever faster, so that it ends.
+            full_budget = full_budget.saturating_add(more);
+            more += more / 8;
+        }
         let threshold = tuner.threshold.map(|share| share.of(full_budget));
         let is_measured = tuner.cost_model() == Some(CostModelKind::Measured);
         Ok(Self { full_budget, peak, state, threshold, is_measured })
