@@ -50,7 +50,7 @@ pub trait CostModel: fmt::Debug + Send {
     }
 
     /// The cost of running this again, in any unit, but always the same: a finite number from 0 up. Called
-    /// after each run, and where memory is short, for runs that are not made, or not yet.
+    /// after each run, and where memory was short, for runs that are not made, or not yet.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
     /// Whether the run that is about to begin should be timed. Devices for which timing has a cost only do it

@@ -1,5 +1,6 @@
 //! How much `remat train` finds out about its steps.
 
+use crate::common::cells;
 use crate::common::command::{folder, run, stderr, train};
 
 /// Twelve steps of resnet20.
@@ -52,7 +53,7 @@ fn learning_is_bounded_in_work() {
     ];
     for (network, steps, budgets) in cases {
         for learn in ["ahead", "portfolio"] {
-            for budget in budgets {
+            for budget in cells(budgets, 2) {
                 let of_steps = steps.to_string();
                 let options =
                     ["--steps", &of_steps, "--no-test", "--budget", budget, "--learn", learn];
@@ -117,7 +118,7 @@ fn any_run_uses_a_part_of_its_budget() {
         ("3", &["--record", recording]),
     ];
     let mut sha256 = [const { None }; 4];
-    for (steps, more) in cases {
+    for (steps, more) in cells(cases, 2) {
         let options = ["unrolled-gan", "--no-test", "--budget", "42%", "--steps", steps];
         let report = train(&[&options[..], more].concat());
         let bytes = |field: &str| report[field].as_u64().unwrap_or(0);
@@ -135,7 +136,7 @@ fn any_run_uses_a_part_of_its_budget() {
 /// A step of several batches is one step: what one batch makes for the update is kept, or not, by when that will come.
 #[test]
 fn steps_of_several_batches_are_learned_as_well() {
-    for (parts, budget) in [("2", "65%"), ("3", "70%")] {
+    for (parts, budget) in cells([("2", "65%"), ("3", "70%")], 2) {
         let reports = ["ahead", "portfolio"]
             .map(|learn| train(&args("32", budget, &["--accumulate", parts, "--learn", learn])));
         let [ahead, learned] = &reports;

@@ -49,6 +49,31 @@ fn what_does_not_fit_is_explained() {
 }
 
 #[test]
+#[cfg(feature = "lab")]
+fn the_budget_that_an_out_of_memory_names_is_enough() {
+    // The end of the step tells of a failure, if nothing was read.
+    let run = |budget: u64| {
+        let device = remat_burn::budget(budget).serve::<Flex>(Default::default()).unwrap();
+        let x = ones(&device, 8);
+        let parts = (1..8).map(|factor| x.clone() * factor as f32).collect();
+        let _all = Tensor::cat(parts, 0).exp();
+        match device.step() {
+            Ok(()) => None,
+            Err(Error::Remat(remat_burn::remat::Error::OutOfMemory(report))) => {
+                assert!(report.to_string().contains(" ops so far pass with "), "{report}");
+                report.passing.map(|passing| passing.bytes)
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    for budget in [48 << 10, 128 << 10, 256 << 10] {
+        let enough = run(budget).expect("a budget is named");
+        assert!(enough > budget && enough < 2 << 20, "{enough}");
+        assert_eq!(run(enough), None, "{budget}: {enough}");
+    }
+}
+
+#[test]
 fn settings_that_make_no_sense_are_refused() {
     let refused = |builder: remat_burn::Builder| {
         builder.serve::<Flex>(Default::default()).unwrap_err().to_string()

@@ -67,10 +67,20 @@ pub(super) struct Attempts {
     rehearse: Option<Rehearse>,
     /// Steps to come that are written down, the one at hand included.
     steps: u32,
-    /// Of the step at hand, with how many commands make what was there.
-    transcript: Option<(Box<Transcript>, usize)>,
+    /// Of the step at hand.
+    written: Option<Box<Written>>,
     /// The last out-of-memory that was explained, and what was found: others may ask about it, too.
     explained: Option<(FailureKey, Option<PassingBudget>)>,
+}
+
+/// A step, as far as it came.
+#[derive(Debug)]
+struct Written {
+    transcript: Transcript,
+    /// How many commands make what was there.
+    begin: usize,
+    /// The command at hand: it is written once it is known what its run was like.
+    at_hand: Option<RecordedCommand>,
 }
 
 impl Attempts {
@@ -91,18 +101,22 @@ impl Attempts {
     #[cold]
     #[inline(never)]
     fn hear<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
-        if self.transcript.is_none() && !self.begin(books) {
+        if self.written.is_none() && !self.begin(books) {
             return;
         }
-        let Some((transcript, _)) = &mut self.transcript else { return };
+        let Some(written) = &mut self.written else { return };
+        written.settle(&books.engine);
+        let transcript = &written.transcript;
         if transcript.program.commands().len() >= MOST_COMMANDS {
             return self.give_up();
         }
-        match command {
+        written.at_hand = match command {
             // It was lost before this was begun.
-            Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {}
-            _ => transcript.push(&as_meant(books, command)),
-        }
+            Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {
+                None
+            }
+            _ => Some(as_meant(books, command)),
+        };
     }
 
     /// Writes down what is there, if so much is in use that memory may not suffice. Whether it was.
@@ -116,22 +130,22 @@ impl Attempts {
             self.give_up();
             return false;
         }
-        let there = Box::new(what_is_there(books));
-        let begin = there.program.commands().len();
-        self.transcript = Some((there, begin));
+        let transcript = what_is_there(books);
+        let begin = transcript.program.commands().len();
+        self.written = Some(Box::new(Written { transcript, begin, at_hand: None }));
         true
     }
 
     /// There is more than is written down.
     fn give_up(&mut self) {
-        (self.transcript, self.steps) = (None, 0);
+        (self.written, self.steps) = (None, 0);
     }
 
     /// The end of a step was marked.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
         // An out-of-memory of it may be told later.
-        if self.steps > 0 && !books.engine.has_unreported() {
-            self.transcript = None;
+        if self.steps > 0 && books.engine.last_failure().is_none() {
+            self.written = None;
             self.steps -= 1;
         }
     }
@@ -159,8 +173,9 @@ impl Attempts {
 
     /// What was attempted when this happened.
     fn take<D: Device>(&mut self, books: &Books<D>, failure: &OutOfMemory) -> Option<Attempt> {
-        let (transcript, begin) = self.transcript.take()?;
-        let Transcript { program, is_lost, .. } = *transcript;
+        let mut written = self.written.take()?;
+        written.settle(&books.engine);
+        let Written { transcript: Transcript { program, is_lost, .. }, begin, .. } = *written;
         // A budget does not help where the device has less than that.
         if is_lost || failure.device.is_some() {
             return None;
@@ -175,6 +190,34 @@ impl Attempts {
             settings: engine.settings().clone(),
             in_arena: engine.arena().is_some(),
         })
+    }
+}
+
+impl Written {
+    /// The command at hand was run, or failed.
+    fn settle<D: Device>(&mut self, engine: &Engine<D>) {
+        let Some(mut command) = self.at_hand.take() else { return };
+        let run = engine.last_run();
+        let did_run = run != LastRun::default();
+        match &mut command {
+            Command::Put { host, .. } => *host = written(host.layout, run),
+            Command::Apply(call) if did_run => call.op = call.op.clone().after(run),
+            Command::Apply(call) => {
+                // It is not known how much of that is scratch: some of it may be outputs.
+                let wanted = engine.last_failure().and_then(|failure| match failure {
+                    Error::OutOfMemory(failure) if *failure.op == *call.op.name => {
+                        Some(failure.wanted)
+                    }
+                    _ => None,
+                });
+                let (_, fresh) = call.outputs.written().unwrap_or_default();
+                let made = fresh.iter().map(Layout::bytes).fold(0, u64::saturating_add);
+                let scratch = wanted.map_or(0, |wanted| wanted.saturating_sub(made));
+                call.op.workspace = call.op.workspace.max(scratch);
+            }
+            _ => {}
+        }
+        self.transcript.push(&command);
     }
 }
 
@@ -258,18 +301,19 @@ fn add_path<D: Device>(
     }
 }
 
-/// A command before it is run.
+/// A command before it is run. What will not run, since something failed, is estimated.
 fn as_meant<D: Device>(books: &mut Books<D>, command: &Command<D::Op, D::Host>) -> RecordedCommand {
     let Books { engine, tensors, .. } = books;
     if let Command::Put { tensor, host, leaf } = command {
-        let host = written(D::layout_of(host), engine.expect_write(host));
+        let host = written(D::layout_of(host), LastRun::default());
         return Command::Put { tensor: *tensor, host, leaf: *leaf };
     }
+    let fails = engine.last_failure().is_some();
     let meant: Result<_, Infallible> = command.try_map(
         |op, call| {
             let layout = |&input| Some(engine.graph().tensor(tensors.get(input)?)?.layout);
             let inputs: Option<Vec<Layout>> = call.inputs.iter().map(layout).collect();
-            let run = match (inputs, call.outputs.written()) {
+            let run = match (inputs.filter(|_| fails), call.outputs.written()) {
                 (Some(inputs), Some((targets, fresh))) => {
                     let updated = &inputs[..targets.min(inputs.len())];
                     engine.expect_op(op, &inputs, &[updated, fresh].concat())

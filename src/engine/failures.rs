@@ -155,9 +155,9 @@ impl<D: Device> Engine<D> {
         Some(error)
     }
 
-    /// Whether there is a failure that nobody was told of.
-    pub(crate) fn has_unreported(&self) -> bool {
-        !self.failures.unreported.is_empty()
+    /// The last failure that nobody was told of.
+    pub(crate) fn last_failure(&self) -> Option<&Error> {
+        Some(&self.failures.unreported.back()?.1)
     }
 
     /// Somebody gets this failure now. What follows is tried anew: with nothing spent.

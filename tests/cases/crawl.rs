@@ -1,5 +1,6 @@
 //! A step in memory just below what fits fails after bounded work; and while nobody is told, nothing more is spent on it.
 
+use crate::common::cells;
 use remat::event::Event;
 use remat::evict::View;
 use remat::nn::{Embedding, Gru, Linear, Lstm, State, join};
@@ -141,7 +142,7 @@ fn a_step_that_does_not_fit_ends_after_bounded_work_and_the_next_cost_nothing() 
                 let setup = Setup { gated, length, hidden, marked, policy, plan };
                 let (whole, peak) = run(setup, 1 << 30).unwrap();
                 let ops = whole.iter().map(|step| step.ops).max().unwrap();
-                for percent in (28..=68).step_by(8) {
+                for percent in cells((28..=68).step_by(8), 2) {
                     let Ok((steps, _)) = run(setup, peak * percent / 100) else { continue };
                     let what = format!("{setup:?} at {percent} %");
                     for (number, step) in steps.iter().enumerate() {
@@ -169,5 +170,5 @@ fn a_step_that_does_not_fit_ends_after_bounded_work_and_the_next_cost_nothing() 
         }
     }
     println!("{given_up} times given up, {failing} cells fail, {fitting} fit");
-    assert!(given_up > 0 && failing > 8 && fitting > 5, "{given_up}, {failing}, {fitting}");
+    assert!(given_up > 0 && failing > 5 && fitting > 2, "{given_up}, {failing}, {fitting}");
 }

@@ -41,6 +41,12 @@ pub fn cases(n: u32) -> Config {
     }
 }
 
+/// The cells of a grid that takes long: one in so many, or all if `REMAT_ALL_CELLS` is set, as by `.ci/release`.
+pub fn cells<T>(all: impl IntoIterator<Item = T>, one_in: usize) -> impl Iterator<Item = T> {
+    let is_whole = std::env::var_os("REMAT_ALL_CELLS").is_some();
+    all.into_iter().step_by(if is_whole { 1 } else { one_in })
+}
+
 /// Thousands of panics would hide all else that is printed.
 pub fn say_nothing_of_what_is_on_purpose() {
     let others = std::panic::take_hook();

@@ -92,11 +92,11 @@ fn nothing_is_written_down_where_memory_is_plentiful_or_two_steps_have_passed() 
         for _step in 0..4 {
             put(&mut driver, next, 900);
             apply(&mut driver, &[TensorId(next)], &[100], next + 1);
-            written.push(driver.attempts.transcript.is_some());
+            written.push(driver.attempts.written.is_some());
             driver.execute(Command::Del(TensorId(next)));
             driver.execute(Command::Del(TensorId(next + 1)));
             driver.execute(Command::Step);
-            assert!(driver.attempts.transcript.is_none(), "the step passed");
+            assert!(driver.attempts.written.is_none(), "the step passed");
             next += 2;
         }
         assert_eq!(written, [is_written, is_written, false, false]);
