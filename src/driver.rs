@@ -29,6 +29,7 @@ mod numbers;
 mod recognize;
 mod recording;
 mod recording_format;
+mod rest;
 mod settings;
 #[cfg(test)]
 mod tests;

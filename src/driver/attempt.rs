@@ -67,7 +67,7 @@ pub(super) struct Attempts {
     rehearse: Option<Rehearse>,
     /// Steps to come that are written down, the one at hand included.
     steps: u32,
-    /// Of the step at hand.
+    /// The step at hand, once it is written down.
     written: Option<Box<Written>>,
     /// The last out-of-memory that was explained, and what was found: others may ask about it, too.
     explained: Option<(FailureKey, Option<PassingBudget>)>,
@@ -84,13 +84,13 @@ struct Written {
 }
 
 impl Attempts {
-    /// From now on out-of-memory errors name a budget that this finds.
+    /// Lets out-of-memory errors name a budget that this finds.
     pub fn rehearse_by(&mut self, rehearse: Option<Rehearse>) {
         *self =
             Self { rehearse, steps: if rehearse.is_some() { STEPS } else { 0 }, ..Self::default() };
     }
 
-    /// A command is next.
+    /// Writes down the next command, in a step that is written down.
     #[inline(always)]
     pub fn before<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         if self.steps > 0 {
@@ -136,7 +136,7 @@ impl Attempts {
         true
     }
 
-    /// There is more than is written down.
+    /// Writes nothing more: there is too much.
     fn give_up(&mut self) {
         (self.written, self.steps) = (None, 0);
     }
@@ -194,7 +194,7 @@ impl Attempts {
 }
 
 impl Written {
-    /// The command at hand was run, or failed.
+    /// Writes the command at hand, with what its run was like. One that failed wants what the error says.
     fn settle<D: Device>(&mut self, engine: &Engine<D>) {
         let Some(mut command) = self.at_hand.take() else { return };
         let run = engine.last_run();

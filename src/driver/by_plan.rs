@@ -41,6 +41,7 @@ mod watch;
 
 use super::books::Books;
 use super::recognize::Recognition;
+use super::rest::Rest;
 use crate::command::Command;
 use crate::device::{Device, Place};
 use crate::engine::Totals;
@@ -161,9 +162,8 @@ pub(super) struct Planning<D: Device> {
     is_marked: bool,
     /// Of the turn at hand.
     stopwatch: Stopwatch,
-    /// Turns to come that nobody looks at, and how many that will be the next time.
-    rest: u32,
-    patience: u32,
+    /// Turns that nobody looks at, after plans came to nothing again and again.
+    rest: Rest<4, 256>,
     /// Turns in a row that were of no known kind.
     strange: u32,
     /// After a rest because of too many of those.
@@ -181,10 +181,6 @@ pub(super) struct Planning<D: Device> {
 #[derive(Debug, Default)]
 struct Balance(i64);
 
-/// So many turns are rested after plans first came to nothing, and so many at most, after they did again and again.
-const FIRST_REST: u32 = 4;
-const MOST_REST: u32 = 256;
-
 /// What stands beside plans in a driver.
 pub(super) struct Beside<'a, D: Device> {
     pub books: &'a mut Books<D>,
@@ -201,8 +197,7 @@ impl<D: Device> Planning<D> {
             turn: Watched::default(),
             is_marked: false,
             stopwatch: Stopwatch::default(),
-            rest: 0,
-            patience: FIRST_REST,
+            rest: Rest::default(),
             strange: 0,
             glance: None,
             taping: None,
@@ -224,12 +219,7 @@ impl<D: Device> Planning<D> {
     fn give_up(&mut self) {
         (self.strange, self.balance) = (0, Balance::default());
         self.numbers.restart();
-        self.rest();
-    }
-
-    fn rest(&mut self) {
-        self.rest = self.patience;
-        self.patience = (self.patience * 2).min(MOST_REST);
+        self.rest.begin();
     }
 
     /// Where a rest is over: whether turns are only glanced at, since those before it were like none before.
@@ -238,7 +228,7 @@ impl<D: Device> Planning<D> {
         match glance.turn_ends() {
             None => glance.begin(),
             Some(Seen::New) => {}
-            Some(Seen::Enough) => self.rest(),
+            Some(Seen::Enough) => self.rest.begin(),
             Some(Seen::Again) => {
                 self.glance = None;
                 return false;

@@ -1,4 +1,5 @@
-//! What is known of a program before it runs.
+//! What is known of a program before it runs, as a value. Whether steps are recognized is decided by `Driver::know`, and whether
+//! they are learned in `learning.rs`.
 
 use crate::evict::Forecast;
 use crate::step::KnownSteps;

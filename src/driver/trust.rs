@@ -4,6 +4,7 @@
 //! then. Where foreseen turns recompute more, the next ones are guessed again, for twice as many turns each time. It counts
 //! costs of the cost model, never time, so a run depends on nothing else.
 
+use super::rest::Rest;
 use crate::rng::mix;
 
 /// Foreseen turns may recompute so much more than guessed ones, all together, in shares of the work of a turn.
@@ -12,8 +13,6 @@ const MOST_LOST: f64 = 0.1;
 const MOST_AT_ONCE: f64 = 0.5;
 /// A turn that recomputes so many times its work is guessed once, if no such turn was.
 const MOST_UNCOMPARED: f64 = 4.0;
-/// Turns that are guessed after the first time that foreseeing was worse, and at most.
-const REST: (u32, u32) = (8, 1 << 16);
 /// Turns that are guessed for something to compare with.
 const TRIAL: u32 = 2;
 /// Kinds of turns that are known.
@@ -67,15 +66,14 @@ pub(super) struct Trust {
     work: f64,
     /// How much more foreseen turns have recomputed than guessed ones; see [`MOST_LOST`].
     lost: f64,
-    /// Turns that are still guessed, and how many are the next time.
-    rest: u32,
-    next_rest: u32,
+    /// Turns that are guessed, after foreseeing was worse.
+    rest: Rest<8, { 1 << 16 }>,
 }
 
 impl Trust {
     /// Whether what is foreseen is gone by.
     pub const fn is_given(&self) -> bool {
-        self.rest == 0
+        self.rest.is_over()
     }
 
     /// A command came, and was foreseen or was not.
@@ -88,7 +86,7 @@ impl Trust {
     /// Whether the turn at hand has recomputed so much by now that it is better guessed.
     pub fn is_lost(&self, now: Costs) -> bool {
         let Some(began) = self.began else { return false };
-        if self.rest > 0
+        if !self.rest.is_over()
             || self.guess_fails
             || self.foreseen == 0
             || self.kinds.is_empty()
@@ -111,13 +109,13 @@ impl Trust {
         if std::mem::replace(&mut self.has_failed, true) {
             return;
         }
-        self.guess_fails = self.rest > 0 || self.is_guessed();
+        self.guess_fails = !self.rest.is_over() || self.is_guessed();
         if self.guess_fails {
             // It is no better then.
-            self.rest = self.rest.min(1);
+            self.rest.end_with_this_turn();
         } else {
             // How often turns were compared before is another matter.
-            self.next_rest = 0;
+            self.rest.forget();
             self.withdraw();
         }
     }
@@ -150,13 +148,13 @@ impl Trust {
             let share = (now.again - began.again) / self.work;
             if was_guessed {
                 self.guessed(tokens, commands, share, is_first);
-            } else if self.rest == 0 && compared {
+            } else if self.rest.is_over() && compared {
                 self.foreseen(tokens, commands, share, is_first);
             }
         }
-        if self.rest > 0 {
-            self.rest -= 1;
-            self.is_first |= self.rest == 0;
+        if !self.rest.is_over() {
+            self.rest.pass();
+            self.is_first |= self.rest.is_over();
         }
     }
 
@@ -172,7 +170,7 @@ impl Trust {
         self.kinds.push(Compared { tokens, commands, guessed, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
             // It is no better.
-            self.rest = self.rest.min(1);
+            self.rest.end_with_this_turn();
         }
     }
 
@@ -182,7 +180,8 @@ impl Trust {
         let known = same.or_else(|| self.kinds.iter().rposition(is_near));
         let Some(kind) = known.map(|known| &mut self.kinds[known]) else {
             if share > MOST_UNCOMPARED && !self.guess_fails {
-                (self.rest, self.is_first) = (TRIAL + 1, true);
+                self.rest.pause(TRIAL + 1);
+                self.is_first = true;
             }
             return;
         };
@@ -196,9 +195,7 @@ impl Trust {
 
     /// Turns are guessed for a while from now on.
     pub fn withdraw(&mut self) {
-        let rest = self.next_rest.max(REST.0);
-        // The turn at hand counts, too.
-        (self.rest, self.next_rest) = (rest + 1, (2 * rest).min(REST.1));
+        self.rest.begin_within_a_turn();
         (self.lost, self.is_first) = (0.0, true);
     }
 }
@@ -285,7 +282,7 @@ mod tests {
     fn a_failure_ends_what_was_tried() {
         let mut trust = Trust::default();
         trust.failed();
-        for _ in 0..=REST.0 {
+        for _ in 0..=8 {
             assert!(!trust.is_given(), "foreseen, it failed");
             trust.turn_is_over(Costs::default(), true);
         }

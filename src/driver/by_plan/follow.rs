@@ -2,7 +2,7 @@
 
 use super::enter::There;
 use super::leave::{Failed, Left};
-use super::{Beside, FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
+use super::{Beside, Laid, Placed, Planning, Replay, StepPlan};
 use crate::command::Command;
 use crate::device::{Device, Place};
 use crate::engine::{Engine, PlannedRun};
@@ -173,7 +173,8 @@ impl<D: Device> Planning<D> {
         replay.turns += 1;
         let kind = replay.kind;
         kinds.came(kind);
-        (self.patience, self.strange) = (FIRST_REST, 0);
+        self.rest.forget();
+        self.strange = 0;
         None
     }
 

@@ -3,6 +3,7 @@
 use super::help::Unplanned;
 use super::prepare::Preparing;
 use super::{StepPlan, TurnCommand};
+use crate::driver::rest::Rest;
 use crate::step::recognize::NodeId;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -17,9 +18,8 @@ pub(super) struct Kind {
     pub preparing: Option<Preparing>,
     /// How often it came.
     times: u32,
-    /// In how many of its turns to come it is not tried to plan it, and how many that will be the next time.
-    rest: u32,
-    patience: u32,
+    /// Turns of it in which it is not tried to plan it, after its plan came to nothing.
+    rest: Rest<4, { 1 << 12 }>,
     /// Times in a row that its plan could not begin.
     misses: u32,
     /// Whether something was evicted when it last came without a plan.
@@ -54,10 +54,6 @@ const MOST_COMMANDS: usize = 1 << 18;
 const PAST: usize = 256;
 const CONTEXT: usize = 16;
 
-/// A kind whose plan came to nothing is let be for so many of its turns at first, and for so many at most.
-const FIRST_REST: u32 = 4;
-const MOST_REST: u32 = 1 << 12;
-
 /// So often a kind has come that is frequent.
 const FREQUENT: u32 = 24;
 
@@ -68,8 +64,7 @@ impl Kind {
     /// It could not be planned.
     pub fn refuse(&mut self) {
         self.plan = None;
-        self.rest = self.patience;
-        self.patience = (self.patience * 2).min(MOST_REST);
+        self.rest.begin();
     }
 
     /// Whether its plan could begin. If it could not time and again, since something else is there between turns now, it is
@@ -84,7 +79,7 @@ impl Kind {
 
     /// Whether it came twice, so that it will again, and is not let be.
     pub fn may_be_planned(&self) -> bool {
-        self.plan.is_none() && self.preparing.is_none() && self.times >= 2 && self.rest == 0
+        self.plan.is_none() && self.preparing.is_none() && self.times >= 2 && self.rest.is_over()
     }
 
     /// Whether it came before the last time, so that it may come again.
@@ -99,7 +94,7 @@ impl Kind {
 
     /// Whether it could not be planned of late.
     pub fn is_refused(&self) -> bool {
-        self.plan.is_none() && self.rest > 0
+        self.plan.is_none() && !self.rest.is_over()
     }
 }
 
@@ -120,7 +115,7 @@ impl Kinds {
     pub fn came(&mut self, kind: usize) {
         let of = &mut self.all[kind];
         of.times = of.times.saturating_add(1);
-        of.rest = of.rest.saturating_sub(1);
+        of.rest.pass();
         let known = of.is_known().then_some(kind);
         if self.past.len() == PAST {
             self.past.pop_front();
@@ -146,8 +141,7 @@ impl Kinds {
             plan: None,
             preparing: None,
             times: 0,
-            rest: 0,
-            patience: FIRST_REST,
+            rest: Rest::default(),
             misses: 0,
             evicted: false,
             changes_boundary: false,

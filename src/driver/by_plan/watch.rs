@@ -46,22 +46,23 @@ impl<D: Device> Planning<D> {
     pub(super) fn begins_by_plan(&mut self, beside: &mut Beside<'_, D>) -> bool {
         self.is_marked = false;
         let is_refused = self.take_prepared();
-        if self.rest > 1 {
-            self.rest -= 1;
-        } else if self.rest == 1 && self.only_glances() {
+        let is_last = self.rest.left() == 1;
+        if self.rest.left() > 1 {
+            self.rest.pass();
+        } else if is_last && self.only_glances() {
             // Nothing is known of them but that.
-        } else if self.rest == 1 || self.turn.is_between {
-            self.rest = 0;
+        } else if is_last || self.turn.is_between {
+            self.rest.pass();
             let Books { tensors, engine, .. } = &mut *beside.books;
             self.numbers.turn(tensors, engine.graph());
         } else {
             self.turn_ends(beside);
         }
-        if is_refused && self.rest == 0 {
+        if is_refused && self.rest.is_over() {
             self.give_up_if_all_are_refused();
         }
         self.stopwatch.begin();
-        self.rest == 0 && self.enter_or_watch(beside)
+        self.rest.is_over() && self.enter_or_watch(beside)
     }
 
     /// The mark of a turn came, that does not run by plan. How long one takes that is recorded, or learned from, says nothing.
@@ -188,7 +189,7 @@ impl<D: Device> Planning<D> {
         if let Some(glance) = &mut self.glance {
             glance.hear(command);
         }
-        if self.rest > 0 || self.turn.is_between {
+        if !self.rest.is_over() || self.turn.is_between {
             return;
         }
         if let Some(actions) = actions
