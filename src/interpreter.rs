@@ -1,4 +1,5 @@
-//! The worker thread: takes commands and questions in order, and drives the engine.
+//! The worker thread: takes commands and questions in order, and drives the engine. Handles send them (`Shared::send` in
+//! `runtime.rs`), and `runtime/builder.rs` starts it.
 
 mod control;
 mod message;

@@ -6,6 +6,8 @@
 //!                                                             └──▶ bound/demand  what may be away, and at what cost
 //! ```
 //!
+//! A mark, and what it cuts off, is the engine's: `engine/step.rs`.
+//!
 //! A value is what a storage holds between two updates. Whether an update takes the storage over is said in one place, for
 //! readers and for the engine: `in_place.rs`. Which steps repeat is found out while they run: `recognize.rs`.
 

@@ -1,7 +1,7 @@
 //! Recording a run: every command with its sizes and costs, so that the lab can replay it; and what was evicted and
 //! brought back meanwhile, so that its memory can be drawn.
 //!
-//! The format is [`Entry`], one for each line.
+//! The format is [`Entry`] (`driver/recording_format.rs`), one for each line.
 //!
 //! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else; and a recording that
 //! was read can be executed: `ops::Library::program`.

@@ -1,5 +1,5 @@
 //! The header of safetensors: eight bytes that say how long it is, and a JSON object of names, types, shapes, and where
-//! elements lie.
+//! elements lie. A file of `torch.save` is known by its first bytes, and refused with what to do instead.
 
 use crate::layout::{DType, Dims, Layout};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};

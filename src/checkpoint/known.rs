@@ -1,4 +1,5 @@
-//! Networks that a file is of, by its names and shapes.
+//! Networks of torchvision and transformers that a file is of, by its names and shapes. What `torch.save` wrote is refused in
+//! `header.rs`.
 
 use super::names::Names;
 use super::{Checkpoint, CheckpointError};

@@ -1,4 +1,4 @@
-//! Numbers of tensors.
+//! Numbers of tensors. A runtime gives them out: `new_ids` in `runtime.rs`.
 
 use smallvec::SmallVec;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The out-of-memory error, with all that a person needs to act on it.
+//! The out-of-memory error, with all that a person needs to act on it. The budget that it names is found by `driver/attempt.rs`
+//! and `lab/passing.rs`.
 
 use crate::bytes::ByteSize;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Choosing a budget that passes, before anything is computed.
+//! Choosing a budget that passes, before anything is computed: the one asked for, what is free, or by default 40 % ([`USUAL`])
+//! of the smallest that evicts nothing.
 
 use super::rehearsal::Verdict;
 use super::{Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError};
