@@ -213,7 +213,7 @@ impl<D: Device> Driver<D> {
         Some(self.attempts.explain(&self.books, failure))
     }
 
-    /// From now on out-of-memory errors that are told by [`Driver::get`], [`Driver::visit`] and [`Driver::take_failure`] name a
+    /// Lets out-of-memory errors that are told by [`Driver::get`], [`Driver::visit`] and [`Driver::take_failure`] name a
     /// budget that this finds, such as `lab::passing_budget`. The first two steps are written down for it, from a quarter of the
     /// budget in use on, and those after an out-of-memory; later ones cost nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {

@@ -76,7 +76,7 @@ impl Error {
         }
     }
 
-    /// The same failure, without a budget that was named for it.
+    /// Leaves out the budget that was named for this failure.
     #[cfg(feature = "lab")]
     pub(crate) fn without_passing(&self) -> Self {
         match self {

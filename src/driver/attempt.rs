@@ -34,17 +34,17 @@ const STEPS: u32 = 2;
 /// More commands than this are not written down.
 const MOST_COMMANDS: usize = 1 << 16;
 
-/// Nothing is written down while less than one part in so many of the budget is in use.
+/// A step is written down once one part in so many of the budget is in use.
 const IN_USE: u64 = 4;
 
-/// What a program did and was to do, up to an out-of-memory and on.
+/// A program up to where an out-of-memory was told: the commands that ran, and those that could not.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// What was there, with the ops that made it, as far as those are known; then the commands. Costs are in the units of the
-    /// engine's cost model.
+    /// Commands that make all that was there before the run, and those of the run. Costs are in the units of the engine's cost
+    /// model.
     pub program: RecordedProgram,
-    /// How many commands make what was there; the others are those of the run.
+    /// Number of the commands that make what was there before.
     pub begin: usize,
     /// The budget that was too small, in bytes.
     pub budget: u64,
@@ -120,7 +120,7 @@ impl Attempts {
     }
 
     /// Writes down what is there, if so much is in use that memory may not suffice. Whether it was.
-    fn begin<D: Device>(&mut self, books: &mut Books<D>) -> bool {
+    fn begin<D: Device>(&mut self, books: &Books<D>) -> bool {
         let engine = &books.engine;
         if engine.used_bytes() <= engine.budget() / IN_USE {
             return false;
@@ -167,11 +167,14 @@ impl Attempts {
                 found
             }
         };
+        if passing.is_none() {
+            return error;
+        }
         let with = |error: &OutOfMemory| OutOfMemory { passing, ..error.clone() };
-        passing.map_or_else(|| error.clone(), |_| Error::OutOfMemory(failure.map(with)))
+        Error::OutOfMemory(failure.map(with))
     }
 
-    /// What was attempted when this happened.
+    /// Takes what is written down, up to this failure.
     fn take<D: Device>(&mut self, books: &Books<D>, failure: &OutOfMemory) -> Option<Attempt> {
         let mut written = self.written.take()?;
         written.settle(&books.engine);
@@ -223,7 +226,7 @@ impl Written {
 
 /// All that is there between two commands: leaves, and what compute paths made of them, in the order in which those ran. What
 /// nobody holds goes after the last path that reads it, as it may have gone in the run.
-fn what_is_there<D: Device>(books: &mut Books<D>) -> Transcript {
+fn what_is_there<D: Device>(books: &Books<D>) -> Transcript {
     let mut transcript = Transcript::default();
     let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();
     let graph = books.engine.graph();
@@ -239,14 +242,7 @@ fn what_is_there<D: Device>(books: &mut Books<D>) -> Transcript {
         .collect();
     leaves.sort_unstable();
     for (storage, bytes) in leaves {
-        let value = match layouts.get(&storage).map(Layout::dtype) {
-            Some(dtype) => {
-                let all = Layout::contiguous(dtype, [bytes as usize / dtype.bytes()]);
-                RecordedValue::there(all)
-            }
-            None => RecordedValue::constant(bytes),
-        };
-        roots.insert(storage, transcript.put_constant(value));
+        roots.insert(storage, transcript.put_constant(bytes, layouts.get(&storage)));
     }
     let mut paths: Vec<(u64, PathKey)> =
         graph.paths.iter().map(|(path, of)| (of.sequence, path)).collect();
@@ -259,7 +255,7 @@ fn what_is_there<D: Device>(books: &mut Books<D>) -> Transcript {
         }
     }
     for (_, path) in paths {
-        add_path(&mut transcript, &mut roots, &mut books.engine, path);
+        add_path(&mut transcript, &mut roots, &books.engine, path);
         let mut gone = last_reads.remove(&path).unwrap_or_default();
         gone.sort_unstable();
         for root in gone.iter().filter_map(|storage| roots.remove(storage)) {
@@ -270,15 +266,14 @@ fn what_is_there<D: Device>(books: &mut Books<D>) -> Transcript {
     transcript
 }
 
-/// The next path of what is there: what it runs, and what is left of what it makes.
+/// Writes down a path: its op or upload, and which of its outputs are gone.
 fn add_path<D: Device>(
     transcript: &mut Transcript,
     roots: &mut FxHashMap<StorageKey, TensorId>,
-    engine: &mut Engine<D>,
+    engine: &Engine<D>,
     path: PathKey,
 ) {
-    let run = engine.expect_path(path);
-    let (of, body) = (engine.graph().path(path), engine.body(path));
+    let (of, (body, run)) = (engine.graph().path(path), engine.body(path));
     let made = transcript.program.next();
     match &body.work {
         Work::Upload(host) => {

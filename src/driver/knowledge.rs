@@ -1,4 +1,4 @@
-//! What is known of a program before it runs, as a value. Whether steps are recognized is decided by `Driver::know`, and whether
+//! Knowledge of a program before it runs, as a value. Whether steps are recognized is decided by `Driver::know`, and whether
 //! they are learned in `learning.rs`.
 
 use crate::evict::Forecast;

@@ -20,7 +20,7 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.left == 0
     }
 
-    /// It came to nothing: it rests, for twice as many turns as the last time.
+    /// Begins a rest, twice as long as the last one: what was tried came to nothing.
     pub fn begin(&mut self) {
         self.left = self.next.max(FIRST);
         self.next = self.left.saturating_mul(2).min(MOST);
@@ -32,7 +32,7 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.left += 1;
     }
 
-    /// It rests for so many turns. The next rest is as long as it would have been.
+    /// Rests for so many turns. The next rest is as long as it would have been.
     pub const fn pause(&mut self, turns: u32) {
         self.left = turns;
     }
@@ -47,7 +47,7 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.left = self.left.min(1);
     }
 
-    /// The next rest is as long as the first: what was tried worked.
+    /// Makes the next rest as long as the first: what was tried worked.
     pub const fn forget(&mut self) {
         self.next = 0;
     }

@@ -6,6 +6,7 @@ use crate::command::{
 };
 use crate::device::Device;
 use crate::graph::StorageKey;
+use crate::layout::Layout;
 use crate::op::{Look, Outputs};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// The next command, under the driver's numbers.
+    /// Writes the next command, under the driver's numbers.
     pub fn push(&mut self, command: &RecordedCommand) {
         let next = self.program.next();
         let mut made = 0;
@@ -40,14 +41,22 @@ impl Transcript {
         self.tensors.contains_key(&tensor)
     }
 
-    /// The next command, under the program's numbers.
+    /// Writes the next command, under the program's numbers.
     pub fn add(&mut self, command: RecordedCommand) {
         self.is_lost |= self.program.push(command).is_err();
     }
 
-    /// A value that was there before, and that nothing can bring back.
-    pub fn put_constant(&mut self, host: RecordedValue) -> TensorId {
+    /// Puts a value of so many bytes that was there before, and that nothing can bring back. Its elements have the type of this look
+    /// at it, if there is one.
+    pub fn put_constant(&mut self, bytes: u64, look: Option<&Layout>) -> TensorId {
         let tensor = self.program.next();
+        let host = look.map(Layout::dtype).map_or_else(
+            || RecordedValue::constant(bytes),
+            |dtype| {
+                let elements = bytes as usize / dtype.bytes();
+                RecordedValue::there(Layout::contiguous(dtype, [elements]))
+            },
+        );
         self.add(Command::Put { tensor, host: Arc::new(host), leaf: false });
         tensor
     }

@@ -13,6 +13,8 @@ const MOST_LOST: f64 = 0.1;
 const MOST_AT_ONCE: f64 = 0.5;
 /// A turn that recomputes so many times its work is guessed once, if no such turn was.
 const MOST_UNCOMPARED: f64 = 4.0;
+/// Turns that are guessed after the first time that foreseeing was worse.
+const REST: u32 = 8;
 /// Turns that are guessed for something to compare with.
 const TRIAL: u32 = 2;
 /// Kinds of turns that are known.
@@ -67,7 +69,7 @@ pub(super) struct Trust {
     /// How much more foreseen turns have recomputed than guessed ones; see [`MOST_LOST`].
     lost: f64,
     /// Turns that are guessed, after foreseeing was worse.
-    rest: Rest<8, { 1 << 16 }>,
+    rest: Rest<REST, { 1 << 16 }>,
 }
 
 impl Trust {
@@ -282,7 +284,7 @@ mod tests {
     fn a_failure_ends_what_was_tried() {
         let mut trust = Trust::default();
         trust.failed();
-        for _ in 0..=8 {
+        for _ in 0..=REST {
             assert!(!trust.is_given(), "foreseen, it failed");
             trust.turn_is_over(Costs::default(), true);
         }

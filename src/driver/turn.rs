@@ -2,11 +2,10 @@
 
 use super::books::Books;
 use super::transcript::Transcript;
-use crate::command::{Command, RecordedCommand, RecordedProgram, RecordedValue, TensorId};
+use crate::command::{Command, RecordedCommand, RecordedProgram, TensorId};
 use crate::device::Device;
 use crate::engine::{Engine, Settings};
 use crate::graph::StorageKey;
-use crate::layout::Layout;
 use crate::step::StepFuture;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -73,9 +72,8 @@ impl Writing {
             let is_used = value(info.storage).is_some_and(|value| !step.uses(value).is_empty());
             // What the step does not use is in the way only where it cannot be evicted.
             if (is_used || of.producer.is_none()) && !roots.contains_key(&info.storage) {
-                let dtype = info.layout.dtype();
-                let all = Layout::contiguous(dtype, [of.bytes as usize / dtype.bytes()]);
-                roots.insert(info.storage, transcript.put_constant(RecordedValue::there(all)));
+                let put = transcript.put_constant(of.bytes, Some(&info.layout));
+                roots.insert(info.storage, put);
             }
         }
         let mut carried = Vec::new();

@@ -502,12 +502,19 @@ impl<D: Device> Engine<D> {
         outputs: &[Layout],
     ) -> Result<f64, Error> {
         match work {
-            Work::Op(op) => {
-                let what = || format!("{}: its flops", op.name());
-                caught(what, || op.flops(inputs, outputs))
-            }
+            Work::Op(op) => Self::flops_of_op(op, inputs, outputs),
             Work::Upload(_) => Ok(0.0),
         }
+    }
+
+    #[inline]
+    pub(super) fn flops_of_op(
+        op: &D::Op,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> Result<f64, Error> {
+        let what = || format!("{}: its flops", op.name());
+        caught(what, || op.flops(inputs, outputs))
     }
 
     /// What the cost model says of a run, if that is a cost.

@@ -18,7 +18,7 @@ impl<T> Failure<T> {
         Self(Arc::new((key, what)))
     }
 
-    /// The same failure, told otherwise.
+    /// Tells this failure otherwise, under its key.
     pub(crate) fn map(&self, with: impl FnOnce(&T) -> T) -> Self {
         Self(Arc::new((self.key(), with(&self.0.1))))
     }

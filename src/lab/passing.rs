@@ -10,12 +10,12 @@ use crate::driver::{Allowance, Attempt, Knowledge};
 use crate::engine::{RecomputeLimit, Settings};
 use crate::error::Error;
 use crate::evict::{Learn, PolicyKind};
-use crate::layout::Layout;
+use crate::step::Reader;
 
 /// Budgets between the one that was too small and the one in which nothing is evicted.
 const STEPS: u32 = 40;
 
-/// Of a budget that passes, a little less must pass, too: a real run leaves other holes.
+/// This share of a budget must pass, too, for the budget to be named: a real run leaves other holes.
 const MARGIN: f64 = 0.98;
 
 /// A budget in which nothing is evicted is more than the bytes in use at once, for holes.
@@ -30,7 +30,7 @@ const MOST_RECOMPUTED: f64 = 4.0;
 /// The smallest budget found, in bytes, that a program passes with which ran out of memory, by the same policy. What prints it
 /// ([`ByteSize`]) means as many bytes. `None` if none is found, or the attempt makes no sense.
 ///
-/// It is found by simulated runs, and the run is not the same again in another budget. So only what passes with a little less, too,
+/// Simulated runs find it, and the real run is not the same in another budget. So only a budget that passes with a little less, too,
 /// is taken; and the step is simulated as a later one, which has the state of an optimizer from its beginning on.
 #[must_use]
 pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
@@ -101,12 +101,12 @@ fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
     Ok(new.finish())
 }
 
-/// What a run leaves to the next step.
+/// Values that a run leaves to the next step.
 struct Kept {
-    /// What was there before, and is still, updated or not.
+    /// Tensors that were there before the run, and whose values stay, updated or not.
     there: Vec<TensorId>,
-    /// What the run made, updated or not: which command made each, in order, and its bytes. Not one that took the place of another, as
-    /// a parameter that is updated by making does.
+    /// Values that the run made and that stay, updated or not: the command that made each, in order, and its bytes. Left out is a
+    /// value that took the place of another, as that of a parameter that is updated by making.
     made: Vec<(usize, u64)>,
 }
 
@@ -148,23 +148,13 @@ impl Kept {
     }
 }
 
-/// Bytes of each tensor.
+/// Bytes that each tensor looks at.
 fn bytes_of(program: &RecordedProgram) -> Vec<u64> {
-    let mut bytes: Vec<u64> = Vec::with_capacity(program.tensors());
+    let mut reader = Reader::default();
+    let mut bytes = Vec::with_capacity(program.tensors());
     for command in program.commands() {
-        match command {
-            Command::Put { host, .. } => bytes.push(host.layout.bytes()),
-            Command::Replace { value, .. } => bytes.push(bytes[value.index()]),
-            _ => {}
-        }
-        for call in command.calls() {
-            let targets = call.inputs.iter().take(call.outputs.targets());
-            let updated: Vec<u64> = targets.map(|target| bytes[target.index()]).collect();
-            bytes.extend(updated);
-            bytes.extend(call.outputs.views().iter().map(|look| look.layout.bytes()));
-            let fresh = call.outputs.written().map_or(&[][..], |(_, fresh)| fresh);
-            bytes.extend(fresh.iter().map(Layout::bytes));
-        }
+        reader.read(command, |host| host.layout);
+        command.makes(|tensor| bytes.push(reader.layout(tensor).bytes()));
     }
     bytes
 }

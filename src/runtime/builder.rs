@@ -532,13 +532,13 @@ impl Builder {
         let work = move || {
             let learn = self.policy.learn();
             #[cfg(feature = "lab")]
-            let (learners, rehearse): (_, Rehearse) =
-                (Learners { new: crate::lab::learner, seed }, crate::lab::passing_budget);
+            let (new, rehearse) =
+                (crate::lab::learner, Some(crate::lab::passing_budget as Rehearse));
             // Without the lab nobody can: `check_search`.
             #[cfg(not(feature = "lab"))]
-            let (learners, rehearse): (_, Rehearse) =
-                (Learners { new: |_, _| None, seed }, |_| None);
-            let rehearse = Some(rehearse).filter(|_| cfg!(feature = "lab") && self.names_budgets);
+            let (new, rehearse) = (|_, _| None, None::<Rehearse>);
+            let learners = Learners { new, seed };
+            let rehearse = rehearse.filter(|_| self.names_budgets);
             // Who looks ahead wants to know of commands before they run, and who records of all that each does.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };

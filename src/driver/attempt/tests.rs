@@ -64,7 +64,7 @@ fn what_is_there_can_be_made_again_elsewhere() {
                 break;
             }
         }
-        let there = what_is_there(&mut tried.books);
+        let there = what_is_there(&tried.books);
         let is_lost =
             tried.engine().graph().storages().any(|(_, s)| s.residence == Residence::Poisoned);
         if is_lost {
