@@ -77,7 +77,7 @@ impl<D: Device> Engine<D> {
         self.working().map_err(cold)?;
         let read = self.inputs(&op, inputs, outputs).map_err(cold)?;
         if !self.failures.are_none_stale()
-            && let Some(lost) = self.lose_to_stale(inputs, &read, outputs)
+            && let Some(lost) = self.lose_to_stale(&op, inputs, &read, outputs)?
         {
             return Ok(lost);
         }
@@ -95,20 +95,23 @@ impl<D: Device> Engine<D> {
     #[inline(never)]
     fn lose_to_stale(
         &mut self,
+        op: &D::Op,
         inputs: &[TensorKey],
         read: &Inputs,
         outputs: &Outputs,
-    ) -> Option<Keys> {
-        let error = self.failures.of_stale_among(&inputs[outputs.targets()..])?;
-        Some(match outputs {
+    ) -> Result<Option<Keys>, Error> {
+        let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) else {
+            return Ok(None);
+        };
+        Ok(Some(match outputs {
             Outputs::Views(looks) => {
-                let keys = self.views(read, looks);
+                let keys = self.views_of_any(op, read, looks)?;
                 keys.iter().for_each(|&key| self.failures.make_stale(key, &error));
                 keys
             }
             Outputs::Updates { .. } => self.stand_ins(inputs, outputs, &error),
             Outputs::Fresh(layouts) => self.poisoned(layouts, &error),
-        })
+        }))
     }
 
     /// Tensors that are lost to a failure.
@@ -133,10 +136,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Keys, Error> {
         Ok(match outputs {
             Outputs::Views(looks) => {
-                let keys = match self.views_of_a_part(&op, &read)? {
-                    Some(Outputs::Views(looks)) => self.views(&read, &looks),
-                    _ => self.views(&read, looks),
-                };
+                let keys = self.views_of_any(&op, &read, looks)?;
                 self.store.reuse(read.layouts);
                 keys
             }
@@ -176,14 +176,17 @@ impl<D: Device> Engine<D> {
         Ok(inputs)
     }
 
-    /// A handle whose update was skipped may look at a part of a storage, while whoever holds it takes it for
-    /// packed, and so all views of it for views of what is packed: views of parts are inferred anew.
-    fn views_of_a_part(&self, op: &D::Op, read: &Inputs) -> Result<Option<Outputs>, Error> {
+    /// Views, as whoever holds the inputs sees them. A handle whose update was skipped may look at a part of a storage,
+    /// while its holder takes it for packed, and views of it for views of what is packed: views of parts are inferred anew.
+    fn views_of_any(&mut self, op: &D::Op, read: &Inputs, looks: &[Look]) -> Result<Keys, Error> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
-            return Ok(None);
+            return Ok(self.views(read, looks));
         }
         // The ops of a trace do not tell; what is given was made from the layouts here.
-        Ok(inferred(op, &read.layouts)?.ok())
+        Ok(match inferred(op, &read.layouts)? {
+            Ok(Outputs::Views(looks)) => self.views(read, &looks),
+            _ => self.views(read, looks),
+        })
     }
 
     fn views(&mut self, read: &Inputs, looks: &[Look]) -> Keys {

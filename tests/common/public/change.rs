@@ -112,11 +112,11 @@ impl Player<'_> {
     }
 
     /// A new handle for the same value, which looks packed even if the old one was a part of more: as after an update
-    /// that was skipped. Gradients are known by their handles.
+    /// that was skipped. Gradients are known by their handles, and no tape follows a new one.
     fn rename(&mut self, target: usize) {
         let tensor = &mut self.slots[target].tensor;
         let packed = self.runtime.apply(Contiguous, &[tensor]);
-        *tensor = packed.expect("any tensor can be packed").swap_remove(0);
+        *tensor = packed.expect("any tensor can be packed").swap_remove(0).detach();
     }
 
     /// One after the other, or as one.
