@@ -67,6 +67,7 @@ pub struct Engine<D: Device> {
     /// What the evictor says of itself, always the same.
     evicts: bool,
     hears: Hears,
+    by_step: bool,
     /// What it said when it was last told what is to come.
     keeps_unheld: bool,
     costs: Box<dyn CostModel>,
@@ -142,7 +143,7 @@ impl<D: Device> Engine<D> {
     pub fn new(
         device: D,
         settings: Settings,
-        evictor: Box<dyn Evictor>,
+        mut evictor: Box<dyn Evictor>,
         costs: Box<dyn CostModel>,
     ) -> Result<Self, Error> {
         let memory = device.memory();
@@ -155,7 +156,8 @@ impl<D: Device> Engine<D> {
             reasons: SecondaryMap::new(),
             evicts: evictor.evicts(),
             hears: tell::heard_by(&*evictor),
-            keeps_unheld: evictor.keeps_unheld(),
+            by_step: evictor.by_step().is_some(),
+            keeps_unheld: evictor.by_step().is_some_and(|step| step.keeps_unheld()),
             evictor,
             costs,
             enabled: true,

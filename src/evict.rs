@@ -6,6 +6,7 @@
 
 mod belady;
 mod by_score;
+mod by_step;
 mod candidates;
 mod classes;
 mod coop;
@@ -27,6 +28,7 @@ mod search;
 
 pub use belady::Belady;
 pub use by_score::ByScore;
+pub use by_step::ByStep;
 pub(crate) use candidates::Candidates;
 pub use candidates::Tier;
 pub use coop::Coop;
@@ -45,7 +47,6 @@ use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use crate::memory::Space;
 use std::fmt;
-use std::sync::Arc;
 
 /// Decides which storage goes next.
 ///
@@ -75,27 +76,10 @@ pub trait Evictor: fmt::Debug + Send {
     /// Something happened that it [hears](Self::hears). See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The step that runs from now on is known: which storage is which of its values, and where it is, can be read in
-    /// [`Graph::future`]. `None`: nothing is known any more. Default: it does not matter.
-    fn foresee(&mut self, _foresight: Option<Arc<Foresight>>) {}
-
-    /// Whether it goes by what is foreseen: then a runtime recognizes steps for it. Must always return the same. Default:
-    /// no.
-    fn foresees(&self) -> bool {
-        false
-    }
-
-    /// Whether anything that nobody holds any more may stay, for an evictor that knows what will be wanted again: then
-    /// [`Evictor::keeps`] is asked of each storage. Asked at first, and after each [`Evictor::foresee`]. Default: no.
-    fn keeps_unheld(&self) -> bool {
-        false
-    }
-
-    /// Whether a storage that nobody holds any more, or that was brought back only as a step on the way, stays until it
-    /// is chosen. Otherwise the bytes of the one go at once, and those of the other as
-    /// [`Settings::dead`](crate::Settings::dead) says. Only asked where any [may stay](Self::keeps_unheld). Default: yes.
-    fn keeps(&mut self, _storage: StorageKey, _view: View<'_>) -> bool {
-        true
+    /// The part that goes by the known step, of an evictor that has one. A runtime recognizes steps for it. Must always
+    /// be there, or never. Default: none.
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        None
     }
 
     /// Whether anything may be evicted at all. An evictor that says no is asked and told nothing. Must always return

@@ -10,8 +10,7 @@ use crate::random_programs::public::play::{Part, play};
 use crate::random_programs::public::setup::{Setup, shares};
 use remat::autograd::Tape;
 use remat::event::{Cause, Event, Hears};
-use remat::evict::{Evictor, Foresight, Victim, View, Want};
-use remat::graph::StorageKey;
+use remat::evict::{ByStep, Evictor, Victim, View, Want};
 use remat::lab::{MemoryKind, Outcome, Replay, Status, Trace};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::optim::Optimizer;
@@ -21,7 +20,6 @@ use remat::{
     Run, Runtime, Settings, Stats,
 };
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Each run costs something else, up to a million times as much as another of the same op.
@@ -73,20 +71,8 @@ impl Evictor for Ear {
         }
     }
 
-    fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
-        self.0.foresee(foresight);
-    }
-
-    fn foresees(&self) -> bool {
-        self.0.foresees()
-    }
-
-    fn keeps_unheld(&self) -> bool {
-        self.0.keeps_unheld()
-    }
-
-    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
-        self.0.keeps(storage, view)
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        self.0.by_step()
     }
 
     fn evicts(&self) -> bool {

@@ -97,7 +97,8 @@ impl<D: Device> Engine<D> {
         self.stats.score_evaluations += self.evictor.score_evaluations();
         self.hears = hears;
         self.evicts = evictor.evicts();
-        self.keeps_unheld = evictor.keeps_unheld();
+        self.by_step = evictor.by_step().is_some();
+        self.keeps_unheld = evictor.by_step().is_some_and(|step| step.keeps_unheld());
         self.evictor = evictor;
         Ok(())
     }
@@ -110,7 +111,10 @@ impl<D: Device> Engine<D> {
     /// Whether the evictor wants a storage to stay that nobody holds, or that was brought back only as a step on the way.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
-            && self.ask_evictor(|evictor, view| evictor.keeps(key, view)).unwrap_or(true)
+            && self
+                .ask_evictor(|evictor, view| Some(evictor.by_step()?.keeps(key, view)))
+                .flatten()
+                .unwrap_or(true)
     }
 
     /// Whether the bytes of a tensor would go at once if its last handle went now: nobody else looks at them, they can be evicted,
@@ -134,8 +138,10 @@ impl<D: Device> Engine<D> {
         self.store.graph.future.foresee(step);
         let evictor = &mut self.evictor;
         let told = caught(EVICTOR, || {
-            evictor.foresee(foresight);
-            evictor.keeps_unheld()
+            evictor.by_step().is_some_and(|step| {
+                step.foresee(foresight);
+                step.keeps_unheld()
+            })
         });
         match told {
             Ok(keeps) => {
@@ -155,9 +161,9 @@ impl<D: Device> Engine<D> {
         &*self.evictor
     }
 
-    /// Whether the evictor goes by what is foreseen.
-    pub(crate) fn foresees(&self) -> bool {
-        self.evictor.foresees()
+    /// Whether the evictor goes by the step that is known.
+    pub(crate) const fn foresees(&self) -> bool {
+        self.by_step
     }
 
     /// Whether anything was evicted to make room.

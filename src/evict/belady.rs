@@ -1,6 +1,6 @@
 //! What pages are evicted by, with an oracle.
 
-use super::{Policy, View};
+use super::{ByStep, Policy, View};
 use crate::event::Hears;
 use crate::graph::StorageKey;
 
@@ -21,11 +21,14 @@ impl Policy for Belady {
         }
     }
 
-    fn foresees(&self) -> bool {
-        true
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        Some(self)
     }
 
     fn hears(&self) -> Hears {
         Hears::NOTHING
     }
 }
+
+/// [`Future`](crate::graph::Future) has the uses.
+impl ByStep for Belady {}

@@ -2,14 +2,13 @@
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};
-use super::{Aging, Evictor, Foresight, Policy, PolicyKind, Victim, View, Want};
+use super::{Aging, ByStep, Evictor, Policy, PolicyKind, Victim, View, Want};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 use ordered_float::OrderedFloat;
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 /// Evicts the candidate with the lowest score of a [`Policy`]; of equals, the one that was in use last.
 #[derive(Debug)]
@@ -181,21 +180,8 @@ impl Evictor for ByScore {
         }
     }
 
-    fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
-        self.policy.foresee(foresight);
-        self.all_lowered = true;
-    }
-
-    fn foresees(&self) -> bool {
-        self.policy.foresees()
-    }
-
-    fn keeps_unheld(&self) -> bool {
-        self.policy.keeps_unheld()
-    }
-
-    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
-        self.policy.keeps(storage, view)
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        self.policy.by_step()
     }
 
     fn hears(&self) -> Hears {

@@ -57,7 +57,7 @@ mod tests;
 
 pub use forecast::{Clock, Forecast, ForecastError, Foresight, Learn, Setting};
 
-use super::{Aging, Floors, Formula, Lowered, Policy, View};
+use super::{Aging, ByStep, Floors, Formula, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use guess::Guess;
@@ -96,6 +96,20 @@ impl Policy for Learned {
         }
     }
 
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        Some(self)
+    }
+
+    fn hears(&self) -> Hears {
+        Hears::EVICTIONS.and(Hears::USES)
+    }
+
+    fn floors(&mut self) -> Option<&mut dyn Floors> {
+        Some(self)
+    }
+}
+
+impl ByStep for Learned {
     fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
         let formula = match &foresight {
             Some(foresight) => foresight.formula(),
@@ -106,27 +120,16 @@ impl Policy for Learned {
             self.guess = Guess::by(formula.unwrap_or(Formula::ANCESTORS));
         }
         self.known = foresight.filter(|_| formula.is_none()).map(Known::new);
+        self.lowered().all();
     }
 
-    fn foresees(&self) -> bool {
-        true
-    }
-
-    fn keeps_unheld(&self) -> bool {
+    fn keeps_unheld(&mut self) -> bool {
         // Where memory suffices, what is not needed is not to take any.
         self.known.as_ref().is_some_and(Known::is_short)
     }
 
     fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
         self.known.as_mut().is_some_and(|known| known.is_needed(storage, view))
-    }
-
-    fn hears(&self) -> Hears {
-        Hears::EVICTIONS.and(Hears::USES)
-    }
-
-    fn floors(&mut self) -> Option<&mut dyn Floors> {
-        Some(self)
     }
 }
 

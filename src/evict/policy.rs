@@ -1,10 +1,9 @@
 //! Scores: how much is lost by evicting a storage.
 
-use super::{Foresight, View};
+use super::{ByStep, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use std::fmt;
-use std::sync::Arc;
 
 /// A way to score what could be evicted. [`ByScore`](super::ByScore) evicts the candidate with the lowest score.
 #[doc(alias("heuristic", "h_DTR"))]
@@ -16,22 +15,9 @@ pub trait Policy: fmt::Debug + Send {
     /// Something happened. See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// As [`Evictor::foresee`](super::Evictor::foresee).
-    fn foresee(&mut self, _foresight: Option<Arc<Foresight>>) {}
-
-    /// As [`Evictor::foresees`](super::Evictor::foresees).
-    fn foresees(&self) -> bool {
-        false
-    }
-
-    /// As [`Evictor::keeps_unheld`](super::Evictor::keeps_unheld).
-    fn keeps_unheld(&self) -> bool {
-        false
-    }
-
-    /// As [`Evictor::keeps`](super::Evictor::keeps).
-    fn keeps(&mut self, _storage: StorageKey, _view: View<'_>) -> bool {
-        true
+    /// The part that goes by the known step, as [`Evictor::by_step`](super::Evictor::by_step).
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        None
     }
 
     /// What it wants to be told of: to tell it of what it does not listen to takes time. It may be told of more. Must
@@ -41,7 +27,7 @@ pub trait Policy: fmt::Debug + Send {
     }
 
     /// Lower bounds of scores, if the policy can give them: then few scores are computed at each choice. Must always
-    /// be the same, but after [`Policy::foresee`]. Default: none, and every score is computed.
+    /// be the same, but after [`ByStep::foresee`]. Default: none, and every score is computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         None
     }
@@ -53,7 +39,7 @@ pub trait Policy: fmt::Debug + Send {
 /// [`Floors::lowered`]. Where scores are divided by the staleness or the distance, all this is about scores before the
 /// division.
 pub trait Floors {
-    /// How scores change with time. Must always return the same, but after [`Policy::foresee`].
+    /// How scores change with time. Must always return the same, but after [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
     /// A number that is cheaper to find than the score and never above it. Called for candidates that are new, or were
@@ -84,7 +70,8 @@ pub trait Floors {
         0.0
     }
 
-    /// The candidates whose scores may have fallen since the last choice; whoever asks empties it.
+    /// The candidates whose scores may have fallen since the last choice: after [`ByStep::foresee`], all of them. Whoever
+    /// asks empties it.
     fn lowered(&mut self) -> &mut Lowered;
 }
 

@@ -8,7 +8,7 @@ use crate::engine::{Dead, RecomputeLimit, Stats};
 use crate::event::{Event, Hears};
 use crate::evict::candidates::Tier;
 use crate::evict::{
-    ByScore, Evictor, Foresight, Formula, Learn, Policy, PolicyKind, Victim, View, Want,
+    ByScore, ByStep, Evictor, Foresight, Formula, Learn, Policy, PolicyKind, Victim, View, Want,
 };
 use crate::graph::StorageKey;
 use crate::lab::{Replay, Trace};
@@ -54,15 +54,21 @@ impl Policy for Checked {
         self.learned.on(event, view);
     }
 
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        Some(self)
+    }
+
+    fn hears(&self) -> Hears {
+        self.learned.hears()
+    }
+}
+
+impl ByStep for Checked {
     fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
         self.learned.foresee(foresight);
     }
 
-    fn foresees(&self) -> bool {
-        true
-    }
-
-    fn keeps_unheld(&self) -> bool {
+    fn keeps_unheld(&mut self) -> bool {
         self.learned.keeps_unheld()
     }
 
@@ -72,10 +78,6 @@ impl Policy for Checked {
         let mut counts = lock(&self.counts);
         *(if keeps { &mut counts.kept } else { &mut counts.let_go }) += 1;
         keeps || self.keeps_all
-    }
-
-    fn hears(&self) -> Hears {
-        self.learned.hears()
     }
 }
 
@@ -202,21 +204,23 @@ impl<P: Policy> Evictor for Compared<P> {
         self.plain.on(event, view);
     }
 
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        Some(self)
+    }
+}
+
+impl<P: Policy> ByStep for Compared<P> {
     fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
-        self.by_floors.foresee(foresight.clone());
-        self.plain.foresee(foresight);
+        let both = [self.by_floors.by_step(), self.plain.by_step()];
+        both.into_iter().flatten().for_each(|part| part.foresee(foresight.clone()));
     }
 
-    fn foresees(&self) -> bool {
-        true
-    }
-
-    fn keeps_unheld(&self) -> bool {
-        self.plain.keeps_unheld()
+    fn keeps_unheld(&mut self) -> bool {
+        self.plain.by_step().is_some_and(|part| part.keeps_unheld())
     }
 
     fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
-        self.by_floors.keeps(storage, view)
+        self.by_floors.by_step().is_some_and(|part| part.keeps(storage, view))
     }
 }
 
