@@ -9,6 +9,21 @@ pub enum Error {
     /// The budget, a setting, or an operation: remat's own error, which says what to do.
     #[error(transparent)]
     Remat(#[from] remat::Error),
+    /// A budget that a rehearsal did not pass.
+    #[cfg(feature = "lab")]
+    #[error("{}", too_small(*.budget, *.passing, *.percent, *.full, .error))]
+    TooSmall {
+        /// The budget, in bytes.
+        budget: u64,
+        /// Bytes of the smallest budget found that passes.
+        passing: u64,
+        /// That budget in percent of `full`.
+        percent: u32,
+        /// Bytes that the program takes without evictions.
+        full: u64,
+        /// How the rehearsal ended.
+        error: remat::Error,
+    },
     /// The server on this machine could not be started.
     #[error("the server on 127.0.0.1 could not be started: {0}")]
     Server(String),
@@ -45,4 +60,13 @@ impl From<ConnectError> for Error {
     fn from(error: ConnectError) -> Self {
         Self::Connect(error.to_string())
     }
+}
+
+#[cfg(feature = "lab")]
+fn too_small(budget: u64, passing: u64, percent: u32, full: u64, error: &remat::Error) -> String {
+    let [budget, passing] = remat::ByteSize::apart(budget, passing);
+    let full = remat::ByteSize(full);
+    format!(
+        "a budget of {budget} is too small; {percent} % ({passing}) passes\n  without evictions it takes {full}\n  {error}"
+    )
 }

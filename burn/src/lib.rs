@@ -26,6 +26,8 @@ mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "lab")]
+mod tuner;
 mod view;
 mod work;
 
@@ -33,6 +35,8 @@ pub use builder::Builder;
 pub use error::Error;
 pub use guard::{Guard, Summary};
 pub use remat;
+#[cfg(feature = "lab")]
+pub use tuner::{Tuned, Tuner};
 
 use remat::ByteSize;
 use std::fmt::Display;

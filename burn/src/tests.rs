@@ -3,7 +3,7 @@
 use crate::Guard;
 use burn_flex::Flex;
 use common::{Cnn, Mlp, MlpDropout, Net, Recurrent, Transformer, train};
-use remat::evict::{Policy, View};
+use remat::evict::{ByStep, Policy, View};
 use remat::graph::StorageKey;
 
 #[path = "../tests/common/mod.rs"]
@@ -38,7 +38,13 @@ impl Policy for Keeps {
         -(view.graph.storage(candidate).bytes as f64)
     }
 
-    fn keeps_unheld(&self) -> bool {
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        Some(self)
+    }
+}
+
+impl ByStep for Keeps {
+    fn keeps_unheld(&mut self) -> bool {
         true
     }
 }

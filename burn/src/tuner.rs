@@ -1,0 +1,252 @@
+//! Choosing a budget before the first operation, from a rehearsal that computes nothing.
+
+use crate::builder::Builder;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::server::lock;
+use burn_ir::BackendIr;
+use remat::error::RuntimeError;
+use remat::evict::Learn;
+use remat::lab::{MemoryKind, Replay, Status, smallest};
+use remat::program::{Entry, Knowledge, KnownSteps, ProgramError, RecordedProgram, Recorder};
+use remat::tune::{Budget, StandIn, USUAL};
+use remat::{ByteSize, PolicyKind, RecomputeLimit};
+use std::fmt::{self, Display};
+use std::sync::{Arc, Mutex};
+
+/// Bytes of the rehearsal's budget, in which nothing is evicted.
+const PLENTY: u64 = 1 << 50;
+
+/// A default budget recomputes at most as much as the work itself.
+const CHOSEN_RATIO: f64 = 1.0;
+
+/// A budget that was asked for, or that an error names, recomputes at most this multiple of the work itself.
+const NAMED_RATIO: f64 = 10.0;
+
+/// Chooses a budget for a program, before the program computes anything.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+///
+/// fn train(device: &remat_burn::Guard, steps: usize) -> Result<(), remat_burn::Error> {
+///     let mut weight = Tensor::<2>::ones([64, 64], device);
+///     for _ in 0..steps {
+///         let mut passed = vec![Tensor::<2>::ones([256, 64], device)];
+///         for layer in 0..8 {
+///             passed.push(passed[layer].clone().matmul(weight.clone()).tanh());
+///         }
+///         let mut sum = passed[8].clone().mean();
+///         while let Some(x) = passed.pop() {
+///             sum = sum + (x.clone() * x).mean();
+///         }
+///         weight = weight * sum.unsqueeze();
+///         device.step()?;
+///     }
+///     Ok(())
+/// }
+///
+/// let tuned = remat_burn::Tuner::new()
+///     .budget("60%")
+///     .tune::<Flex>(Default::default(), |device| train(device, 4))?;
+/// let device = tuned.builder().serve::<Flex>(Default::default())?;
+/// train(&device, 10)?;
+/// assert!(device.stats()?.peak_bytes <= tuned.budget());
+/// # Ok::<(), remat_burn::Error>(())
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "nothing is rehearsed before `tune`"]
+pub struct Tuner {
+    budget: Option<Budget>,
+    wrong: Option<String>,
+}
+
+impl Tuner {
+    /// A tuner that takes 40 % of the memory that the program takes without evictions, or the smallest share above that which
+    /// passes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes this budget: bytes, a text such as `"6GiB"`, a share such as `"40%"` of the memory that the program takes without
+    /// evictions, or `"auto"`, the memory that is free.
+    pub fn budget<T: TryInto<Budget, Error: Display>>(mut self, budget: T) -> Self {
+        match budget.try_into() {
+            Ok(budget) => self.budget = Some(budget),
+            Err(error) => self.wrong = Some(format!("budget: {error}")),
+        }
+        self
+    }
+
+    /// Rehearses `train` on a device that computes nothing, as [`Builder::sim`] makes it, and settles on a budget that passes.
+    /// Four steps are enough, each with [`Guard::step`] at its end. Values that `train` reads are zeros.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`] if the budget does not pass; it names a budget that does. An error of `train`, or of a setting.
+    pub fn tune<B: BackendIr>(
+        self,
+        device: B::Device,
+        train: impl FnOnce(&Guard) -> Result<(), Error>,
+    ) -> Result<Tuned, Error> {
+        let settings = |wrong| Error::from(remat::Error::from(RuntimeError::Settings(wrong)));
+        if let Some(wrong) = self.wrong {
+            return Err(settings(wrong));
+        }
+        let rehearsal = Rehearsal::of::<B>(device, train)?;
+        let budget = match self.budget {
+            None => rehearsal.choose()?,
+            Some(Budget::Auto) => {
+                let free = StandIn::cpu(1).free_bytes;
+                let unknown =
+                    "this system does not say how much memory is free; give the budget a size";
+                rehearsal.asked(free.ok_or_else(|| settings(unknown.to_owned()))?)?
+            }
+            Some(Budget::Share(share)) => rehearsal.asked(share.of(rehearsal.full))?,
+        };
+        Ok(Tuned { budget, full: rehearsal.full, steps: rehearsal.steps })
+    }
+}
+
+/// A budget that passed, with the steps of the program.
+///
+/// Prints as a line that says how much the budget is.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    budget: u64,
+    full: u64,
+    steps: KnownSteps,
+}
+
+impl Tuned {
+    /// A device of this budget that knows the program's steps from its first operation on.
+    pub fn builder(&self) -> Builder {
+        crate::budget(self.budget).known_steps(self.steps.clone())
+    }
+
+    /// The budget, in bytes.
+    #[must_use]
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Bytes that the program takes without evictions: 100 %.
+    #[must_use]
+    pub const fn full_budget(&self) -> u64 {
+        self.full
+    }
+}
+
+impl Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [budget, full] = ByteSize::apart(self.budget, self.full);
+        if self.budget >= self.full {
+            return write!(f, "budget {budget}; it takes {full}, so nothing is evicted");
+        }
+        let percent = (1000.0 * self.budget as f64 / self.full as f64).round() / 10.0;
+        write!(f, "budget {budget}, {percent} % of the {full} it takes without evictions")
+    }
+}
+
+/// The commands of a program, and the memory that they take without evictions.
+struct Rehearsal {
+    program: RecordedProgram,
+    steps: KnownSteps,
+    full: u64,
+}
+
+impl Rehearsal {
+    fn of<B: BackendIr>(
+        device: B::Device,
+        train: impl FnOnce(&Guard) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let heard = Heard::default();
+        let builder = crate::budget(PLENTY).known_steps(KnownSteps::marked());
+        let guard = builder.record(heard.clone()).sim::<B>(device)?;
+        train(&guard)?;
+        guard.sync()?;
+        let steps = guard.known_steps()?.unwrap_or_default();
+        drop(guard);
+        let program = heard.take().map_err(|error| Error::Panicked(error.to_string()))?;
+        let mut rehearsal = Self { program, steps, full: PLENTY };
+        rehearsal.full = rehearsal.replay(PLENTY, 0.0).unbudgeted(&rehearsal.program)?.full_budget;
+        Ok(rehearsal)
+    }
+
+    /// A run of the program as a device of this budget would run it: Burn's backends say where their tensors lie, so bytes are
+    /// only counted.
+    fn replay(&self, budget: u64, ratio: f64) -> Replay {
+        let mut replay = Replay::new(PolicyKind::Learned(Learn::Ahead), budget);
+        replay.memory = MemoryKind::Counted;
+        replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(ratio));
+        replay.as_run = Some(Knowledge { steps: Some(self.steps.clone()), forecasts: Vec::new() });
+        replay
+    }
+
+    /// Why a budget does not pass; `None` if it does.
+    fn fails(&self, budget: u64, ratio: f64) -> Result<Option<remat::Error>, remat::Error> {
+        if budget >= self.full {
+            return Ok(None);
+        }
+        Ok(match self.replay(budget, ratio).run(&self.program)?.status {
+            Status::Done => None,
+            Status::Failed { error, .. } => Some(error),
+        })
+    }
+
+    /// The smallest percentage found, from `low` on, that passes; 100 does.
+    fn passing(&self, low: u32, ratio: f64) -> Result<u32, Error> {
+        let passes = |percent| Ok(self.fails(self.bytes(percent), ratio)?.is_none());
+        Ok(smallest::<remat::Error>(low.min(100), 100, passes)?.unwrap_or(100))
+    }
+
+    fn bytes(&self, percent: u32) -> u64 {
+        (u128::from(self.full) * u128::from(percent)).div_ceil(100) as u64
+    }
+
+    /// The default.
+    fn choose(&self) -> Result<u64, Error> {
+        let usual = self.bytes(USUAL);
+        Ok(match self.fails(usual, CHOSEN_RATIO)? {
+            None => usual,
+            Some(_) => self.bytes(self.passing(USUAL + 1, CHOSEN_RATIO)?),
+        })
+    }
+
+    /// A budget that was asked for, if it passes.
+    fn asked(&self, budget: u64) -> Result<u64, Error> {
+        let Some(error) = self.fails(budget, NAMED_RATIO)? else { return Ok(budget) };
+        let above = (u128::from(budget) * 100 / u128::from(self.full.max(1))) as u32 + 1;
+        let percent = self.passing(above, NAMED_RATIO)?;
+        Err(Error::TooSmall {
+            budget,
+            passing: self.bytes(percent),
+            percent,
+            full: self.full,
+            error,
+        })
+    }
+}
+
+/// Keeps the commands of a program, up to one that makes no sense.
+#[derive(Clone, Debug, Default)]
+struct Heard(Arc<Mutex<(RecordedProgram, Option<ProgramError>)>>);
+
+impl Heard {
+    fn take(&self) -> Result<RecordedProgram, ProgramError> {
+        let (program, wrong) = std::mem::take(&mut *lock(&self.0));
+        wrong.map_or(Ok(program), Err)
+    }
+}
+
+impl Recorder for Heard {
+    fn record(&mut self, entry: &Entry) {
+        let (program, wrong) = &mut *lock(&self.0);
+        if let (Entry::Did { command, .. }, None) = (entry, &wrong) {
+            *wrong = program.push(command.clone()).err();
+        }
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
