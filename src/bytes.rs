@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes that reads and prints like `1.5GiB`.
+/// Number of bytes that reads and prints like `1.5GiB`.
 ///
-/// Text is a number and a unit, in any case: `B`; `K`, `M`, `G`, `T` or `KiB`, `MiB`, `GiB`, `TiB`, which
-/// are powers of 1024; `KB`, `MB`, `GB`, `TB`, which are powers of 1000. A single letter is a power of
-/// 1024 as it is to `docker`, `java`, `systemd` and `ls`. Without a unit it is bytes, and those are whole.
+/// Text is a number and a unit, in any case. `B` is a byte. `K`, `M`, `G`, `T` and `KiB`, `MiB`,
+/// `GiB`, `TiB` are powers of 1024. `KB`, `MB`, `GB`, `TB` are powers of 1000. A single letter is a
+/// power of 1024, as it is to `docker`, `java`, `systemd` and `ls`. Without a unit, the number
+/// counts bytes and must be whole.
 ///
 /// ```
 /// use remat::ByteSize;
@@ -22,7 +23,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// What is no size in bytes.
+/// Text or number that is not a size in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is {problem}")]
 pub struct ParseByteSizeError {
@@ -80,7 +81,7 @@ impl FromStr for ByteSize {
         }
         let value = number.parse::<f64>().map_err(|_| error(Problem::NotASize))?;
         let bytes = value * *scale as f64;
-        // Of a larger unit, a part is as good as a whole: 1.3 GiB is so many bytes and a bit.
+        // Round parts of a larger unit down: 1.3 GiB need not be a whole number of bytes.
         let bytes = if *scale > 1 && bytes >= 1.0 { bytes.floor() } else { bytes };
         Self::try_from(bytes).map_err(|ParseByteSizeError { problem, .. }| error(problem))
     }
@@ -100,7 +101,7 @@ impl TryFrom<String> for ByteSize {
     }
 }
 
-/// Sizes come as any whole number from 0 up.
+/// Converts any whole number from 0 up.
 macro_rules! from_number {
     ($($number:ty),*) => {$(
         impl TryFrom<$number> for ByteSize {
@@ -117,7 +118,7 @@ from_number!(i32, i64, u32, u64, usize);
 
 impl TryFrom<f64> for ByteSize {
     type Error = ParseByteSizeError;
-    /// A fraction of a byte is a slip, 0.4 of something for example, and not 0 bytes.
+    /// Refuses fractions: 0.4, for example, is probably a mistake, not 0 bytes.
     fn try_from(bytes: f64) -> Result<Self, Self::Error> {
         // The range check is false for NaN, too.
         if !(0.0..u64::MAX as f64).contains(&bytes) {
@@ -131,7 +132,7 @@ impl TryFrom<f64> for ByteSize {
 }
 
 impl ByteSize {
-    /// Two sizes with as many digits as it takes to tell them apart.
+    /// Formats two sizes with as many digits as tell them apart.
     ///
     /// ```
     /// use remat::ByteSize;
@@ -142,13 +143,13 @@ impl ByteSize {
     pub fn apart(a: u64, b: u64) -> [String; 2] {
         let sizes = [a, b].map(Self);
         let with = |digits| sizes.map(|size| format!("{size:.digits$}"));
-        // A TiB has 13 digits.
+        // A TiB has 13 digits in bytes.
         let differ = |sizes: &[String; 2]| a == b || sizes[0] != sizes[1];
         (2..=13).map(with).find(differ).unwrap_or_else(|| with(2))
     }
 }
 
-/// Prints two digits behind the point, or as many as are asked for.
+/// Prints two digits behind the point, or the precision asked for.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0;

@@ -1,4 +1,4 @@
-//! What running an op costs: the unit of scores, and of the engine's clock.
+//! Cost of running an op: the unit of scores, and of the engine's clock.
 
 use crate::layout::Layout;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -6,23 +6,23 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-/// One run of an op, as a cost model sees it.
+/// Run of an op, as a cost model sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// Name of the op.
     pub op: &'a str,
-    /// Its inputs.
+    /// Layouts of the inputs.
     pub inputs: &'a [Layout],
-    /// Its outputs.
+    /// Layouts of the outputs.
     pub outputs: &'a [Layout],
     /// Floating-point operations, as the op states them.
     pub flops: f64,
-    /// Seconds it took, if the device knows at once.
+    /// Seconds that the run took, if the device knows at once.
     pub seconds: Option<f64>,
 }
 
 impl Run<'_> {
-    /// A number for this kind of op on these shapes, the same for each such run.
+    /// Number for this kind of op on these shapes, the same for each such run.
     #[must_use]
     pub fn key(&self) -> u64 {
         let mut hasher = FxHasher::default();
@@ -42,43 +42,45 @@ impl Run<'_> {
     }
 }
 
-/// Estimates the cost of running an op.
+/// Estimator of the cost of running an op.
 pub trait CostModel: fmt::Debug + Send {
-    /// Its name, for recordings and error messages.
+    /// Name for recordings and error messages.
     fn name(&self) -> &str {
         "custom"
     }
 
-    /// The cost of running this again, in any unit, but always the same: a finite number from 0 up. Called
-    /// after each run, and where memory was short, for runs that are not made, or not yet.
+    /// Cost of running the op again, in any one unit: a finite number from 0 up. Called after each
+    /// run. Where memory was short, also called for runs that are postponed or never made.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
-    /// Whether the run that is about to begin should be timed. Devices for which timing has a cost only do it
-    /// then.
+    /// Whether to time the run that is about to begin. Devices for which timing has a cost only do
+    /// it then.
     fn wants_time(&mut self, _run: Run<'_>) -> bool {
         false
     }
 
-    /// Called with the seconds of a run with this [`Run::key`] that were not known when its cost was computed.
+    /// Learns the seconds of a run with this [`Run::key`], which were not known when its cost was
+    /// computed.
     fn learn(&mut self, _key: u64, _seconds: f64) {}
 }
 
-/// The cost models that come with the crate. Parses from and prints as the name in brackets.
+/// Cost models of the crate. Parses from and prints as the name that begins each variant's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostModelKind {
-    /// `measured`: milliseconds per kind of op and shapes, smoothed; where they are not known yet, as for
-    /// the bytes of the runs that are. Differs from run to run.
+    /// `measured`: milliseconds for each kind of op and shapes, smoothed. An unknown run costs as
+    /// much per byte as the known ones. Differs from run to run.
     Measured,
-    /// `flops`: gigaflops, with 10 flops for each byte read or written: about what current devices
-    /// compute in the time they move one, so that ops bound by memory count, too. Deterministic.
+    /// `flops`: gigaflops, with 10 flops added for each byte read or written. Current devices
+    /// compute about that many in the time they move a byte, so memory-bound ops count, too.
+    /// Deterministic.
     #[default]
     Flops,
-    /// `bytes`: bytes read and written, divided by 1e8, as MegEngine has it. Deterministic.
+    /// `bytes`: bytes read and written, divided by 1e8, as in MegEngine. Deterministic.
     Bytes,
 }
 
-/// A name that is not a cost model's.
+/// Name that is not a cost model's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a cost model; choose one of {names}", names = CostModelKind::NAMES.join(", "))]
 pub struct ParseCostModelError(String);
@@ -87,7 +89,7 @@ impl CostModelKind {
     /// All names.
     pub const NAMES: [&'static str; 3] = ["measured", "flops", "bytes"];
 
-    /// What it counts, in a line.
+    /// Describes the cost model in one line.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -99,7 +101,7 @@ impl CostModelKind {
         }
     }
 
-    /// A fresh cost model.
+    /// Makes a fresh cost model.
     #[must_use]
     pub fn build(self) -> Box<dyn CostModel> {
         match self {
@@ -159,43 +161,45 @@ impl CostModel for Flops {
     }
 }
 
-/// Exponential smoothing of the times seen for the same op on the same shapes.
+/// Cost model `measured`: exponential smoothing of the times of the same op on the same shapes.
 #[derive(Debug, Default)]
 struct Measured {
-    /// By [`Run::key`]. A collision would only mix two estimates.
+    /// Times by [`Run::key`]. A collision would only mix two estimates.
     seen: FxHashMap<u64, Smoothed>,
-    /// Milliseconds of all kinds of runs, and their bytes: what a run costs that is new.
+    /// Total milliseconds and bytes of all known kinds of runs, to estimate unknown ones.
     known: (f64, f64),
 }
 
-/// What is known of one kind of run.
+/// Time and size of one kind of run.
 #[derive(Debug, Default)]
 struct Smoothed {
-    /// `None`: not known yet.
+    /// Smoothed time; `None` if it is not known yet.
     milliseconds: Option<f64>,
-    /// As the run itself says.
+    /// Bytes read and written.
     bytes: f64,
-    /// Calls of [`CostModel::wants_time`] for it.
+    /// Number of calls of [`CostModel::wants_time`] for this kind.
     asked: u32,
 }
 
 impl Measured {
-    /// Weight of the newest time.
+    /// Weight of the newest time in the smoothing.
     const NEWEST: f64 = 0.25;
-    /// Where timing has a cost, the first runs are timed, this many, and then one in this many: times change
-    /// little, and timing takes about as long as a small kernel.
+    /// Number of first runs that are timed, where timing has a cost; then one run in this many.
+    /// Times change little, and timing takes about as long as a small kernel.
     const EVERY: u32 = 8;
-    /// A time so many times another one has a reason of its own.
+    /// Factor from which on a time differs too much from the last one to be smoothed as it is.
     const FAR: f64 = 4.0;
-    /// Milliseconds a byte, until one run is known: those of a memory of 100 GB/s.
+    /// Milliseconds per byte while no run is known: those of a memory of 100 GB/s.
     const GUESS: f64 = 1e-8;
 
+    /// Takes note of a time. Returns the smoothed milliseconds.
     fn told(&mut self, key: u64, seconds: f64) -> f64 {
         let newest = seconds * 1e3;
         let smoothed = self.seen.entry(key).or_default();
         let milliseconds = match smoothed.milliseconds {
-            // The first run of a kernel may have compiled it, or waited for something: that is no cost of
-            // running it again. Nor is a run that took far longer than any.
+            // Forget the old time: the first run may have compiled the kernel, or waited for
+            // something. Running the op again does not cost that. A run that took far longer counts
+            // as at most `FAR` times the old time.
             Some(before) if newest < before / Self::FAR => newest,
             Some(before) => before + Self::NEWEST * (newest.min(before * Self::FAR) - before),
             None => {

@@ -1,10 +1,11 @@
-//! The state machine: tensors in a hard budget of device memory, evicted and regenerated as needed.
+//! The engine: a state machine over tensors within a hard budget of device memory. It evicts
+//! tensors and regenerates them as needed.
 //!
-//! One thread, no channel, no clock of its own. Everything that drives it (the interpreter, the lab,
-//! the tests) drives this same machine, over whatever device and op type it likes.
+//! The engine has one thread, no channel and no clock of its own. The interpreter, the lab and the
+//! tests all drive this same machine, over any device and op type.
 //!
-//! What happens when a tensor is evicted: `evict.rs`. When it is needed again: `regenerate.rs`. When
-//! its handle goes: `delete.rs`. When memory runs short: `allocate.rs`. When something fails: `failures.rs`.
+//! Where to read on: eviction in `evict.rs`, regeneration in `regenerate.rs`, dropped handles in
+//! `delete.rs`, shortage of memory in `allocate.rs`, failures in `failures.rs`.
 
 mod allocate;
 mod apply;
@@ -53,93 +54,96 @@ use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// The tensors an op made, in order.
+/// Keys of the tensors that an op made, in order.
 pub type Keys = SmallVec<[TensorKey; 2]>;
 
 type Layouts = SmallVec<[Layout; 2]>;
 
-/// The engine. See the [module](self) documentation.
+/// The engine: a store, the evictor, cost model and settings. See the [module](self) documentation.
 pub struct Engine<D: Device> {
     store: Store<D>,
-    /// Why, for each poisoned storage.
+    /// Failure of each poisoned storage.
     reasons: SecondaryMap<StorageKey, Error>,
     evictor: Box<dyn Evictor>,
-    /// What the evictor says of itself, always the same.
+    /// Answer of [`Evictor::evicts`], which never changes.
     evicts: bool,
     hears: Hears,
+    /// Whether the evictor has a part that goes by the known step; never changes.
     by_step: bool,
-    /// What it said when it was last told what is to come.
+    /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked at first and after each step.
     keeps_unheld: bool,
     costs: Box<dyn CostModel>,
     settings: Settings,
     /// Whether history is kept.
     enabled: bool,
-    /// Bytes of device memory that may be held, at any instant, workspaces included.
+    /// Hard limit of device memory in use, in bytes, workspaces included.
     budget: u64,
-    /// Who hears every event, beside those whom the engine knows.
+    /// Further listeners of every event, beside statistics, `tracing` and the evictor.
     listeners: Vec<Box<dyn Listener>>,
-    /// Why nothing works any more: what the evictor keeps books of is not what happened.
+    /// Error of every command, once engine or evictor has lost track of events.
     broken: Option<Error>,
-    /// Whether it was said that the threshold cannot be met, and that marks of steps are missing.
+    /// Whether the user was warned: that the threshold cannot be met, and that marks of steps are
+    /// missing.
     warned_of_threshold: bool,
     warned_of_marks: bool,
-    /// Held storages that may be made from what nobody holds any more of an earlier step.
+    /// Held storages that may be made from unheld storages of an earlier step.
     crossing: Vec<StorageKey>,
-    /// Edges gone along to find those, ever.
+    /// Number of edges walked so far to find `crossing`.
     walked: u64,
     /// Number of step marks so far.
     step: u64,
     stats: Stats,
     failures: Failures,
-    /// Failures of before a script, while the script is gone through.
+    /// Failures from before the current script.
     failures_before: Failures,
-    /// Key that stands for a value that replaced another one in this step -> key of the other one.
+    /// Values replaced in this step: key of the new value -> key of the old value.
     replaced: FxHashMap<TensorKey, TensorKey>,
     last_run: LastRun,
-    /// Of the step at hand.
+    /// Work of the current step.
     work: thrash::StepWork,
     repeats: thrash::Repeats,
-    /// Runs whose time the device will tell, oldest first.
+    /// Runs whose times the device will report later, oldest first.
     late: VecDeque<late_times::Late>,
-    /// Of ops that ran again.
+    /// Times of repeated runs.
     recomputed: late_times::Recomputed,
-    /// What lingers ([`Dead::Linger`]), the oldest first; some of it may be gone or wanted again.
+    /// Dead storages that linger ([`Dead::Linger`]), oldest first. Some may be gone or held again.
     lingering: VecDeque<StorageKey>,
-    /// How many there were when those that are gone were last left out.
+    /// Length of `lingering` when removed storages were last cleared from it.
     lingered: usize,
     lengths: step::Lengths,
     running: running_values::Running,
-    /// Values from the host that are to be leaves, and wait for room.
+    /// Uploads that are to become leaves, and still wait for room.
     leaves_to_be: Vec<StorageKey>,
-    /// Empty between commands; kept to reuse its memory.
+    /// State of a regeneration. Empty between commands; kept to reuse its memory.
     cascade: regenerate::Cascade,
-    /// Commands since everything was checked.
+    /// Number of commands since the last full check.
     #[cfg(debug_assertions)]
     unchecked: usize,
-    /// Asked before each run of a regeneration whether to give it up.
+    /// Callback that says whether to cancel, called before each run of a regeneration.
     interrupt: Option<Box<dyn Fn() -> bool + Send>>,
-    /// If what is recomputed is verified.
+    /// State of the check of recomputed values, if it is on.
     verify: Option<Box<verify::Verify>>,
 }
 
-/// The last op that was run for the first time, for recorders.
+/// Last run of a new op, for recorders.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LastRun {
-    /// Its cost.
+    /// Cost of the run, in units of the cost model.
     pub cost: f64,
-    /// Floating-point operations, estimated; 0 for views and uploads.
+    /// Estimated floating-point operations; 0 for views and uploads.
     pub flops: f64,
-    /// Scratch bytes it used.
+    /// Workspace in bytes.
     pub workspace: u64,
-    /// Whether it may run again.
+    /// Whether the op may run again.
     pub rematerializable: bool,
 }
 
 impl<D: Device> Engine<D> {
-    /// An engine over `device`, all of whose memory is its budget.
+    /// Makes an engine over `device`. The budget is all of the device's memory.
     ///
     /// # Errors
-    /// If the settings make no sense, or what the device says of its memory.
+    /// If the settings do not suit the device, or the device reports memory that the engine cannot
+    /// use.
     pub fn new(
         device: D,
         settings: Settings,
@@ -192,7 +196,7 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Makes room in the tables for so many more tensors, each made by an op of its own.
+    /// Reserves table space for `tensors` more tensors, each made by an op of its own.
     pub fn reserve(&mut self, tensors: usize) {
         self.store.reserve(tensors);
     }
@@ -205,66 +209,67 @@ impl<D: Device> Engine<D> {
         self.tensor(key).map(|t| t.layout)
     }
 
-    /// Whether a tensor's bytes are on the device now. False for a stale key.
+    /// Whether a tensor's bytes are on the device now; false for a stale key.
     #[must_use]
     pub fn is_resident(&self, key: TensorKey) -> bool {
         self.store.graph.tensor(key).is_some_and(|t| self.store.graph.is_resident(t.storage))
     }
 
-    /// Asks `wanted` before each run of a regeneration whether to give it up. If so,
-    /// the command fails with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and all else is as it was.
+    /// Asks `wanted` before each run of a regeneration whether to cancel. If so, the command fails
+    /// with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and all
+    /// values stay as they were.
     pub fn interrupt_when(&mut self, wanted: impl Fn() -> bool + Send + 'static) {
         self.interrupt = Some(Box::new(wanted));
     }
 
-    /// The cost model's name.
+    /// Name of the cost model.
     #[must_use]
     pub fn cost_model(&self) -> &str {
         self.costs.name()
     }
 
-    /// Storages, paths and edges, to look at.
+    /// Graph of storages, paths and edges, read-only.
     #[must_use]
     pub const fn graph(&self) -> &Graph {
         &self.store.graph
     }
 
-    /// What waiting commands will do, for who admits them.
+    /// Uses by waiting commands, added by the driver on admission.
     pub(crate) const fn future_mut(&mut self) -> &mut Future {
         &mut self.store.graph.future
     }
 
-    /// Where everything is, to look at; `None` where bytes are only counted.
+    /// Arena with the address of each block, read-only; `None` where bytes are only counted.
     #[must_use]
     pub const fn arena(&self) -> Option<&Arena> {
         self.store.space.arena()
     }
 
-    /// Limits and options.
+    /// Limits and options of the engine.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Bytes in use now; those that are lent to a plan are.
+    /// Bytes in use now, including the block lent to a plan.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.store.space.used()
     }
 
-    /// The device.
+    /// Device that the engine runs on.
     #[must_use]
     pub const fn device(&self) -> &D {
         &self.store.device
     }
 
-    /// What the last new op cost. All zero after a view.
+    /// Cost, flops and workspace of the last new op. All zero after a view.
     #[must_use]
     pub const fn last_run(&self) -> LastRun {
         self.last_run
     }
 
-    /// Another tensor that looks at the same elements.
+    /// Makes another tensor that looks at the same elements.
     ///
     /// # Errors
     /// If the key is stale.
@@ -277,21 +282,26 @@ impl<D: Device> Engine<D> {
         Ok(alias)
     }
 
-    /// Panics if the engine contradicts itself: the invariants of edges, residence and bytes. Walks everything.
+    /// Checks the invariants of edges, residence and bytes. Walks all tables.
+    ///
+    /// # Panics
+    /// If an invariant is violated.
     pub fn check(&self) {
         self.store.check();
         let space = &self.store.space;
         assert!(space.used() <= self.budget && space.peak() <= space.maximum());
     }
 
-    /// Why nothing works any more, if that is so: the evictor panicked when it was told what had happened, so that
-    /// what it knows is not what is. Every command fails with this then.
+    /// Error that makes every command fail from now on; `None` while the engine works.
+    ///
+    /// The engine breaks if the evictor panics while it is told of an event, since its state is
+    /// wrong then. It also breaks if a step that ran by plan turns out not to be as planned.
     #[must_use]
     pub const fn broken(&self) -> Option<&Error> {
         self.broken.as_ref()
     }
 
-    /// Fails if nothing works any more. Called before each command.
+    /// Fails if the engine is broken: see `Engine::broken`. Called before each command.
     fn working(&mut self) -> Result<(), Error> {
         #[cfg(debug_assertions)]
         self.check_sometimes();
@@ -301,7 +311,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Walks everything, so seldom that a command takes no longer on average.
+    /// Runs [`Engine::check`] so seldom that commands take no longer on average.
     #[cfg(debug_assertions)]
     fn check_sometimes(&mut self) {
         self.unchecked += 1;
@@ -316,7 +326,7 @@ impl<D: Device> Engine<D> {
         self.store.graph.tensor(key).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
-    /// A storage for a value that looks like this, which no tensor looks at yet.
+    /// Adds a storage for a value of this layout, without tensors.
     fn add_storage(&mut self, layout: &Layout) -> StorageKey {
         self.store.graph.add_storage(layout.bytes(), self.store.now, self.step)
     }

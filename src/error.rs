@@ -1,7 +1,8 @@
-//! What can go wrong, by what can be done about it.
+//! Errors, grouped by what a user can do about them.
 //!
-//! [`Error`] has a variant for each family. What went wrong in particular is the family's own error, wrapped in a
-//! [`Failure`]: it gives the failure a key, by which clones of one failure are told from failures that look alike.
+//! [`Error`] has a variant for each family. The variant holds the family's own error, wrapped in a
+//! [`Failure`]. The wrapper gives each failure a key, which clones share. Two failures that look
+//! alike have different keys.
 
 mod failure;
 mod kinds;
@@ -16,7 +17,8 @@ pub use out_of_memory::{OutOfMemory, PassingBudget};
 use crate::host::HostError;
 use crate::op::OpError;
 
-/// An error of the engine or the runtime. Cheap to clone: one failed op can be why many tensors are lost.
+/// Error of the engine or the runtime. Cheap to clone, since many tensors can be lost to one failed
+/// op.
 ///
 /// ```
 /// use remat::Error;
@@ -34,30 +36,30 @@ use crate::op::OpError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Inputs that do not fit an op. Nothing was done.
+    /// Inputs do not fit an op. Nothing was done.
     #[error(transparent)]
     Op(Failure<OpError>),
-    /// Data that cannot be in host memory as asked.
+    /// Data cannot be in host memory as asked.
     #[error(transparent)]
     Host(Failure<HostError>),
-    /// An op, an upload or a read needs more memory than can be freed: with a larger budget or a smaller batch it
-    /// may pass.
+    /// An op, an upload or a read needs more memory than can be freed. It may pass with a larger
+    /// budget or a smaller batch.
     #[error(transparent)]
     OutOfMemory(Failure<OutOfMemory>),
     /// The device failed, or a kernel panicked.
     #[error(transparent)]
     Device(Failure<DeviceFault>),
-    /// Code that a user gave to the runtime panicked, or returned nonsense.
+    /// Code that a user gave to the runtime panicked, or returned an invalid value.
     #[error(transparent)]
     Callback(Failure<CallbackError>),
-    /// Regenerating evicted tensors was given up.
+    /// The regeneration of evicted tensors was given up.
     #[error(transparent)]
     Regeneration(Failure<RegenerationError>),
-    /// An op gave other bits when it ran again, where that is verified
-    /// ([`Builder::verify_recomputed`](crate::Builder::verify_recomputed)).
+    /// An op gave other bits when it ran again. Found only with
+    /// [`Builder::verify_recomputed`](crate::Builder::verify_recomputed).
     #[error(transparent)]
     OtherBits(Failure<OtherBits>),
-    /// A handle or key that cannot be used here.
+    /// A handle or key cannot be used here.
     #[error(transparent)]
     Handle(Failure<HandleError>),
     /// The runtime cannot be started, has stopped, or could not write its recording.
@@ -76,7 +78,7 @@ impl Error {
         }
     }
 
-    /// Leaves out the budget that was named for this failure.
+    /// Copies the error without the passing budget.
     #[cfg(feature = "lab")]
     pub(crate) fn without_passing(&self) -> Self {
         match self {
@@ -88,8 +90,8 @@ impl Error {
         }
     }
 
-    /// Which failure this error reports. All that is lost to one failure is lost with the same key; two failures never
-    /// share one, however alike they look.
+    /// Key of the reported failure. All values lost to one failure have its key. Two failures never
+    /// share a key, however alike they look.
     #[must_use]
     pub fn key(&self) -> FailureKey {
         match self {
@@ -108,7 +110,7 @@ impl Error {
 
 macro_rules! families {
     ($($variant:ident: $error:ty),* $(,)?) => {$(
-        /// A new failure.
+        /// Makes a new failure.
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
                 Self::$variant(Failure::new(error))
@@ -133,7 +135,8 @@ families! {
 mod tests {
     use super::*;
 
-    /// Two that were cancelled, or gave up after as many runs, were taken for one.
+    /// Regression: two errors of equal text, such as two cancelled regenerations, were taken for
+    /// one failure.
     #[test]
     fn clones_are_one_failure_and_those_that_look_alike_are_two() {
         let limit = || RegenerationError::RegenerationLimit { runs: 3, paths: 1, limit: 2.0 };

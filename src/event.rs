@@ -1,175 +1,182 @@
-//! What happens in an engine, said once: statistics, `tracing`, recordings, evictors and tests all listen to it.
+//! Events of an engine, each told once. Statistics, `tracing`, recordings, evictors and tests all
+//! listen to them.
 
 use crate::error::FailureKey;
 use crate::graph::{PathKey, StorageKey};
 
-/// Something that happens in an engine. Sizes are in bytes, costs in the unit of the cost model.
+/// Event in an engine. Sizes are in bytes, costs in the unit of the cost model.
 ///
-/// Each is told when it happens, by the thread that drives the engine; a [`Listener`](crate::Listener) hears them in
-/// that order. A key is valid in the [`View`](crate::evict::View) that comes along, but for that of
-/// [`Event::DidDelete`].
+/// Each event is told when it happens, by the thread that drives the engine. A
+/// [`Listener`](crate::Listener) hears all events in that order. Keys are valid in the
+/// [`View`](crate::evict::View) that comes along, except the key of [`Event::DidDelete`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// An evictor chose a storage, whose bytes are about to go: [`Event::DidEvict`] comes next, with
-    /// [`Cause::Room`] or [`Cause::Threshold`]. What goes for another cause is not announced.
+    /// An evictor chose a storage that is about to be evicted. [`Event::DidEvict`] comes next, with
+    /// [`Cause::Room`] or [`Cause::Threshold`]. Evictions for other causes are not announced.
     WillEvict {
-        /// What goes.
+        /// Storage to be evicted.
         storage: StorageKey,
-        /// Its score, if the evictor goes by scores.
+        /// Score of the storage, if the evictor uses scores.
         score: Option<f64>,
     },
-    /// The bytes of a storage went, and can be brought back. They are not in use any more; its edges are still
-    /// there.
+    /// A storage was evicted. Its bytes are no longer in use, and can be restored. Its edges still
+    /// exist.
     DidEvict {
-        /// What went.
+        /// Storage that was evicted.
         storage: StorageKey,
-        /// Its size.
+        /// Size of the storage.
         bytes: u64,
-        /// Why.
+        /// Reason of the eviction.
         cause: Cause,
     },
-    /// A regeneration comes upon an evicted storage: its path will run once all that the path reads is there. Not
-    /// told of what a schedule brings back; see [`Event::DidSchedule`].
+    /// A regeneration came upon an evicted storage. The path of the storage runs once its inputs
+    /// are resident. Not told for storages that a schedule restores; see [`Event::DidSchedule`].
     WillRegenerate {
-        /// What will be brought back.
+        /// Storage to be restored.
         storage: StorageKey,
-        /// Paths that wait for one another, this one included.
+        /// Number of paths waiting for one another, this path included.
         depth: usize,
     },
-    /// An evicted storage is back: its path ran, which [`Event::DidRun`] told just before. One for each output of that
-    /// run that was evicted. The cost of the path is still the one of its run before.
+    /// An evicted storage was restored. Its path ran, as [`Event::DidRun`] told just before. Told
+    /// once for each evicted output of that run. The path still has the cost of its previous run.
     DidRegenerate {
-        /// What is back.
+        /// Storage that was restored.
         storage: StorageKey,
-        /// Its size.
+        /// Size of the storage.
         bytes: u64,
-        /// What this run cost, all its outputs together.
+        /// Cost of the run, with all its outputs.
         cost: f64,
     },
-    /// An op, an upload or an update ran; not views. What it made is not resident yet.
+    /// An op, an upload or an update ran. Not told for views. The outputs are not resident yet.
     DidRun {
-        /// The path; `None` for an update, and for an op without outputs.
+        /// Path that ran; `None` for an update, and for an op without outputs.
         path: Option<PathKey>,
-        /// Whether it ran before.
+        /// Whether the path ran before.
         again: bool,
-        /// Size of all it made, wanted or not.
+        /// Size of all outputs, wanted or not.
         bytes: u64,
-        /// What the run cost.
+        /// Cost of the run.
         cost: f64,
     },
-    /// A path ran again, and its cost is another one now. What the run brought back was told before.
+    /// A path ran again, and its cost has changed. The storages that the run restored were told
+    /// before.
     DidChangeCost {
-        /// Which.
+        /// Path that ran.
         path: PathKey,
     },
-    /// A run that reads this is the next thing to do, or the host reads it. It need not be resident: if it is
-    /// evicted, it is brought back next.
+    /// A storage is used: the run that reads it comes next, or the host reads it. If the storage is
+    /// evicted, it is restored next.
     DidUse {
-        /// What is read.
+        /// Storage that is read.
         storage: StorageKey,
     },
-    /// Blocks were moved to make a hole: bytes enough were free, but not in one piece.
+    /// Blocks were moved to make a hole: enough bytes were free, but not in one piece.
     DidMove {
-        /// How many.
+        /// Number of moves.
         moves: usize,
-        /// Their size together.
+        /// Total size of the moved blocks.
         bytes: u64,
-        /// How large the hole had to be.
+        /// Size of the hole needed.
         wanted: u64,
     },
     /// The budget was changed.
     DidSetBudget {
-        /// The new one.
+        /// New budget.
         bytes: u64,
     },
-    /// A storage was cut from its path, and is a leaf now: resident for good. What only its path needed was deleted
-    /// before.
+    /// A resident storage was cut from its path, and is now a leaf that cannot be evicted. Storages
+    /// that only its path needed were deleted before.
     DidCommit {
-        /// Which.
+        /// Storage that is now a leaf.
         storage: StorageKey,
     },
-    /// An evicted storage is about to be deleted, or cut from its path since it is lost to a failure. Its edges are
-    /// still there.
+    /// An evicted storage is about to be deleted, or cut from its path as lost to a failure. Its
+    /// edges still exist.
     WillForget {
-        /// Which.
+        /// Storage that will be gone or lost.
         storage: StorageKey,
     },
-    /// Nothing needed a storage any more, and it left the graph with its bytes, if it had any: its key is stale. The
-    /// last event of a storage.
+    /// An unneeded storage was deleted, with its bytes if it had any. Its key is stale. The last
+    /// event of a storage.
     DidDelete {
-        /// Which.
+        /// Storage that was deleted.
         storage: StorageKey,
     },
-    /// A step ended, and all that ends with it was told.
+    /// A step ended. All events of its end were told before.
     DidStep {
-        /// Its number, from 1 on.
+        /// Number of the step, from 1 on.
         step: u64,
         /// Bytes in use.
         used: u64,
     },
-    /// A step ran by plan ([`Plan`](crate::program::Plan)). Of its ops, none was told by itself.
+    /// A step ran by plan ([`Plan`](crate::program::Plan)). Its ops were not told one by one.
     DidReplay {
-        /// Ops that ran, uploads and updates included; views not.
+        /// Ops that ran, with uploads and updates, without views.
         ops: u64,
-        /// What they cost when the step was planned.
+        /// Cost of these ops when the step was planned.
         cost: f64,
-        /// What was recomputed beside, evicted and moved.
+        /// Work beside that for want of room: recomputed, evicted and moved.
         for_room: ForRoom,
     },
-    /// A regeneration repeats itself, or memory is too short for it, and it goes on by a schedule.
+    /// A regeneration goes on by a schedule, because it repeats itself or memory is too short for
+    /// it.
     DidSchedule {
-        /// Runs in the schedule.
+        /// Number of runs in the schedule.
         runs: usize,
-        /// Paths that the regeneration needs.
+        /// Number of paths that the regeneration needs.
         paths: usize,
     },
-    /// A step began to recompute several times its own work; once a step, after the run that was too many.
+    /// A step began to recompute several times its own work. Told once a step, after the run that
+    /// passed the limit.
     Thrash {
-        /// Number of the step, from 1 on. What the end of a step runs to make leaves is work of the next one.
+        /// Number of the step, from 1 on. Runs at the end of a step to make leaves belong to the
+        /// next step.
         step: u64,
-        /// The path that ran last.
+        /// Path that ran last.
         path: PathKey,
-        /// Cost of what was recomputed over the cost of the work.
+        /// Cost of the recomputed ops over the cost of the step's own work.
         times: f64,
-        /// What should be raised: `budget` or `eviction threshold`.
+        /// Setting to raise: `budget` or `eviction threshold`.
         raise: &'static str,
     },
-    /// An op failed, and it was not known before why: what is lost to a failure that was told is not told again.
+    /// An op failed for a new reason. Values lost to a failure that was told before are not told
+    /// again.
     DidFail {
-        /// The key of the error.
+        /// Key of the error.
         failure: FailureKey,
     },
-    /// The user wanted a storage to be evicted that is resident and a leaf: it stays.
+    /// The user wanted to evict a resident leaf: the storage stays.
     DidKeepLeaf {
-        /// Which.
+        /// Storage that stays.
         storage: StorageKey,
-        /// Its size.
+        /// Size of the storage.
         bytes: u64,
     },
-    /// Before a run, what cannot be evicted is above the eviction threshold; told once.
+    /// Before a run, the bytes that cannot be evicted are above the eviction threshold. Told once.
     AboveThreshold {
-        /// The threshold.
+        /// Eviction threshold.
         threshold: u64,
-        /// What cannot be evicted.
+        /// Bytes that cannot be evicted.
         kept: u64,
     },
-    /// A step ends, and a storage keeps its history, which reaches back beyond the step: it cannot be made a leaf
-    /// now. Told again at the end of the next step, if it is still so.
+    /// A step ended, and a storage keeps a history from earlier steps: it cannot be made a leaf
+    /// now. Told again at the end of the next step, if still so.
     KeepsHistory {
-        /// Which.
+        /// Storage with the history.
         storage: StorageKey,
     },
-    /// Most values are kept only because others are made from them, and no end of a step was marked; told once.
+    /// Most values are kept only as sources of other values, and no end of a step was marked. Told
+    /// once.
     HistoryGrows {
-        /// Storages in the graph.
+        /// Number of storages in the graph.
         storages: usize,
-        /// Tensors in the graph.
+        /// Number of tensors in the graph.
         tensors: usize,
     },
 }
 
-/// Kinds of events: those that an evictor or a policy wants to hear.
+/// Set of kinds of events that an evictor or a policy wants to hear.
 ///
 /// ```
 /// use remat::event::Hears;
@@ -181,23 +188,24 @@ pub struct Hears(u8);
 impl Hears {
     /// No event.
     pub const NOTHING: Self = Self(0);
-    /// [`Event::DidUse`], the most frequent of all. When an op last used a storage can be read in the graph, too.
+    /// [`Event::DidUse`], the most frequent of all. The graph also knows when an op last used a
+    /// storage.
     pub const USES: Self = Self(1);
     /// [`Event::DidRun`].
     pub const RUNS: Self = Self(1 << 1);
-    /// [`Event::DidEvict`], [`Event::DidRegenerate`] and [`Event::WillForget`]: what an evicted storage is from its
-    /// first to its last moment.
+    /// [`Event::DidEvict`], [`Event::DidRegenerate`] and [`Event::WillForget`]: all changes to the
+    /// set of evicted storages.
     pub const EVICTIONS: Self = Self(1 << 2);
     /// [`Event::WillEvict`] and [`Event::WillRegenerate`].
     pub const CHOICES: Self = Self(1 << 3);
     /// [`Event::DidDelete`].
     pub const DELETIONS: Self = Self(1 << 4);
-    /// All others, which are rare.
+    /// All remaining events, which are rare.
     pub const RARE: Self = Self(1 << 5);
     /// Every event.
     pub const ALL: Self = Self((1 << 6) - 1);
 
-    /// These and those.
+    /// Union of two sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
@@ -210,7 +218,7 @@ impl Hears {
 }
 
 impl Event {
-    /// Which kind of event it is.
+    /// Kind of the event.
     #[inline(always)]
     pub(crate) const fn kind(&self) -> Hears {
         match self {
@@ -226,7 +234,7 @@ impl Event {
     }
 }
 
-/// Why bytes went.
+/// Reason of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -238,40 +246,42 @@ pub enum Cause {
     Threshold,
     /// The user wanted it.
     Wish,
-    /// Its last handle went, and it is kept only to recompute others: a fake delete.
+    /// The last handle was dropped, and the storage is kept only to recompute others: a fake
+    /// delete.
     Unheld,
-    /// It was brought back only as a step on the way, and no run to come reads it.
+    /// The storage was restored only for others, and no run to come reads it.
     Dead,
-    /// A run failed that may have written over it in part.
+    /// A failed run may have written over part of the storage.
     Failed,
-    /// It was evicted before this evictor took over; no other listener is told.
+    /// The storage was evicted before this evictor took over. No other listener is told.
     Before,
-    /// It never was there: no room was found for its first run, which was put off.
+    /// The storage was never made: its first run found no room, and was postponed.
     Postponed,
 }
 
-/// What a step that ran by plan did for want of room.
+/// Work that a step by plan did for want of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ForRoom {
     /// Ops run again.
     pub ops: u64,
-    /// Bytes that those made.
+    /// Total size of the outputs of these ops.
     pub bytes: u64,
-    /// Their cost when the step was planned.
+    /// Cost of these ops when the step was planned.
     pub cost: f64,
     /// Storages evicted.
     pub evictions: u64,
-    /// Their bytes.
+    /// Bytes of these storages.
     pub evicted_bytes: u64,
-    /// Times that blocks were moved to make a hole.
+    /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,
-    /// Bytes moved in doing so.
+    /// Bytes moved by compactions.
     pub moved_bytes: u64,
 }
 
 impl Cause {
-    /// Whether somebody chose it: such evictions are counted by [`Stats::evictions`](crate::Stats::evictions).
+    /// Whether the eviction was a choice. [`Stats::evictions`](crate::Stats::evictions) counts such
+    /// evictions.
     #[must_use]
     pub const fn is_chosen(self) -> bool {
         matches!(self, Self::Room | Self::Threshold | Self::Wish)

@@ -7,11 +7,12 @@
 //!                         (an op)                   (an op)
 //! ```
 //!
-//! A tensor is a handle's view of a storage: its slot goes when the handle goes. What stays as long
-//! as it may be needed again is the storage, and the compute path that makes it.
+//! A tensor is a handle's view of a storage. When the handle is dropped, the tensor's slot is
+//! freed. The storage and its compute path stay as long as they may be needed to regenerate other
+//! storages.
 //!
-//! Tables without opinions: what is worth keeping is for an evictor to say, and what happens to bytes is up to the
-//! store. Nothing in here knows the op type or the device, so an evictor can read all of it.
+//! The graph only keeps tables. An evictor judges how much a storage is worth, and the store moves
+//! bytes. Nothing in this module knows the op type or the device, so an evictor can read all of it.
 
 mod check;
 mod edges;
@@ -34,136 +35,140 @@ use std::sync::Arc;
 pub(crate) type StorageKeys = SmallVec<[StorageKey; 4]>;
 
 new_key_type! {
-    /// A tensor the engine's user holds.
+    /// Key of a tensor that the engine's user holds.
     pub struct TensorKey;
-    /// The bytes that one or more tensors look at. What is evicted.
+    /// Key of a storage: the bytes of one or more tensors, and the unit of eviction.
     pub struct StorageKey;
-    /// How storages were made.
+    /// Key of a compute path: how storages were made.
     pub struct PathKey;
 }
 
-/// What the engine knows of a tensor: a layout over a storage.
+/// Tensor as the engine sees it: a layout over a storage.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "TensorImpl")]
 pub struct TensorInfo {
-    /// Whose bytes it looks at.
+    /// Storage that holds the tensor's bytes.
     pub storage: StorageKey,
-    /// How it looks at them.
+    /// Layout of the tensor on the bytes of the storage.
     pub layout: Layout,
 }
 
-/// Where the bytes of a storage are.
+/// State of a storage's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residence {
-    /// Its op has not run yet.
+    /// Not made yet: the op has not run.
     Pending,
     /// On the device.
     Resident(Held),
-    /// Nowhere; its compute path can bring them back. Implies that there is a producer.
+    /// Evicted; the compute path can restore the bytes. Implies a producer.
     Evicted,
-    /// Nowhere, for good: making them failed, and the error was kept for whoever asks.
+    /// Lost for good, because its op failed. The error was kept for the next reader.
     Poisoned,
 }
 
-/// Bytes on the device, or the promise to bring them back.
+/// Bytes on the device, or the promise to restore them.
 ///
 /// A storage exists iff a tensor looks at it (`handles > 0`) or a path reads it (`users` is not
 /// empty).
 #[derive(Debug)]
 #[doc(alias = "buffer")]
 pub struct Storage {
-    /// Size asked for; the arena may round it up.
+    /// Size asked for, in bytes; the arena may round it up.
     pub bytes: u64,
-    /// Where the bytes are.
+    /// State of the bytes: on the device or not.
     pub residence: Residence,
-    /// Number of tensors that look at it.
+    /// Number of tensors that look at the storage.
     pub handles: u32,
-    /// While above 0, the storage is an input or output of the op at hand, or being read: it is
-    /// resident and not evicted.
+    /// Number of pins. Above 0, the storage is an operand of the current op, or the host is reading
+    /// it. A pinned storage is never evicted.
     pub pins: u32,
-    /// Runs of the regeneration at hand that are still to come and read it. While above 0, it is
-    /// evicted only when nothing else is left, and not dropped as dead.
+    /// Number of readers still to run in the current regeneration. Above 0, the storage is evicted
+    /// only when nothing else is left, and not dropped as dead.
     pub awaited: u32,
-    /// The path that makes it; `None` for a leaf, which can never be evicted.
+    /// Path that makes the storage; `None` for a leaf, which can never be evicted.
     pub producer: Option<PathKey>,
-    /// One entry for each time a path reads it.
+    /// Readers: one entry for each path input that is this storage.
     pub users: SmallVec<[Use; 2]>,
-    /// Engine clock when an op last read or made it.
+    /// Engine clock when an op last read or made the storage.
     pub last_used: f64,
-    /// Whether the engine has it on the list of what goes first.
+    /// Whether the storage is on the engine's list of dead storages that are evicted first.
     pub(crate) lingers: bool,
-    /// Whether it is a running value.
+    /// State as a [running value](Runs).
     pub(crate) runs: Runs,
-    /// Whether it was a leaf when its last handle went.
+    /// Whether the storage was a resident leaf when its last handle was dropped.
     pub(crate) left_as_leaf: bool,
-    /// How often it was brought back.
+    /// Number of times that the storage was recomputed.
     pub recomputed: u32,
-    /// The step it was made in.
+    /// Number of the step that made the storage.
     pub born: u64,
-    /// While nobody holds it: the first step in which it, or what it is made from without being held, was made.
+    /// Oldest step that the history goes back to through unheld storages: the storage's own step,
+    /// or that of an unheld source. Valid only while no handle holds the storage.
     pub(crate) oldest: u64,
-    /// What to call it in reports once its path is gone.
+    /// Name in reports: given by the user, or kept from the op when the path is cut.
     pub label: Option<Arc<str>>,
-    /// Position among the store's candidates. `Some` iff it is resident and has a producer.
+    /// Position among the store's candidates. `Some` iff the storage is resident and has a
+    /// producer.
     pub(crate) candidate: Option<u32>,
 }
 
-/// Whether a storage is a running value.
+/// State of a storage as a running value: a small value with a long history, such as a sum of
+/// losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Runs {
     #[default]
     No,
-    /// It could not be made a leaf.
+    /// A running value that could not be made a leaf.
     Still,
-    /// It was made a leaf.
+    /// A running value that was made a leaf.
     AsLeaf,
 }
 
-/// A path reads a storage as its input number `input`.
+/// Use of a storage by a path, as input number `input`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// The reader.
+    /// Path that reads the storage.
     pub path: PathKey,
-    /// Position among its inputs.
+    /// Position among the path's inputs.
     pub input: u32,
 }
 
 /// One input of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct Edge {
-    /// What is read.
+    /// Storage that is read.
     pub storage: StorageKey,
     /// `storages[storage].users[slot]` is this edge.
     slot: u32,
 }
 
-/// How storages were made: the edges and the cost. The op itself is kept by the engine.
+/// Producer of storages: the edges and the cost. The store keeps the op itself.
 ///
 /// A path exists iff at least one of its outputs does and has not been cut from it.
 #[derive(Debug, Default)]
 #[doc(alias("history", "rematerialization", "checkpointing"))]
 pub struct ComputePath {
-    /// What it reads, in order, repeats included.
+    /// Inputs in order, repeats included.
     pub inputs: SmallVec<[Edge; 3]>,
-    /// What it makes, in order. `None` where the storage is gone or was cut loose: running the path
-    /// again must throw that output away.
+    /// Outputs in order. `None` where the storage is gone or was cut loose: the next run must throw
+    /// that output away.
     pub outputs: SmallVec<[Option<StorageKey>; 2]>,
-    /// Cost of running it, in the units of the cost model.
+    /// Cost of one run, in units of the cost model.
     pub cost: f64,
-    /// Whether it ran before.
+    /// Whether the path ran before.
     pub ran: bool,
-    /// Counts up from path to path: what a path reads was made by paths with lower numbers.
+    /// Number of the path, in order of creation. The inputs of a path were made by paths with lower
+    /// numbers.
     pub sequence: u64,
 }
 
-/// All tables. Slots are reached by key; a stale key finds nothing.
+/// All tables of tensors, storages and paths. A stale key finds nothing.
 #[derive(Debug, Default)]
 pub struct Graph {
     pub(crate) tensors: SlotMap<TensorKey, TensorInfo>,
     pub(crate) storages: SlotMap<StorageKey, Storage>,
     pub(crate) paths: SlotMap<PathKey, ComputePath>,
     pub(crate) future: Future,
-    /// Paths ever added.
+    /// Number of paths ever added.
     sequence: u64,
 }
 
@@ -183,14 +188,14 @@ impl Graph {
     /// The storage behind a key.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the storage is gone.
     #[must_use]
     #[inline]
     pub fn storage(&self, key: StorageKey) -> &Storage {
         &self.storages[key]
     }
 
-    /// Whether a storage is still there, be it evicted or not.
+    /// Whether a storage exists, evicted or not.
     #[must_use]
     pub fn contains(&self, key: StorageKey) -> bool {
         self.storages.contains_key(key)
@@ -199,14 +204,14 @@ impl Graph {
     /// The path behind a key.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the path is gone.
     #[must_use]
     #[inline]
     pub fn path(&self, key: PathKey) -> &ComputePath {
         &self.paths[key]
     }
 
-    /// What waiting commands will do, as far as they are admitted.
+    /// Uses by admitted commands that have not run yet.
     #[must_use]
     pub const fn future(&self) -> &Future {
         &self.future
@@ -223,13 +228,13 @@ impl Graph {
         (self.tensors.len(), self.storages.len(), self.paths.len())
     }
 
-    /// Cost of bringing `key` back when all that its path reads is there; 0 for a leaf.
+    /// Cost of one run of the producer of `key`; 0 for a leaf.
     #[must_use]
     pub fn own_cost(&self, key: StorageKey) -> f64 {
         self.storages[key].producer.map_or(0.0, |path| self.paths[path].cost)
     }
 
-    /// Whether the bytes could go now: resident, with a producer to bring them back, and not pinned.
+    /// Whether the bytes can be evicted now: resident, with a producer, and not pinned.
     #[must_use]
     #[inline]
     pub fn is_evictable(&self, key: StorageKey) -> bool {
@@ -237,14 +242,14 @@ impl Graph {
         storage.candidate.is_some() && storage.pins == 0
     }
 
-    /// Whether the bytes were evicted and can be brought back.
+    /// Whether the bytes are evicted and can be restored.
     #[must_use]
     #[inline]
     pub fn is_evicted(&self, key: StorageKey) -> bool {
         self.storages[key].residence == Residence::Evicted
     }
 
-    /// What the producer of `key` reads, repeats included.
+    /// Inputs of the producer of `key`, repeats included.
     pub fn sources(&self, key: StorageKey) -> impl Iterator<Item = StorageKey> {
         self.storages[key]
             .producer
@@ -252,7 +257,7 @@ impl Graph {
             .flat_map(|path| self.paths[path].inputs.iter().map(|e| e.storage))
     }
 
-    /// The other outputs of the producer of `key`.
+    /// Further outputs of the producer of `key`.
     pub fn siblings(&self, key: StorageKey) -> impl Iterator<Item = StorageKey> {
         let producer = self.storages[key].producer;
         producer
@@ -261,7 +266,7 @@ impl Graph {
             .filter(move |&other| other != key)
     }
 
-    /// The outputs of all paths that read `key`, repeats included.
+    /// Outputs of all paths that read `key`, repeats included.
     pub fn dependents(&self, key: StorageKey) -> impl Iterator<Item = StorageKey> {
         self.storages[key]
             .users
@@ -269,14 +274,14 @@ impl Graph {
             .flat_map(|u| self.paths[u.path].outputs.iter().flatten().copied())
     }
 
-    /// Whether a tensor looks at it or a path reads it.
+    /// Whether a tensor looks at the storage, or a path reads it.
     #[inline]
     pub(crate) fn is_needed(&self, key: StorageKey) -> bool {
         let storage = &self.storages[key];
         storage.handles > 0 || !storage.users.is_empty()
     }
 
-    /// A storage that no tensor looks at yet.
+    /// Adds a storage without tensors, pending.
     #[inline]
     pub(crate) fn add_storage(&mut self, bytes: u64, now: f64, born: u64) -> StorageKey {
         self.storages.insert(Storage {
@@ -299,28 +304,28 @@ impl Graph {
         })
     }
 
-    /// One more look at a storage.
+    /// Adds a tensor that looks at `storage`.
     #[inline]
     pub(crate) fn add_tensor(&mut self, storage: StorageKey, layout: Layout) -> TensorKey {
         self.storages[storage].handles += 1;
         self.tensors.insert(TensorInfo { storage, layout })
     }
 
-    /// What a path reads, repeats included.
+    /// Inputs of a path, repeats included.
     #[inline]
     pub(crate) fn inputs_of(&self, path: PathKey) -> StorageKeys {
-        // One by one: collecting costs several times as much, and this is done for each op.
+        // A loop costs a fraction of `collect`, and every op comes through here.
         let mut inputs = StorageKeys::new();
         self.paths[path].inputs.iter().for_each(|edge| inputs.push(edge.storage));
         inputs
     }
 
-    /// What is left of what a path makes.
+    /// Outputs of a path that still exist and were not cut loose.
     pub(crate) fn outputs_of(&self, path: PathKey) -> StorageKeys {
         self.paths[path].outputs.iter().flatten().copied().collect()
     }
 
-    /// What a resident storage holds.
+    /// Block of a resident storage; `None` for all others.
     #[inline]
     pub(crate) fn held(&self, key: StorageKey) -> Option<Held> {
         match self.storages[key].residence {

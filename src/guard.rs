@@ -1,4 +1,4 @@
-//! Panics of devices, ops, cost models and policies, taken for errors.
+//! Panics of devices, ops, cost models and policies, turned into errors.
 
 use crate::device::DeviceError;
 use crate::error::{CallbackError, DeviceFault, Error};
@@ -7,13 +7,13 @@ use crate::op::{OpError, Operation, Outputs};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls the device on behalf of `op`. A panic is an error of that op like any other: the worker goes on,
-/// and only what depends on the op is lost.
+/// Calls the device on behalf of `op`. A panic becomes an error of the op like any other: the
+/// worker goes on, and only values that depend on the op are lost.
 pub(crate) fn guarded<T>(
     op: &str,
     call: impl FnOnce() -> Result<T, DeviceError>,
 ) -> Result<T, Error> {
-    // The device may be left with half an output; the engine gives that output up.
+    // The device may be left with half an output; the engine evicts or frees that output.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(fault(op, &error)),
@@ -26,7 +26,8 @@ fn fault(op: &str, error: &DeviceError) -> Error {
     DeviceFault::of(op, error).into()
 }
 
-/// Calls what a user may have written, which changes nothing of the engine: `what` names it if it panics.
+/// Calls code that a user may have written and that does not change the engine. `what` names the
+/// code if it panics.
 pub(crate) fn caught<T>(
     what: impl FnOnce() -> String,
     call: impl FnOnce() -> T,
@@ -39,7 +40,7 @@ fn panicked(what: String, panic: &(dyn Any + Send)) -> Error {
     CallbackError::Panicked { what, message: words(panic) }.into()
 }
 
-/// The outputs of `op`, by its own account.
+/// Outputs of `op`, as the op infers them.
 pub(crate) fn inferred<O: Operation>(
     op: &O,
     inputs: &[Layout],
@@ -47,7 +48,7 @@ pub(crate) fn inferred<O: Operation>(
     caught(|| format!("{}: its outputs", op.name()), || op.infer(inputs))
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -1,7 +1,7 @@
-//! What the compiler cannot know of how often things happen.
+//! Hints for the compiler on how often things happen.
 
-/// An error on a path that every op takes: what follows from it is laid out elsewhere, so that the rest of the path takes
-/// up less of the instruction cache.
+/// Marks a path as rare, and returns `error`. The code that follows is laid out elsewhere, so that
+/// the usual path of every op takes up less of the instruction cache.
 #[inline(always)]
 pub(crate) fn cold<E>(error: E) -> E {
     std::hint::cold_path();

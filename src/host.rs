@@ -1,4 +1,4 @@
-//! Tensors in host memory: what goes into `put` and comes out of `get`.
+//! Tensors in host memory, for `put` and `get`.
 
 use crate::layout::{DType, Dims, Layout};
 use bytemuck::allocation::try_zeroed_vec;
@@ -21,22 +21,24 @@ pub struct HostTensor {
     data: HostData,
 }
 
-/// A type of elements: `f64`, `f32`, [`f16`](struct@f16), [`bf16`], `i64`, `i32`, `u32`, `u8` or `bool`.
+/// Type of elements: `f64`, `f32`, [`f16`](struct@f16), [`bf16`], `i64`, `i32`, `u32`, `u8` or
+/// `bool`.
 pub trait Element: Copy + sealed::Sealed {
-    /// As a [`DType`].
+    /// The type as a [`DType`].
     const DTYPE: DType;
-    /// Elements of this type.
+    /// Makes host data of these elements.
     fn data(elements: Vec<Self>) -> HostData;
-    /// The elements, if they are of this type.
+    /// Takes the elements, if they are of this type.
     ///
     /// # Errors
     /// The tensor, if they are not.
     fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor>;
-    /// The elements, if they are of this type.
+    /// Borrows the elements, if they are of this type.
     fn of(host: &HostTensor) -> Option<&[Self]>;
 }
 
-/// An [`Element`] that numbers without a suffix can be: `1.0` is an `f32` and `1` an `i32`. All but `f64` are one.
+/// Element type that numbers without a suffix can have: `1.0` is an `f32` and `1` an `i32`. All
+/// element types but `f64` are literals.
 pub trait Literal: Element {}
 
 impl Literal for f32 {}
@@ -54,7 +56,7 @@ mod sealed {
 
 macro_rules! elements {
     ($($type:ident: $variant:ident, $doc:literal;)*) => {
-        /// The elements of a [`HostTensor`], packed in row-major order.
+        /// Elements of a [`HostTensor`], packed in row-major order.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum HostData {
@@ -97,14 +99,14 @@ macro_rules! elements {
                 }
             }
 
-            /// `None` if the host has no room for them.
+            /// Makes zeros; `None` if the host has no room for them.
             fn zeros(dtype: DType, elements: usize) -> Option<Self> {
                 Some(match dtype {
                     $(DType::$variant => Self::$variant(try_zeroed_vec(elements).ok()?),)*
                 })
             }
 
-            /// The first elements, as a list.
+            /// Prints the first elements as a list.
             fn fmt_first(&self, first: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
                     $(Self::$variant(all) => write!(f, "{:?}", &all[..all.len().min(first)]),)*
@@ -127,7 +129,7 @@ elements! {
 }
 
 impl HostData {
-    /// The bytes, to be written: any are elements. `None`: these are not.
+    /// Bytes for writing, where any bytes are valid elements. `None` for truth values.
     fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         Some(match self {
             Self::F64(elements) => cast_slice_mut(elements),
@@ -143,58 +145,59 @@ impl HostData {
     }
 }
 
-/// Why there is no such [`HostTensor`].
+/// Reason why a [`HostTensor`] could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// A shape that does not match the number of elements.
+    /// The shape does not match the number of elements.
     #[error("shape {shape} has {expected} elements, but {found} were given")]
     ElementCount {
-        /// The requested shape.
+        /// Requested shape.
         shape: Dims,
-        /// How many elements it has; `usize::MAX` stands for any number above.
+        /// Number of elements of the shape; `usize::MAX` stands for any number above.
         expected: usize,
-        /// How many there were.
+        /// Number of elements given.
         found: usize,
     },
-    /// More elements than the host has memory for.
+    /// The host has no memory for this many elements.
     #[error(
         "this machine has no room for {elements} elements of {dtype} (shape {shape}) in host memory"
     )]
     Memory {
-        /// The requested type.
+        /// Requested type.
         dtype: DType,
-        /// The requested shape.
+        /// Requested shape.
         shape: Dims,
-        /// How many elements it has; `usize::MAX` stands for any number above.
+        /// Number of elements of the shape; `usize::MAX` stands for any number above.
         elements: usize,
     },
-    /// Bytes that are not as many as the elements have.
+    /// The number of bytes does not match the type and shape.
     #[error("{dtype}{shape} has {expected} bytes, but {found} were given")]
     ByteCount {
-        /// The requested type.
+        /// Requested type.
         dtype: DType,
-        /// The requested shape.
+        /// Requested shape.
         shape: Dims,
-        /// How many bytes it has; `usize::MAX` stands for any number above.
+        /// Number of bytes expected; `usize::MAX` stands for any number above.
         expected: usize,
-        /// How many there were.
+        /// Number of bytes given.
         found: usize,
     },
-    /// A byte that is neither 0 nor 1 where a truth value was expected.
+    /// A byte is neither 0 nor 1 where a truth value was expected.
     #[error("element {at} of bool{shape} is the byte {byte}, expected 0 or 1")]
     NotBool {
-        /// The requested shape.
+        /// Requested shape.
         shape: Dims,
-        /// The position of the first such byte.
+        /// Position of the first such byte.
         at: usize,
-        /// The byte.
+        /// Value of the byte.
         byte: u8,
     },
 }
 
 impl HostTensor {
-    /// Elements in row-major order. Floats without a suffix are `f64` here; see [`HostTensor::f32`].
+    /// Makes a tensor of elements in row-major order. Floats without a suffix are `f64` here; see
+    /// [`HostTensor::f32`].
     ///
     /// # Errors
     /// If their number does not match the shape.
@@ -203,25 +206,29 @@ impl HostTensor {
         Ok(Self { shape, data: T::data(elements) })
     }
 
+    /// Makes a tensor of `f32` elements in row-major order.
+    ///
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, HostError> {
         Self::new(shape, data)
     }
 
+    /// Makes a tensor of `i32` elements in row-major order.
+    ///
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Result<Self, HostError> {
         Self::new(shape, data)
     }
 
-    /// A scalar.
+    /// Makes a scalar.
     #[must_use]
     pub fn scalar(value: f32) -> Self {
         Self { shape: Dims::SCALAR, data: HostData::F32(vec![value]) }
     }
 
-    /// All zero. The pages of a large one are not touched until they are read.
+    /// Makes a tensor of zeros. The pages of a large one are not touched until they are read.
     ///
     /// # Errors
     /// If the host does not have that much memory.
@@ -239,7 +246,7 @@ impl HostTensor {
         Ok(Self { shape, data: data.ok_or(HostError::Memory { dtype, shape, elements })? })
     }
 
-    /// From the bytes of its elements, as [`HostTensor::as_bytes`] gives them.
+    /// Makes a tensor from the bytes of its elements, as [`HostTensor::as_bytes`] gives them.
     ///
     /// ```
     /// use remat::{DType, HostTensor, f16};
@@ -251,8 +258,8 @@ impl HostTensor {
     /// ```
     ///
     /// # Errors
-    /// If their number does not match, one of a [`DType::Bool`] is neither 0 nor 1, or the host does not have that much
-    /// memory.
+    /// If the number of bytes does not match, or a byte of a [`DType::Bool`] is neither 0 nor 1.
+    /// Also if the host does not have that much memory.
     pub fn from_bytes(
         dtype: DType,
         shape: impl Into<Dims>,
@@ -266,7 +273,8 @@ impl HostTensor {
         Self::written(dtype, shape, |all| all.copy_from_slice(bytes))
     }
 
-    /// Of the bytes that `write` writes to zeros.
+    /// Makes a tensor of zeros, whose bytes `write` then writes. Fails if the byte of a truth value
+    /// is above 1.
     pub(crate) fn written(
         dtype: DType,
         shape: Dims,
@@ -286,7 +294,7 @@ impl HostTensor {
         Ok(Self { shape, data: HostData::Bool(bytes.iter().map(|&byte| byte == 1).collect()) })
     }
 
-    /// The same elements with another shape.
+    /// Gives the elements another shape.
     #[cfg(feature = "cuda")]
     pub(crate) fn reshaped(self, shape: Dims) -> Result<Self, HostError> {
         Ok(Self { shape: check(shape, self.shape.elements())?, data: self.data })
@@ -386,12 +394,12 @@ mod tests {
                 assert!(error.to_string().contains(&shape.to_string()), "{error}");
             }
         }
-        // Nothing is in it, however large the other dimension.
+        // Empty, however large the other dimension is.
         let empty = HostTensor::zeros(DType::I32, [0, usize::MAX]).unwrap();
         assert_eq!(empty.as_i32(), Some(&[][..]));
         let zeros = HostTensor::zeros(DType::U8, [3]).unwrap();
         assert_eq!(zeros.as_slice(), Some(&[0u8; 3][..]));
-        // The same for data that cannot have so many elements.
+        // Data cannot have as many elements as this shape either.
         assert!(HostTensor::f32([usize::MAX, 2], vec![0.0]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What a tensor looks like: element type, shape, and where each element lies in its storage.
+//! Layouts: element type and shape of a tensor, and the place of each element in its storage.
 //!
 //! A [`Layout`] never owns bytes. Several layouts can look at one storage; that is what a view is.
 
@@ -12,16 +12,17 @@ pub use dtype::{DType, ParseDTypeError};
 
 use std::fmt;
 
-/// The most loops of the crate's own kernels for elements that lie anyhow. A tensor may have up to [`Dims::MAX_LEN`]
-/// dimensions, but an op that computes on one with any strides needs a loop for each group of dimensions that do not
-/// lie one after the other in all operands; what would take more loops than this is refused. A contiguous tensor is one
-/// loop, whatever its rank.
+/// Most loops that the crate's own kernels use for elements at any strides. A tensor may have up to
+/// [`Dims::MAX_LEN`] dimensions. An op that computes on strided tensors needs one loop for each
+/// group of dimensions that can be joined into one in all operands. An op that needs more loops
+/// than this is refused. A contiguous tensor needs one loop, whatever its rank.
 pub const MAX_RANK: usize = 6;
 
 /// Element type, shape, strides and offset of a tensor within its storage.
 ///
 /// Strides and offset count elements, not bytes. Element `[i, j, ..]` lies at
-/// `offset + i * strides[0] + j * strides[1] + ..`; a stride of 0 repeats an element (broadcasting).
+/// `offset + i * strides[0] + j * strides[1] + ..`. A stride of 0 repeats an element
+/// (broadcasting).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "text::Unchecked"))]
@@ -33,7 +34,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Row-major, starting at the front of its storage.
+    /// Row-major layout that starts at the front of its storage.
     #[must_use]
     #[inline]
     pub fn contiguous(dtype: DType, shape: impl Into<Dims>) -> Self {
@@ -53,7 +54,7 @@ impl Layout {
         self.dtype
     }
 
-    /// The same of elements of another type.
+    /// Copy of the layout with another element type.
     #[must_use]
     pub(crate) const fn with_dtype(&self, dtype: DType) -> Self {
         Self { dtype, ..*self }
@@ -71,7 +72,7 @@ impl Layout {
         &self.strides
     }
 
-    /// First element's distance in elements from the front of the storage.
+    /// Distance in elements from the front of the storage to the first element.
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset
@@ -97,8 +98,8 @@ impl Layout {
         (self.elements() as u64).saturating_mul(self.dtype.bytes() as u64)
     }
 
-    /// Elements from the front of the storage to just past the last one this layout touches. Saturates at
-    /// `usize::MAX`.
+    /// Number of elements from the front of the storage to just past the last one that this layout
+    /// touches. Saturates at `usize::MAX`.
     #[must_use]
     #[inline]
     pub fn span(&self) -> usize {
@@ -124,8 +125,8 @@ impl Layout {
         true
     }
 
-    /// The same elements with dimensions reordered: dimension `i` of the result is `axes[i]` of this.
-    /// `None` unless `axes` is a permutation of all dimensions.
+    /// Reorders dimensions: dimension `i` of the result is `axes[i]` of this layout. `None` unless
+    /// `axes` is a permutation of all dimensions.
     #[must_use]
     pub fn permute(&self, axes: &[usize]) -> Option<Self> {
         let once = |(i, axis): (usize, &usize)| *axis < self.rank() && !axes[..i].contains(axis);
@@ -136,7 +137,8 @@ impl Layout {
         Some(Self { shape: ordered(&self.shape), strides: ordered(&self.strides), ..*self })
     }
 
-    /// `len` entries of dimension `axis` from `start` on. `None` if they are not all there.
+    /// Takes `len` entries of dimension `axis` from `start` on. `None` if the dimension does not
+    /// have them all.
     #[must_use]
     pub fn slice(&self, axis: usize, start: usize, len: usize) -> Option<Self> {
         if axis >= self.rank() || start.checked_add(len)? > self.shape[axis] {
@@ -144,15 +146,15 @@ impl Layout {
         }
         let offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
         let mut out = Self { shape: self.shape.with(axis, len), ..*self };
-        // No elements begin nowhere, least of all beyond the storage.
+        // An empty slice keeps the old offset: the new one may lie beyond the storage.
         if out.elements() > 0 {
             out.offset = offset;
         }
         Some(out)
     }
 
-    /// The same elements repeated along dimensions of size 1 or missing in front, by the usual
-    /// broadcasting rule. `None` if the shapes do not agree.
+    /// Repeats elements along dimensions of size 1 or missing in front, by the usual broadcasting
+    /// rule. `None` if the shapes do not agree.
     #[must_use]
     pub fn broadcast_to(&self, shape: &Dims) -> Option<Self> {
         let extra = shape.len().checked_sub(self.rank())?;
@@ -167,7 +169,7 @@ impl Layout {
         Some(Self { dtype: self.dtype, shape: *shape, strides, offset: self.offset })
     }
 
-    /// The same elements in the same order under another shape, or `None` if the count differs or
+    /// Gives the same elements, in the same order, another shape. `None` if the count differs, or
     /// the elements would have to be copied (the layout is not contiguous).
     #[must_use]
     pub fn reshape(&self, shape: &Dims) -> Option<Self> {
@@ -187,7 +189,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// The shape two operands broadcast to, or `None` if they do not.
+/// Shape to which two operands broadcast; `None` if they do not.
 #[must_use]
 pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
@@ -202,8 +204,8 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     }))
 }
 
-/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 are left out, since the strides of the
-/// others must not overflow either.
+/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 are left out, since
+/// the strides of the other dimensions must not overflow either.
 pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {
     shape
         .iter()
@@ -299,7 +301,7 @@ mod tests {
         );
     }
 
-    /// A shape, and the place of each element in row-major order.
+    /// Model of a layout: a shape, and the place of each element in row-major order.
     #[derive(Debug)]
     struct Model {
         shape: Vec<usize>,
@@ -307,7 +309,7 @@ mod tests {
     }
 
     impl Model {
-        /// The index of element number `i` of a shape.
+        /// Index of element number `i` of a shape.
         fn index(shape: &[usize], mut i: usize) -> Vec<usize> {
             let digit = |size: &usize| {
                 let digit = i % size;
@@ -319,7 +321,7 @@ mod tests {
             index
         }
 
-        /// Another shape, whose elements are found at the index that `from` says.
+        /// View in another shape, whose elements are found at the index that `from` gives.
         fn seen(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Self {
             let place = |i| {
                 let index = from(&Self::index(&shape, i));

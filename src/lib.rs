@@ -1,7 +1,8 @@
-//! Dynamic tensor rematerialization (DTR): training in less memory than it needs, with the same bits out.
+//! Dynamic tensor rematerialization (DTR): training in less memory than it needs, with the same
+//! bits out.
 //!
-//! Device memory is a cache of tensors. What does not fit the budget is evicted, and recomputed when it is needed
-//! again. The budget is a hard limit in bytes.
+//! Device memory is a cache of tensors. Tensors that do not fit the budget are evicted, and
+//! recomputed when they are needed again. The budget is a hard limit in bytes.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -22,31 +23,32 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`prelude`] | what programs begin with |
+//! | [`prelude`] | the names that most programs use |
 //! | [`Runtime`] | starts the worker thread that runs everything; new tensors, updates, counters |
 //! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
 //! | `checkpoint` | networks and optimizers in files, PyTorch's among them |
-//! | [`ops`] | each op with all there is to know about it; [`CustomOp`](ops::CustomOp) for your own |
+//! | [`ops`] | each op with its shapes, gradient and kernels; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
-//! | [`graph`] | its tables: storages, compute paths, and the edges between them |
-//! | [`event`] | what happens in it, for every [`Listener`] |
-//! | [`evict`] | what to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
+//! | [`graph`] | the engine's tables: storages, compute paths, and the edges between them |
+//! | [`event`] | the engine's events, for every [`Listener`] |
+//! | [`evict`] | choosing tensors to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
-//! | [`program`] | the command language: what a runtime is sent, a recording has, and the lab replays |
+//! | [`program`] | the command language of runtimes, recordings and the lab |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
-//! | `tune` | a budget that passes, and the best way to run in it, found out before the first step |
-//! | [`plan`] | buffers of a step known ahead, and where they are best placed |
+//! | `tune` | a budget that passes, and the best way to run in it, found before the first step |
+//! | [`plan`] | buffers of a step known ahead, and the best places for them |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
-//! | [`error`] | what can go wrong, by family |
+//! | [`error`] | all errors, by family |
 //!
-//! The feature `data` adds data sets, `serde` traces, snapshots and ops as text, `lab` the lab, `cuda` NVIDIA GPUs, and
-//! `cli`, a default, the program.
+//! Features: `data` adds data sets, `serde` traces, snapshots and ops as text, `lab` the lab, and
+//! `cuda` NVIDIA GPUs. `cli`, a default, adds the program.
 //!
 //! # Errors
 //!
-//! Ops return at once. Operands that do not fit are an error there. A failure on the device is reported by the next read
-//! of a tensor that depends on it, or by the next [`Runtime::sync`]. [`Error`] has a variant per family of errors.
+//! Ops return at once. Operands that do not fit are an error there. A failure on the device is
+//! reported by the next read of a tensor that depends on it, or by the next [`Runtime::sync`].
+//! [`Error`] has a variant for each family of errors.
 
 #![forbid(clippy::undocumented_unsafe_blocks)]
 #![deny(unsafe_code)]
@@ -102,14 +104,14 @@ pub use layout::{DType, Dims, Layout, MAX_RANK, ParseDTypeError, broadcast_shape
 pub use ops::{Op, Tensor, Tensors};
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
-/// What programs begin with: `use remat::prelude::*`.
+/// Common names of a program: `use remat::prelude::*`.
 pub mod prelude {
     pub use crate::autograd::Tape;
     pub use crate::nn::{Mode, Module};
     pub use crate::{DType, Error, HostTensor, Runtime, Tensor};
 }
 
-/// Its program is compiled and run as a test.
+/// README, whose program is compiled and run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,38 +1,40 @@
 //! The contract between the engine and the operations it runs.
 //!
-//! The engine is generic over its op type and never looks inside an op. It asks for the layouts of the outputs, for
-//! the work, and whether the op may run again.
+//! The engine is generic over its op type and never looks inside an op. It asks an op for the
+//! layouts of the outputs, for the work, and whether the op may run again.
 
 use crate::hint::cold;
 use crate::layout::Layout;
 use std::fmt;
 
-/// What [`Outputs`] are made of.
+/// Lists that [`Outputs`] consist of.
 pub use smallvec::{SmallVec, smallvec};
 
-/// The outputs of an op: all of one kind.
+/// Outputs of an op, all of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Outputs {
-    /// Storages of their own, packed in row-major order: the layouts must be contiguous with offset 0. An op without
-    /// any is run once, for what it does elsewhere.
+    /// Storages of their own, packed in row-major order: the layouts must be contiguous with offset
+    /// 0. An op with an empty list is run once, for its effects elsewhere.
     Fresh(SmallVec<[Layout; 1]>),
     /// Views of inputs: no bytes, no kernel, no cost.
     Views(SmallVec<[Look; 1]>),
-    /// The new values of the first `targets` inputs, which must be contiguous and whose handles are consumed; then
-    /// `fresh` ones as above. A new value takes over the input's storage if nothing else needs the old one; otherwise
-    /// the engine copies the old value first. Either way the kernel finds the old value in the output and overwrites
-    /// it.
+    /// New values of the first `targets` inputs, and then `fresh` outputs. These inputs must be
+    /// contiguous, and their handles are consumed.
+    ///
+    /// A new value takes over the input's storage if nothing else needs the old value. Otherwise
+    /// the engine copies the old value first. Either way the kernel finds the old value in the
+    /// output and overwrites it.
     Updates {
-        /// How many.
+        /// Number of inputs that are updated.
         targets: usize,
-        /// What it makes beside.
+        /// Layouts of further outputs, as of [`Outputs::Fresh`].
         fresh: SmallVec<[Layout; 1]>,
     },
 }
 
-/// How an op looks at an input.
+/// View of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -44,7 +46,7 @@ pub struct Look {
 }
 
 impl Default for Outputs {
-    /// None.
+    /// No outputs.
     fn default() -> Self {
         Self::Fresh(SmallVec::new())
     }
@@ -54,7 +56,7 @@ impl Outputs {
     /// Fresh outputs with these layouts.
     #[must_use]
     pub fn fresh(layouts: impl IntoIterator<Item = Layout>) -> Self {
-        // One by one: collecting costs several times as much, and this is done for each op.
+        // A loop costs a fraction of `collect`, and every op comes through here.
         let mut fresh = SmallVec::new();
         layouts.into_iter().for_each(|layout| fresh.push(layout));
         Self::Fresh(fresh)
@@ -66,13 +68,13 @@ impl Outputs {
         Self::Views(smallvec![Look { input, layout }])
     }
 
-    /// The new values of the first inputs, and nothing else.
+    /// New values of the first inputs, and nothing else.
     #[must_use]
     pub fn updates(targets: usize) -> Self {
         Self::Updates { targets, fresh: SmallVec::new() }
     }
 
-    /// How many there are.
+    /// Number of outputs.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -82,13 +84,13 @@ impl Outputs {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no outputs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many inputs are updated.
+    /// Number of inputs that are updated.
     #[must_use]
     pub const fn targets(&self) -> usize {
         match self {
@@ -97,8 +99,8 @@ impl Outputs {
         }
     }
 
-    /// What a kernel writes: the first so many inputs, and fresh outputs of these layouts. `None` for views, which
-    /// have no kernel.
+    /// Outputs that a kernel writes: the number of updated inputs, and the layouts of fresh
+    /// outputs. `None` for views, which have no kernel.
     #[must_use]
     pub fn written(&self) -> Option<(usize, &[Layout])> {
         match self {
@@ -108,7 +110,7 @@ impl Outputs {
         }
     }
 
-    /// The views; none if the outputs are of another kind.
+    /// Views; empty if the outputs are of another kind.
     #[must_use]
     pub fn views(&self) -> &[Look] {
         match self {
@@ -117,7 +119,8 @@ impl Outputs {
         }
     }
 
-    /// The layout of output number `output`, if those of inputs are as `input` says. A new value is contiguous.
+    /// Layout of output number `output`, where `input` gives the layouts of inputs. A new value is
+    /// contiguous.
     ///
     /// # Panics
     /// If there is no such output.
@@ -136,37 +139,39 @@ impl Outputs {
     }
 }
 
-/// An operation on tensors.
+/// Operation on tensors.
 ///
 /// # Contract
-/// Running an op again on the same input bits must give the same output bits. This makes eviction and
-/// rematerialization invisible. Random ops carry their key and counter.
+/// Running an op again on the same input bits must give the same output bits, so that eviction and
+/// rematerialization are invisible. Random ops carry their key and counter.
 ///
-/// An op that updates is never run again: all of its outputs become leaves. An op without outputs is run once, for
-/// what it does elsewhere, and never again.
+/// An op that updates is never run again: all its outputs become leaves. An op without outputs is
+/// run once, for its effects elsewhere, and never again.
 pub trait Operation: fmt::Debug + Send + 'static {
-    /// A short name, for events, traces and error messages.
+    /// Short name for events, traces and error messages.
     fn name(&self) -> &str;
 
-    /// The op's attributes as text (JSON for the crate's ops), for recordings: with its name, all that is needed to make
-    /// it again. `None` (the default): a recording of it can be replayed by size and cost, but not executed.
+    /// Attributes of the op as text (JSON for the crate's ops), for recordings. Name and attributes
+    /// must be enough to make the op again. `None` (the default): a recording can be replayed by
+    /// size and cost, but not executed.
     fn attributes(&self) -> Option<String> {
         None
     }
 
-    /// The layouts of the outputs, and where each gets its storage from.
+    /// Infers the layouts of the outputs, and the source of each output's storage.
     ///
     /// # Errors
     /// If the inputs do not fit the op; the message says which and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError>;
 
-    /// Floating-point operations of one run, for the `flops` cost model. Default: one per output element.
+    /// Floating-point operations of one run, for the cost model `flops`. Default: one per output
+    /// element.
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
         outputs.iter().map(|o| o.elements() as f64).sum()
     }
 
-    /// Whether it may run again and gives the same bits then. An op with effects outside the device (reading a file, a
-    /// collective) returns false, and its outputs become leaves.
+    /// Whether the op may run again, with the same bits. An op with effects outside the device
+    /// (reading a file, a collective) returns false, and its outputs become leaves.
     fn rematerializable(&self) -> bool {
         true
     }
@@ -178,7 +183,7 @@ pub trait Operation: fmt::Debug + Send + 'static {
 pub struct OpError {
     /// Name of the op.
     pub op: String,
-    /// What is wrong, with the offending value and what was expected.
+    /// Problem, with the offending value and the expected one.
     pub message: String,
 }
 
@@ -190,7 +195,8 @@ impl OpError {
     }
 }
 
-/// Checks the part of the contract that layouts can tell. `inputs` gives the layout of an input, if it exists.
+/// Checks the part of the contract that layouts can show. `inputs` gives the layout of an input, if
+/// it exists.
 pub(crate) fn check_outputs<'a>(
     op: &impl Operation,
     inputs: impl Fn(usize) -> Option<&'a Layout>,

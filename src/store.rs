@@ -1,7 +1,7 @@
-//! What is in memory, and what can be done there: place, run, evict, free, move.
+//! The store: tensors in memory, and the operations on them: place, run, evict, free, move.
 //!
-//! A store does what it is told and decides nothing. What to evict, and when, is for the engine and its evictor; a
-//! plan could drive it as well.
+//! A store follows orders and decides nothing. The engine and its evictor decide what to evict, and
+//! when. A plan could drive a store as well.
 
 mod launch;
 mod names;
@@ -23,35 +23,36 @@ use crate::layout::Layout;
 use crate::memory::{Held, Space};
 use slotmap::SecondaryMap;
 
-/// See the [module](self) documentation.
+/// A device, its memory, the graph, and the bodies of paths. See the [module](self) documentation.
 pub(crate) struct Store<D: Device> {
     pub device: D,
     pub space: Space,
     pub graph: Graph,
     pub candidates: Candidates,
-    /// What to run, for each path in the graph.
+    /// Op and layouts of each path in the graph.
     pub bodies: SecondaryMap<PathKey, Body<D>>,
-    /// Cost of everything run so far: the clock that staleness is measured on.
+    /// Engine clock for staleness: the total cost of all runs so far.
     pub now: f64,
-    /// Whether outputs of a run go to places of their own, though they are resident already.
+    /// Whether each run gets fresh blocks for outputs that are already resident. True for devices
+    /// that own their memory.
     pub makes_anew: bool,
     /// Bytes of host memory held by uploads.
     pub host_bytes: u64,
-    /// What is done is written down here.
+    /// Tape on which all actions are noted, while a turn is taped.
     pub tape: Option<Box<Tape>>,
-    /// If the device has done already what is to be done.
+    /// Script to follow, while the device has already done the actions to come.
     pub script: Option<Box<Script>>,
-    /// A block that somebody outside uses as they like.
+    /// Block lent to a plan, for the plan to divide.
     pub lent: Option<Held>,
-    /// The op of the path whose body is away, since it runs again; empty between such runs.
+    /// Name of the op whose body was taken out of the table to run; empty otherwise.
     running: String,
-    /// Of the operands of a run, kept to reuse its memory.
+    /// Scratch list of operand places, kept to reuse its memory.
     places: Vec<Place>,
-    /// Lists of paths that are gone, empty: kept to reuse their memory, one for each new path.
+    /// Empty layout lists of removed paths, kept for reuse by new paths.
     spare: Vec<Vec<Layout>>,
 }
 
-/// Lists of layouts that are kept to be used again, at most: those of the paths of a step of a large network.
+/// Maximum length of `Store::spare`: enough for the paths of one step of a large network.
 const MOST_SPARE: usize = 4096;
 
 impl<D: Device> Store<D> {
@@ -74,13 +75,13 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Makes room in the tables for so many more tensors, each made by an op of its own.
+    /// Reserves table space for `tensors` more tensors, each made by an op of its own.
     pub fn reserve(&mut self, tensors: usize) {
         self.graph.reserve(tensors);
         self.bodies.set_capacity(self.bodies.capacity() + tensors);
     }
 
-    /// What an evictor may look at.
+    /// Read-only view for an evictor.
     pub fn view(&self) -> View<'_> {
         let Self { graph, candidates, space, now, .. } = self;
         View { graph, now: *now, candidates, space }
@@ -91,7 +92,7 @@ impl<D: Device> Store<D> {
         self.candidates.evictable_bytes()
     }
 
-    /// Bytes of host memory held by a path.
+    /// Bytes of host memory held by a path. 0 unless the path is an upload.
     pub fn host_bytes_of(&self, path: PathKey) -> u64 {
         match self.bodies.get(path).map(|body| &body.work) {
             Some(Work::Upload(host)) => D::layout_of(host).bytes(),
@@ -99,12 +100,12 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// An empty list.
+    /// Returns an empty layout list, with the memory of an old list if possible.
     pub fn layouts(&mut self) -> Vec<Layout> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Takes a list back.
+    /// Takes back a layout list for [`Store::layouts`].
     pub fn reuse(&mut self, mut layouts: Vec<Layout>) {
         if self.spare.len() < MOST_SPARE {
             layouts.clear();
@@ -112,8 +113,10 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Panics if it contradicts itself between commands: the invariants of edges, residence and bytes. Walks
-    /// everything.
+    /// Checks the invariants of edges, residence and bytes between commands. Walks all tables.
+    ///
+    /// # Panics
+    /// If an invariant is violated.
     pub fn check(&self) {
         self.space.check();
         self.graph.check();

@@ -1,5 +1,5 @@
-//! Locks, channels, threads and pools of them: all that the library uses of them has its name from here. Only what is done
-//! side by side on a pool is said where it is done, by rayon's iterators.
+//! Locks, channels, threads and thread pools: the library takes all of them from here. Only
+//! parallel loops on a pool are written where they are used, with rayon's iterators.
 
 pub(crate) use crossbeam_channel as channel;
 pub(crate) use crossbeam_utils::CachePadded;
@@ -9,8 +9,8 @@ pub(crate) use std::thread;
 
 use std::sync::PoisonError;
 
-/// Does `work`, whose parts all cores share. Where the system gives no threads for that, the calling one does all of it: that takes
-/// longer, and is no error.
+/// Runs `work`, whose parts all cores share. If the system gives no threads for that, the calling
+/// thread does all of it. That takes longer, and is no error.
 #[cfg(any(feature = "data", feature = "lab"))]
 pub(crate) fn shared<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
@@ -27,13 +27,13 @@ pub(crate) fn shared<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
-/// Waits for a lock. Whoever panicked while holding it left nothing half done: what is locked in this crate is
-/// changed in one go.
+/// Waits for a lock, even if its last holder panicked. Data under locks in this crate is changed in
+/// one go, so a panic leaves nothing half done.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the lock away until somebody notifies.
+/// Releases the lock until a notification, and takes it again.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }

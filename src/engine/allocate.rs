@@ -1,5 +1,5 @@
-//! Making room: the one place where memory runs short. The budget is the limit of `memory/space.rs`, beyond which that gives no
-//! block.
+//! Making room when memory runs short. `memory/space.rs` keeps the budget: it gives no block beyond
+//! its limit.
 
 use super::{Engine, Error};
 use crate::device::Device;
@@ -11,16 +11,17 @@ use crate::layout::Layout;
 use crate::memory::{Held, Move, Snapshot};
 use tracing::{Level, enabled};
 
-/// Moving this many times the bytes wanted is taken to be worth an eviction: each byte moved is read and
-/// written once, and bringing a storage back reads and writes several times its size.
+/// Bytes moved per byte wanted that cost about as much as an eviction. Each byte moved is read and
+/// written once, and restoring a storage reads and writes several times its size.
 const WORTH_MOVING: u64 = 4;
 
 impl<D: Device> Engine<D> {
-    /// A block of at least `bytes` bytes. If there is none: evicts where free bytes do not suffice, and
-    /// moves blocks where they do but no hole is large enough. Where that would move far more than is
-    /// wanted, evicting goes on as long as there is something worth it, and moving is the last resort.
+    /// Takes a block of at least `bytes` bytes. Evicts if there are too few free bytes. Moves
+    /// blocks if there are enough free bytes, but no hole is large enough. If that would move far
+    /// more bytes than are wanted, first evicts as long as the evictor finds it worth while. Moving
+    /// is then the last resort.
     ///
-    /// `None` if even evicting everything would not be enough; nothing is evicted then, so that a
+    /// `None` if not even evicting everything would be enough. Nothing is evicted then, so that a
     /// hopeless request does not empty the cache on its way to the error.
     #[inline(always)]
     pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
@@ -30,7 +31,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The same where there is none as things are.
+    /// Like [`Engine::allocate`], when no hole is large enough.
     #[inline(never)]
     fn make_room(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         let held = self.evict_or_move(bytes, owner)?;
@@ -50,7 +51,7 @@ impl<D: Device> Engine<D> {
         {
             return Ok(Some(held));
         }
-        // The device may have less than was hoped for.
+        // The device may have given less memory than was hoped for.
         if !self.may_have(size) {
             return Ok(None);
         }
@@ -63,8 +64,8 @@ impl<D: Device> Engine<D> {
                 }
                 self.work.did_evict(false);
             } else {
-                // Pinned blocks may move as well: offsets are looked up when an op is launched, and the
-                // device works in order. So there is a plan whenever free bytes suffice.
+                // Pinned blocks may move as well: offsets are looked up when an op is launched, and
+                // the device works in order. So there is a plan whenever enough bytes are free.
                 let moves = self.store.plan_compaction(bytes);
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 let want = Want { need: Need::Wish, bytes: size };
@@ -78,25 +79,25 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Whether evicting everything would leave so much free.
+    /// Whether `bytes` bytes would be free after everything evictable was evicted.
     pub(super) fn may_have(&self, bytes: u64) -> bool {
         let evictable = if self.evicts { self.store.evictable_bytes() } else { 0 };
         self.store.space.free_bytes() + evictable >= bytes
     }
 
-    /// The same, if what is kept for plans is given up for it.
+    /// Like [`Engine::may_have`], after giving up the blocks that the tape keeps, if necessary.
     pub(super) fn may_get(&mut self, bytes: u64) -> bool {
         self.may_have(bytes) || self.take_back_kept() && self.may_have(bytes)
     }
 
-    /// Moves blocks.
+    /// Moves blocks to make a hole of `wanted` bytes. `bytes` is the total size of the blocks.
     pub(super) fn compact(&mut self, moves: &[Move], wanted: u64, bytes: u64) -> Result<(), Error> {
         moves.iter().try_for_each(|step| self.store.relocate(step))?;
         self.tell(Event::DidMove { moves: moves.len(), bytes, wanted });
         Ok(())
     }
 
-    /// The error for a request of `bytes` bytes of the arena by `op` that cannot be met.
+    /// Makes the error for a request of `bytes` bytes by `op` that cannot be met.
     #[cold]
     pub(super) fn out_of_memory(&self, op: &str, inputs: &[Layout], bytes: u64) -> Error {
         let store = &self.store;
@@ -127,7 +128,7 @@ impl<D: Device> Engine<D> {
                 error.leaves += bytes;
             }
         }
-        // Outputs and scratch placed for the op at hand before this request failed.
+        // The rest is outputs and scratch that the current op placed before the request failed.
         error.pinned += store.space.used() - named;
         let holders = store.space.holders().into_iter();
         error.holders = holders
@@ -140,13 +141,15 @@ impl<D: Device> Engine<D> {
         error.into()
     }
 
-    /// Every chunk of the arena, with what the storages in it are called: a memory map for tools.
+    /// Snapshot of every chunk of the arena, with the names of the storages in the chunks: a memory
+    /// map for tools.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.store.snapshot()
     }
 
-    /// The same for people: see [`Arena::dump`](crate::memory::Arena::dump). Empty where bytes are only counted.
+    /// Memory map for people: see [`Arena::dump`](crate::memory::Arena::dump). Empty where bytes
+    /// are only counted.
     #[must_use]
     pub fn memory_map(&self) -> String {
         self.store.memory_map()

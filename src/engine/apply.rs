@@ -12,7 +12,7 @@ use crate::op::{Look, Operation as _, Outputs, check_outputs};
 use crate::store::{Body, Work};
 use smallvec::SmallVec;
 
-/// What an op reads: storages, and how it looks at them.
+/// Inputs of an op: storages, and layouts on these.
 pub(super) struct Inputs {
     pub storages: StorageKeys,
     pub layouts: Vec<Layout>,
@@ -23,9 +23,9 @@ impl<D: Device> Engine<D> {
     /// stale afterwards. An op without outputs is run once, now, and never again.
     ///
     /// # Errors
-    /// If the inputs do not fit the op, one of them is lost to a failure, or the op cannot be run; there
-    /// are no outputs then. The inputs are as before, none is consumed; but what an update had
-    /// written over when it failed on the device is lost.
+    /// If the inputs do not fit the op, an input is lost to a failure, or the op cannot be run.
+    /// There are no outputs then, and no input is consumed. But values that an update had begun to
+    /// write over when the device failed are lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         self.working()?;
         let layouts = inputs
@@ -49,7 +49,8 @@ impl<D: Device> Engine<D> {
             }
             Outputs::Fresh(layouts) => {
                 let (keys, failed) = self.issue_pure(op, read, layouts);
-                // Nobody waits for room here: what was put off failed.
+                // Unlike [`Engine::issue`], this does not wait for room: an op that was postponed
+                // counts as failed.
                 failed.iter().for_each(|error| self.fail(error.clone()));
                 (keys, failed)
             }
@@ -62,9 +63,10 @@ impl<D: Device> Engine<D> {
         Err(error)
     }
 
-    /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait. If the op
-    /// cannot be run, its outputs are poisoned, and the reason is kept for whoever reads them and for
-    /// [`Engine::take_failure`]. But an update is skipped then: its in-place outputs are the old values.
+    /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait. If the
+    /// op cannot be run, its outputs are poisoned. The reason is kept for their next reader and for
+    /// [`Engine::take_failure`]. An update is skipped instead: its in-place outputs are the old
+    /// values.
     ///
     /// # Errors
     /// If an input key is stale, or the outputs contradict the inputs. Nothing was done then.
@@ -82,7 +84,7 @@ impl<D: Device> Engine<D> {
             return Ok(lost);
         }
         match outputs {
-            // By far the most frequent.
+            // By far the most frequent case.
             Outputs::Fresh(layouts) if !layouts.is_empty() => {
                 Ok(self.issue_pure(op, read, layouts).0)
             }
@@ -90,7 +92,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The outputs of an op that reads a stale handle, if it does: nothing is run for them.
+    /// Outputs of an op with a stale input; nothing is run for them. `None` if no input is stale.
     #[cold]
     #[inline(never)]
     fn lose_to_stale(
@@ -114,7 +116,7 @@ impl<D: Device> Engine<D> {
         }))
     }
 
-    /// Tensors that are lost to a failure.
+    /// Makes tensors that are lost to a failure.
     pub(super) fn poisoned(&mut self, layouts: &[Layout], error: &Error) -> Keys {
         let mut keys = Keys::new();
         for layout in layouts {
@@ -125,7 +127,7 @@ impl<D: Device> Engine<D> {
         keys
     }
 
-    /// The same for an op that makes nothing new.
+    /// Issues views, updates, and ops without outputs.
     #[inline(never)]
     fn issue_other(
         &mut self,
@@ -148,7 +150,7 @@ impl<D: Device> Engine<D> {
                 }
             },
             Outputs::Fresh(_) => {
-                // Why not, if so, was kept.
+                // The error, if any, was kept already.
                 let _ = self.run_for_effect(op, &read);
                 self.store.reuse(read.layouts);
                 Keys::new()
@@ -156,7 +158,8 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// What an op reads, if its outputs go with that.
+    /// Storages and layouts of an op's inputs. Fails if a key is stale, or `outputs` does not match
+    /// the inputs.
     pub(super) fn inputs(
         &mut self,
         op: &D::Op,
@@ -164,7 +167,7 @@ impl<D: Device> Engine<D> {
         outputs: &Outputs,
     ) -> Result<Inputs, Error> {
         let mut inputs = Inputs { storages: StorageKeys::new(), layouts: self.store.layouts() };
-        // With room for those of the outputs.
+        // With room for the layouts of the outputs.
         inputs.layouts.reserve_exact(keys.len() + outputs.len());
         for &key in keys {
             let tensor = self.store.graph.tensor(key).ok_or_else(|| cold(HandleError::Unknown))?;
@@ -176,13 +179,16 @@ impl<D: Device> Engine<D> {
         Ok(inputs)
     }
 
-    /// Views, as whoever holds the inputs sees them. A handle whose update was skipped may look at a part of a storage,
-    /// while its holder takes it for packed, and views of it for views of what is packed: views of parts are inferred anew.
+    /// Makes views of the layouts that the inputs really have.
+    ///
+    /// A handle whose update was skipped may look at a part of a storage. Its holder takes the
+    /// value for packed, and asks for views of a packed layout. So views of parts are inferred
+    /// anew.
     fn views_of_any(&mut self, op: &D::Op, read: &Inputs, looks: &[Look]) -> Result<Keys, Error> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(self.views(read, looks));
         }
-        // The ops of a trace do not tell; what is given was made from the layouts here.
+        // The ops of a trace infer no views; their views were made from the layouts given here.
         Ok(match inferred(op, &read.layouts)? {
             Ok(Outputs::Views(looks)) => self.views(read, &looks),
             _ => self.views(read, looks),
@@ -195,8 +201,9 @@ impl<D: Device> Engine<D> {
         looks.iter().map(see).collect()
     }
 
-    /// Runs an op that makes nothing, for what it does elsewhere and what it costs. Nothing leads back to it, so it
-    /// has no path. Should it fail, that is kept, unless its inputs are lost to a failure that is known.
+    /// Runs an op without outputs, for its effects elsewhere and its cost. It has no path, since
+    /// nothing is regenerated from it. A failure is kept, unless the inputs are lost to a failure
+    /// that is already known.
     fn run_for_effect(&mut self, op: D::Op, read: &Inputs) -> Result<(), Error> {
         let Inputs { storages, layouts } = read;
         if let Some(error) = self.reason_among(storages) {
@@ -204,7 +211,7 @@ impl<D: Device> Engine<D> {
         }
         let work = Work::Op(op);
         let result = self.ensure(storages).and_then(|()| {
-            // Without the threshold met before: that makes way for outputs.
+            // Do not meet the threshold first: it makes room for outputs, and there are none.
             let cost = self.scratch_bytes(&work, layouts, &[]).and_then(|scratch| {
                 let order = Order {
                     work: &work,
@@ -225,10 +232,11 @@ impl<D: Device> Engine<D> {
         result.inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// The outputs, and why they are not there, if they are not.
+    /// Issues an op with fresh outputs only. Returns the outputs, and the error if they could not
+    /// be made.
     ///
-    /// What is made from nothing, by a random op say, needs nothing but room: without any, its outputs are as if they
-    /// had been evicted.
+    /// An op without inputs, such as a random op, needs only room. If there is no room, its outputs
+    /// count as evicted.
     fn issue_pure(
         &mut self,
         op: D::Op,

@@ -5,8 +5,8 @@ use crate::device::Device;
 use crate::event::Event;
 
 impl<D: Device> Engine<D> {
-    /// Makes a tensor a leaf: resident, its compute path cut, its history free to go. It cannot be
-    /// evicted any more.
+    /// Makes a tensor a leaf: resident, cut from its compute path, its history free to be deleted.
+    /// A leaf cannot be evicted.
     ///
     /// # Errors
     /// If the key is stale, the tensor is poisoned, or regenerating it does not fit.
@@ -23,7 +23,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the budget would hold all these storages as leaves, beside what cannot be evicted now.
+    /// Whether the budget would hold all these storages as leaves, beside all unevictable bytes.
     pub(crate) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
         self.would_fit_as_leaves(storages)
             || self.take_back_kept() && self.would_fit_as_leaves(storages)
@@ -58,7 +58,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// What to call a tensor's storage in reports.
+    /// Sets the name of a tensor's storage in reports.
     ///
     /// # Errors
     /// If the key is stale.

@@ -1,4 +1,5 @@
-//! Changing what was set, while there are tensors: the budget, the threshold, the evictor, and whether history is kept.
+//! Settings changed while there are tensors: budget, threshold, evictor, and whether history is
+//! kept.
 
 use super::tell::EVICTOR;
 use super::{Engine, Error, StorageKey, TensorKey};
@@ -18,12 +19,14 @@ impl<D: Device> Engine<D> {
         self.budget
     }
 
-    /// Sets the hard limit: anything up to what the engine was opened with. A smaller one holds at once: what is
-    /// above it is evicted, and blocks are moved below it. An eviction threshold above the budget does not act.
+    /// Sets the hard limit, up to the bytes that the engine was opened with. A smaller limit holds
+    /// at once: storages above it are evicted, and blocks are moved below it. An eviction threshold
+    /// above the budget has no effect.
     ///
     /// # Errors
-    /// If it is 0, above what the engine was opened with, or below what cannot be evicted; then nothing has changed.
-    /// If moving a block fails on the device, or the evictor panics; then the budget is the old one.
+    /// If the limit is 0, above the bytes that the engine was opened with, or below the bytes that
+    /// cannot be evicted. Also if moving a block fails on the device, or the evictor panics. The
+    /// budget is the old one then.
     pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
         self.working()?;
         let maximum = self.store.space.maximum();
@@ -44,7 +47,7 @@ impl<D: Device> Engine<D> {
             }
             let over = self.store.space.used().saturating_sub(bytes).max(1);
             if !self.evict_one(Want { need: Need::Must, bytes: over }, Cause::Room)? {
-                // What is left fits below it, but not in whole granules.
+                // The rest would fit below the limit, but not in whole granules.
                 return Err(self.too_small(bytes));
             }
         };
@@ -72,10 +75,10 @@ impl<D: Device> Engine<D> {
         .into()
     }
 
-    /// Sets the eviction threshold, or takes it away: from the next op on.
+    /// Sets or removes the eviction threshold, from the next op on.
     ///
     /// # Errors
-    /// If it is above the budget.
+    /// If the threshold is above the budget.
     pub fn set_eviction_threshold(&mut self, threshold: Option<u64>) -> Result<(), Error> {
         self.working()?;
         let mut settings = self.settings.clone();
@@ -86,11 +89,11 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Lets another evictor decide from now on. It is told [`Event::DidEvict`] of all that is evicted, as
-    /// [`Cause::Before`].
+    /// Replaces the evictor from now on. The new evictor is told [`Event::DidEvict`] of each
+    /// evicted storage, as [`Cause::Before`].
     ///
     /// # Errors
-    /// If it panics. Then the old one goes on.
+    /// If the new evictor panics. The old one stays then.
     pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.working()?;
         let hears = self.tell_new_evictor(&mut *evictor)?;
@@ -103,12 +106,13 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether what nobody holds any more may stay until it is chosen, as the evictor wants it.
+    /// Whether the evictor may want unheld storages to stay resident until chosen.
     pub(crate) const fn keeps_unheld(&self) -> bool {
         self.keeps_unheld
     }
 
-    /// Whether the evictor wants a storage to stay that nobody holds, or that was brought back only as a step on the way.
+    /// Whether the evictor wants a storage to stay without handles, or after it was restored only
+    /// for others.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
             && self
@@ -117,8 +121,8 @@ impl<D: Device> Engine<D> {
                 .unwrap_or(true)
     }
 
-    /// Whether the bytes of a tensor would go at once if its last handle went now: nobody else looks at them, they can be evicted,
-    /// and the evictor does not want them to stay.
+    /// Whether dropping this handle now would evict the tensor's bytes at once. No other handle
+    /// looks at the storage, it can be evicted, and the evictor does not want it to stay.
     pub(crate) fn would_go(&mut self, key: TensorKey) -> bool {
         let graph = &self.store.graph;
         let Some(storage) = graph.tensor(key).map(|tensor| tensor.storage) else { return false };
@@ -126,10 +130,11 @@ impl<D: Device> Engine<D> {
         goes && !self.evictor_keeps(storage)
     }
 
-    /// The step that runs from now on is known, as [`Driver::foresee`](crate::program::Driver::foresee) says; or it is not.
+    /// Tells the engine and the evictor which step runs from now on, as
+    /// [`Driver::foresee`](crate::program::Driver::foresee) says. `None`: the step is not known.
     ///
     /// # Errors
-    /// If the evictor panics. Nothing works any more then.
+    /// If the evictor panics. The engine is broken then.
     pub fn foresee(&mut self, foresight: Option<Arc<Foresight>>) -> Result<(), Error> {
         self.working()?;
         let smallest = foresight.as_ref().and_then(|foresight| foresight.min_evict_bytes());
@@ -156,7 +161,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Who decides what to evict.
+    /// Evictor that decides what to evict.
     pub(crate) fn evictor(&self) -> &dyn Evictor {
         &*self.evictor
     }
@@ -166,7 +171,7 @@ impl<D: Device> Engine<D> {
         self.by_step
     }
 
-    /// Whether anything was evicted to make room.
+    /// Whether any storage was evicted for room, for the threshold, or at the user's wish.
     #[inline]
     pub(crate) const fn has_evicted(&self) -> bool {
         self.stats.evictions > 0
@@ -178,17 +183,18 @@ impl<D: Device> Engine<D> {
         self.enabled
     }
 
-    /// Keeps history again, of what is made from now on.
+    /// Keeps history again, for all tensors made from now on.
     pub const fn enable(&mut self) {
         self.enabled = true;
     }
 
-    /// Keeps no history any more, and frees what there is: every held tensor is brought back and becomes a leaf, and
-    /// so does all that is made from now on. Nothing is evicted then, and ops cost no bookkeeping.
+    /// Keeps no history any more, and frees existing history. Every held tensor is restored and
+    /// becomes a leaf, and so does every tensor made from now on. Nothing is evicted then, and ops
+    /// cost no bookkeeping.
     ///
     /// # Errors
-    /// If the budget does not hold them all, or one cannot be brought back. Then history is kept as before, but those
-    /// that are leaves by then stay so.
+    /// If the budget does not hold all held tensors, or one of them cannot be restored. History is
+    /// kept as before then, but tensors that already became leaves stay leaves.
     pub fn disable(&mut self) -> Result<(), Error> {
         self.working()?;
         let is_kept = |&(key, storage): &(StorageKey, &Storage)| {
@@ -202,7 +208,7 @@ impl<D: Device> Engine<D> {
             let bytes = missing.map(|&key| self.store.space.at_most(graph.storage(key).bytes));
             return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
         }
-        // Those at hand first: with them may go the reason to bring anything back.
+        // Resident ones first: once they are leaves, the others may need no restoring.
         held.sort_by_key(|&key| !self.store.graph.is_resident(key));
         for key in held {
             self.commit_storage(key)?;

@@ -1,14 +1,15 @@
-//! What happens when a handle goes.
+//! Deletion: what happens when a handle is dropped.
 //!
 //! ```text
 //! 9 MB ─conv─▶ 25 MB ─add─▶ 25 MB ─batch norm─▶ 25 MB ─add─▶ 25 MB
 //!              let go       needed              let go       needed
 //! ```
 //!
-//! Backward does not need the inputs of the adds, so the tape lets them go. Freeing them for good would
-//! make everything made from them impossible to evict; so their bytes go and their slots stay (a *fake* delete), and
-//! all after the first 9 MB can still be evicted. When the last storage that needs such a slot goes, the
-//! slot goes too (a *real* delete), and then perhaps its own inputs.
+//! In this example, the backward pass does not read the inputs of the adds, so the tape drops their
+//! handles. Freeing these inputs for good would make everything made from them impossible to evict.
+//! So their bytes are evicted and their slots stay (a *fake* delete), and everything after the
+//! first 9 MB can still be evicted. When the last storage that needs such a slot is deleted, the
+//! slot is deleted too (a *real* delete). Then perhaps its own inputs are.
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
@@ -23,7 +24,8 @@ impl<D: Device> Engine<D> {
             self.failures.end_stale(key);
             self.settle(tensor.storage);
         }
-        // What it replaced in this step would be taken back for nobody.
+        // Delete the value that this key replaced as well: without the key, nothing takes the
+        // replacement back.
         if !self.replaced.is_empty()
             && let Some(old) = self.replaced.remove(&key)
         {
@@ -31,7 +33,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Looks again at a storage that may have lost its last handle.
+    /// Evicts or deletes a storage, if no handle is left.
     pub(super) fn settle(&mut self, key: StorageKey) {
         let storage = self.store.graph.storage(key);
         if storage.handles > 0 {
@@ -53,10 +55,10 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Whether a storage stays that has lost its last handle.
+    /// Whether a storage stays resident after losing its last handle.
     fn keeps(&mut self, key: StorageKey) -> bool {
         match &mut self.store.script {
-            // Its bytes may be something else's by now.
+            // The script decides: another value may be in these bytes by now.
             Some(script) => script.unheld_stays.pop_front().unwrap_or(false),
             None => {
                 let keeps = self.evictor_keeps(key);
@@ -73,7 +75,7 @@ impl<D: Device> Engine<D> {
         self.forget(smallvec![key]);
     }
 
-    /// Cuts a storage from its producer, and deletes the path if that was its last output.
+    /// Cuts a storage from its producer, and deletes the path if no output is left.
     pub(super) fn cut_producer(&mut self, key: StorageKey) {
         self.tell_forgotten(key);
         if let Some(path) = self.store.cut(key) {
@@ -87,10 +89,10 @@ impl<D: Device> Engine<D> {
         self.forget(unneeded);
     }
 
-    /// Real delete: of storages that nobody needs, and then of what only they needed. Iterative.
+    /// Deletes unneeded storages for good, and then sources without further use. Iterative.
     fn forget(&mut self, mut unneeded: SmallVec<[StorageKey; 4]>) {
         while let Some(key) = unneeded.pop() {
-            // An input listed twice is reported once for each time.
+            // An input that a path reads twice is reported twice.
             if !self.store.graph.storages.contains_key(key) {
                 continue;
             }
@@ -106,7 +108,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// An evicted storage is about to go, or to lose its producer.
+    /// Tells that an evicted storage is about to be deleted or to lose its producer. Drops its
+    /// print.
     fn tell_forgotten(&mut self, key: StorageKey) {
         if self.verify.is_some() {
             self.forget_bits(key);

@@ -1,4 +1,4 @@
-//! Having a storage chosen, and letting its bytes go.
+//! Evicting: the evictor chooses a storage, and its bytes are freed.
 
 use super::run::Target;
 use super::tell::EVICTOR;
@@ -11,11 +11,11 @@ use crate::guard::caught;
 use std::time::Instant;
 
 impl<D: Device> Engine<D> {
-    /// With an eviction threshold: evicts until no more bytes than that are used, or nothing is left.
+    /// Evicts down to the eviction threshold, if there is one, or until nothing is left to evict.
     #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
         match self.settings.eviction_threshold {
-            // By a script nothing is evicted: nothing was.
+            // A script evicts nothing here, since nothing was evicted when its actions were done.
             Some(threshold) if self.store.script.is_none() => self.evict_to(threshold),
             _ => Ok(()),
         }
@@ -35,10 +35,12 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Evicts what the evictor would miss least. False if there is no candidate, or it never evicts.
+    /// Evicts one storage: a dead one that lingers, or else the evictor's choice. Returns false
+    /// without candidates, or if the evictor never evicts.
     ///
     /// # Errors
-    /// If the evictor panics, or chooses what cannot go. Nothing was evicted then.
+    /// If the evictor panics, or chooses a storage that cannot be evicted. Nothing was evicted
+    /// then.
     pub(super) fn evict_one(&mut self, want: Want, cause: Cause) -> Result<bool, Error> {
         if self.store.evictable_bytes() == 0 || !self.evicts {
             return Ok(false);
@@ -61,7 +63,8 @@ impl<D: Device> Engine<D> {
         Ok(true)
     }
 
-    /// What is dead goes before anything that an evictor would have to choose.
+    /// Next dead storage that lingers, oldest first. Dead storages are evicted before the evictor
+    /// is asked.
     fn next_lingering(&mut self) -> Option<StorageKey> {
         while let Some(key) = self.lingering.pop_front() {
             let Some(storage) = self.store.graph.storages.get_mut(key) else { continue };
@@ -73,8 +76,8 @@ impl<D: Device> Engine<D> {
         None
     }
 
-    /// A wish to evict a tensor's storage now. Returns whether its bytes went: they stay if it is a
-    /// leaf, or gone already.
+    /// Evicts a tensor's storage now, at the user's wish. Returns whether it was evicted: a leaf
+    /// stays, and an evicted storage stays evicted.
     ///
     /// # Errors
     /// If the key is stale.
@@ -87,7 +90,7 @@ impl<D: Device> Engine<D> {
         } else if self.store.graph.is_resident(storage) {
             let bytes = self.store.graph.storage(storage).bytes;
             if let Some(tape) = &mut self.store.tape {
-                // The warning comes in each turn.
+                // The plan is spoiled, since the warning has to come in each turn.
                 tape.spoil("a leaf was to be evicted");
             }
             self.tell(Event::DidKeepLeaf { storage, bytes });
@@ -95,7 +98,7 @@ impl<D: Device> Engine<D> {
         Ok(evictable)
     }
 
-    /// Lets the bytes of an unpinned, resident storage with a producer go.
+    /// Evicts an unpinned, resident storage with a producer.
     pub(super) fn evict(&mut self, key: StorageKey, cause: Cause) {
         debug_assert_eq!(
             self.store.graph.storage(key).pins,
@@ -105,8 +108,8 @@ impl<D: Device> Engine<D> {
         self.let_go(key, cause);
     }
 
-    /// Lets the bytes of outputs go that a failed run may have written over in part. They can be
-    /// regenerated, and whoever pinned them fails with that run.
+    /// Evicts the outputs of a failed run, possibly written over in part. They can be regenerated,
+    /// and the command that pinned them fails with that run.
     pub(super) fn give_up(&mut self, outputs: &[Target]) {
         for key in outputs.iter().filter_map(|target| target.storage()) {
             if self.store.graph.is_resident(key) {
@@ -115,7 +118,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The outputs of a path that was to run for the first time are to be made when somebody reads them.
+    /// Marks the outputs of a path as evicted before its first run, which comes when they are
+    /// needed.
     pub(super) fn evict_unmade(&mut self, path: PathKey) {
         for key in self.store.graph.outputs_of(path) {
             self.let_go(key, Cause::Postponed);

@@ -1,4 +1,4 @@
-//! A run, as far as it can be told before it is made.
+//! Predictions of a run, before it is made.
 
 use super::{Engine, LastRun};
 use crate::cost::Run;
@@ -10,7 +10,7 @@ use crate::op::Operation as _;
 use crate::store::{Body, Work};
 
 impl<D: Device> Engine<D> {
-    /// Tells what a run of an op would be like, on inputs and outputs that look like these. A figure that cannot be told is 0.
+    /// Predicts a run of an op on inputs and outputs of these layouts. Unpredictable figures are 0.
     pub(crate) fn expect_op(
         &mut self,
         op: &D::Op,
@@ -26,7 +26,7 @@ impl<D: Device> Engine<D> {
         LastRun { cost: cost.unwrap_or(0.0), flops, workspace, rematerializable }
     }
 
-    /// Tells what a run of a path's body would be like.
+    /// Predicts a run of a path's body.
     pub(super) fn expect_body(&mut self, body: &Body<D>) -> LastRun {
         let host = match &body.work {
             Work::Op(op) => return self.expect_op(op, body.inputs(), body.outputs()),
@@ -39,7 +39,7 @@ impl<D: Device> Engine<D> {
         LastRun { cost: cost.unwrap_or(0.0), ..LastRun::default() }
     }
 
-    /// The body of a path, and its next run: its cost is known, and only flops and scratch are asked for.
+    /// Body of a path, and its next run. The cost is known; only flops and workspace are computed.
     pub(crate) fn body(&self, path: PathKey) -> (&Body<D>, LastRun) {
         let body = &self.store.bodies[path];
         let (inputs, outputs) = (body.inputs(), body.outputs());

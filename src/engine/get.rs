@@ -7,37 +7,39 @@ use crate::guard::guarded;
 use crate::store::Action;
 
 impl<D: Device> Engine<D> {
-    /// The value of a tensor: regenerated if it was evicted, pinned while it is copied.
+    /// Reads the value of a tensor. The tensor is regenerated if it was evicted, and pinned while
+    /// it is copied.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, regenerating it does not fit, or the copy failed.
-    /// Except when it was poisoned already, the tensor is as it was. And if an update was skipped for a failure
-    /// that nobody was told of: that is told now, and the value can be had by asking again.
+    /// If the key is stale, the tensor is poisoned, regenerating it does not fit, or the copy
+    /// failed. The tensor stays as it was. Also if an update was skipped for a failure that was not
+    /// reported yet. That failure is returned now, and a second call returns the value.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         self.read(key, D::read)
     }
 
-    /// The same without waiting for a device that runs behind: then [`Engine::take_read`] gives the value.
+    /// Like [`Engine::get`], without waiting for a device that runs behind. [`Engine::take_read`]
+    /// gives the value later.
     ///
     /// # Errors
-    /// As [`Engine::get`].
+    /// The same as of [`Engine::get`].
     pub fn get_later(&mut self, key: TensorKey) -> Result<Reading<D::Host>, Error> {
-        // The device works in order, so that what comes next may write where the value is.
+        // The device works in order, so later commands may write where the value is.
         self.read(key, D::read_later)
     }
 
-    /// The oldest value that [`Engine::get_later`] left for later, or what went wrong with it, if that is
-    /// known by now. Never waits.
+    /// Takes the oldest value left for later by [`Engine::get_later`], or its error. `None` if
+    /// neither is known yet. Never waits.
     pub fn take_read(&mut self) -> Option<Result<D::Host, Error>> {
         guarded("get", || self.store.device.take_read().transpose()).transpose()
     }
 
-    /// Has the device do something with a tensor, which is regenerated if it was evicted, and pinned meanwhile: for
-    /// devices whose tensors can be looked at without a copy to the host. After [`DeviceError::out_of_memory`] something is
-    /// evicted, and `visit` is called again.
+    /// Has the device look at a tensor in place, without a copy to the host. The tensor is
+    /// regenerated if it was evicted, and pinned meanwhile. After [`DeviceError::out_of_memory`] a
+    /// storage is evicted, and `visit` is called again.
     ///
     /// # Errors
-    /// As [`Engine::get`].
+    /// The same as of [`Engine::get`].
     pub fn visit<T>(
         &mut self,
         key: TensorKey,
@@ -62,7 +64,7 @@ impl<D: Device> Engine<D> {
         self.repeats.pause(false);
         ensured?;
         if self.step == 0 {
-            // Without marks, a step ends with the last read.
+            // Without marks of steps, a step ends with each read.
             self.repeats.next_step();
         }
         let block = self.store.graph.held(tensor.storage).expect("just made resident");
@@ -74,7 +76,7 @@ impl<D: Device> Engine<D> {
             let read = guarded("get", || read(&mut self.store.device, place));
             let failed = read.as_ref().err();
             let Some(word) = failed.and_then(own_out_of_memory) else { break read };
-            // It may need memory of its own for it: to make what is read packed, say.
+            // The device may need memory of its own for the read, for example to pack the value.
             let (layout, bytes) = (tensor.layout, tensor.layout.bytes());
             if let Err(error) = self.make_way_on_device("get", &[layout], bytes, word) {
                 break Err(error);
@@ -84,7 +86,8 @@ impl<D: Device> Engine<D> {
         read
     }
 
-    /// Tells who reads a tensor why it is lost or stale, or else why an update of any was skipped.
+    /// Returns the failure of a lost or stale tensor, or else an unreported failure of a skipped
+    /// update.
     fn tell_reader(&mut self, key: TensorKey, storage: StorageKey) -> Result<(), Error> {
         let reason = self.reasons.get(storage).or(self.failures.of_stale(key)).cloned();
         let Some(reason) = reason else { return self.take_skipped().map_or(Ok(()), Err) };

@@ -1,10 +1,11 @@
-//! Updates in place: the output takes over the storage of the input it consumes.
+//! Updates in place: an output takes over the storage of the consumed input.
 //!
-//! The old value is gone afterwards, so nothing that remains may need it to be regenerated. What needs it
-//! becomes a leaf first; or the old value stays, and the update works on a copy.
+//! The old value is gone afterwards, so no remaining value may need it to be regenerated. Either
+//! all values that need it become leaves first, or the old value stays and the update works on a
+//! copy.
 //!
-//! An update that cannot be made is skipped: its handle goes on naming the old value. Only what a kernel may have
-//! written over before it failed is lost.
+//! An update that cannot be made is skipped: its handle goes on naming the old value. Only values
+//! that a kernel had begun to write over before it failed are lost.
 
 use super::apply::Inputs;
 use super::run::{Blocks, Failed, Order, Target, Targets};
@@ -18,15 +19,15 @@ use crate::store::Work;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-/// The storage and layout of each output.
+/// Storage and layout of each output.
 pub(super) type Updated = SmallVec<[(StorageKey, Layout); 2]>;
 
-/// Why an update was not made.
+/// Reason why an update was not made.
 pub(super) struct Skipped {
     error: Error,
-    /// Whether that is a failure of before.
+    /// Whether the error is an earlier failure, which was kept already.
     known: bool,
-    /// Storages that the kernel may have written over.
+    /// Storages that the kernel may have written over in part.
     lost: Vec<StorageKey>,
 }
 
@@ -35,15 +36,16 @@ impl Skipped {
         Self { error, known: false, lost: Vec::new() }
     }
 
-    /// For a failure of before.
+    /// Skips an update for an earlier failure.
     pub fn known(error: Error) -> Self {
         Self { known: true, ..Self::new(error) }
     }
 }
 
 impl<D: Device> Engine<D> {
-    /// Runs an op with at least one in-place output. All its outputs are leaves: it cannot run twice. On
-    /// success its targets are consumed; if it is skipped their keys are as they were.
+    /// Runs an op with at least one in-place output. All its outputs are leaves, since it cannot
+    /// run twice. On success its targets are consumed; if it is skipped, their keys stay as they
+    /// were.
     pub(super) fn try_update(
         &mut self,
         op: D::Op,
@@ -60,7 +62,7 @@ impl<D: Device> Engine<D> {
         Ok(self.consume(keys, outputs, &updated?))
     }
 
-    /// Keys for the outputs of an update that was made; those of its targets go.
+    /// Makes keys for the outputs of an update, and deletes the keys of its targets.
     pub(super) fn consume(
         &mut self,
         keys: &[TensorKey],
@@ -73,7 +75,7 @@ impl<D: Device> Engine<D> {
         made
     }
 
-    /// Takes note of an update that was not made. Returns why.
+    /// Keeps the failure of a skipped update, and poisons lost values. Returns the failure.
     pub(super) fn give_up_update(&mut self, skipped: Skipped) -> Error {
         let Skipped { error, known, lost } = skipped;
         self.poison_quietly(&lost, &error);
@@ -83,8 +85,8 @@ impl<D: Device> Engine<D> {
         error
     }
 
-    /// Keys for the outputs of an update that was not made: those of its targets, which go on naming the old
-    /// values, and those of lost values.
+    /// Keys for the outputs of a skipped update: the targets' own keys, still naming the old
+    /// values, and keys of lost values.
     pub(super) fn stand_ins(
         &mut self,
         keys: &[TensorKey],
@@ -98,8 +100,9 @@ impl<D: Device> Engine<D> {
         stand_ins
     }
 
-    /// The update itself, with all inputs resident and pinned, and its workspace if it was prepared with
-    /// others. Returns where the outputs are.
+    /// Makes the update, with all inputs resident and pinned. `scratch` is the workspace in bytes,
+    /// if the update was prepared together with others. Returns the storage and layout of each
+    /// output.
     pub(super) fn update(
         &mut self,
         op: D::Op,
@@ -111,6 +114,8 @@ impl<D: Device> Engine<D> {
             self.meet_threshold().map_err(Skipped::new)?;
             self.cut_targets_loose(read, outputs, &read.storages).map_err(Skipped::new)?;
         }
+        // Choose where the outputs go. An input that is read from a copy has the layout of the
+        // copy.
         let (targets, updated) = self.add_targets(read, outputs);
         let work = Work::Op(op);
         let outs: Layouts = updated.iter().map(|&(_, layout)| layout).collect();
@@ -136,10 +141,12 @@ impl<D: Device> Engine<D> {
             };
             self.run(&order, &mut blocks)
         });
+        // Keep the outputs, or undo: delete new storages, and report those that the kernel may have
+        // written over.
         match run {
             Ok(cost) => {
                 self.keep_made(&targets, &blocks, *cost.as_ref().unwrap_or(&0.0), false);
-                // It was made, whatever it cost.
+                // The update was made, even if its cost is not known.
                 if let Err(error) = cost {
                     self.failures.keep(error);
                 }
@@ -156,6 +163,7 @@ impl<D: Device> Engine<D> {
                 return Err(skipped);
             }
         }
+        // Make all outputs leaves, as if they were made now.
         for &(storage, _) in &updated {
             self.make_leaf(storage);
             let now = self.store.now;
@@ -167,8 +175,8 @@ impl<D: Device> Engine<D> {
         Ok(updated)
     }
 
-    /// Makes leaves of what would need old values of targets to be regenerated, where that helps. Fails if a run
-    /// that failed took one of `sources` with it, all that is to be read.
+    /// Makes leaves of values that need the old values of targets, where this helps. Fails if a
+    /// failed run evicted one of `sources`, the inputs of all updates.
     pub(super) fn cut_targets_loose(
         &mut self,
         inputs: &Inputs,
@@ -183,7 +191,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Where each output goes, and the storage and layout that it has then: those that it takes over, or new ones.
+    /// Chooses destination, storage and layout of each output: those of the target, or new ones.
     fn add_targets(&mut self, read: &Inputs, outputs: &Outputs) -> (Targets, Updated) {
         let mut targets = Targets::new();
         let mut updated = Updated::new();
@@ -207,7 +215,7 @@ impl<D: Device> Engine<D> {
         (targets, updated)
     }
 
-    /// Whether nothing but the consumed handle needs the old value, and the handle looks at all of it.
+    /// Whether only the consumed handle needs the old value, and the handle looks at all of it.
     pub(super) fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
         let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
         let storage = self.store.graph.storage(key);
@@ -215,17 +223,17 @@ impl<D: Device> Engine<D> {
         storage.users.is_empty() && takes_over(layout, storage.bytes, storage.handles, reads)
     }
 
-    /// Makes leaves of the held tensors that need `old` to be regenerated. What nobody holds between
-    /// them and `old` is then needed no more. If they would not fit as leaves all together, none is cut,
-    /// and the update works on a copy.
+    /// Makes leaves of the held tensors that need `old` to be regenerated. Unheld storages between
+    /// them and `old` are then no longer needed. If the leaves would not all fit, none is made, and
+    /// the update works on a copy.
     ///
-    /// So neither the gradients that an optimizer is about to use nor a loss kept for the log nail down
-    /// the old parameters and, with them, all history. Held tensors are on the device in a run without
-    /// a budget, too; copies of old parameters are not. Not called where another handle keeps the old
-    /// value anyway.
+    /// Otherwise gradients that an optimizer is about to use, or a loss kept for the log, would
+    /// keep the old parameters, and with them all history. Without a budget, held tensors are on
+    /// the device too, but copies of old parameters are not. Not called if another handle keeps the
+    /// old value anyway.
     ///
     /// # Errors
-    /// If a run that failed took one of `sources` with it.
+    /// If a failed run evicted one of `sources`.
     fn cut_dependents_loose(
         &mut self,
         old: StorageKey,
@@ -247,7 +255,7 @@ impl<D: Device> Engine<D> {
         if !self.fit_as_leaves(&held) {
             return Ok(());
         }
-        // Those at hand first: with them may go the reason to regenerate anything.
+        // Resident ones first: once they are leaves, the others may need no restoring.
         held.sort_by_key(|&key| self.store.graph.held(key).is_none());
         for key in held {
             if let Err(error) = self.commit_storage(key) {

@@ -1,23 +1,23 @@
-//! Times of runs on a device that runs behind, which it reports later.
+//! Times of runs on a device that runs behind, reported later.
 
 use super::run::COST_MODEL;
 use super::{Engine, Error};
 use crate::device::Device;
 use crate::guard::{caught, guarded};
 
-/// A run whose time the device will tell.
+/// Run whose time the device will report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
-    /// Of the run, for the cost model.
+    /// Key of the run for the cost model.
     key: u64,
-    /// Its cost, if it was a repetition.
+    /// Cost of the run, if its path ran before.
     again: Option<f64>,
 }
 
-/// What is known of how long repetitions took.
+/// Cost and time of repeated runs, to estimate the time of all of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recomputed {
-    /// Of those whose time is known.
+    /// Cost of the runs whose time is known.
     cost: f64,
     seconds: f64,
 }
@@ -28,23 +28,25 @@ impl Recomputed {
         self.seconds += seconds;
     }
 
-    /// Seconds of all repetitions, which cost `cost`.
+    /// Estimated seconds of all repeated runs, which cost `cost`.
     pub(super) fn seconds(&self, cost: f64) -> f64 {
         if self.cost > 0.0 { self.seconds * (cost / self.cost) } else { self.seconds }
     }
 }
 
-/// Asking the device is not free. So it is asked once a step, or when so many times are awaited.
+/// Number of awaited times after which the device is asked. Asking is not free; otherwise it
+/// happens once a step.
 const MOST_AWAITED: usize = 256;
 
-/// Of so many repetitions, one is timed on a device where that is not free, and stands for the others.
+/// Number of repeated runs per timed one, on a device where timing is not free. The timed run
+/// stands for the others.
 const SAMPLE: u64 = 8;
 
 impl<D: Device> Engine<D> {
-    /// Waits until the device has done all it was told.
+    /// Waits until the device has done everything asked of it.
     ///
     /// # Errors
-    /// What went wrong there and nobody was told of yet.
+    /// Device errors that were not reported yet.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.working()?;
         let done = guarded("sync", || self.store.device.sync());
@@ -52,12 +54,12 @@ impl<D: Device> Engine<D> {
         done
     }
 
-    /// Whether the repetition that comes next stands for others.
+    /// Whether the next repeated run is timed, and stands for others.
     pub(super) fn is_sample(&self) -> bool {
         self.stats.recomputed_ops.is_multiple_of(SAMPLE)
     }
 
-    /// The last run's time will be told.
+    /// Notes that the device will report the time of the last run.
     #[inline(never)]
     pub(super) fn await_time(&mut self, key: u64, again: Option<f64>) {
         self.late.push_back(Late { key, again });
@@ -66,7 +68,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Learns what times are known by now.
+    /// Learns the times that the device knows by now.
     pub(super) fn take_times(&mut self) {
         while !self.late.is_empty() {
             let device = &mut self.store.device;
@@ -74,7 +76,7 @@ impl<D: Device> Engine<D> {
                 Ok(Some(seconds)) => seconds,
                 Ok(None) => return,
                 Err(error) => {
-                    // It cannot be told any more which times belong to which runs.
+                    // It is no longer known which times belong to which runs.
                     self.late.clear();
                     return self.failures.keep(error);
                 }

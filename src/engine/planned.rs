@@ -1,5 +1,5 @@
-//! What an engine does for a step that is known ahead: it writes down what one took, lends memory for all of it, and keeps
-//! out of the way while others run by plan.
+//! Support for steps that run by plan. The engine records a step on a tape, lends memory for a
+//! whole step, and accounts for the work of steps by plan.
 
 use super::run::{Target, Targets};
 use super::{Engine, Error, PathKey, Stats, StorageKey};
@@ -15,7 +15,7 @@ use crate::op::Operation as _;
 use crate::store::{Action, Before, Ends, Record, Script, Tape};
 use std::ops::Range;
 
-/// Counters that tell what a step took.
+/// Counters of work, to compare before and after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     pub ops: u64,
@@ -24,18 +24,18 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// The same, had nothing been recomputed.
+    /// Totals as they would be in a larger memory: nothing recomputed, evicted or moved.
     pub(crate) fn in_a_larger_memory(self) -> Self {
         Self { for_room: ForRoom::default(), ..self }
     }
 
-    /// The same, had nothing been moved.
+    /// Totals as they would be if no block had been moved.
     pub(crate) fn without_moves(mut self) -> Self {
         (self.for_room.compactions, self.for_room.moved_bytes) = (0, 0);
         self
     }
 
-    /// What was counted since.
+    /// Work counted since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let (now, then) = (&self.for_room, &before.for_room);
         Self {
@@ -54,9 +54,9 @@ impl Totals {
     }
 }
 
-/// A kernel on operands whose places are known.
+/// Kernel on operands at known addresses.
 pub(crate) struct PlannedRun<'a> {
-    /// Inputs, then outputs.
+    /// Operands: inputs, then outputs.
     pub places: &'a [Place],
     pub layouts: &'a [Layout],
     pub inputs: usize,
@@ -65,8 +65,9 @@ pub(crate) struct PlannedRun<'a> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether nothing waits for what comes: no replacement may be taken back, no failure is to be told or heeded, no leaf
-    /// waits for room, and history is kept.
+    /// Whether nothing is left over for later commands. No replacement may be taken back, no
+    /// failure waits to be reported or respected, and no leaf waits for room. History is kept, and
+    /// no storage lingers or crosses a step.
     pub(crate) fn is_settled(&self) -> bool {
         self.enabled
             && self.owes_no_word()
@@ -93,32 +94,34 @@ impl<D: Device> Engine<D> {
         Totals { ops, cost, for_room }
     }
 
-    /// Writes down what is done from now on. If memory `is_short`, what is free is made one piece before, so that what is
-    /// there is not in the way.
+    /// Begins to record all actions on a tape. If memory `is_short`, first compacts the free bytes
+    /// into one piece, so that blocks from before the tape are not in the way.
     pub(crate) fn begin_tape(&mut self, is_short: bool) {
         let is_short = is_short && self.may_plan_recomputing();
         if is_short {
             let room = self.room();
             let moves = self.store.space.plan_compaction(room, |_| true).unwrap_or_default();
             let bytes = moves.iter().map(|step| step.bytes).sum();
-            // Otherwise it cannot be planned, and that is all.
+            // If compacting fails, the turn cannot be planned, which is no error.
             _ = if moves.is_empty() { Ok(()) } else { self.compact(&moves, room, bytes) };
         }
         self.store.tape = Some(Box::new(Tape::new(is_short)));
     }
 
-    /// A command comes. Returns how much is written down, if that is done.
+    /// Begins a command on the tape, if any. Returns the current lengths of the two records.
     pub(crate) fn next_on_tape(&mut self) -> Option<Ends> {
         self.store.tape.as_mut().map(|tape| tape.next_command())
     }
 
+    /// Ends the tape and returns it. Frees all kept blocks.
     pub(crate) fn take_tape(&mut self) -> Option<Box<Tape>> {
         let mut tape = self.store.tape.take()?;
         tape.kept.drain(..).for_each(|held| self.store.give_back(held));
         Some(tape)
     }
 
-    /// For the tape: memory is short, and what was kept for plans is free now. Whether anything was.
+    /// Gives up the blocks kept by the tape, because memory is short. Returns whether there were
+    /// any.
     #[cold]
     pub(crate) fn take_back_kept(&mut self) -> bool {
         let kept = self.store.tape.as_mut().map(|tape| tape.take_back()).unwrap_or_default();
@@ -126,7 +129,7 @@ impl<D: Device> Engine<D> {
         !kept.is_empty()
     }
 
-    /// For the tape: a storage is evicted.
+    /// Notes on the tape that a storage is evicted.
     #[cold]
     pub(super) fn write_down_eviction(&mut self, key: StorageKey, cause: Cause) {
         let Some(tape) = &mut self.store.tape else { return };
@@ -134,7 +137,7 @@ impl<D: Device> Engine<D> {
         let Residence::Resident(held) = storage.residence else { return };
         let is_held = storage.handles > 0;
         match cause {
-            // What commands lead to by themselves.
+            // The commands alone lead to these evictions, in any memory.
             Cause::Unheld => {}
             Cause::Wish => tape.plentiful.spoil_if(is_held, "something was evicted at a wish"),
             Cause::Room | Cause::Threshold | Cause::Dead => {
@@ -146,7 +149,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// For the tape: nobody holds a storage any more.
+    /// Notes on the tape that no handle holds a storage any more.
     #[inline]
     pub(super) fn write_down_unheld(&mut self, key: StorageKey) {
         if let Some(tape) = &mut self.store.tape {
@@ -155,8 +158,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Over how many bytes the blocks of a tape were spread, and where they began: see [`Tape::spread`]. Looks at all that is
-    /// there.
+    /// Spread of a tape's blocks in bytes, and first offset: see [`Tape::spread`]. Walks all
+    /// storages.
     pub(crate) fn spread_of(&self, tape: &Tape) -> (u64, Option<u64>) {
         let storages =
             self.store.graph.storages().filter_map(|(key, _)| self.store.graph.held(key));
@@ -164,7 +167,7 @@ impl<D: Device> Engine<D> {
         tape.spread(before.map(|held| self.offset(held)..self.offset(held) + held.bytes))
     }
 
-    /// Whose each block of before is, or was, that a record of a tape speaks of.
+    /// Owner of each block from before in `record`; `None` if no storage owns the block.
     pub(crate) fn owners_of_before(&self, tape: &Tape, record: &Record) -> Vec<Option<StorageKey>> {
         let owner = |before: &Before| match tape.went.get(&before.held.block()) {
             Some((owner, _)) if before.went => Owner::storage(*owner),
@@ -173,36 +176,36 @@ impl<D: Device> Engine<D> {
         record.before.iter().map(owner).collect()
     }
 
-    /// The granule of addresses; `None` where there are none.
+    /// Granularity of addresses in bytes; `None` without an arena.
     pub(crate) fn granularity(&self) -> Option<u64> {
         self.store.space.arena().map(|arena| arena.granularity())
     }
 
-    /// First byte of a block.
+    /// Offset of a block's first byte.
     pub(crate) fn offset(&self, held: Held) -> u64 {
         self.store.space.offset(held)
     }
 
-    /// Whether a step may run by plan that recomputes: nobody limits how much that is, and how much memory is in use counts
-    /// only at the limit.
+    /// Whether steps that recompute may run by plan. Only without a recompute limit, and without an
+    /// eviction threshold.
     pub(crate) fn may_plan_recomputing(&self) -> bool {
         self.settings.recompute_limit.is_none() && self.settings.eviction_threshold.is_none()
     }
 
-    /// Bytes that may be taken: free, and below the eviction threshold, if there is one.
+    /// Bytes free to be taken, and below the eviction threshold if there is one.
     pub(crate) fn room(&self) -> u64 {
         let threshold = self.settings.eviction_threshold.unwrap_or(u64::MAX);
         let below = threshold.saturating_sub(self.store.space.used());
         self.store.space.free_bytes().min(below)
     }
 
-    /// Costs so far, of what ran for the first time and of what ran again, and how many steps ran by plan.
+    /// Costs so far of first runs and of repeated runs, and number of steps run by plan.
     #[inline]
     pub(crate) const fn costs(&self) -> (f64, f64, u64) {
         (self.stats.base_cost, self.stats.recompute_cost, self.stats.planned_steps)
     }
 
-    /// Storages evicted so far.
+    /// Number of storages evicted so far, as [`Stats::evictions`] counts them.
     pub(crate) fn evictions(&self) -> u64 {
         self.stats.evictions
     }
@@ -212,8 +215,8 @@ impl<D: Device> Engine<D> {
         self.stats.moved_bytes
     }
 
-    /// Lends so many bytes in one piece, and returns the first of them. Moves blocks for it where that is needed. `None` if
-    /// there is no room.
+    /// Lends `bytes` bytes in one piece and returns the first offset. Moves blocks for it if
+    /// necessary. `None` if there is no room.
     pub(crate) fn lend(&mut self, bytes: u64) -> Result<Option<u64>, Error> {
         if bytes > self.room() {
             return Ok(None);
@@ -223,17 +226,17 @@ impl<D: Device> Engine<D> {
         Ok(held.map(|held| self.store.space.offset(held)))
     }
 
-    /// Takes back what was lent.
+    /// Takes back the lent block.
     pub(crate) fn take_back_lent(&mut self) {
         if let Some(held) = self.store.lent.take() {
             self.store.free(held);
         }
     }
 
-    /// Runs an op on operands whose places are known, and on nothing else.
+    /// Runs an op on operands at known addresses, without any bookkeeping.
     ///
     /// # Errors
-    /// If that failed.
+    /// If the device fails or panics.
     #[inline]
     pub(crate) fn run_planned(&mut self, op: &D::Op, run: &PlannedRun<'_>) -> Result<(), Error> {
         let &PlannedRun { places, layouts, inputs, workspace, flops } = run;
@@ -249,7 +252,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether an op needs the workspace that it is given.
+    /// Whether an op needs exactly the workspace of its plan.
     #[inline]
     pub(crate) fn goes_with(&self, op: &D::Op, run: &PlannedRun<'_>) -> bool {
         let (read, made) = run.layouts.split_at(run.inputs);
@@ -257,7 +260,7 @@ impl<D: Device> Engine<D> {
         self.scratch_of(op, read, made).is_ok_and(|needed| needed == bytes)
     }
 
-    /// Has the device do something else with places that are known.
+    /// Has the device do something at known addresses, other than a run.
     pub(crate) fn ask_device<T>(
         &mut self,
         what: &str,
@@ -266,29 +269,30 @@ impl<D: Device> Engine<D> {
         guarded(what, || ask(&mut self.store.device))
     }
 
-    /// The mark of a step that runs by plan, which takes so much.
+    /// Marks the end of a step that runs by plan, with the work of the step.
     pub(crate) fn step_by_plan(&mut self, took: &Totals) {
         self.work.did_run(took.cost);
         self.repeats.did_run(took.ops);
         self.step();
     }
 
-    /// A step ran by plan, which took so much.
+    /// Accounts for the work of a step that ran by plan.
     pub(crate) fn did_replay(&mut self, took: &Totals) {
         let &Totals { ops, cost, for_room } = took;
         self.store.now += cost + for_room.cost;
         self.tell(Event::DidReplay { ops, cost, for_room });
     }
 
-    /// What is executed from now on was done on the device already, as the script says. So many marks of a step come in it
-    /// that were counted.
+    /// Begins a script: the device has already done the actions of the next commands. These
+    /// commands include `marks` marks of steps, which were already counted.
     pub(crate) fn begin_script(&mut self, script: Script, marks: u64) {
         self.step -= marks;
         self.failures_before = self.failures.set_aside();
         self.store.script = Some(Box::new(script));
     }
 
-    /// Before the next command of the script, this was done for want of room.
+    /// Repeats, in the tables, an action that was done for want of room before the next command of
+    /// the script.
     pub(crate) fn do_for_room(&mut self, action: &Action) {
         let Some(script) = &self.store.script else { return };
         let done = match (action, action.again()) {
@@ -315,7 +319,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// That was begun and failed: what it may have written over is brought back when it is needed.
+    /// Evicts the outputs of a failed action for room. They may be partly written over, and are
+    /// regenerated when needed.
     pub(crate) fn give_up_for_room(&mut self, action: &Action) {
         let (Some(script), Some(first)) = (&self.store.script, action.again()) else { return };
         let Some(path) = script.firsts.get(first as usize).copied().flatten() else { return };
@@ -352,12 +357,12 @@ impl<D: Device> Engine<D> {
         }
         inputs.iter().for_each(|&key| self.store.pin(key));
         let ran = self.run_path(path);
-        // What is dead went when the plan says so.
+        // Unpin without dropping the dead: the plan says when they are evicted.
         inputs.iter().for_each(|&key| _ = self.store.unpin(key));
         ran.is_ok()
     }
 
-    /// All of that was executed.
+    /// Ends the script. Breaks the engine if the tables and the memory do not agree.
     pub(crate) fn end_script(&mut self) {
         let Some(script) = self.store.script.take() else { return };
         self.failures.put_back(std::mem::take(&mut self.failures_before));

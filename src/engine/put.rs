@@ -6,12 +6,13 @@ use crate::store::{Body, Work};
 use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
-    /// A tensor with the value `host`. The host copy is shared, and kept while it may be needed, so
-    /// the tensor can be evicted like any other: its compute path is the upload. These copies are counted by
-    /// [`Stats::host_bytes`](super::Stats::host_bytes); [`Engine::commit`] gives one up.
+    /// Makes a tensor with the value `host`. The host copy is shared, and kept while it may be
+    /// needed. So the tensor can be evicted like any other: its compute path is the upload.
+    /// [`Stats::host_bytes`](super::Stats::host_bytes) counts these copies; [`Engine::commit`]
+    /// gives one up.
     ///
-    /// If there is no room for it, it is uploaded when it is read. If the upload fails, the tensor is poisoned;
-    /// see [`Engine::take_failure`].
+    /// If there is no room, the value is uploaded when the tensor is read. If the upload fails, the
+    /// tensor is poisoned; see [`Engine::take_failure`].
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
         self.last_run = LastRun::default();
         let layout = D::layout_of(&host);
@@ -34,8 +35,8 @@ impl<D: Device> Engine<D> {
         tensor
     }
 
-    /// A tensor with the value `host` that is a leaf from the start: it cannot be evicted, so that no host copy
-    /// is kept for it. If there is no room for it, it becomes a leaf when it is uploaded.
+    /// Makes a tensor with the value `host` that is a leaf from the start. A leaf cannot be
+    /// evicted, so no host copy is kept. Without room, the tensor becomes a leaf on its upload.
     pub fn put_leaf(&mut self, host: Arc<D::Host>) -> TensorKey {
         let tensor = self.put(host);
         let storage = self.store.graph.tensors[tensor].storage;
@@ -44,7 +45,7 @@ impl<D: Device> Engine<D> {
         tensor
     }
 
-    /// Makes leaves of those that are to be leaves and have found room.
+    /// Makes leaves of the waiting uploads that are resident by now.
     pub(super) fn make_leaves(&mut self) {
         for key in std::mem::take(&mut self.leaves_to_be) {
             match self.store.graph.storages.get(key).map(|storage| storage.residence) {
@@ -55,8 +56,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A run that needs nothing but room, of which there is none: it is made up for when somebody reads what it
-    /// makes.
+    /// Postpones a run without inputs, for want of room, until its outputs are needed.
     pub(super) fn postpone(&mut self, path: PathKey) {
         let body = self.store.bodies.remove(path).expect("a path has a body");
         self.last_run = self.expect_body(&body);

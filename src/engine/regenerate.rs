@@ -1,12 +1,12 @@
-//! Bringing evicted storages back: by running their compute paths again, deepest first.
+//! Regeneration: evicted storages are restored by running their compute paths again, deepest first.
 //!
-//! No recursion: paths that wait for their inputs lie on a stack of frames, so a chain of any depth
-//! costs heap, not call stack.
+//! There is no recursion. Paths that wait for their inputs lie on a stack of frames, so a chain of
+//! any depth costs heap, not call stack.
 //!
-//! Before a path is put on the stack, all paths that must run for it are found, so that it is known how
-//! many runs are still to come that read a storage. What is awaited is not dropped between two of them.
-//! Otherwise a chain of diamonds (residual blocks) would be run through twice at each diamond, and
-//! cost grow with two to the power of the depth.
+//! Before a path is put on the stack, the engine finds all paths that must run for it. It then
+//! knows how many of these runs still read each storage. A storage that is still awaited is not
+//! dropped between two runs. Otherwise a chain of diamonds (residual blocks) would run twice at
+//! each diamond. Its cost would grow as two to the power of its depth.
 
 use super::settings::{Dead, RecomputeLimit};
 use super::{Engine, Error, PathKey, StorageKey};
@@ -19,22 +19,23 @@ use smallvec::SmallVec;
 use std::fmt;
 use tracing::field;
 
-/// A path that waits until all it reads is there; the lowest frame is the command itself.
+/// Path waiting for its inputs to be resident. The lowest frame is the command itself.
 pub(super) struct Frame {
-    /// What runs once the inputs are there; `None` for the command.
+    /// Path that runs once the inputs are resident; `None` for the command.
     path: Option<PathKey>,
     inputs: StorageKeys,
-    /// `held[i]` is not `No` iff this frame has pinned `inputs[i]`, so that it is resident.
+    /// Pins of the inputs. `held[i]` is not `No` iff this frame has pinned `inputs[i]`; the input
+    /// is resident then.
     held: SmallVec<[Hold; 4]>,
 }
 
-/// Whether a frame has pinned an input.
+/// State of one input of a frame: pinned or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hold {
     No,
-    /// It was there when the frame looked.
+    /// Pinned; it was resident when the frame first looked.
     Found,
-    /// It was brought back while the frame waited.
+    /// Pinned; it was restored while the frame waited.
     Made,
 }
 
@@ -44,7 +45,7 @@ impl Frame {
         Self { path, inputs, held }
     }
 
-    /// The inputs that it has pinned.
+    /// Inputs that the frame has pinned.
     fn pinned(&self) -> impl Iterator<Item = StorageKey> {
         self.inputs
             .iter()
@@ -54,42 +55,45 @@ impl Frame {
     }
 }
 
-/// How often one command may take the pins back from waiting frames, without running a path that it
-/// had not run before, until it gives up: it goes round in circles then.
+/// Maximum number of times that one command may take pins back from waiting frames without running
+/// a new path in between. After that it fails, since it goes round in circles.
 const MAX_YIELDS: u32 = 64;
 
-/// A regeneration that has run so many paths again, beyond a quarter of those that it needs, repeats itself.
+/// Number of repeated runs, beyond a quarter of the paths run so far, from which on a regeneration
+/// repeats itself.
 const MANY_REPEATS: usize = 16;
 
-/// Runs may cost nothing. So a regeneration runs at most this many times the paths that its limit allows by
-/// their cost.
+/// Limit on the number of runs of one regeneration, as a factor on its limit for costs. Runs may
+/// cost nothing, so a limit on costs alone would bound nothing.
 const RUNS_PER_COST: f64 = 100.0;
 
-/// All that bringing back the inputs of one command takes. Empty between commands; kept to reuse its memory.
+/// State of the regeneration of one command's inputs. Empty between commands; kept to reuse its
+/// memory.
 #[derive(Default)]
 pub(super) struct Cascade {
     frames: Vec<Frame>,
-    /// Paths that are still to run, as far as is known.
+    /// Paths that still have to run, as far as is known.
     pending: FxHashSet<PathKey>,
-    /// Every path that was or is to run.
+    /// All paths that ran or have to run.
     paths: FxHashMap<PathKey, Planned>,
-    /// Of each path once.
+    /// Cost of running each path once.
     needed_cost: f64,
-    /// Of all runs so far, by the costs as planned: a run that was measured to take long, because the machine was
-    /// busy, is no repetition.
+    /// Cost of all runs so far, at planned costs. A run that took long because the machine was busy
+    /// does not count as a repetition.
     spent_cost: f64,
     /// Number of runs so far.
     spent_runs: usize,
-    /// Those of them that were the first of their path.
+    /// Number of runs that were the first of their path in this cascade.
     first_runs: usize,
-    /// How many repeats there may be, beside a quarter of the paths, before a schedule is looked for.
+    /// Number of repeats, beside a quarter of the paths run, before the engine looks for a
+    /// schedule.
     patience: usize,
 }
 
-/// A path of a cascade.
+/// Path of a cascade.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// As it was when the cascade first came upon the path.
+    /// Cost when the cascade first came upon the path.
     cost: f64,
     ran: bool,
 }
@@ -109,7 +113,7 @@ impl Cascade {
 }
 
 impl<D: Device> Engine<D> {
-    /// Makes storages resident and pins each once. If it fails, none of them is pinned.
+    /// Makes storages resident and pins each once. On failure, no storage is pinned.
     pub(super) fn ensure(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
         self.touch(wanted);
         if wanted.iter().all(|&key| self.store.graph.held(key).is_some()) {
@@ -121,7 +125,7 @@ impl<D: Device> Engine<D> {
         self.bring_back(wanted)
     }
 
-    /// The same where some of them are not there.
+    /// Like [`Engine::ensure`], when some of the storages are not resident.
     #[inline(never)]
     fn bring_back(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
         let span = tracing::debug_span!(
@@ -141,12 +145,12 @@ impl<D: Device> Engine<D> {
         result
     }
 
-    /// Runs so far, of all kinds.
+    /// Number of runs so far, first and repeated.
     fn runs(&self) -> u64 {
         self.stats.ops + self.stats.recomputed_ops
     }
 
-    /// Those of `wanted` that are not there, by name.
+    /// Names of the storages in `wanted` that are not resident.
     fn missing<'a>(&'a self, wanted: &'a [StorageKey]) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             let missing = wanted.iter().filter(|&&key| self.store.graph.held(key).is_none());
@@ -165,7 +169,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes back what waiting frames hold, and what runs to come await.
+    /// Takes back the pins of waiting frames, and the marks of awaited inputs.
     fn abandon(&mut self, cascade: &mut Cascade) {
         for path in cascade.pending.drain() {
             self.store.stop_awaiting_inputs(path);
@@ -175,12 +179,13 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Works the stack off until the lowest frame has all its inputs.
+    /// Works off the stack until the lowest frame has all its inputs.
     fn regenerate(&mut self, cascade: &mut Cascade, wanted: &[StorageKey]) -> Result<(), Error> {
         let mut yields = 0;
         // Paths run since the first yield.
         let mut ran = FxHashSet::default();
         loop {
+            // Pin the inputs of the top frame that are resident by now.
             let top = cascade.frames.last_mut().expect("the command waits below");
             for i in 0..top.inputs.len() {
                 let key = top.inputs[i];
@@ -190,6 +195,7 @@ impl<D: Device> Engine<D> {
                 }
             }
             let (path, missing) = (top.path, self.next_missing(&top.inputs));
+            // Push a frame for the path of the first missing input.
             if let Some(key) = missing {
                 let path = self.store.graph.storage(key).producer.ok_or_else(|| self.lost(key))?;
                 self.plan(path, cascade);
@@ -201,10 +207,12 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             let Some(path) = path else {
-                // The pins are the command's now.
+                // The command has all its inputs, and takes over the pins.
                 cascade.frames.pop();
                 return Ok(());
             };
+            // Run the top path. If it does not fit, waiting frames give up pins, and then a
+            // schedule is tried.
             self.check_interrupt()?;
             match self.run_path(path) {
                 Ok(()) => {
@@ -219,7 +227,7 @@ impl<D: Device> Engine<D> {
                         if let Some(done) = self.start_over_by_schedule(cascade, wanted) {
                             return done;
                         }
-                        // Not again before as much was repeated once more.
+                        // Look again only after as many more repeats as there were runs so far.
                         cascade.patience += cascade.spent_runs;
                     }
                 }
@@ -237,7 +245,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes note of a run.
+    /// Counts a run.
     fn book(&mut self, path: PathKey, cascade: &mut Cascade) {
         if cascade.pending.remove(&path) {
             self.store.stop_awaiting_inputs(path);
@@ -250,23 +258,23 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Does what is left of a cascade by a schedule. `None`: none was found, and nothing has changed.
+    /// Finishes a cascade by a schedule. `None` if no schedule was found; nothing has changed then.
     fn start_over_by_schedule(
         &mut self,
         cascade: &mut Cascade,
         wanted: &[StorageKey],
     ) -> Option<Result<(), Error>> {
-        // Nothing is dropped as dead meanwhile: the schedule may need it.
+        // Unpin without dropping the dead: the schedule may need them.
         for key in cascade.frames.iter().flat_map(Frame::pinned) {
             self.store.unpin(key);
         }
         let limit = self.settings.regeneration_limit;
-        // Costs may be 0, and no limit times 0 is no number.
+        // Costs may be 0, and infinity times 0 is not a number.
         let most = match limit.is_finite() {
             true => limit * cascade.needed_cost - cascade.spent_cost,
             false => f64::INFINITY,
         };
-        // One that costs more than may still be recomputed is of no use.
+        // A schedule that exceeds the recompute limit is of no use.
         let most = match self.settings.recompute_limit {
             Some(RecomputeLimit::Cost(all)) => most.min(all - self.stats.recompute_cost),
             _ => most,
@@ -281,20 +289,20 @@ impl<D: Device> Engine<D> {
         };
         let (runs, paths) = (schedule.runs, cascade.paths.len());
         self.tell(Event::DidSchedule { runs, paths });
-        // Their pins are taken back already.
+        // The pins of the frames are already taken back.
         cascade.frames.clear();
         self.abandon(cascade);
         Some(self.follow(&schedule, wanted))
     }
 
-    /// Fails if this cascade, or everything so far, costs more than it may.
+    /// Fails if this cascade, or all recomputing so far, costs more than allowed.
     fn check_limits(&mut self, cascade: &Cascade) -> Result<(), Error> {
         self.repeats.need(cascade.paths.len());
         self.check_recompute_limits()?;
         let limit = self.settings.regeneration_limit;
         let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;
         if spent_runs == first_runs {
-            // To run each path once is always all right, whatever rounding makes of its cost.
+            // Running each path once is always allowed, however rounding changes the cost.
             return Ok(());
         }
         let paths = cascade.paths.len();
@@ -307,7 +315,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Fails if somebody wants it to end.
+    /// Fails with [`RegenerationError::Cancelled`] if the command is to be cancelled.
     pub(crate) fn check_interrupt(&self) -> Result<(), Error> {
         if self.interrupt.as_ref().is_some_and(|wanted| wanted()) {
             return Err(RegenerationError::Cancelled.into());
@@ -315,14 +323,17 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Which of the inputs to bring back first: the first. On traces of networks the order hardly matters where dead ones
-    /// go first or at once; where they are kept until they are chosen, to begin with what takes several runs makes
-    /// regenerations of recurrent networks nine times as deep.
+    /// Input to restore first: simply the first that is missing.
+    ///
+    /// Measured on traces of networks, the order hardly matters where dead storages are evicted
+    /// first or at once. Where they stay until they are chosen, another order is worse. To begin
+    /// with inputs that take several runs makes regenerations of recurrent networks nine times as
+    /// deep.
     fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
         inputs.iter().copied().find(|&key| self.store.graph.held(key).is_none())
     }
 
-    /// Finds all paths that must run before and with `path`, as things are now.
+    /// Finds all paths to run for `path`, itself included, given the resident storages.
     fn plan(&mut self, path: PathKey, cascade: &mut Cascade) {
         let mut stack: SmallVec<[PathKey; 8]> = SmallVec::from_elem(path, 1);
         while let Some(path) = stack.pop() {
@@ -340,7 +351,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// After a run: the frame below takes hold of what it waited for; then what nobody holds may go.
+    /// Settles a run. The frame below pins its new inputs. Then dead storages may be dropped.
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
         for i in 0..below.inputs.len() {
@@ -355,13 +366,14 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// When the deepest run does not fit beside what the waiting frames hold: lets go of what can be
-    /// evicted of it. The frames look again when their turn comes, and regenerate what is missing then.
-    /// False if they held nothing that helps.
+    /// Takes back pins of waiting frames on evictable storages, when the deepest run does not fit
+    /// beside them. The frames look again when their turn comes, and regenerate missing inputs.
+    /// Returns false if nothing more became evictable.
     ///
-    /// Without this, a deep cascade could exhaust memory by its own pins: a feasibility hole. What was
-    /// brought back for a frame is let go only when nothing else helps: to bring it back once more may
-    /// evict what it was given up for, round and round.
+    /// Without this, a deep cascade could exhaust memory with its own pins, and a feasible program
+    /// would fail. Storages restored for a frame are given up only if nothing else helps. Otherwise
+    /// restoring them once more could evict the storages that they were given up for, and so on in
+    /// circles.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let before = self.store.evictable_bytes();
         let waiting = frames.len() - 1;
@@ -382,9 +394,11 @@ impl<D: Device> Engine<D> {
         false
     }
 
-    /// A run that reads these is the next thing to do. That is when they count as used: not only when all
-    /// of them are there at last, for then what took longest to bring back would also look freshest.
-    /// (Measured on the DTR paper's traces, the other way costs up to half as much recomputing again.)
+    /// Notes a use of these storages: their reader runs next.
+    ///
+    /// They count as used here, and not once all of them are resident. Otherwise the storages that
+    /// took longest to restore would also look freshest. Measured on the DTR paper's traces, that
+    /// costs up to half as much recomputing again.
     #[inline]
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
@@ -405,8 +419,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A storage that was regenerated only as a step on the way, and that no run to come reads: it goes at once or first,
-    /// as [`Dead`] says.
+    /// Drops a dead storage at once, or lets it linger, as [`Dead`] says. A storage is dead if it
+    /// was regenerated only for others, and no run to come reads it.
     pub(super) fn drop_if_dead(&mut self, key: StorageKey) {
         if self.settings.dead == Dead::Keep || !self.is_dead(key) || self.evictor_keeps(key) {
             return;
@@ -421,7 +435,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Whether nobody holds a storage whose bytes could go, and no run to come reads it.
+    /// Whether a storage is dead: evictable, not held, and not awaited by a run to come.
     pub(super) fn is_dead(&self, key: StorageKey) -> bool {
         let storage = self.store.graph.storage(key);
         storage.handles == 0 && storage.awaited == 0 && self.store.graph.is_evictable(key)

@@ -1,5 +1,5 @@
-//! Replacing a value by another one that was computed beside it, such as the running statistics of a batch
-//! norm; and taking that back when the step fails.
+//! Replacing a value by a newly computed value, such as the running statistics of a batch norm. The
+//! replacement is taken back if the step fails.
 
 use super::{Engine, Error, TensorInfo, TensorKey};
 use crate::device::Device;
@@ -7,20 +7,22 @@ use crate::layout::Layout;
 use crate::op::OpError;
 
 impl<D: Device> Engine<D> {
-    /// From now on `target` stands for `value`, which becomes a leaf. Returns the key for it; `target` is
-    /// stale then.
+    /// Lets `target` stand for `value`, which becomes a leaf. Returns the new key; `target` is
+    /// stale afterwards.
     ///
-    /// If `value` is lost or cannot be brought back, or something else of this step failed, nothing is
-    /// replaced: the key is still `target`. If something fails later in this step, the new key stands for the
-    /// old value again. A step ends with [`Engine::step`], or with the order to read or run what the next one needs.
+    /// Nothing is replaced if `value` is lost or cannot be restored, or another command of this
+    /// step failed: the key is still `target`. If a later command of this step fails, the new key
+    /// stands for the old value again. A step ends with [`Engine::step`], or with
+    /// [`Engine::confirm`].
     ///
     /// # Errors
-    /// If a key is stale, or the two do not look alike: same type, same shape, contiguous. Nothing was done
-    /// then.
+    /// If a key is stale, or the two tensors do not look alike: same type, same shape, contiguous.
+    /// Nothing was done then.
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
-        // Either may be a part of a storage: of a view whose update was skipped, whoever holds it takes it for packed.
+        // Either tensor may be a part of a storage. A view whose update was skipped counts as
+        // packed for its holder.
         let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
         if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
             let message = format!("{} cannot take the place of {}", new.layout, old.layout);
@@ -37,7 +39,7 @@ impl<D: Device> Engine<D> {
             return Ok(target);
         }
         let key = self.store.graph.add_tensor(new.storage, new.layout);
-        // Replaced twice in a step: it is the first value that would be taken back.
+        // After a second replacement in one step, the first old value is the one to take back.
         let old = match self.replaced.remove(&target) {
             Some(first) => {
                 self.del(target);
@@ -49,15 +51,15 @@ impl<D: Device> Engine<D> {
         Ok(key)
     }
 
-    /// What was replaced stays so.
+    /// Makes the replacements of this step final.
     pub(super) fn keep_replaced(&mut self) {
         for (_, old) in std::mem::take(&mut self.replaced) {
             self.del(old);
         }
     }
 
-    /// Keys that stand for new values stand for the old ones again, and are stale for this failure; or, if the old ones
-    /// were stale before, for the failure of those.
+    /// Takes back the replacements of this step: the new keys stand for the old values again. They
+    /// are stale for `error`, or for the older failure if the old keys were already stale.
     pub(super) fn take_back(&mut self, error: &Error) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };

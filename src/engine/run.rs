@@ -1,7 +1,7 @@
-//! One run of an op: places for its outputs, its kernel, its cost.
+//! One run of an op: blocks for outputs, kernel, and cost.
 //!
-//! Ops, uploads and updates in place are run here, and nowhere else. An update is a run one or more of whose outputs
-//! go where an input is, or begin as a copy of one.
+//! Ops, uploads and updates in place all run here. An update is a run whose first outputs take over
+//! an input's storage, or begin as a copy of an input.
 
 use super::{Engine, Error, LastRun, PathKey, Residence, StorageKey};
 use crate::cost::Run;
@@ -18,29 +18,31 @@ use crate::op::Operation as _;
 use crate::store::{Body, Launch, Work};
 use smallvec::SmallVec;
 
-/// A block for each output.
+/// Block of each output.
 pub(super) type Blocks = SmallVec<[Held; 2]>;
 
-/// Inputs that are read from a copy: position, and where that is.
+/// Inputs that are read from a copy: input position, and block of the copy.
 type Copies = SmallVec<[(usize, Held); 1]>;
 
-/// Where an output of a run goes.
+/// Destination of an output.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// To a storage. One that is resident, whether it was made before or is taken over, is written over.
+    /// Storage that gets the output. A resident storage is written over, whether it was made before
+    /// or is taken over.
     Storage(StorageKey),
-    /// To a storage that begins as a copy of an input, and is read in its place.
+    /// New storage that begins as a copy of an input. The op reads this copy in place of the input.
     CopyOf {
         /// Position of the input.
         input: usize,
         storage: StorageKey,
     },
-    /// It is thrown away: its storage was cut loose or deleted.
+    /// No destination: the output's storage was cut loose or deleted, and the output is thrown
+    /// away.
     Nowhere,
 }
 
 impl Target {
-    /// The storage that keeps it.
+    /// Storage that keeps the output; `None` if the output is thrown away.
     pub fn storage(self) -> Option<StorageKey> {
         match self {
             Self::Storage(storage) | Self::CopyOf { storage, .. } => Some(storage),
@@ -51,27 +53,28 @@ impl Target {
 
 pub(super) type Targets = SmallVec<[Target; 2]>;
 
-/// What is run, with all inputs resident and pinned.
+/// Everything that a run needs. All inputs are resident and pinned.
 pub(super) struct Order<'a, D: Device> {
     pub work: &'a Work<D>,
-    /// The path that is run; `None` for what is run only once: an update, or an op without outputs.
+    /// Path to run; `None` for work run only once: an update, or an op without outputs.
     pub path: Option<PathKey>,
     pub sources: &'a [StorageKey],
     pub inputs: &'a [Layout],
-    /// How the inputs lie in their storages before old values are copied.
+    /// Layouts of the inputs in their own storages. `inputs` differs where an old value is copied
+    /// first.
     pub looks: &'a [Layout],
     pub targets: &'a [Target],
     pub outputs: &'a [Layout],
-    /// Bytes of workspace.
+    /// Workspace in bytes.
     pub scratch: u64,
-    /// Whether it ran before.
+    /// Whether the path ran before.
     pub again: bool,
 }
 
-/// What a run cost, if the cost model had a cost.
+/// Cost of a run, or the error of the cost model.
 type Cost = Result<f64, Error>;
 
-/// A run that was not made.
+/// Error of a run that did not complete.
 pub(super) struct Failed {
     pub error: Error,
     /// Whether the device may have begun to write.
@@ -84,16 +87,17 @@ impl From<Error> for Failed {
     }
 }
 
-/// Who panicked.
+/// Name of the cost model in errors about a panic.
 pub(super) const COST_MODEL: fn() -> String = || "the cost model".to_owned();
 
 impl<D: Device> Engine<D> {
-    /// Runs a path whose inputs are resident and pinned, and makes all its outputs resident.
+    /// Runs a path with resident and pinned inputs, and makes all outputs resident.
     ///
-    /// An output that is resident already is written over with the bits it has. One that was cut loose
-    /// or deleted is written to scratch and thrown away.
+    /// A resident output is written over with the same bits. On a device that owns its memory, it
+    /// gets a new block instead. An output that was cut loose or deleted is written to scratch and
+    /// thrown away.
     pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
-        // The body leaves the table while it runs, so that the engine can be changed meanwhile.
+        // Take the body out of the table, so that the engine can be changed while the path runs.
         let body = self.store.take_body(path);
         let inputs = self.store.graph.inputs_of(path);
         let result = self.run_path_of(path, &body, &inputs);
@@ -101,7 +105,8 @@ impl<D: Device> Engine<D> {
         result
     }
 
-    /// The same for a path whose body is not in the table, and that reads `sources`.
+    /// Like [`Engine::run_path`], for a path whose body is not in the table. `sources` are the
+    /// path's inputs.
     pub(super) fn run_path_of(
         &mut self,
         path: PathKey,
@@ -112,7 +117,7 @@ impl<D: Device> Engine<D> {
         for i in 0..body.outputs().len() {
             targets.push(match self.store.graph.path(path).outputs[i] {
                 Some(storage) => {
-                    // A resident output must not be evicted to make room for another.
+                    // A resident output must not be evicted to make room for another one.
                     self.store.pin(storage);
                     Target::Storage(storage)
                 }
@@ -179,7 +184,8 @@ impl<D: Device> Engine<D> {
             }
         };
         self.keep_made(targets, &blocks, cost, again);
-        // Only now, for what the evictor knows of the storages brought back has the old cost in it.
+        // Set the new cost only now: what the evictor knows of the restored storages includes the
+        // old cost.
         let done = &mut self.store.graph.paths[path];
         done.ran = true;
         if std::mem::replace(&mut done.cost, cost) != cost && again {
@@ -188,16 +194,17 @@ impl<D: Device> Engine<D> {
         if verifies { self.after_again(path, body, targets) } else { Ok(()) }
     }
 
-    /// Places outputs and runs the kernel. What it wrote to `blocks`, which are none at first, is to be settled, or they are
-    /// to be given back. Should it fail, no place is taken.
-    #[inline(always)] // Else what it takes and returns is written down and read again, for each op.
+    /// Places outputs and runs the kernel. `blocks` must be empty, and holds the block of each
+    /// output afterwards. The caller then keeps the blocks with [`Engine::keep_made`] or frees
+    /// them. If the run fails, no block stays taken.
+    #[inline(always)] // Otherwise arguments and results go through memory, for each op.
     pub(super) fn run(
         &mut self,
         order: &Order<'_, D>,
         blocks: &mut Blocks,
     ) -> Result<Cost, Failed> {
         let &Order { work, inputs, outputs, .. } = order;
-        // First all that may fail of itself: there is nothing to be cleared away yet.
+        // First do everything that can fail without a block: nothing has to be freed then.
         let flops = self.flops_of(work, inputs, outputs).map_err(cold)?;
         let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run)).map_err(cold)?;
@@ -219,7 +226,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Returns the size of all outputs, and how long it took.
+    /// Places outputs, copies old values, and launches the kernel. Returns the size of all outputs
+    /// in bytes, and the time that the kernel took.
     #[inline(always)]
     fn place_and_launch(
         &mut self,
@@ -230,7 +238,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<(u64, Took), Failed> {
         let bytes = self.place_outputs(order, blocks).map_err(cold)?;
         let mut copies = Copies::new();
-        // Only an update has any.
+        // Only updates copy old values, and updates have no path.
         if order.path.is_none() {
             self.copy_old_values(order, blocks, &mut copies).map_err(cold)?;
         }
@@ -242,7 +250,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// What a run made is resident now, or thrown away.
+    /// Settles the outputs of a run: kept outputs become resident, and the others are freed.
     #[inline(always)]
     pub(super) fn keep_made(
         &mut self,
@@ -256,7 +264,7 @@ impl<D: Device> Engine<D> {
                 self.store.free(block);
                 continue;
             };
-            // A first run that was put off counts as evicted meanwhile.
+            // A first run that was postponed left its outputs evicted.
             let was_evicted = match self.store.graph.storage(storage).residence {
                 Residence::Resident(before) => {
                     if before != block {
@@ -285,8 +293,8 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidRegenerate { storage, bytes, cost });
     }
 
-    /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
-    /// those before it have theirs. Returns the size of all outputs.
+    /// Gives each output a block: its own if resident, and otherwise a new block. Returns the size
+    /// of all outputs in bytes. On failure, `blocks` holds the blocks placed so far.
     #[inline(always)]
     fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<u64, Error> {
         let &Order { work, inputs, targets, outputs, .. } = order;
@@ -296,7 +304,7 @@ impl<D: Device> Engine<D> {
             all = all.saturating_add(bytes);
             most = most.saturating_add(self.store.space.round(bytes));
         }
-        // With plenty of room nobody asks which of them are there already.
+        // With plenty of room, it does not matter which outputs are already resident.
         if most > self.store.space.free_bytes() {
             self.check_room(order).map_err(cold)?;
         }
@@ -312,7 +320,8 @@ impl<D: Device> Engine<D> {
         Ok(all)
     }
 
-    /// Copies what updates are to find in their outputs. Adds to `copies` which inputs are to be read there.
+    /// Copies old values into outputs with [`Target::CopyOf`]. Adds to `copies` the inputs to read
+    /// from there.
     #[inline(never)]
     fn copy_old_values(
         &mut self,
@@ -334,19 +343,20 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Where a target is that is written over.
+    /// Block of a target that is written over; `None` if the target needs a new block.
     fn place_of(&self, order: &Order<'_, D>, target: Target) -> Option<Held> {
-        // A device that owns its memory makes all outputs of a path anew, so that both are there for a while.
+        // A device that owns its memory makes all outputs of a path anew. Old and new blocks are
+        // both in use for a while.
         let anew = order.path.is_some() && self.store.makes_anew;
         if anew { None } else { self.held_by(target) }
     }
 
-    /// What a target holds.
+    /// Block of a target that is resident.
     fn held_by(&self, target: Target) -> Option<Held> {
         target.storage().and_then(|storage| self.store.graph.held(storage))
     }
 
-    /// Frees those blocks of outputs that were taken for a run.
+    /// Frees the blocks taken for a run. Blocks that its outputs had before stay.
     fn free_taken(&mut self, targets: &[Target], blocks: &[Held]) {
         for (&target, &block) in targets.iter().zip(blocks) {
             if self.held_by(target) != Some(block) {
@@ -355,8 +365,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Fails if the outputs that are absent and the scratch of a run cannot be had together, so that a hopeless run does
-    /// not evict for some of it on its way to the error.
+    /// Fails if absent outputs and scratch cannot have room at the same time. So a hopeless run
+    /// evicts nothing on its way to the error.
     #[inline(never)]
     fn check_room(&mut self, order: &Order<'_, D>) -> Result<(), Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;
@@ -400,7 +410,10 @@ impl<D: Device> Engine<D> {
         caught(what, || self.store.device.workspace(op, inputs, outputs))
     }
 
-    /// Allocates, or explains why not.
+    /// Takes a block.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if there is no room for the block.
     fn take(
         &mut self,
         work: &Work<D>,
@@ -412,7 +425,8 @@ impl<D: Device> Engine<D> {
             .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.store.space.round(bytes)))
     }
 
-    /// The device could not do something for a run. If it ran out of memory of its own, evicts, so that it may try again.
+    /// Evicts a storage if the device itself ran out of memory, so that the run can be tried again.
+    /// Any other failure is returned.
     #[cold]
     fn make_way(
         &mut self,
@@ -425,11 +439,11 @@ impl<D: Device> Engine<D> {
         Ok(self.make_way_on_device(order.work.name(), order.inputs, bytes, word)?)
     }
 
-    /// The device ran out of memory of its own, and said so by `word`, over what needs some `bytes` there. Evicts, so that
-    /// it may try again.
+    /// Evicts a storage after the device itself ran out of memory, so that the operation can be
+    /// tried again. The operation needs about `bytes` bytes there. `word` is the device's message.
     ///
     /// # Errors
-    /// If there is nothing to evict.
+    /// If nothing is left to evict.
     #[cold]
     pub(super) fn make_way_on_device(
         &mut self,
@@ -444,7 +458,7 @@ impl<D: Device> Engine<D> {
         Err(with_word_of(self.out_of_memory(op, inputs, bytes), word.to_owned()))
     }
 
-    /// Runs the kernel on placed outputs.
+    /// Takes a workspace and runs the kernel on placed outputs.
     #[inline(always)]
     fn launch(
         &mut self,
@@ -467,7 +481,7 @@ impl<D: Device> Engine<D> {
         result.map_err(|error| Failed { error: cold(error), launched: true })
     }
 
-    /// Takes note of a run that was made. Returns its cost, if the cost model had one, and moves the clock on by it.
+    /// Accounts for a run: moves the clock on, counts the run, and returns its cost.
     #[inline(always)]
     fn account(&mut self, order: &Order<'_, D>, mut run: Run<'_>, bytes: u64, took: Took) -> Cost {
         let &Order { work, path, scratch: workspace, again, .. } = order;
@@ -494,7 +508,7 @@ impl<D: Device> Engine<D> {
         Ok(cost)
     }
 
-    /// Floating-point operations of a run, estimated.
+    /// Estimated floating-point operations of a run.
     pub(super) fn flops_of(
         &self,
         work: &Work<D>,
@@ -517,7 +531,7 @@ impl<D: Device> Engine<D> {
         caught(what, || op.flops(inputs, outputs))
     }
 
-    /// What the cost model says of a run, if that is a cost.
+    /// Cost of a run by the cost model. Fails unless it is finite and not negative.
     #[inline]
     pub(super) fn cost_of(&mut self, run: Run<'_>) -> Cost {
         let cost = caught(COST_MODEL, || self.costs.cost(run))?;
@@ -529,7 +543,7 @@ impl<D: Device> Engine<D> {
     }
 }
 
-/// What the device said, if it ran out of memory of its own.
+/// Message of a device that itself ran out of memory; `None` for other errors.
 pub(super) fn own_out_of_memory(error: &Error) -> Option<&str> {
     match error {
         Error::Device(fault) if fault.out_of_memory => Some(&fault.message),
@@ -537,7 +551,7 @@ pub(super) fn own_out_of_memory(error: &Error) -> Option<&str> {
     }
 }
 
-/// An out-of-memory error, with what the device said.
+/// Adds the device's message to an out-of-memory error.
 fn with_word_of(error: Error, device: String) -> Error {
     match error {
         Error::OutOfMemory(error) => {

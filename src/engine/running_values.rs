@@ -1,20 +1,23 @@
-//! Running values: small ones whose history is long and grows on, such as a sum of losses where no step is marked.
+//! Running values: small values whose history is long and keeps growing, such as a sum of losses in
+//! a loop without marks of steps.
 //!
 //! ```text
 //! batch ──▶ loss ──▶ total + loss ──▶ total + loss ──▶ total
 //! gone      gone     gone             gone             held: all before it stays, to bring it back
 //! ```
 //!
-//! A mark of a step, or a commit, makes a leaf of such a value, and its history goes. Without one, that is done here: for
-//! what is small beside the budget and could only be brought back through very many others, or through many bytes of the
-//! host, or of leaves that nobody holds: such as losses that an update in place has made leaves. What is made from it next, in its stead, becomes a leaf at once.
+//! A mark of a step, or a commit, makes such a value a leaf, and its history is deleted. Without
+//! either, this module does so. It cuts values that are small beside the budget, if restoring them
+//! would take very many other values. Many bytes of uploads count as well, and so do many bytes of
+//! unheld leaves. Such leaves are, for example, losses that an update in place has made leaves. The
+//! next value made in place of a running value becomes a leaf at once.
 //!
-//! Leaves cannot be evicted. So all that are made here together take little of the budget, and nothing larger than that
-//! is cut. A mere chain, each value of which is made from the last one, keeps its history: what is made from one value only is
-//! no sum.
+//! Leaves cannot be evicted. So all leaves made here together take little of the budget, and large
+//! values are never cut. A plain chain, in which each value is made from the last one only, is no
+//! sum and keeps its history.
 //!
-//! Histories are looked at when twice as much is kept as after the last look, and so much more as a long one has: so an
-//! op costs no more on average.
+//! Histories are searched once twice as much is kept as after the last search, plus a constant. So
+//! a search costs a constant time per op on average.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -22,61 +25,62 @@ use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// So many storages more are kept, before histories are looked at.
+/// Growth at which histories are searched again: this many storages above twice the last count.
 const MANY: usize = 1 << 12;
 
-/// A history is long with so many storages.
+/// Number of storages from which on a history is long.
 const LONG: usize = 1 << 10;
 
-/// It is that of a sum if it begins at so many places, or is shared at so many with that of one.
+/// Number of entries from which on a history counts as a sum. Places shared with the history of
+/// another sum count too.
 const ENTRIES: usize = 16;
 
-/// The budget is at least so many times a value that is small beside it.
+/// Least ratio of the budget to a value that counts as small.
 const SMALL: u64 = 256;
 
-/// No more than this is small beside any budget.
+/// Largest value in bytes that counts as small, under any budget.
 const LARGE: u64 = 1 << 20;
 
-/// So many small values may be made leaves at a time.
+/// Bytes of leaves made here, in multiples of the largest small value, up to which more are made.
 const LEAVES: u64 = 4;
 
-/// So many edges are gone along at most to find what is made from a running value in its stead.
+/// Maximum number of edges walked to find the values made from a running value.
 const NEAR: usize = 64;
 
-/// Values that nobody holds any more until what is kept is compared again with what was.
+/// Number of values that lose their last handle between two comparisons of the amounts kept.
 const TURNS: u32 = 16;
 
-/// What was kept when histories were last looked at.
+/// Amounts kept at the last search of histories, and now.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     storages: usize,
     host_bytes: u64,
-    /// Bytes of leaves that nobody holds.
+    /// Bytes of unheld leaves at the last search.
     unheld: u64,
-    /// Bytes of such leaves now.
+    /// Bytes of unheld leaves now.
     unheld_now: u64,
-    /// Values that nobody holds any more until that is compared with what there is.
+    /// Number of last handles still to be dropped before the next comparison.
     turns: u32,
-    /// Bytes of those that were made leaves here, and are there.
+    /// Bytes of the existing leaves that were made here.
     leaves: u64,
-    /// Storages looked at, ever.
+    /// Number of storages and edges ever walked.
     pub walked: u64,
 }
 
-/// What is known of a history.
+/// Size of a history, without the parts already counted for newer values.
 #[derive(Debug, Default)]
 struct History {
     storages: usize,
     host_bytes: u64,
     leaf_bytes: u64,
-    /// Where it begins: at values that somebody holds, or that are made from none.
+    /// Beginnings of the history: inputs that are held, leaves, and paths without inputs.
     entries: usize,
-    /// Where it is that of another value, too.
+    /// Places where the history runs into that of another sum.
     shared: usize,
 }
 
 impl Running {
-    /// Whether it is too soon to compare. Counts values that nobody holds any more.
+    /// Counts a value without handles. Returns whether it is too soon to compare.
     #[inline]
     pub fn waits(&mut self) -> bool {
         let left = self.turns.checked_sub(1);
@@ -86,8 +90,8 @@ impl Running {
 }
 
 impl<D: Device> Engine<D> {
-    /// The last handle of `key` went, and it is kept because others are made from it. Whether it has gone with histories
-    /// that were cut.
+    /// Notes that the last handle of `key` was dropped, with other values still made from it. Cuts
+    /// histories if there is need. Returns whether `key` was deleted with them.
     #[inline(never)]
     pub(super) fn bound_history(&mut self, key: StorageKey) -> bool {
         self.warn_of_missing_marks();
@@ -98,7 +102,8 @@ impl<D: Device> Engine<D> {
             self.running.unheld_now += self.store.space.at_most(storage.bytes);
         }
         let is_much = self.keeps_much();
-        // What is written down and done again by plan is not cut: then it is not cut there either.
+        // While a turn is recorded, or repeated by a script, no history is cut: a turn by plan cuts
+        // none.
         let cuts = (runs != Runs::No || is_much)
             && self.store.tape.is_none()
             && self.store.script.is_none();
@@ -114,12 +119,12 @@ impl<D: Device> Engine<D> {
         cuts && !self.store.graph.storages.contains_key(key)
     }
 
-    /// Whether twice as much is kept as at the last look, or as is left of that, and so much more as a long history has.
+    /// Whether much more is kept than at the last search: twice as much, plus a constant.
     fn keeps_much(&mut self) -> bool {
         let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
         let (capacity, running) = (self.store.space.capacity(), &mut self.running);
         running.turns = TURNS;
-        // Much of that may have gone since.
+        // Much of what was counted at the last search may be gone since.
         if storages < running.storages / 4 {
             running.storages = storages;
         }
@@ -134,7 +139,7 @@ impl<D: Device> Engine<D> {
             || running.unheld_now > 2 * running.unheld + capacity / 4
     }
 
-    /// A running value is about to go.
+    /// Notes that a storage is about to be deleted.
     #[inline]
     pub(super) fn running_goes(&mut self, key: StorageKey) {
         if self.running.leaves == 0 && self.running.unheld_now == 0 {
@@ -147,7 +152,7 @@ impl<D: Device> Engine<D> {
         running.unheld_now = running.unheld_now.saturating_sub(of(storage.left_as_leaf));
     }
 
-    /// What is made from a running value that nobody holds any more runs on in its stead.
+    /// Makes leaves of the values made from a running value without handles.
     fn pass_on(&mut self, key: StorageKey) {
         let mut heirs: SmallVec<[StorageKey; 8]> = SmallVec::new();
         let mut seen: SmallVec<[StorageKey; 8]> = SmallVec::from_elem(key, 1);
@@ -171,9 +176,10 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Makes a leaf of a running value, if it is there and small.
+    /// Makes a leaf of a running value, if it is resident and small, and the budget has room for
+    /// it.
     fn run_on(&mut self, key: StorageKey) {
-        // With the one before it may have gone its reason.
+        // The value may have been deleted with the one before.
         let Some(storage) = self.store.graph.storages.get(key) else { return };
         if storage.handles == 0 || storage.producer.is_none() || !self.is_small(storage.bytes) {
             return;
@@ -194,8 +200,8 @@ impl<D: Device> Engine<D> {
         self.store.space.at_most(bytes) <= (self.store.space.capacity() / SMALL).min(LARGE)
     }
 
-    /// Finds running values, by their histories: those of what is small and held, the newest first, so that each storage is
-    /// looked at once.
+    /// Finds running values by their histories. Looks at small held values, newest first, so that
+    /// each storage is walked once.
     fn look_at_histories(&mut self) {
         let graph = &self.store.graph;
         let mut small: Vec<(u64, StorageKey)> = graph
@@ -204,8 +210,9 @@ impl<D: Device> Engine<D> {
             .filter_map(|(key, storage)| Some((graph.path(storage.producer?).sequence, key)))
             .collect();
         small.sort_unstable_by(|one, other| other.cmp(one));
-        // Whether the history is that of a sum.
+        // Number of the value in whose history each storage was found.
         let mut seen: FxHashMap<StorageKey, usize> = FxHashMap::default();
+        // Walk the histories, and collect the values whose history is long and that of a sum.
         let mut sums = Vec::new();
         for (number, &(_, key)) in small.iter().enumerate() {
             let history = self.history_of(key, number, &sums, &mut seen);
@@ -226,8 +233,8 @@ impl<D: Device> Engine<D> {
         self.running.unheld = self.running.unheld_now;
     }
 
-    /// What nobody holds of the history of `key`, and nobody has seen yet. `sums` are those of the values before it that are
-    /// running ones.
+    /// Walks the unheld part of the history of `key` that was not seen before. `sums` are the
+    /// numbers of earlier values that are running values.
     fn history_of(
         &self,
         key: StorageKey,
@@ -247,7 +254,7 @@ impl<D: Device> Engine<D> {
             let inputs = &graph.path(path).inputs;
             if inputs.is_empty() {
                 history.entries += 1;
-                // Only values of the host have no op that makes them.
+                // A path without inputs is an upload, or an op such as a random one.
                 history.host_bytes += self.store.host_bytes_of(path);
             }
             for edge in inputs {

@@ -1,13 +1,16 @@
 //! Regenerating by a schedule: every run and every eviction is decided before the first run.
 //!
-//! Regenerating on demand (`regenerate.rs`) decides as it goes. Where memory is short it may evict what it
-//! has just brought back, bring that back again, and so on, at every level of a deep history: its work can
-//! grow exponentially. When a regeneration begins to repeat itself, it stops and follows a schedule. A schedule
-//! is found by rehearsing the rest on a copy of the graph ([`Closure`]), where each run that still has to
-//! come is known, and so is when each value will be read next. Its cost is known before anything runs.
+//! Regeneration on demand (`regenerate.rs`) decides as it goes. Where memory is short, it may evict
+//! a storage that it has just restored, and restore that again. This can happen at every level of a
+//! deep history, so that the work grows exponentially. A regeneration that begins to repeat itself
+//! therefore stops, and follows a schedule.
 //!
-//! Two orders are rehearsed, for neither is always better: the order in which the program made the values,
-//! and depth first. The cheaper schedule is followed.
+//! A schedule is found by rehearsing the remaining runs on a copy of the graph ([`Closure`]).
+//! There, all runs still to come are known, and so is the next read of each value. The cost of the
+//! schedule is known before anything runs.
+//!
+//! Two orders are rehearsed, since neither is always better: the order in which the program made
+//! the values, and depth first. The engine follows the cheaper schedule.
 
 mod closure;
 mod rehearsal;
@@ -17,7 +20,7 @@ use self::rehearsal::rehearse;
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
 
-/// What to run and what to let go, in order.
+/// Runs and evictions in order.
 #[derive(Debug)]
 pub(super) struct Schedule {
     closure: Closure,
@@ -26,21 +29,21 @@ pub(super) struct Schedule {
     pub runs: usize,
 }
 
-/// One step of a schedule. Numbers are those of the [`Closure`].
+/// Step of a schedule. Numbers are those of the [`Closure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Runs a path whose inputs are all there.
+    /// Runs a path whose inputs are all resident.
     Run(u32),
-    /// A storage is not needed any more, or not for long: it may be evicted from here on.
+    /// Allows a storage to be evicted from here on. It is not needed any more, or not for a while.
     Release(u32),
 }
 
 impl<D: Device> Engine<D> {
-    /// The cheapest schedule found that brings `wanted` back in the memory there is. `None` if none was
-    /// found that costs no more than `most` and runs no more than `most_runs` paths, or nothing can be
-    /// evicted.
+    /// Finds the cheapest schedule that restores `wanted` in the memory available. `None` if no
+    /// schedule keeps within cost `most` and `most_runs` runs, or nothing can be evicted.
     ///
-    /// Runs cost what was `planned`, where that is known. Nothing may be pinned on behalf of this regeneration.
+    /// Runs cost what was `planned`, where that is known. No storage may be pinned for this
+    /// regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],
@@ -68,7 +71,8 @@ impl<D: Device> Engine<D> {
         Some(Schedule { closure, steps, runs })
     }
 
-    /// Follows a schedule: `wanted` is resident then, and each pinned once. If it fails, none is pinned.
+    /// Follows a schedule. Afterwards `wanted` is resident, and each storage in it pinned once. On
+    /// failure, none is pinned.
     pub(super) fn follow(
         &mut self,
         schedule: &Schedule,
@@ -76,7 +80,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         let Schedule { closure, steps, .. } = schedule;
         self.repeats.need(closure.runs.len());
-        // What the schedule counts on is pinned until the schedule lets it go.
+        // The schedule counts on these storages: pin them until it releases them.
         let mut pinned = vec![false; closure.storages.len()];
         for node in closure.resident() {
             self.store.pin(closure.storages[node as usize].key);

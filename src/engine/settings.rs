@@ -1,29 +1,29 @@
-//! Settings of an engine, and what it makes of its device's memory.
+//! Settings of an engine, and the making of its memory space.
 
 use crate::bytes::ByteSize;
 use crate::device::Memory;
 use crate::error::{Error, RuntimeError};
 use crate::memory::{Space, SplitRule};
 
-/// What becomes of a storage that was regenerated only as a step on the way, once nothing pins it.
+/// Treatment of dead storages: regenerated only for others, and not pinned any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {
-    /// It stays while there is room, and goes before anything else. Best of the three at nearly every budget: part of
-    /// what one regeneration leaves is what the next one begins with.
+    /// Keep while there is room, and evict before anything else. Best of the three at nearly every
+    /// budget: the next regeneration begins with parts of what the last one left.
     #[default]
     Linger,
-    /// It is dropped at once.
+    /// Drop at once.
     Drop,
-    /// It stays until the policy picks it, as in the DTR paper.
+    /// Keep until the policy's choice, as in the DTR paper.
     Keep,
 }
 
-/// How much recomputing is too much.
+/// Limit on recomputing over a whole run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecomputeLimit {
-    /// This multiple of the cost of the work itself, as far as it is done.
+    /// Multiple of the cost of the work itself, as far as it is done.
     Multiple(f64),
-    /// This cost in all, in units of the cost model.
+    /// Cost in all, in units of the cost model.
     Cost(f64),
 }
 
@@ -31,25 +31,29 @@ pub enum RecomputeLimit {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Before each op, evict until no more bytes than this are used. `None`: evict only when an
-    /// allocation does not fit.
+    /// Threshold in bytes: before each op, evict until no more bytes are in use. `None`: evict only
+    /// when an allocation does not fit.
     pub eviction_threshold: Option<u64>,
-    /// Smaller storages are evicted only when nothing else is left. `None`: 1/4096 of the budget.
+    /// Size in bytes below which storages are evicted only when nothing else is left. `None`:
+    /// 1/4096 of the budget.
     pub min_evict_bytes: Option<u64>,
-    /// What becomes of steps on the way.
+    /// Treatment of storages regenerated only for others.
     pub dead: Dead,
-    /// Fail when recomputing has cost more in all. `None`: never.
+    /// Limit on recomputing beyond which commands fail. `None`: no limit.
     pub recompute_limit: Option<RecomputeLimit>,
-    /// Fail a command when bringing back what it needs costs more than this multiple of running each path once
-    /// that it takes: then memory is so short that it recomputes the same over and over.
+    /// Limit on one regeneration beyond which its command fails: a multiple of the cost of running
+    /// each needed path once. Beyond it, memory is so short that the same values are recomputed
+    /// over and over.
     pub regeneration_limit: f64,
-    /// How much of a hole a block takes, where the device has an arena.
+    /// Part of a hole that a block takes, where the device has an arena.
     pub split_rule: SplitRule,
-    /// Take the device's memory region by region, as it is needed, each twice as large as the one before; all of it is
-    /// taken before anything is evicted. Where the device has no more, what there is counts as the budget. The crate's
-    /// `cuda` device takes all of its memory at once either way, and gives none back before it is dropped.
+    /// Whether to take the device's memory region by region as it is needed, each region twice as
+    /// large as the last. All memory is taken before anything is evicted. If the device has no
+    /// more, the bytes taken count as the budget. The crate's `cuda` device takes all of its memory
+    /// at once either way, and gives none back before it is dropped.
     pub allow_growth: bool,
-    /// Keep a hash of this share of what is evicted, and compare it when that is recomputed. `None`: of nothing.
+    /// Share of evicted values whose bits are kept and compared with the recomputed value, above 0
+    /// up to 1. `None`: nothing is compared.
     pub verify_recomputed: Option<f64>,
 }
 
@@ -73,7 +77,7 @@ impl Settings {
         self.min_evict_bytes.unwrap_or(budget / 4096)
     }
 
-    /// Whether they make sense under this budget.
+    /// Checks that the settings make sense under this budget.
     pub(crate) fn check(&self, budget: u64) -> Result<(), Error> {
         if budget == 0 {
             return wrong(
@@ -111,7 +115,7 @@ impl Settings {
         }
     }
 
-    /// What a device's memory is to the engine, empty.
+    /// Makes the engine's empty space of the device's memory.
     pub(super) fn space(&self, memory: Memory) -> Result<Space, Error> {
         let (bytes, granularity) = match memory {
             Memory::Owned { bytes } | Memory::Counted { bytes } => {

@@ -1,70 +1,71 @@
-//! Counters.
+//! Statistics of an engine.
 
 use super::Engine;
 use crate::device::Device;
 use crate::event::{Cause, Event};
 
-/// What an engine has done so far, and what it holds.
+/// Counters of an engine: work so far, and present contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Hard limit in bytes.
     pub budget_bytes: u64,
-    /// Bytes in use now. Between steps that run by plan, a runtime does not count the block of the plan: nothing is in it
-    /// then. It is [`plan_bytes`](Self::plan_bytes).
+    /// Bytes in use now. Between steps that run by plan, the block of the plan holds nothing, and a
+    /// runtime does not count it. See [`plan_bytes`](Self::plan_bytes).
     pub used_bytes: u64,
-    /// Bytes of host memory held by copies of what was put, so that it can be evicted, and by hashes. Not part of the budget.
+    /// Bytes of host memory for copies of uploads, kept to make these evictable, and for hashes.
+    /// Not part of the budget.
     pub host_bytes: u64,
-    /// Those of them that hold hashes of what was evicted: see
+    /// Part of `host_bytes` for hashes of evicted values: see
     /// [`Settings::verify_recomputed`](super::Settings::verify_recomputed).
     pub hash_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
-    /// With an eviction threshold: most bytes in use that could not be evicted before an op. It cannot be met
-    /// below that. 0 without one.
+    /// Most bytes that could not be evicted before an op, with an eviction threshold. The threshold
+    /// cannot be met below them. 0 without a threshold.
     pub unevictable_bytes: u64,
     /// `(free - largest free) / free`, now.
     pub fragmentation: f64,
-    /// Ops run for the first time, uploads included; views not.
+    /// Ops run for the first time, with uploads, without views.
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
-    /// Bytes that those made, whether they were wanted or not.
+    /// Bytes of all outputs of the ops run again, wanted or not.
     pub recomputed_bytes: u64,
-    /// Values made again whose bits were compared with those that were evicted.
+    /// Recomputed values whose bits were compared with the evicted value.
     pub verified_values: u64,
-    /// With such a check on, values made again that were not compared: those that are not in the sample. And those of which
-    /// nothing is known, as the plan of their step was left after they had gone with their last handle, or the device had no
-    /// room to look at them.
+    /// Recomputed values that were not compared, while such a check is on: values that are not in
+    /// the sample, and values whose bits are not known. Bits are unknown if the device had no room
+    /// to look at them. They are also unknown if the step's plan was left after the value was
+    /// evicted with its last handle.
     pub unverified_values: u64,
-    /// Bytes that were hashed for it.
+    /// Bytes hashed for this check.
     pub hashed_bytes: u64,
     /// Storages evicted because memory was short or above the threshold, or at the user's wish.
     pub evictions: u64,
-    /// Their bytes.
+    /// Bytes of these storages.
     pub evicted_bytes: u64,
-    /// Storages dropped because no tensor looked at them any more, though they may be needed to
-    /// recompute others.
+    /// Storages evicted with their last handle, while others may need them to be recomputed.
     pub fake_deletes: u64,
-    /// Times that blocks were moved to make a hole.
+    /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,
-    /// Bytes moved in doing so.
+    /// Bytes moved by compactions.
     pub moved_bytes: u64,
-    /// Candidates scored.
+    /// Candidates scored so far.
     pub score_evaluations: u64,
-    /// Most paths that waited for one another in one regeneration.
+    /// Largest number of paths that waited for one another in one regeneration.
     pub max_regeneration_depth: usize,
     /// Cost of the ops run for the first time, in units of the cost model.
     pub base_cost: f64,
     /// Cost of the ops run again.
     pub recompute_cost: f64,
-    /// Seconds the device spent running ops again, where it can tell; judged by some of them where telling is
-    /// not free.
+    /// Estimated seconds that the device spent running ops again. 0 if the device cannot tell;
+    /// based on a sample where timing is not free.
     pub recompute_seconds: f64,
     /// Seconds spent choosing what to evict.
     pub search_seconds: f64,
-    /// Steps that recomputed several times their own work; see the `thrash` warning.
+    /// Steps that recomputed several times their own work; see [`Event::Thrash`].
     pub thrashed_steps: u64,
     /// Tensors in the table.
     pub tensors: usize,
@@ -74,31 +75,36 @@ pub struct Stats {
     pub paths: usize,
     /// Step marks so far.
     pub steps: u64,
-    /// Steps that ran by plan, from the first command to the last.
+    /// Steps that ran by plan from the first command to the last.
     pub planned_steps: u64,
-    /// Those of them that evicted something, as memory is too short for all they make.
+    /// Steps by plan that evicted storages, because memory is too short for all values of the step.
     pub planned_steps_evicting: u64,
-    /// Steps that began by plan and went on without, as they were not what was planned.
+    /// Steps begun by plan and continued without, after a difference from the plan.
     pub left_plans: u64,
-    /// Evictions that steps by plan had no need of: so many more there were in the same steps when they last ran before they
-    /// were planned.
+    /// Evictions spared by plans: the evictions of the same steps in their last run without a plan,
+    /// beyond those by plan.
     pub spared_evictions: u64,
-    /// Bytes of the largest plan of a step: of the block in which steps run, beside what is there between them.
+    /// Bytes of the block for the largest plan of a step, beside the values that stay between
+    /// steps.
     pub plan_bytes: u64,
-    /// What the step of the largest plan took without it, when it was planned: bytes from the first to the last of its blocks,
-    /// holes included, beside what is there between steps. If it evicted then, so that it fits in that.
+    /// Bytes that the step of the largest plan was spread over without a plan. Counted from the
+    /// first to the last of its blocks, with holes, without values that stay between steps. If the
+    /// step evicted, it fitted in these bytes by evicting.
     pub unplanned_bytes: u64,
-    /// Seconds that steps by plan took, each from its first command to its mark: all that the worker waited for its caller or
-    /// for the device meanwhile is in them, what the caller does between steps is not.
+    /// Seconds of steps by plan, each from its first command to its mark. Includes waits of the
+    /// worker for its caller or the device. Excludes the time of the caller between steps.
     pub planned_seconds: f64,
-    /// Seconds that the same steps would have taken without a plan: for each, the quickest of the latest of its kind that ran
-    /// so, at most 8, without the first of all. Mostly these are three in the beginning of a run, where steps are slow, so that
-    /// it is rough, and too much where a step takes less than a millisecond. Steps of a kind of which there are none are in neither.
+    /// Estimated seconds that the same steps would have taken without a plan. The estimate for a
+    /// kind of step is the quickest of its latest runs without a plan: at most 8, without the very
+    /// first. Steps of a kind without such runs are left out here and in `planned_seconds`.
+    ///
+    /// The estimate is rough, since often only three such runs exist, from the slow beginning of a
+    /// run. For steps of less than a millisecond it is too high.
     pub unplanned_seconds: f64,
-    /// Seconds beside that in which a step waited for planners, which work while the step before it runs, and in which what
-    /// was done was written into the books as plans were left.
+    /// Seconds in which steps waited for planners, or redid commands in the tables because a plan
+    /// was left. Planners work while the step before runs.
     pub planning_seconds: f64,
-    /// Bytes of host memory for what is known of the steps of the program; see the policy `learned`.
+    /// Bytes of host memory for what is known about the program's steps; see the policy `learned`.
     pub learning_bytes: u64,
 }
 
@@ -107,7 +113,7 @@ impl Stats {
         Self { budget_bytes, ..Self::default() }
     }
 
-    /// Counts what happens.
+    /// Counts an event.
     #[inline(always)]
     pub(super) fn on(&mut self, event: &Event) {
         match *event {

@@ -1,4 +1,4 @@
-//! The end of one turn of the training loop.
+//! Marks of steps: the end of one turn of the training loop.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -6,27 +6,30 @@ use crate::event::Event;
 use crate::graph::Runs;
 use smallvec::SmallVec;
 
-/// More storages than this that nobody holds, and no mark of a step yet, are taken for a loop without marks.
+/// Number of unheld storages beyond which a program without any mark of a step counts as a loop
+/// without marks.
 const MANY_UNHELD: usize = 1 << 14;
 
-/// The same if memory is short, and they are most of all storages.
+/// Number of unheld storages beyond which an out-of-memory error reports missing marks, if these
+/// are most of all storages.
 const SOME_UNHELD: usize = 1 << 10;
 
-/// A mark is missing if so many times the ops were run since the last one that the longest step had.
+/// Number of ops since the last mark, in multiples of the longest step, from which on a mark is
+/// missing.
 const MUCH_LONGER: u64 = 8;
 
-/// How many ops there were between marks.
+/// Numbers of ops between marks.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    /// Ops before the last mark.
+    /// Ops run before the last mark.
     before: u64,
-    /// Of the longest step.
+    /// Ops of the longest step.
     longest: u64,
 }
 
 impl<D: Device> Engine<D> {
-    /// What [`Engine::replace`] replaced so far stays, whatever fails from now on. Part of [`Engine::step`], for
-    /// those who know that nothing more of a step is to come.
+    /// Makes the replacements so far by [`Engine::replace`] final: no later failure takes them
+    /// back. Part of [`Engine::step`], for callers who know that the step has no more commands.
     pub fn confirm(&mut self) {
         self.keep_replaced();
         self.failures.next_step();
@@ -34,10 +37,10 @@ impl<D: Device> Engine<D> {
 
     /// Marks the end of a step.
     ///
-    /// History may not cross a step through a value that nobody holds: a tensor made from an earlier
-    /// step's value whose handle is gone becomes a leaf. Without that, a loop that replaces its state
-    /// (`w = w - lr * g`) would keep every state there ever was, and rebuild the newest through all of
-    /// them. A tensor that cannot be regenerated now keeps its history until the next step's end.
+    /// History may not cross a step through an unheld value. A tensor made from an unheld value of
+    /// an earlier step becomes a leaf. Otherwise, a loop that replaces its state (`w = w - lr * g`)
+    /// would keep every state there ever was. The newest state would be regenerated through all of
+    /// them. A tensor that cannot be regenerated now keeps its history until the next step ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
@@ -63,8 +66,9 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
-    /// Leaves out what is gone of what lingers: at once at both ends, and in between whenever there is twice as much. So if
-    /// nothing is left of it, nothing is on the list.
+    /// Removes deleted storages from the list of lingering ones: always at both ends, and in
+    /// between whenever the list has doubled. So if none of them exists any more, the list is
+    /// empty.
     fn forget_lingering(&mut self) {
         let storages = &self.store.graph.storages;
         let is_gone = |key: &StorageKey| !storages.contains_key(*key);
@@ -76,9 +80,10 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The last handle of `key` went, which is kept because others are made from it. Finds the held storages whose
-    /// history crosses a step because of that: they are looked at when this step ends, and no others. Whether it is there
-    /// still: with what was made from it cut loose, nobody may need it any more.
+    /// Notes that the last handle of `key` was dropped, while others are still made from it. Finds
+    /// the held storages whose history now crosses a step: only these are looked at when the step
+    /// ends. Returns whether `key` still exists. It may be deleted once the storages made from it
+    /// are cut loose.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) -> bool {
         let mut oldest = self.store.graph.storage(key).born;
         for source in self.store.graph.sources(key) {
@@ -93,14 +98,14 @@ impl<D: Device> Engine<D> {
         if !(is_usual && self.running.waits()) && self.bound_history(key) {
             return false;
         }
-        // If it is of this step, so are all that are made from it.
+        // A storage of the current step has only dependents of the current step.
         if oldest != self.step {
             self.find_crossing(key, oldest);
         }
         true
     }
 
-    /// What is made from `key`, which goes back to step `oldest`.
+    /// Finds held storages made from `key`, whose history goes back to step `oldest`.
     #[inline(never)]
     fn find_crossing(&mut self, key: StorageKey, oldest: u64) {
         let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::new();
@@ -120,8 +125,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Whether regenerating `key`, if somebody holds it, goes through a storage of an earlier step that nobody
-    /// holds.
+    /// Whether `key` is held, and regenerating it goes through an unheld storage of an earlier
+    /// step.
     fn crosses_steps(&self, key: StorageKey) -> bool {
         let Some(storage) = self.store.graph.storages.get(key) else { return false };
         let mut sources =
@@ -130,7 +135,8 @@ impl<D: Device> Engine<D> {
             && sources.any(|source| source.handles == 0 && source.oldest < storage.born)
     }
 
-    /// How many storages nobody holds, if they are most of all and a mark of a step would let them go; otherwise 0.
+    /// Number of unheld storages, if they are most of all storages and a mark of a step would free
+    /// them; otherwise 0.
     pub(super) fn unmarked(&self) -> usize {
         let graph = &self.store.graph;
         let since = self.stats.ops.saturating_sub(self.lengths.before);
@@ -140,7 +146,7 @@ impl<D: Device> Engine<D> {
         if is_missing && are_most { unheld } else { 0 }
     }
 
-    /// Says so, once, if history seems to grow for ever.
+    /// Warns, once, if history seems to grow for ever.
     pub(super) fn warn_of_missing_marks(&mut self) {
         let (tensors, storages, _) = self.store.graph.counts();
         if self.step == 0 && storages > tensors + MANY_UNHELD && !self.warned_of_marks {
@@ -177,7 +183,7 @@ mod tests {
         engine.apply(Binary::Add.into(), &[a, b]).unwrap()[0]
     }
 
-    /// With n tensors held, the end of a step took time in proportion to n * n.
+    /// Regression: with n tensors held, the end of a step took time in proportion to n * n.
     #[test]
     fn the_end_of_a_step_looks_at_no_more_than_what_changed() {
         for n in [1000, 16_000] {
@@ -192,7 +198,7 @@ mod tests {
             }
             engine.step();
             assert_eq!((engine.walked, engine.crossing.len()), (0, 0), "all are held");
-            // Every other one goes: each edge is looked at once or twice.
+            // Delete every other tensor: each edge is looked at once or twice.
             for i in (0..n).step_by(2) {
                 engine.del(held[i]);
             }
@@ -201,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Keeping each step's loss took longer with each step.
+    /// Regression: keeping each step's loss took longer with each step.
     #[test]
     fn what_is_kept_from_earlier_steps_costs_nothing() {
         let mut engine = engine();

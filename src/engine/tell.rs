@@ -1,4 +1,4 @@
-//! Where every event is told, and who hears it: statistics, `tracing`, the evictor, listeners.
+//! Telling events to statistics, `tracing`, the evictor and listeners.
 
 use super::{Engine, Error};
 use crate::device::Device;
@@ -9,12 +9,12 @@ use crate::graph::{Storage, StorageKey};
 use crate::guard::caught;
 use std::fmt;
 
-/// Who panicked.
+/// Name of the evictor in errors about a panic.
 pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 
-/// Hears every event of an engine, on the thread that drives it. Of a step that runs by plan there is one,
-/// [`Event::DidReplay`], with all that was done. A listener that panics is an error of the command at hand; see
-/// [`Engine::take_failure`].
+/// Listener of all events of an engine, on the thread that drives it. A step that runs by plan is
+/// told as one event, [`Event::DidReplay`], with all its work. A panic of a listener is an error of
+/// the current command; see [`Engine::take_failure`].
 ///
 /// ```
 /// use remat::event::Event;
@@ -37,26 +37,27 @@ pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Listener: fmt::Debug + Send {
-    /// Something happened, and `view` is how things are now.
+    /// Hears an event. `view` shows the engine after the event.
     fn on(&mut self, event: &Event, view: View<'_>);
 }
 
-/// What an evictor is told of.
+/// Kinds of events that an evictor hears: none if it never evicts.
 pub(super) fn heard_by(evictor: &dyn Evictor) -> Hears {
     if evictor.evicts() { evictor.hears() } else { Hears::NOTHING }
 }
 
 impl<D: Device> Engine<D> {
-    /// Lets somebody hear every event from now on.
+    /// Adds a listener of all events from now on.
     pub fn listen(&mut self, listener: Box<dyn Listener>) {
         self.listeners.push(listener);
     }
 
-    /// Tells everybody.
-    #[inline(always)] // Where the event is known, little of it is left.
+    /// Tells an event to everybody.
+    #[inline(always)] // For a known event, the compiler drops most of the function.
     pub(super) fn tell(&mut self, event: Event) {
         self.stats.on(&event);
-        // Copies: what others look at may be anything afterwards, for all the compiler knows.
+        // Pass copies: after a reference was handed out, the compiler could no longer assume what
+        // the event is.
         if self.hears.has(event.kind()) {
             self.tell_evictor(event);
         }
@@ -66,7 +67,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A run that reads these comes up. Told for each, if somebody wants to hear it: there is nothing more frequent.
+    /// Tells a use of these storages, whose reader runs next. Only if somebody hears it, since no
+    /// event is more frequent.
     #[inline]
     pub(super) fn tell_use(&mut self, storages: &[StorageKey]) {
         if self.hears.has(Hears::USES) || !self.listeners.is_empty() {
@@ -80,7 +82,8 @@ impl<D: Device> Engine<D> {
         self.ask_evictor(|evictor, view| evictor.on(&event, view));
     }
 
-    /// Asks the evictor something, or tells it. `None` if it panicked: then nothing works any more.
+    /// Asks or tells the evictor something. `None` if the evictor panicked; the engine is broken
+    /// then.
     pub(super) fn ask_evictor<T>(
         &mut self,
         ask: impl FnOnce(&mut dyn Evictor, View<'_>) -> T,
@@ -89,17 +92,17 @@ impl<D: Device> Engine<D> {
         match caught(EVICTOR, || ask(evictor, view)) {
             Ok(answer) => Some(answer),
             Err(error) => {
-                // What it knows does not agree with what is any more.
+                // The evictor's state no longer agrees with the engine.
                 self.broken.get_or_insert(error);
                 None
             }
         }
     }
 
-    /// Tells an evictor that is to decide from now on what went before. Returns what it hears.
+    /// Tells a new evictor which storages are evicted. Returns the kinds of events to tell.
     ///
     /// # Errors
-    /// If it panics.
+    /// If the evictor panics.
     pub(super) fn tell_new_evictor(&self, evictor: &mut dyn Evictor) -> Result<Hears, Error> {
         let hears = heard_by(evictor);
         if hears.has(Hears::EVICTIONS) {
@@ -123,7 +126,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells it as `tracing` events, of target `remat`. A storage goes by its label, or else by its number.
+    /// Tells an event as a `tracing` event of target `remat`. Storages are named by label, or else
+    /// by number.
     #[inline(always)]
     fn narrate(&self, event: &Event) {
         let store = &self.store;
@@ -179,14 +183,14 @@ impl<D: Device> Engine<D> {
                  step was ever marked; call step() at the end of each turn of the training loop"
             ),
             Event::DidFail { failure } => match self.failures.find(failure) {
-                // As it was asked to.
+                // Cancelled at the user's wish, so this is no error.
                 Some(Error::Regeneration(e)) if **e == RegenerationError::Cancelled => {
                     tracing::debug!(target: "remat", error = %**e, "op failed");
                 }
                 Some(error) => tracing::error!(target: "remat", %error, "op failed"),
                 None => {}
             },
-            // What never was there did not go.
+            // A postponed output was never made, so it was not evicted either.
             Event::DidEvict { .. }
             | Event::DidRun { .. }
             | Event::DidReplay { .. }

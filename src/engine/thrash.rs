@@ -1,36 +1,38 @@
-//! Thrashing: recomputing far more than the work itself; and steps that are given up because of it.
+//! Thrashing: a step recomputes far more than its own work. Also the limit for giving up a step.
 
 use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::Event;
 
-/// A step thrashes once it has recomputed this many times the cost of its own work, or of the step
-/// before if that was more.
+/// Recomputed cost, in multiples of a step's own work, from which on the step thrashes. The work of
+/// the step before counts instead if it was more.
 const MULTIPLE: f64 = 4.0;
 
-/// And has run at least this many ops again, so that the first ops of a program do not count.
+/// Number of repeated runs below which no step thrashes. The first ops of a program then do not
+/// count.
 const MIN_OPS: u64 = 256;
 
-/// A step that has run more than this many times its own ops again is given up: it would crawl, and fail in the end.
+/// Repeated runs, in multiples of a step's own ops, beyond which the step is given up. Otherwise
+/// the step would crawl, and fail in the end.
 const MOST_TIMES_AGAIN: u64 = 64;
 
-/// But a small step may run so many again: they are done in no time.
+/// Number of repeated runs allowed to any step, however small. They take next to no time.
 const FEW_AGAIN: u64 = 1 << 12;
 
-/// Runs of the step at hand. Without marks, a step ends with each read.
+/// Numbers of runs in the current step. Without marks, a step ends with each read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Repeats {
-    /// Ops that ran for the first time.
+    /// Ops run for the first time.
     own: u64,
-    /// `own` of the step before.
+    /// Value of `own` in the step before.
     last_own: u64,
-    /// Ops that ran again.
+    /// Ops run again.
     again: u64,
-    /// Paths of the largest regeneration: a step that makes little may read what takes many ops to restore.
+    /// Paths of the largest regeneration. A small step may read values with many ops behind them.
     largest: u64,
-    /// Whether a read is at hand. Its runs are not counted: a program may read as often as it likes, and the regeneration
-    /// limit bounds each read.
+    /// Whether a read is being served. Runs of reads are not counted: a program may read as often
+    /// as it likes, and the regeneration limit bounds each read.
     paused: bool,
 }
 
@@ -55,12 +57,12 @@ impl Repeats {
         self.again += u64::from(!self.paused);
     }
 
-    /// A regeneration has so many paths.
+    /// Notes that a regeneration has `paths` paths.
     pub(super) fn need(&mut self, paths: usize) {
         self.largest = self.largest.max(paths as u64);
     }
 
-    /// The error of a step that ran too much again.
+    /// Fails with [`RegenerationError::StepLimit`] if the step repeated too many runs.
     fn check(&self) -> Result<(), Error> {
         let ops = self.own.max(self.last_own).max(self.largest);
         if self.paused || self.again <= FEW_AGAIN.max(MOST_TIMES_AGAIN * ops) {
@@ -71,7 +73,7 @@ impl Repeats {
     }
 }
 
-/// The work of the step at hand, in units of the cost model.
+/// Work of the current step, in units of the cost model.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepWork {
     base: f64,
@@ -80,7 +82,8 @@ pub(super) struct StepWork {
     /// Base cost of the step before.
     last_base: f64,
     thrashes: bool,
-    /// Evictions because an allocation did not fit, and to get below the eviction threshold.
+    /// Evictions because an allocation did not fit, and evictions to get below the eviction
+    /// threshold.
     evictions: [u64; 2],
 }
 
@@ -89,7 +92,7 @@ impl StepWork {
         self.base += cost;
     }
 
-    /// Whether the step began to thrash with this.
+    /// Adds the cost of a repeated run. Returns whether the step begins to thrash with it.
     pub(super) fn did_run_again(&mut self, cost: f64) -> bool {
         self.recomputed += cost;
         self.recomputed_ops += 1;
@@ -98,12 +101,12 @@ impl StepWork {
         thrashes && !std::mem::replace(&mut self.thrashes, true)
     }
 
-    /// Whether it was `for_threshold` only.
+    /// Counts an eviction, made either for the threshold only or for an allocation.
     pub(super) fn did_evict(&mut self, for_threshold: bool) {
         self.evictions[usize::from(for_threshold)] += 1;
     }
 
-    /// What should be raised.
+    /// Name of the setting to raise: the main cause of evictions.
     fn too_low(&self) -> &'static str {
         let [for_room, for_threshold] = self.evictions;
         if for_threshold > for_room { "eviction threshold" } else { "budget" }
@@ -115,7 +118,7 @@ impl StepWork {
 }
 
 impl<D: Device> Engine<D> {
-    /// A path ran again.
+    /// Accounts for a repeated run of a path. Warns if the step begins to thrash.
     #[inline(never)]
     pub(super) fn account_recompute(&mut self, path: PathKey, cost: f64) {
         self.repeats.did_run_again();
@@ -124,14 +127,14 @@ impl<D: Device> Engine<D> {
             let times = (10.0 * self.work.recomputed / work).round() / 10.0;
             let (step, raise) = (self.step + 1, self.work.too_low());
             if let Some(tape) = &mut self.store.tape {
-                // The warning comes in each turn.
+                // The plan is spoiled, since the warning has to come in each turn.
                 tape.short.spoil_if(true, "it recomputes several times its own work");
             }
             self.tell(Event::Thrash { step, path, times, raise });
         }
     }
 
-    /// Fails if the step at hand, or everything so far, recomputes more than it may.
+    /// Fails if the current step, or the run as a whole, recomputes more than allowed.
     pub(super) fn check_recompute_limits(&self) -> Result<(), Error> {
         self.repeats.check()?;
         let (cost, work) = (self.stats.recompute_cost, self.stats.base_cost);

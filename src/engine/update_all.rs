@@ -1,4 +1,4 @@
-//! Updates as one: all or none.
+//! Several updates as one: either all are made, or none.
 
 use super::apply::Inputs;
 use super::in_place::{Skipped, Updated};
@@ -8,36 +8,38 @@ use crate::graph::StorageKeys;
 use crate::op::{OpError, Operation as _, Outputs};
 use rustc_hash::FxHashSet;
 
-/// One of several updates that were issued together.
+/// One of several updates issued together.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// Its outputs.
+    /// Outputs of the update.
     pub made: Keys,
-    /// Its run; all zero if it was skipped.
+    /// Run of the update; all zero if it was skipped.
     pub run: LastRun,
 }
 
-/// What [`Engine::issue`] takes, for one of several updates.
+/// Update for [`Engine::issue_all`]: the arguments of [`Engine::issue`].
 #[derive(Clone, Debug)]
 pub struct Issue<O> {
-    /// An op whose outputs are all in place.
+    /// Op whose outputs are all in place.
     pub op: O,
-    /// What it reads.
+    /// Inputs of the op.
     pub inputs: Vec<TensorKey>,
-    /// Its outputs.
+    /// Outputs of the op.
     pub outputs: Outputs,
 }
 
 impl<D: Device> Engine<D> {
-    /// Makes updates as [`Engine::issue`] would, one after the other. But if anything failed in this step, or
-    /// what all of them take is not to be had together, none is made, and all outputs are the old values.
+    /// Makes updates one after the other, as [`Engine::issue`] would. None is made if anything
+    /// failed in this step, or if there is no room for what all of them need together. All outputs
+    /// are the old values then.
     ///
-    /// Only a device that fails in the middle can part them, or a panic of a cost model or of an op that is asked
-    /// for its flops: what a device had written over is lost, and those that were to come are skipped.
+    /// Only two things can interrupt the updates in the middle: a failing device, or a panic of the
+    /// cost model or of an op's `flops`. Values that the device had begun to write over are lost
+    /// then, and the remaining updates are skipped.
     ///
     /// # Errors
-    /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. Nothing was
-    /// done then.
+    /// If an input key is stale, or the outputs contradict the inputs, or are not all in place.
+    /// Nothing was done then.
     pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
         self.working()?;
         let mut ops = Vec::with_capacity(updates.len());
@@ -60,7 +62,8 @@ impl<D: Device> Engine<D> {
         for (Part { keys, outputs, .. }, (targets, run)) in parts.iter().zip(&done) {
             made.push(Issued { made: self.consume(keys, outputs, targets), run: *run });
         }
-        // Only now, for a failure takes back what was replaced, and with it what a target named.
+        // Give up only now: a failure takes back replacements, and with them the storages that
+        // targets name.
         if let Some(skipped) = skipped {
             let error = self.give_up_update(skipped);
             for Part { keys, outputs, .. } in &parts[done.len()..] {
@@ -71,7 +74,8 @@ impl<D: Device> Engine<D> {
         Ok(made)
     }
 
-    /// Returns the targets and runs of those that were made, and why the others were not.
+    /// Makes the updates. Returns the targets and runs of the updates made, and the reason why the
+    /// rest was not made.
     fn update_all(
         &mut self,
         ops: Vec<D::Op>,
@@ -85,7 +89,8 @@ impl<D: Device> Engine<D> {
         if let Err(error) = self.ensure(&sources) {
             return (Vec::new(), Some(Skipped::new(error)));
         }
-        // What is read twice keeps its old value until the last one has read it.
+        // Handles keep the old value of a storage that is read twice, until the last update has
+        // read it.
         let mut seen = FxHashSet::default();
         let looks = parts.iter().flat_map(|part| part.read.storages.iter().zip(&part.read.layouts));
         let kept: Vec<TensorKey> = looks
@@ -115,8 +120,8 @@ impl<D: Device> Engine<D> {
         (done, skipped)
     }
 
-    /// Prepares all of them, and returns the bytes of workspace that each takes. Fails if there is no room for the
-    /// largest, beside all copies of old values.
+    /// Prepares all updates, and returns the workspace of each in bytes. Fails if there is no room
+    /// for the largest workspace beside all copies of old values.
     fn workspaces_of_all(
         &mut self,
         ops: &[D::Op],
@@ -152,7 +157,7 @@ impl<D: Device> Engine<D> {
     }
 }
 
-/// An update, but for its op.
+/// Update without its op.
 struct Part {
     keys: Vec<TensorKey>,
     read: Inputs,

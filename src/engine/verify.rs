@@ -1,4 +1,5 @@
-//! The check mode: what is recomputed is compared with what was evicted ([`Settings::verify_recomputed`]).
+//! Verification: recomputed values are compared with the evicted ones
+//! ([`Settings::verify_recomputed`]). The record that is kept of a value's bits is its *print*.
 //!
 //! ```text
 //! a value goes            what is kept of its bits is found out      (print.rs)
@@ -7,8 +8,8 @@
 //! they differ             all outputs go, and the command fails; so does each later one that needs that path
 //! ```
 //!
-//! Of a step that runs by plan, a value is looked at when it is made, if the plan evicts it or makes it again. Where the
-//! plan is left, what was kept so goes into the books.
+//! In a step that runs by plan, a print is taken when a value is made, if the plan evicts or
+//! remakes the value. When the plan is left, these prints go into the tables.
 
 mod print;
 
@@ -25,32 +26,33 @@ use crate::store::Body;
 use rustc_hash::FxHashMap;
 use slotmap::SecondaryMap;
 
-/// What is verified, and what is kept for it.
+/// Prints of values, and paths with other bits.
 #[derive(Debug)]
 pub(super) struct Verify {
-    /// Of all values that go, the share whose bits are kept.
+    /// Share of evicted values whose prints are kept.
     share: f64,
-    /// Values so far of which it was asked whether they are among those.
+    /// Number of values drawn for the sample so far.
     asked: u64,
     prints: FxHashMap<StorageKey, Print>,
-    /// Paths that gave other bits, and what was found.
+    /// Paths with other bits in a repeated run.
     wrong: SecondaryMap<PathKey, Wrong>,
-    /// The newest failure that is the first of one of them.
+    /// Newest failure that was the first of a path in `wrong`.
     found: Option<FailureKey>,
     by_plan: ByPlan,
     host_bytes: u64,
     counts: Counts,
 }
 
-/// A path that gave other bits.
+/// Difference found in a repeated run of a path.
 #[derive(Debug)]
 struct Wrong {
     what: OtherBits,
-    /// Whether a command failed because of it.
+    /// Whether a command failed because of the path.
     is_told: bool,
 }
 
-/// What is kept in a step that runs by plan: of the outputs of each run that was the first of its path.
+/// Prints and differences of a step that runs by plan. Values are named by the number of the first
+/// run of their path, and the output.
 #[derive(Debug, Default)]
 struct ByPlan {
     prints: FxHashMap<(u32, usize), Print>,
@@ -65,10 +67,10 @@ pub(super) struct Counts {
 }
 
 impl Verify {
-    /// `None`: nothing is verified.
+    /// Makes the state for the check; `None` if nothing is verified.
     ///
     /// # Errors
-    /// If the device has no bits.
+    /// If the device shows no bits.
     pub fn new<D: Device>(settings: &Settings, device: &D) -> Result<Option<Box<Self>>, Error> {
         let Some(share) = settings.verify_recomputed else { return Ok(None) };
         if !device.has_bits() {
@@ -91,7 +93,7 @@ impl Verify {
         })))
     }
 
-    /// Host memory that is taken.
+    /// Host memory taken, in bytes.
     pub fn host_bytes(&self) -> u64 {
         self.host_bytes
     }
@@ -100,15 +102,16 @@ impl Verify {
         self.counts
     }
 
-    /// Whether the next value is in the sample: that depends on how many came before, and on nothing else.
+    /// Draws whether the next value is in the sample. Depends only on the number of values drawn
+    /// before.
     fn is_in_sample(&mut self) -> bool {
         self.asked += 1;
-        // 53 bits that look random.
+        // A number of 53 bits that look random.
         let number = (spread(self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 11) as f64;
         number < self.share * (1u64 << 53) as f64
     }
 
-    /// Bits are looked at.
+    /// Takes a print of these bits.
     fn print(&mut self, bits: &[u8], width: usize) -> Print {
         self.counts.hashed_bytes += bits.len() as u64;
         Print::of(bits, width)
@@ -128,7 +131,7 @@ impl Verify {
         }
     }
 
-    /// Of a value whose bits are these now, what `print` is of.
+    /// Compares a value's present bits with its print. Returns the difference, if there is one.
     fn compare(&mut self, print: &Print, bits: &[u8], width: usize) -> Option<Difference> {
         self.counts.verified += 1;
         match self.print(bits, width) == *print {
@@ -138,12 +141,12 @@ impl Verify {
     }
 }
 
-/// With what the table takes for it, about.
+/// Host memory of a print, table entry included, roughly.
 fn bytes_of(print: &Print) -> u64 {
     print.heap_bytes() + size_of::<(StorageKey, Print)>() as u64
 }
 
-/// What ran, as errors say it.
+/// Run, as errors describe it.
 struct Ran<'a> {
     op: &'a str,
     inputs: &'a [Layout],
@@ -167,15 +170,15 @@ impl Ran<'_> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether what runs again is verified: not what a script says, which the device does not do.
+    /// Whether repeated runs are verified. Not during a script, where the device does not run.
     pub(crate) fn verifies(&self) -> bool {
         self.verify.is_some() && self.store.script.is_none()
     }
 
-    /// A storage goes.
+    /// Keeps a print of a storage that is about to be evicted.
     #[cold]
     pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
-        // There is nothing in it, or what a run that failed left.
+        // Nothing is in the block, or what a failed run left there.
         if matches!(cause, Cause::Failed | Cause::Postponed) || !self.verifies() {
             return;
         }
@@ -187,7 +190,8 @@ impl<D: Device> Engine<D> {
         self.keep_bits_of(key, layout);
     }
 
-    /// Keeps what a storage has now, unless that is known, or it is not in the sample.
+    /// Keeps a print of a storage's present bits, unless one exists already, or the value is not in
+    /// the sample.
     fn keep_bits_of(&mut self, key: StorageKey, layout: Layout) {
         let Some(held) = self.store.graph.held(key) else { return };
         let place = Place { storage: self.store.space.offset(held), layout };
@@ -196,7 +200,7 @@ impl<D: Device> Engine<D> {
             return;
         }
         let mut print = None;
-        // If the device cannot, there is nothing to compare with, which is counted then.
+        // If the device fails here, no print is kept, and the value counts as unverified later.
         let seen = guarded("verifying", || {
             self.store.device.bits(place, &mut |bits| {
                 print = Some(verify.print(bits, layout.dtype().bytes()));
@@ -207,7 +211,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A storage is about to go for good, or to become a leaf: it is not made again.
+    /// Drops the print of a storage before its deletion, or before it becomes a leaf: no run makes
+    /// it again.
     #[cold]
     pub(super) fn forget_bits(&mut self, key: StorageKey) {
         if let Some(verify) = &mut self.verify
@@ -217,10 +222,10 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A path is to run again, over those of its outputs that are there.
+    /// Prepares a repeated run of a path: keeps prints of the outputs that are resident.
     ///
     /// # Errors
-    /// If it gave other bits before.
+    /// If the path gave other bits before.
     #[cold]
     pub(super) fn before_again(
         &mut self,
@@ -244,10 +249,10 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// A path ran again. If it gave other bits, its outputs go.
+    /// Verifies a repeated run of a path. If an output has other bits, all outputs are evicted.
     ///
     /// # Errors
-    /// If so, or if the device could not tell.
+    /// If an output has other bits, or the device failed to show them.
     #[cold]
     pub(super) fn after_again(
         &mut self,
@@ -275,7 +280,7 @@ impl<D: Device> Engine<D> {
             let Some(held) = self.store.graph.held(key) else { continue };
             let place = Place { storage: self.store.space.offset(held), layout };
             let Some(verify) = &mut self.verify else { continue };
-            // It is away while it is compared.
+            // The print is out of the table while it is compared.
             let Some(print) = verify.prints.remove(&key) else {
                 verify.counts.unverified += 1;
                 continue;
@@ -295,18 +300,18 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Why something was not brought back that can be done without, which no command fails of. That an op gave other bits is
-    /// kept for who asks, the first time.
+    /// Keeps an error about other bits, the first time. For callers that can do without the value,
+    /// so that no command fails.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);
         }
     }
 
-    /// Where the bits at a place are not what was kept.
+    /// Compares the bits at a place with a print. Returns the difference, if there is one.
     ///
     /// # Errors
-    /// If the device could not say what they are.
+    /// If the device failed to show the bits.
     fn compare_bits(&mut self, print: &Print, place: Place) -> Result<Option<Difference>, Error> {
         let Some(verify) = &mut self.verify else { return Ok(None) };
         let width = place.layout.dtype().bytes();
@@ -318,7 +323,7 @@ impl<D: Device> Engine<D> {
         });
         match seen {
             Ok(()) => Ok(difference),
-            // Where there is no room to look at it, nobody does.
+            // Where the device has no room to show the bits, the value counts as unverified.
             Err(Error::Device(fault)) if fault.out_of_memory => {
                 verify.counts.unverified += 1;
                 Ok(None)
@@ -327,7 +332,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// By plan, a run that was the first of its path made its outputs, which will be evicted, or made again.
+    /// Keeps prints of the outputs of a first run in a step by plan. The plan evicts these outputs,
+    /// or makes them again.
     #[cold]
     pub(crate) fn keep_planned(&mut self, first: u32, outputs: &[Place]) {
         for (output, &place) in outputs.iter().enumerate() {
@@ -347,7 +353,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// By plan, what that run did was done again. False if it gave other bits.
+    /// Verifies a run in a step by plan that repeats first run number `first`. Returns false if an
+    /// output has other bits.
     #[cold]
     pub(crate) fn compare_planned(
         &mut self,
@@ -374,14 +381,14 @@ impl<D: Device> Engine<D> {
                     verify.by_plan.wrong = Some((first, wrong));
                     return false;
                 }
-                // It is asked once more where the command is done without a plan.
+                // The comparison is made once more when the command runs without a plan.
                 Err(_) => return false,
             }
         }
         true
     }
 
-    /// A turn that ran by plan is over, or was not begun.
+    /// Drops the prints of a turn by plan that is over or did not begin.
     pub(crate) fn forget_planned(&mut self) {
         if let Some(verify) = &mut self.verify {
             let ByPlan { prints, .. } = std::mem::take(&mut verify.by_plan);
@@ -389,7 +396,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// What was kept by plan goes into the books: these are the paths of runs that were the first of theirs.
+    /// Moves the prints of a turn by plan into the tables. `firsts` are the paths of the turn's
+    /// first runs, by number.
     pub(super) fn take_over_planned(&mut self, firsts: &[Option<PathKey>]) {
         let Some(verify) = &mut self.verify else { return };
         let ByPlan { prints, wrong } = std::mem::take(&mut verify.by_plan);

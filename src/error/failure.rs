@@ -3,27 +3,27 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What tells one failure from all others of the process.
+/// Key of a failure, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FailureKey(u64);
 
-/// Something that went wrong, once: what it was, by [`Deref`], and a key. Clones share both.
+/// Failure that happened once: the error, by [`Deref`], and a key. Clones share both.
 pub struct Failure<T>(Arc<(FailureKey, T)>);
 
 impl<T> Failure<T> {
-    /// It happens now.
+    /// Makes a failure with a new key.
     pub(super) fn new(what: T) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let key = FailureKey(NEXT.fetch_add(1, Ordering::Relaxed));
         Self(Arc::new((key, what)))
     }
 
-    /// Tells this failure otherwise, under its key.
+    /// Changes the error of this failure and keeps the key.
     pub(crate) fn map(&self, with: impl FnOnce(&T) -> T) -> Self {
         Self(Arc::new((self.key(), with(&self.0.1))))
     }
 
-    /// Which failure it is.
+    /// Key of the failure.
     #[must_use]
     pub fn key(&self) -> FailureKey {
         self.0.0
@@ -44,14 +44,14 @@ impl<T> Clone for Failure<T> {
     }
 }
 
-/// As what went wrong.
+/// Prints the error.
 impl<T: fmt::Debug> fmt::Debug for Failure<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-/// As what went wrong.
+/// Prints the error.
 impl<T: fmt::Display> fmt::Display for Failure<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)

@@ -1,15 +1,16 @@
 use crate::device::DeviceError;
 use crate::graph::StorageKey;
 
-/// The device failed while it ran an op or moved bytes, or a kernel panicked. What the op makes is lost.
+/// Failure of the device in an op or while moving bytes, or a panic of a kernel. The outputs of the
+/// op are lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op} failed on the device: {message}")]
 pub struct DeviceFault {
-    /// What was running.
+    /// Op that was running.
     pub op: String,
-    /// What the device said.
+    /// Message of the device.
     pub message: String,
-    /// Whether it is for want of memory of its own.
+    /// Whether the device itself ran out of memory.
     pub out_of_memory: bool,
 }
 
@@ -20,16 +21,16 @@ impl DeviceFault {
     }
 }
 
-/// Code that a user gave to the runtime: ops, cost models, evictors, recorders, devices.
+/// Failure of code that a user gave to the runtime: ops, cost models, evictors, recorders, devices.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallbackError {
-    /// It panicked.
+    /// The code panicked.
     #[error("{what} panicked: {message}")]
     Panicked {
-        /// What was called.
+        /// Name of the code that was called.
         what: String,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
     /// A cost model returned an invalid cost.
@@ -37,11 +38,11 @@ pub enum CallbackError {
         "the cost model `{model}` says that {op} costs {cost}; a finite number from 0 up was expected"
     )]
     Cost {
-        /// The cost model.
+        /// Name of the cost model.
         model: String,
-        /// What was run.
+        /// Op that was run.
         op: String,
-        /// Its answer.
+        /// Cost that the model returned.
         cost: f64,
     },
     /// An evictor chose a storage that cannot be evicted.
@@ -50,113 +51,115 @@ pub enum CallbackError {
          one of `View::evictable` was expected"
     )]
     Victim {
-        /// What it chose.
+        /// Storage that the evictor chose.
         storage: StorageKey,
     },
 }
 
-/// Why evicted tensors were not regenerated.
+/// Reason why evicted tensors were not regenerated.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegenerationError {
-    /// Recomputing costs more than the limit that was set.
+    /// Recomputing cost more than [`RecomputeLimit::Multiple`](crate::RecomputeLimit::Multiple)
+    /// allows.
     #[error(
         "recomputing costs {ratio:.2} times the work itself, above the recompute limit of {limit}: \
          raise the budget, or the limit"
     )]
     RecomputeLimit {
-        /// Recomputed cost over first-time cost.
+        /// Cost of repeated runs over cost of first runs.
         ratio: f64,
-        /// The limit.
+        /// Limit that was set.
         limit: f64,
     },
-    /// Recomputing costs more in all than the limit that was set, in units of the cost model.
+    /// Recomputing cost more in all than [`RecomputeLimit::Cost`](crate::RecomputeLimit::Cost)
+    /// allows.
     #[error(
         "recomputing has cost {cost:.6}, above the recompute limit of {limit}: raise the budget, or the limit"
     )]
     RecomputeCost {
-        /// Recomputed cost.
+        /// Cost of repeated runs, in units of the cost model.
         cost: f64,
-        /// The limit.
+        /// Limit that was set.
         limit: f64,
     },
-    /// Regenerating what one command reads takes far more runs than there are ops to run.
+    /// Regenerating the inputs of one command takes far more runs than there are ops to run.
     #[error(
         "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \
          regeneration limit of {limit} times running each once; raise the budget or the limit, or keep or \
          commit a value on the way"
     )]
     RegenerationLimit {
-        /// Runs until it was given up.
+        /// Number of runs until the regeneration was given up.
         runs: usize,
-        /// Different ops among them, and those that were still to run.
+        /// Number of different ops that ran, or were still to run.
         paths: usize,
-        /// The limit.
+        /// Limit that was set.
         limit: f64,
     },
-    /// A step runs far more ops again than it has: memory is just too short for it.
+    /// A step repeats far more ops than it has: memory is too short for it.
     #[error(
         "this step has run {runs} ops again, more than {limit} times its own {ops}: memory is too short for it; raise \
          the budget, or take a smaller batch"
     )]
     StepLimit {
-        /// Ops that ran again.
+        /// Number of ops that ran again.
         runs: u64,
-        /// Ops of the step.
+        /// Number of ops of the step.
         ops: u64,
-        /// How many times as many may run again.
+        /// Limit on `runs`, in multiples of `ops`.
         limit: u64,
     },
-    /// It was cancelled.
+    /// The user cancelled the command.
     #[error("cancelled while regenerating evicted tensors")]
     Cancelled,
 }
 
-/// A handle or key that cannot be used here.
+/// Handle or key that cannot be used here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
-    /// A key whose tensor is gone, or that belongs to another engine.
+    /// The tensor of the key was deleted, or belongs to another engine.
     #[error("no such tensor: it was deleted, or belongs to another engine")]
     Unknown,
-    /// A handle from another runtime.
+    /// The handle belongs to another runtime.
     #[error("{op}: input {input} is a tensor of another runtime; get() it there and put() it here")]
     Foreign {
-        /// What it was given to.
+        /// Op that the handle was given to.
         op: String,
-        /// Position among its inputs.
+        /// Position among the op's inputs.
         input: usize,
     },
 }
 
-/// What is wrong with a runtime as a whole.
+/// Error of a runtime as a whole.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// Settings that make no sense.
+    /// The settings make no sense.
     #[error("{0}")]
     Settings(String),
-    /// A device that could not be opened.
+    /// The device could not be opened.
     #[error(transparent)]
     NoDevice(DeviceError),
     /// The worker thread is gone.
     #[error("the runtime has stopped: {why}")]
     Stopped {
-        /// What ended it.
+        /// Reason why the thread ended.
         why: String,
     },
-    /// A wait for the worker, on one of its own threads: it would never end.
+    /// A wait for the worker on one of its own threads would never end.
     #[error(
         "a listener, a cost model, a device or an op cannot wait for the runtime that runs it: the answer would come after it; \
          ask from another thread, or keep what is needed"
     )]
     OwnThread,
-    /// A wait for the worker in a process that was forked, which has no threads but the one that forked it.
+    /// A wait for the worker in a forked process, without the worker's thread.
     #[error(
         "the runtime's worker is not in this process: it was forked after the runtime was started; start a runtime in it"
     )]
     Forked,
-    /// A recording could not be written.
+    /// The recording could not be written.
     #[error("the recording could not be written: {0}")]
     Recording(std::io::Error),
 }

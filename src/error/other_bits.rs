@@ -1,28 +1,30 @@
-//! What is said of an op that gave other bits when it ran again.
+//! Error of an op with other bits in a repeated run.
 
 use crate::layout::{DType, Layout};
 use half::{bf16, f16};
 use std::fmt;
 use std::ops::Range;
 
-/// An op that ran again did not give the bits that it gave before. What it makes cannot be brought back.
+/// Difference between the bits of an op's first run and of a later run. The op's outputs cannot be
+/// restored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtherBits {
-    /// What ran; `put` for a value that was brought back from the host.
+    /// Op that ran; `put` for an upload.
     pub op: String,
-    /// What it read.
+    /// Layouts of the op's inputs.
     pub inputs: Vec<Layout>,
-    /// Which of its outputs is not as it was: the first of those.
+    /// Number of the first output that differs.
     pub output: usize,
-    /// That output.
+    /// Layout of this output.
     pub layout: Layout,
-    /// The step in which it was found, counted from 1: one more than there were marks.
+    /// Step of the discovery, counted from 1: the number of marks plus 1.
     pub step: u64,
-    /// The first element that differs is one of these, counted in row-major order: exactly one, if its bits are known.
+    /// Elements with the first difference among them, counted in row-major order. Exactly one
+    /// element if `bits` are known.
     pub elements: Range<usize>,
-    /// The bits that it had when it was evicted, and those that it has now.
+    /// Bits of the element when it was evicted, and now.
     pub bits: Option<[u64; 2]>,
-    /// Whether others are known to differ, too.
+    /// Whether other elements are known to differ, too.
     pub more: bool,
 }
 
@@ -57,7 +59,7 @@ impl fmt::Display for OtherBits {
     }
 }
 
-/// An element, as a number and as bits.
+/// Element that prints as a number and as bits.
 struct Element {
     bits: u64,
     dtype: DType,

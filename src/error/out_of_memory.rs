@@ -1,63 +1,68 @@
-//! The out-of-memory error, with all that a person needs to act on it. The budget that it names is found by `driver/attempt.rs`
-//! and `lab/passing.rs`.
+//! Out-of-memory error, with everything that a person needs to act on it. `driver/attempt.rs` and
+//! `lab/passing.rs` find the passing budget.
 
 use crate::bytes::ByteSize;
 use std::fmt;
 
-/// A budget that a program passes with, as far as it came.
+/// Budget with which the program passes, as far as it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassingBudget {
-    /// The budget in bytes. [`ByteSize`] prints it so that the text means as many.
+    /// Budget in bytes. [`ByteSize`] prints it so that the text means the same number.
     pub bytes: u64,
-    /// Ops that were rehearsed: those that made what was there, and all from there on up to where the failure was told.
+    /// Number of rehearsed ops: those that made the values present at the start, and all from there
+    /// to the failure.
     pub ops: u64,
 }
 
-/// Memory that could not be had, and what stood in the way.
+/// Request for memory that could not be met, and the obstacles.
 #[derive(Clone)]
 pub struct OutOfMemory {
-    /// What was running.
+    /// Op that was running.
     pub op: String,
-    /// Its inputs, as `f32[64, 3, 32, 32]`.
+    /// Inputs of the op, as `f32[64, 3, 32, 32]`.
     pub inputs: Vec<String>,
-    /// Bytes that did not fit, as the arena counts them: what a run wants for its outputs and scratch,
-    /// or the last of it.
+    /// Bytes that did not fit, as the arena counts them: all outputs and scratch of a run, or the
+    /// last part of them.
     pub wanted: u64,
-    /// The hard limit.
+    /// Hard limit in bytes.
     pub budget: u64,
-    /// Bytes in use when it gave up.
+    /// Bytes in use at the failure.
     pub used: u64,
-    /// Bytes free when it gave up.
+    /// Bytes free at the failure.
     pub free: u64,
-    /// Largest contiguous free piece.
+    /// Bytes of the largest free piece.
     pub largest_free: u64,
     /// `(free - largest_free) / free`.
     pub fragmentation: f64,
-    /// Bytes held by the inputs and outputs of the op at hand, and of ops waiting for it.
+    /// Bytes of operands of the current op, and of ops waiting for it.
     pub pinned: u64,
-    /// Bytes of leaves that are not pinned: values without a compute path (updated in place,
-    /// committed, or from ops that cannot run twice).
+    /// Bytes of unpinned leaves: values without a compute path. They were updated in place,
+    /// committed, or made by ops that cannot run twice.
     pub leaves: u64,
-    /// Bytes that could still have been evicted; above 0 only if that would not have been enough, or
-    /// the policy never evicts.
+    /// Bytes that could still have been evicted. Above 0 only if they would not have been enough,
+    /// or the policy never evicts.
     pub evictable: u64,
-    /// Values that are kept only because others are made from them, where they are most of all and no end of a step was
-    /// marked, or none for long; otherwise 0.
+    /// Number of unheld values kept only as sources of other values. 0 unless they are most of all
+    /// values, and marks of steps are missing.
     pub unmarked: usize,
-    /// What the device said, if it ran out of memory of its own before the budget was used up.
+    /// Message of the device, if its own memory ran out before the budget was used up.
     pub device: Option<String>,
-    /// The five largest holders: what, how many bytes, and why it stays.
+    /// Five largest holders: name, bytes, and the reason why the bytes stay.
     pub holders: Vec<(String, u64, &'static str)>,
-    /// A larger budget that the program passed with in a rehearsal, up to where this was told. `None` if none was found, or
-    /// nobody looked: that takes the feature `lab`, a policy of the crate, and one of the first two steps, or one after an
-    /// out-of-memory.
+    /// Larger budget with which a rehearsal of the program passed, up to this failure. `None` if
+    /// none was found or looked for.
+    ///
+    /// The search needs the feature `lab` and a policy of the crate. It is made in the first two
+    /// steps, and in the step after an out-of-memory.
     pub passing: Option<PassingBudget>,
 }
 
 impl OutOfMemory {
-    /// The budget that this op needed as things were: what could not be evicted then, and what it wanted. It says
-    /// nothing of the ops to come; and with another budget other things may lie in memory, so that less may be
-    /// enough. [`OutOfMemory::passing`] is one that those pass with, too, and `tune::Tuner` finds one for a whole program.
+    /// Budget needed by this op in this situation: pinned bytes, leaves, and the bytes wanted.
+    ///
+    /// This budget says nothing about later ops. With another budget, other values may be in
+    /// memory, so less may be enough. [`OutOfMemory::passing`] is a budget for all ops so far, and
+    /// `tune::Tuner` finds one for a whole program.
     #[must_use]
     pub const fn op_needed(&self) -> u64 {
         self.pinned.saturating_add(self.leaves).saturating_add(self.wanted)
@@ -66,7 +71,7 @@ impl OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// As [`Display`](fmt::Display): what `unwrap` and a `main` that returns it show is for people, too.
+/// Prints like [`Display`](fmt::Display), for people who see the error from `unwrap` or `main`.
 impl fmt::Debug for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -77,6 +82,7 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes| ByteSize(bytes);
         let [budget, needed] = ByteSize::apart(self.budget, self.op_needed());
+        // The request, and what is in use.
         writeln!(
             f,
             "out of memory: {}({}) wanted {} more, but the budget is {}",
@@ -100,10 +106,12 @@ impl fmt::Display for OutOfMemory {
             size(self.leaves),
             size(self.evictable)
         )?;
+        // What holds the memory.
         for (i, (name, bytes, why)) in self.holders.iter().enumerate() {
             let head = if i == 0 { "  largest holders: " } else { "                   " };
             writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
         }
+        // What the user can do about it.
         if self.unmarked > 0 {
             writeln!(
                 f,

@@ -1,9 +1,12 @@
-//! The invariants of the graph.
+//! Check of the graph's invariants.
 
 use super::{Graph, Residence, StorageKey};
 
 impl Graph {
-    /// Panics if the tables contradict themselves. Walks everything.
+    /// Checks that the tables agree with one another. Walks all of them.
+    ///
+    /// # Panics
+    /// If an invariant is violated.
     pub(crate) fn check(&self) {
         let mut handles = slotmap::SecondaryMap::<StorageKey, u32>::new();
         for tensor in self.tensors.values() {

@@ -1,10 +1,10 @@
-//! Paths come and go, and with them the edges.
+//! Adding and removing paths, with their edges.
 
 use super::{ComputePath, Edge, Graph, PathKey, Residence, StorageKey, Use};
 use crate::memory::Held;
 
 impl Graph {
-    /// A path that makes `outputs` from `inputs`. The outputs have no producer yet.
+    /// Adds a path that makes `outputs` from `inputs`. The outputs must have no producer yet.
     pub(crate) fn add_path(
         &mut self,
         inputs: impl Iterator<Item = StorageKey>,
@@ -26,14 +26,14 @@ impl Graph {
         key
     }
 
-    /// Cuts a storage from its producer. Returns the path if that was its last
-    /// output, so that nobody needs it any more.
+    /// Cuts a storage from its producer. Returns the path if no output is left: nothing needs it
+    /// any more.
     pub(crate) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         let path = self.storages[key].producer.take()?;
         self.lose_output(path, key).then_some(path)
     }
 
-    /// Removes a storage that nobody needs. Returns what it held, and its path if that was its last output.
+    /// Removes an unneeded storage. Returns its block, and its path if no output is left.
     pub(crate) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
         let storage = self.storages.remove(key).expect("a storage is removed once");
         let held = match storage.residence {
@@ -43,7 +43,7 @@ impl Graph {
         (held, storage.producer.filter(|&path| self.lose_output(path, key)))
     }
 
-    /// A path makes `key` no more. Returns whether nothing is left of what it makes.
+    /// Removes `key` from the outputs of `path`. Returns whether the path has no outputs left.
     fn lose_output(&mut self, path: PathKey, key: StorageKey) -> bool {
         let mut is_last = true;
         for output in &mut self.paths[path].outputs {
@@ -55,7 +55,7 @@ impl Graph {
         is_last
     }
 
-    /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.
+    /// Removes a path without outputs. Calls `unneeded` for each storage without further use.
     #[inline]
     pub(crate) fn remove_path(&mut self, key: PathKey, mut unneeded: impl FnMut(StorageKey)) {
         let mut path = self.paths.remove(key).expect("a path is removed once");

@@ -1,22 +1,23 @@
-//! A known step that is running.
+//! Running steps that are known ahead.
 
 use super::StorageKey;
 use crate::step::{NEVER, StepFuture};
 use slotmap::SecondaryMap;
 use std::sync::Arc;
 
-/// A known step that is running: where it is, and which storage holds which of its values.
+/// Running step known ahead: current position, and the values in storages.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     step: Arc<StepFuture>,
-    /// Position of the command at hand.
+    /// Position of the current command.
     at: u32,
-    /// Position of the next one.
+    /// Position of the next command.
     next: u32,
-    /// Which of all turns it is.
+    /// Number of the current turn, to tell entries of earlier turns apart.
     turn: u32,
-    /// Of storages: the turn in which a value was theirs, and that. Kept from turn to turn, for the table is as long as there
-    /// ever were storages.
+    /// Turn and value number for each storage: in this turn, the storage holds this value of the
+    /// step. Kept from turn to turn, since clearing the table takes time in proportion to all slots
+    /// ever used.
     ordinals: SecondaryMap<StorageKey, (u32, u32)>,
 }
 
@@ -25,7 +26,7 @@ impl Foreseen {
         Self { step, at: 0, next: 0, turn: 0, ordinals: SecondaryMap::new() }
     }
 
-    /// The same for a turn of this step, from its first command on.
+    /// Begins a turn of `step`, at its first command.
     pub(super) fn begin(&mut self, step: Arc<StepFuture>) {
         (self.step, self.at, self.next) = (step, 0, 0);
         match self.turn.checked_add(1) {
@@ -34,19 +35,20 @@ impl Foreseen {
         }
     }
 
-    /// The step.
+    /// Known step that is running.
     #[must_use]
     pub const fn step(&self) -> &Arc<StepFuture> {
         &self.step
     }
 
-    /// Position of the command at hand.
+    /// Position of the current command in the step.
     #[must_use]
     pub const fn at(&self) -> u32 {
         self.at
     }
 
-    /// The value that a storage holds; `None` if the step does not know it.
+    /// Number of the step's value that a storage holds; `None` if the step does not know the
+    /// storage.
     #[must_use]
     #[inline]
     pub fn ordinal(&self, storage: StorageKey) -> Option<u32> {
@@ -54,8 +56,8 @@ impl Foreseen {
         (turn == self.turn).then_some(ordinal)
     }
 
-    /// How many commands away the next use of a storage is, 0 for the one at hand; `None` if there is none to come, or
-    /// the step does not know it.
+    /// Number of commands until the next use of a storage, 0 for the current command. `None` if no
+    /// use is left, or the step does not know the storage.
     #[must_use]
     pub fn next_use(&self, storage: StorageKey) -> Option<usize> {
         let next = self.step.next_use(self.ordinal(storage)?, self.at);
@@ -77,7 +79,7 @@ impl Foreseen {
         }
     }
 
-    /// The values that the command at hand makes.
+    /// Numbers of the values that the current command makes.
     pub(super) fn outputs(&self) -> &[u32] {
         match (self.at as usize) < self.step.len() {
             true => self.step.outputs(self.at as usize),

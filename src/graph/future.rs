@@ -1,8 +1,9 @@
-//! Future edges: what commands that are admitted and have not run will read, make and let go; and beyond them, what a
-//! step does that is known as a whole ([`StepFuture`]).
+//! Future edges: reads, outputs and deletes of admitted commands before these have run. Beyond
+//! them, a step known as a whole ([`StepFuture`]).
 //!
-//! They are apart from the edges of what ran. So what waits changes nothing of neighbourhoods, deletes, updates in
-//! place and ends of steps, and costs nothing where nobody admits anything.
+//! Future edges are kept apart from the edges of paths that ran. So waiting commands change nothing
+//! for neighbourhoods, deletes, updates in place and ends of steps. Without admitted commands,
+//! future edges cost nothing.
 
 use super::{Foreseen, StorageKey};
 use crate::step::StepFuture;
@@ -11,72 +12,74 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 new_key_type! {
-    /// A storage that a waiting command will make.
+    /// Key of a storage that a waiting command will make.
     pub(crate) struct UnmadeKey;
 }
 
-/// A storage, whether it is there or not.
+/// Storage that exists, or is still to be made by a waiting command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     Made(StorageKey),
     Unmade(UnmadeKey),
 }
 
-/// What waiting commands will do, storage by storage. Distances are in commands: 1 is the next after the one at hand.
+/// Uses of storages by waiting commands. Distances are in commands: 1 is the command after the
+/// current one.
 #[derive(Debug, Default)]
 pub struct Future {
-    /// Number of the command at hand.
+    /// Number of the current command.
     now: u64,
-    /// Number of the last one admitted.
+    /// Number of the last admitted command.
     last: u64,
-    /// Only those with anything in them.
+    /// Plans of existing storages. No entry is empty.
     of_made: SecondaryMap<StorageKey, Plans>,
     unmade: SlotMap<UnmadeKey, Unmade>,
-    /// The step that is running, if it is known.
+    /// Running step, if it is known ahead.
     foreseen: Option<Foreseen>,
 }
 
-/// What waiting commands will do to one storage. Numbers of commands rise.
+/// Uses of one storage by waiting commands. Command numbers rise.
 #[derive(Debug, Default)]
 struct Plans {
-    /// Those that read it.
+    /// Numbers of the reading commands.
     reads: VecDeque<u64>,
-    /// Those that end a handle to it.
+    /// Numbers of the commands that end a handle, one entry for each handle.
     ends: VecDeque<u64>,
-    /// Handles to it that they will make.
+    /// Number of handles still to be made by waiting commands.
     handles: usize,
 }
 
 #[derive(Debug, Default)]
 struct Unmade {
     plans: Plans,
-    /// Once it is made: where its plans went.
+    /// Storage with the value, once it is made. The plans are moved there.
     made: Option<StorageKey>,
-    /// Numbers of tensors that lead here, and have not been made.
+    /// Number of tensors of this storage still to be made by waiting commands.
     names: usize,
 }
 
 impl Future {
-    /// How many waiting commands are known. Nothing is kept of what is past.
+    /// Number of known waiting commands. Past commands are not kept.
     #[must_use]
     pub const fn commands(&self) -> usize {
         (self.last - self.now) as usize
     }
 
-    /// How far away the next command is that reads a storage; `None` if no waiting command is known to.
+    /// Distance to the next command that reads a storage; `None` if no known command does.
     #[must_use]
     pub fn next_read(&self, storage: StorageKey) -> Option<usize> {
         self.reads(storage).next()
     }
 
-    /// How far away the commands are that read a storage, nearest first.
+    /// Distances to the commands that read a storage, nearest first.
     pub fn reads(&self, storage: StorageKey) -> impl Iterator<Item = usize> {
         let reads = self.of_made.get(storage).into_iter().flat_map(|plans| &plans.reads);
         reads.filter(|read| **read > self.now).map(|read| (read - self.now) as usize)
     }
 
-    /// How far away the command is with or after which the last of the `handles` of a storage ends, 0 for the one at
-    /// hand; `None` if that is not known. What others are made from stays in the graph after that.
+    /// Distance to the last command that ends a handle of a storage, 0 for the current command.
+    /// `None` if not all of its handles are known to end; `handles` is their present number. A
+    /// storage can stay in the graph for longer, if others are made from it.
     #[must_use]
     pub fn last_handle(&self, storage: StorageKey, handles: u32) -> Option<usize> {
         let plans = self.of_made.get(storage)?;
@@ -85,19 +88,20 @@ impl Future {
             .then(|| last.saturating_sub(self.now) as usize)
     }
 
-    /// The step at hand as a whole, if it is known: what commands will do that nobody has sent yet. A forecast, where
-    /// the other answers are certain.
+    /// Current step as a whole, if it is known: uses by commands not sent yet. A forecast, while
+    /// all other answers here are certain.
     #[must_use]
     pub const fn foreseen(&self) -> Option<&Foreseen> {
         self.foreseen.as_ref()
     }
 
-    /// How many commands have run, or are at hand, of those that were admitted.
+    /// Number of admitted commands that have run or are running.
     pub(crate) const fn now(&self) -> u64 {
         self.now
     }
 
-    /// The step at hand is known, and its first command is the next; or it is not known.
+    /// Begins a turn of a known step, whose first command comes next. `None`: the step is not
+    /// known.
     pub(crate) fn foresee(&mut self, step: Option<Arc<StepFuture>>) {
         match (step, &mut self.foreseen) {
             (Some(step), Some(foreseen)) => foreseen.begin(step),
@@ -105,14 +109,14 @@ impl Future {
         }
     }
 
-    /// The next command is the one at this position of the known step.
+    /// Sets the position of the next command in the known step.
     pub(crate) fn seek(&mut self, position: u32) {
         if let Some(foreseen) = &mut self.foreseen {
             foreseen.seek(position);
         }
     }
 
-    /// The next command of the known step is at hand.
+    /// Advances the known step by one command.
     #[inline]
     pub(crate) fn advance_foreseen(&mut self) {
         if let Some(foreseen) = &mut self.foreseen {
@@ -120,36 +124,37 @@ impl Future {
         }
     }
 
-    /// A storage holds a value of the known step.
+    /// Notes that a storage holds value number `ordinal` of the known step.
     pub(crate) fn bind(&mut self, storage: StorageKey, ordinal: u32) {
         if let Some(foreseen) = &mut self.foreseen {
             foreseen.bind(storage, ordinal);
         }
     }
 
-    /// The values of the known step that the tensors hold that the command at hand makes, in their order.
+    /// Numbers of the known step's values made by the current command, in the order of its outputs.
     pub(crate) fn foreseen_outputs(&self) -> &[u32] {
         self.foreseen.as_ref().map_or(&[], Foreseen::outputs)
     }
 
-    /// One more command waits. Returns its number: that of the one before, if it does not count.
+    /// Admits a command and returns its number. A command that does not count has the number of its
+    /// predecessor.
     pub(crate) const fn admit(&mut self, counts: bool) -> u64 {
         self.last += counts as u64;
         self.last
     }
 
-    /// The next command is at hand.
+    /// Advances to the next command.
     pub(crate) fn advance(&mut self) {
         self.now += 1;
         self.last = self.last.max(self.now);
     }
 
-    /// A storage that a waiting command will make, for the first number that leads to it.
+    /// Adds a storage still to be made by a waiting command, for its first tensor.
     pub(crate) fn add_unmade(&mut self) -> UnmadeKey {
         self.unmade.insert(Unmade::default())
     }
 
-    /// Where a root leads now.
+    /// Replaces an unmade root by its storage, once made.
     pub(crate) fn resolve(&self, root: Root) -> Root {
         match root {
             Root::Unmade(key) => {
@@ -160,9 +165,9 @@ impl Future {
         }
     }
 
-    /// Command number `at` will read it.
+    /// Notes that command number `at` will read `root`.
     pub(crate) fn will_read(&mut self, root: Root, at: u64) {
-        // Some read the same thing twice.
+        // A command may read the same storage twice.
         if let Some(plans) = self.plans(root)
             && plans.reads.back() != Some(&at)
         {
@@ -170,14 +175,14 @@ impl Future {
         }
     }
 
-    /// Command number `at` will end a handle to it.
+    /// Notes that command number `at` will end a handle to `root`.
     pub(crate) fn will_end(&mut self, root: Root, at: u64) {
         if let Some(plans) = self.plans(root) {
             plans.ends.push_back(at);
         }
     }
 
-    /// A waiting command will make a handle to it.
+    /// Notes that a waiting command will make a handle to `root`.
     pub(crate) fn will_name(&mut self, root: Root) {
         if let Some(plans) = self.plans(root) {
             plans.handles += 1;
@@ -189,7 +194,8 @@ impl Future {
         }
     }
 
-    /// The command at hand was to make a handle to `root`, and made one to `storage`; or it failed.
+    /// Notes that the current command made its handle to `root`, which names `storage`; `None` if
+    /// the command failed.
     pub(crate) fn did_name(&mut self, root: Root, storage: Option<StorageKey>) {
         if let Some(plans) = self.plans_if_any(self.resolve(root)) {
             plans.handles = plans.handles.saturating_sub(1);
@@ -215,7 +221,7 @@ impl Future {
         }
     }
 
-    /// The command at hand ran: its read or end of `root` is past.
+    /// Removes the reads and ends of `root` up to the current command.
     pub(crate) fn settle(&mut self, root: Root) {
         let (now, root) = (self.now, self.resolve(root));
         let Some(plans) = self.plans_if_any(root) else { return };
@@ -226,14 +232,16 @@ impl Future {
         }
     }
 
+    /// Removes the entry of a storage if no plans are left.
     fn tidy(&mut self, storage: StorageKey) {
         if self.of_made.get(storage).is_some_and(Plans::is_empty) {
             self.of_made.remove(storage);
         }
     }
 
-    /// `None` for a storage that is gone: a waiting command was to name it, and a failure came in between. Then no plan
-    /// is made, for whatever it will name instead shows when it runs.
+    /// Plans of a root. `None` for a removed storage: a failure came before the command with its
+    /// name. No plan is made then; the storage named in its place becomes known when the command
+    /// runs.
     fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
             Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),
@@ -254,7 +262,7 @@ impl Plans {
         self.reads.is_empty() && self.ends.is_empty() && self.handles == 0
     }
 
-    /// Those of a value that took its storage over from another.
+    /// Adds the plans of an unmade value to the plans of its storage.
     fn merge(&mut self, other: Self) {
         let merge = |ours: &mut VecDeque<u64>, theirs: VecDeque<u64>| {
             ours.extend(theirs);

@@ -1,9 +1,9 @@
-//! Storages as an arena knows them: by number.
+//! Numbers by which an arena knows storages.
 
 use super::StorageKey;
 use slotmap::{Key as _, KeyData};
 
-/// Who a block belongs to, as the arena knows it: a storage's key, or scratch.
+/// Owner of a block: a storage, or scratch. An arena knows only its number.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     Storage(StorageKey),
@@ -18,7 +18,7 @@ impl Owner {
         }
     }
 
-    /// The storage with that number, if it is one's.
+    /// Storage with this number; `None` for scratch.
     pub fn storage(number: u64) -> Option<StorageKey> {
         Some(StorageKey::from(KeyData::from_ffi(number))).filter(|key| !key.is_null())
     }

@@ -4,14 +4,15 @@ use crate::sync::{Mutex, lock};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The longest list that is stored in place.
+/// Length up to which a list is stored in place.
 const INLINE: usize = 4;
 
-/// A list of sizes or strides, one for each dimension of a tensor: up to [`Dims::MAX_LEN`] of them.
+/// List of sizes or strides, one for each dimension of a tensor: up to [`Dims::MAX_LEN`] of them.
 ///
-/// It is `Copy`, and a list of up to four is stored in place, so that describing a tensor does not allocate. A longer
-/// list is kept once in the process, however many tensors it describes, and is never given back: a program has as many
-/// of them as it has different shapes and strides of so many dimensions, which are few and some hundred bytes each.
+/// The list is `Copy`. Up to four entries are stored in place, so that describing a tensor does not
+/// allocate. A longer list is kept once in the process, however many tensors it describes, and
+/// never freed. A program has one such list for each different shape or strides of that length:
+/// few, of some hundred bytes each.
 ///
 /// ```
 /// use remat::Dims;
@@ -25,13 +26,13 @@ pub struct Dims(List);
 
 #[derive(Clone, Copy)]
 enum List {
-    /// The first `len` values; the others are one.
+    /// First `len` values are the list; the rest is filled with 1.
     Inline { len: u8, values: [usize; INLINE] },
     /// More than [`INLINE`] values, from [`kept`].
     Kept(&'static [usize]),
 }
 
-/// The one copy of a list that lives as long as the process.
+/// Finds or makes the one copy of a list, which lives as long as the process.
 fn kept(values: &[usize]) -> &'static [usize] {
     static LISTS: Mutex<BTreeSet<&'static [usize]>> = Mutex::new(BTreeSet::new());
     let mut lists = lock(&LISTS);
@@ -44,7 +45,7 @@ fn kept(values: &[usize]) -> &'static [usize] {
 }
 
 impl Dims {
-    /// The most entries of a list, and so the highest rank of a tensor.
+    /// Largest length of a list, and so the highest rank of a tensor.
     pub const MAX_LEN: usize = 255;
 
     /// No dimensions: the shape of a scalar.
@@ -66,7 +67,7 @@ impl Dims {
         (len <= Self::MAX_LEN).then(|| Self::filled(len, |all| all.copy_from_slice(values)))
     }
 
-    /// `len` entries, which `fill` sets.
+    /// Makes a list of `len` entries, which `fill` sets.
     #[inline]
     pub(super) fn filled(len: usize, fill: impl FnOnce(&mut [usize])) -> Self {
         if len > INLINE {
@@ -77,7 +78,7 @@ impl Dims {
         Self(List::Inline { len: len as u8, values })
     }
 
-    /// The same for more than [`INLINE`] entries.
+    /// Like [`Dims::filled`], for more than [`INLINE`] entries.
     #[cold]
     fn long(len: usize, fill: impl FnOnce(&mut [usize])) -> Self {
         assert!(len <= Self::MAX_LEN, "rank {len} is above {}", Self::MAX_LEN);
@@ -86,7 +87,7 @@ impl Dims {
         Self(List::Kept(kept(&values[..len])))
     }
 
-    /// `len` entries, made from their positions in order.
+    /// Makes a list of `len` entries from their positions, in order.
     ///
     /// ```
     /// use remat::Dims;
@@ -100,13 +101,13 @@ impl Dims {
         Self::filled(len, |all| all.iter_mut().enumerate().for_each(|(i, value)| *value = entry(i)))
     }
 
-    /// The number of elements a shape describes; 1 for a scalar. Saturates at `usize::MAX`.
+    /// Number of elements that a shape describes; 1 for a scalar. Saturates at `usize::MAX`.
     #[must_use]
     #[inline]
     pub fn elements(&self) -> usize {
         let product = |values: &[usize]| values.iter().fold(1, |n: usize, &d| n.saturating_mul(d));
         match &self.0 {
-            // Always of so many: without a loop.
+            // Multiply all values, unused ones included: a fixed number needs no loop.
             List::Inline { values, .. } => product(values),
             List::Kept(values) => {
                 std::hint::cold_path();
@@ -115,7 +116,7 @@ impl Dims {
         }
     }
 
-    /// The same list with entry `axis` replaced.
+    /// Copy of the list with entry `axis` replaced.
     ///
     /// # Panics
     /// If `axis` is out of range.

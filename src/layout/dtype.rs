@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Element type of a tensor. Prints as and parses from its name in lower case: `f32`, `bf16`, `bool`.
+/// Element type of a tensor. Prints as, and parses from, its lower-case name: `f32`, `bf16`.
 ///
 /// ```
 /// use remat::DType;
@@ -29,14 +29,15 @@ pub enum DType {
     I32,
     /// 32-bit unsigned integer.
     U32,
-    /// 8-bit unsigned integer. What is only counted is a run of these, see [`Layout::raw`](super::Layout::raw).
+    /// 8-bit unsigned integer. Tensors that are only counted are runs of them, see
+    /// [`Layout::raw`](super::Layout::raw).
     U8,
     /// A byte that is 0 (false) or 1 (true).
     Bool,
 }
 
 impl DType {
-    /// Every one.
+    /// All element types.
     pub const ALL: [Self; 9] = [
         Self::F64,
         Self::F32,
@@ -81,7 +82,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// What is no element type.
+/// Text that is not the name of an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not an element type, expected one of {}", names())]
 pub struct ParseDTypeError {

@@ -1,5 +1,6 @@
-//! Lists of sizes and layouts as data for serde: `[64, 3]`, and `{"dtype":"f32","shape":[64, 3],"strides":[3, 1],
-//! "offset":0}` in JSON. What is read is checked, since it may be anything.
+//! Lists of sizes and layouts as data for serde: `[64, 3]`, and `{"dtype":"f32","shape":[64,
+//! 3],"strides":[3, 1], "offset":0}` in JSON. All input is checked, since it may come from
+//! anywhere.
 
 use super::{DType, Dims, Layout, countable};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
@@ -39,7 +40,7 @@ impl<'de> Visitor<'de> for Sizes {
     }
 }
 
-/// A layout that is not checked yet.
+/// Layout as read, before it is checked.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unchecked {
@@ -65,7 +66,7 @@ impl TryFrom<Unchecked> for Layout {
         });
         let within = countable(dtype, &shape)
             && last.is_some_and(|last| last < limit)
-            // Those along which there is no step must not overflow either.
+            // Strides along dimensions of size 1 or 0 are never used, but must not overflow either.
             && strides.iter().all(|&stride| stride <= limit);
         if !within {
             return Err(format!(
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(read(text), Ok(part));
     }
 
-    /// In tests, an overflow is a panic.
+    /// Arithmetic on accepted layouts must not overflow: in tests, an overflow is a panic.
     #[test]
     fn what_is_read_can_be_worked_with_however_absurd() {
         const SIZES: [usize; 12] =
@@ -176,7 +177,7 @@ mod tests {
             read_some += 1;
             assert_eq!((layout.shape(), layout.strides()), (&shape, &strides));
             assert!(layout.span().checked_mul(dtype.bytes()).is_some_and(|n| n <= LIMIT));
-            // As the places of elements are computed.
+            // Computed as the places of elements are.
             let steps = shape.iter().zip(strides.iter()).map(|(n, s)| n.saturating_sub(1) * s);
             assert!((layout.offset() + steps.sum::<usize>()) * dtype.bytes() <= LIMIT);
             assert_eq!(read(&serde_json::to_string(&layout).unwrap()), Ok(layout));

@@ -10,36 +10,38 @@ use crate::hint::cold;
 use crate::layout::Layout;
 use crate::memory::Held;
 
-/// One run.
+/// Operands, workspace and work of one run.
 pub(crate) struct Launch<'a, D: Device> {
     pub work: &'a Work<D>,
-    /// How the operands look.
+    /// Op name, layouts of the operands, and flops.
     pub run: Run<'a>,
-    /// What is read, resident.
+    /// Storage of each input; all are resident.
     pub sources: &'a [StorageKey],
-    /// Inputs, by position, that are read elsewhere: where.
+    /// Inputs that are read from a copy: input position, and block of the copy.
     pub copies: &'a [(usize, Held)],
-    /// Where the outputs go.
+    /// Block of each output.
     pub blocks: &'a [Held],
-    /// Bytes of workspace, and where.
+    /// Workspace: bytes needed, and block.
     pub scratch: Option<(u64, Held)>,
     pub timed: bool,
 }
 
 impl<D: Device> Store<D> {
-    /// Runs a kernel.
+    /// Runs a kernel or an upload. Does nothing if the script says that the device has already done
+    /// this run.
     #[inline(always)]
     pub fn launch(&mut self, launch: Launch<'_, D>) -> Result<Took, Error> {
         let Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         if self.tape.is_some() {
-            // Put together anew: what others look at has to be in memory, for each run.
+            // Pass a copy: if the original were passed by reference, it would have to be in memory
+            // in each run.
             self.write_down(&Launch { work, run, sources, copies, blocks, scratch, timed });
         }
         if self.is_done().map_err(cold)? {
             return Ok(Took::Unknown);
         }
         let Self { device, space, graph, places, .. } = self;
-        // Offsets are read only now: making room may have moved blocks.
+        // Look up offsets only now: making room may have moved blocks.
         places.clear();
         for (&source, &layout) in sources.iter().zip(run.inputs) {
             let held = graph.held(source).expect("inputs are resident");

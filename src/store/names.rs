@@ -1,4 +1,4 @@
-//! What storages and blocks are called in reports and events.
+//! Names of storages and blocks in reports and events.
 
 use super::Store;
 use crate::device::Device;
@@ -8,27 +8,27 @@ use slotmap::Key as _;
 use std::borrow::Cow;
 
 impl<D: Device> Store<D> {
-    /// What a storage is called in reports.
+    /// Name of a storage in reports: the label, or else the name of its op.
     pub fn name_of(&self, key: StorageKey) -> &str {
         self.graph.storage(key).label.as_deref().unwrap_or_else(|| self.op_of(key))
     }
 
-    /// The op that makes a storage.
+    /// Name of the op that makes a storage; `leaf` for a leaf.
     pub fn op_of(&self, key: StorageKey) -> &str {
         self.graph.storage(key).producer.map_or("leaf", |path| self.op_of_path(path))
     }
 
-    /// The op of a path.
+    /// Name of the op of a path.
     pub fn op_of_path(&self, path: PathKey) -> &str {
         match self.bodies.get(path) {
             Some(body) => body.work.name(),
-            // It is away while it runs.
+            // The body is out of the table while the path runs.
             None if self.running.is_empty() => "the op at hand",
             None => &self.running,
         }
     }
 
-    /// What a storage is called in events: its label, or its number.
+    /// Name of a storage in events: the label, or else the number.
     pub fn tensor_name(&self, key: StorageKey) -> Cow<'_, str> {
         match &self.graph.storage(key).label {
             Some(label) => Cow::Borrowed(label),
@@ -36,26 +36,26 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Every chunk of the arena, with what the storages in it are called.
+    /// Snapshot of every chunk of the arena, with the names of the storages in the chunks.
     pub fn snapshot(&self) -> Snapshot {
         self.space.snapshot(|owner| self.owner_name(owner).to_owned())
     }
 
-    /// The same as text.
+    /// Text form of [`Store::snapshot`]; empty without an arena.
     pub fn memory_map(&self) -> String {
         let name = |owner| self.owner_name(owner).to_owned();
         self.space.arena().map_or_else(String::new, |arena| arena.dump(0, name))
     }
 
-    /// What the owner of a block is called in reports.
+    /// Name of a block's owner in reports; `scratch` if the owner is no storage.
     pub fn owner_name(&self, owner: u64) -> &str {
         self.owner(owner).map_or("scratch", |key| self.name_of(key))
     }
 
-    /// Why the owner of a block holds it.
+    /// Reason why the owner of a block cannot be evicted, or `evictable`.
     pub fn reason(&self, owner: u64) -> &'static str {
         let storage = self.owner(owner).map(|key| self.graph.storage(key));
-        // An output of the op at hand is placed before it is resident.
+        // An output of the current op has a block before it is resident.
         let resident =
             storage.filter(|storage| matches!(storage.residence, Residence::Resident(_)));
         match resident {
@@ -67,7 +67,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Whom [`Owner::number`] gave that number; `None` if it is scratch.
+    /// Storage with a number from [`Owner::number`]; `None` for scratch, and for a removed storage.
     fn owner(&self, number: u64) -> Option<StorageKey> {
         Owner::storage(number).filter(|&key| self.graph.storages.contains_key(key))
     }

@@ -1,4 +1,4 @@
-//! What a path runs.
+//! Bodies of paths: the op of a path, and the layouts of its operands.
 
 use super::Store;
 use crate::device::Device;
@@ -7,10 +7,10 @@ use crate::layout::Layout;
 use crate::op::Operation as _;
 use std::sync::Arc;
 
-/// What is run.
+/// Op or upload that a path runs.
 pub(crate) enum Work<D: Device> {
     Op(D::Op),
-    /// A leaf from host memory: its compute path is the upload.
+    /// Upload of a leaf from host memory.
     Upload(Arc<D::Host>),
 }
 
@@ -22,16 +22,16 @@ impl<D: Device> Work<D> {
         }
     }
 
-    /// Whether recorders say that it may run again.
+    /// Whether the work counts as rematerializable in recordings. Always false for uploads.
     pub fn rematerializable(&self) -> bool {
         matches!(self, Self::Op(op) if op.rematerializable())
     }
 }
 
-/// A path's op, and how it looks at the storages at its edges.
+/// Work of a path, and the layouts of its inputs and outputs.
 pub(crate) struct Body<D: Device> {
     pub work: Work<D>,
-    /// Of the inputs, then of the outputs. In one piece on the heap: layouts are large.
+    /// Layouts of the inputs, then of the outputs. One allocation, since a `Layout` is large.
     pub layouts: Vec<Layout>,
     inputs: usize,
 }
@@ -55,7 +55,7 @@ impl<D: Device> Body<D> {
 }
 
 impl<D: Device> Store<D> {
-    /// Takes a path's body away, to run it: [`Store::return_body`].
+    /// Takes a path's body out of the table for a run, until [`Store::return_body`].
     pub fn take_body(&mut self, path: PathKey) -> Body<D> {
         let body = self.bodies.remove(path).expect("a path has a body");
         self.running.clear();

@@ -1,4 +1,4 @@
-//! Places for bytes: taken, given back, moved.
+//! Blocks of memory: taken, given back, moved.
 
 use super::{Action, Store};
 use crate::device::{Device, Place};
@@ -8,7 +8,7 @@ use crate::guard::guarded;
 use crate::layout::Layout;
 use crate::memory::{Held, Move, Region, RegionSource};
 
-/// The device as a source of memory, upwards from `taken`.
+/// Device as a source of memory. `take` takes the bytes from `taken` upwards.
 struct Regions<'a, D> {
     device: &'a mut D,
     taken: u64,
@@ -17,7 +17,7 @@ struct Regions<'a, D> {
 impl<D: Device> RegionSource for Regions<'_, D> {
     fn take(&mut self, bytes: u64) -> Option<Region> {
         let range = self.taken..self.taken + bytes;
-        // What the device does not have is made up for by evicting.
+        // If the device has no more memory, the engine evicts instead.
         guarded("taking memory", || self.device.take(range)).ok()?;
         let region = Region { start: self.taken, bytes };
         self.taken = region.end();
@@ -34,7 +34,7 @@ impl<D: Device> RegionSource for Regions<'_, D> {
 }
 
 impl<D: Device> Store<D> {
-    /// A place for `bytes` bytes, if there is one as things are.
+    /// Takes a block of at least `bytes` bytes. `None` if no hole is large enough.
     #[inline(always)]
     pub fn place(&mut self, bytes: u64, owner: Owner) -> Option<Held> {
         if self.script.is_some() {
@@ -48,14 +48,14 @@ impl<D: Device> Store<D> {
         Some(held)
     }
 
-    /// Takes memory from the device, where it is taken as needed, so that a block of `bytes` may fit that does not fit
-    /// as things are. Whether any was taken.
+    /// Takes more memory from a device with memory on demand, to fit a block of `bytes`. Returns
+    /// whether any memory was taken.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let taken = self.space.taken();
         self.space.grow(bytes, &mut Regions { device: &mut self.device, taken })
     }
 
-    /// The one door by which bytes go.
+    /// Frees a block, unless the tape keeps it. Storages lose their blocks only here.
     #[inline]
     pub fn free(&mut self, held: Held) {
         if self.tape.is_none() || !self.write_down_free(held) {
@@ -63,11 +63,11 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// For the tape: a block goes. Whether it is kept.
+    /// Notes on the tape that a block is freed. Returns whether the tape keeps the block instead.
     #[cold]
     fn write_down_free(&mut self, held: Held) -> bool {
         let Some(tape) = &mut self.tape else { return false };
-        // Nothing is planned where there are no places.
+        // Without an arena no plan is made, so the owner does not matter.
         let owner = self
             .space
             .arena()
@@ -75,7 +75,7 @@ impl<D: Device> Store<D> {
         tape.give(held, self.space.offset(held), owner)
     }
 
-    /// The same, whatever is written down.
+    /// Frees a block without a note on the tape.
     #[inline]
     pub fn give_back(&mut self, held: Held) {
         if self.space.arena().is_none() {
@@ -85,8 +85,8 @@ impl<D: Device> Store<D> {
         self.space.free(held);
     }
 
-    /// Sets the limit of what may be in use, above which nothing lies. The device may use the memory there for
-    /// something else.
+    /// Sets the limit of bytes in use. No block lies above the limit, and the device may use the
+    /// memory there for something else.
     pub fn set_limit(&mut self, bytes: u64) -> Result<(), Error> {
         let (before, taken) = (self.space.limit(), self.space.taken());
         if self.space.arena().is_none() || self.space.grows() {
@@ -104,8 +104,9 @@ impl<D: Device> Store<D> {
         Ok(())
     }
 
-    /// The moves that make a hole of so many bytes, of as many as are free. What a step finds is let be while the step is
-    /// written down, if it goes without.
+    /// Moves that make a hole of `bytes` bytes; at least `bytes` bytes must be free. While a turn
+    /// is taped that may become a plan, blocks from before the turn move only if nothing else
+    /// helps.
     pub fn plan_compaction(&self, bytes: u64) -> Vec<Move> {
         let tape = self.tape.as_ref();
         let moves = tape
@@ -114,18 +115,18 @@ impl<D: Device> Store<D> {
         moves.expect("all blocks may move")
     }
 
-    /// Moves a block, on the device and in the books.
+    /// Moves a block, on the device and in the tables.
     pub fn relocate(&mut self, step: &Move) -> Result<(), Error> {
         guarded("moving a block", || self.device.copy(step.from, step.to, step.bytes))?;
         if let Some(tape) = &mut self.tape {
             tape.relocate(step);
         }
-        // At once, so that the books are right should the next one fail.
+        // Update the tables at once, so that they are right even if the next move fails.
         self.space.apply_move(step);
         Ok(())
     }
 
-    /// Copies a resident tensor's elements to a place, packed.
+    /// Copies the elements of a resident tensor to the block `to`, packed.
     pub fn duplicate(
         &mut self,
         from: StorageKey,

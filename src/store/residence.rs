@@ -1,11 +1,11 @@
-//! Storages come into memory and go, are pinned, awaited and used: graph and candidates change together.
+//! Residence, pins and use of storages. Graph and candidates change together here.
 
 use super::{Store, Work};
 use crate::device::Device;
 use crate::graph::{PathKey, Residence, Storage, StorageKey};
 use crate::memory::Held;
 
-/// Position among the candidates and what it holds, if it is one.
+/// Position among the candidates, and block, of a storage that is a candidate.
 fn candidacy(storage: &Storage) -> Option<(u32, Held)> {
     match (storage.candidate, storage.residence) {
         (Some(position), Residence::Resident(held)) => Some((position, held)),
@@ -14,7 +14,7 @@ fn candidacy(storage: &Storage) -> Option<(u32, Held)> {
 }
 
 impl<D: Device> Store<D> {
-    /// The bytes of `key` are there now.
+    /// Makes a storage resident in the block `held`.
     #[inline]
     pub fn set_resident(&mut self, key: StorageKey, held: Held) {
         let storage = &mut self.graph.storages[key];
@@ -28,7 +28,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// The bytes of a resident storage are at another place now, and the ones before go. Both take up the same.
+    /// Gives a resident storage another block of the same size, and frees the old block.
     pub fn replace_block(&mut self, key: StorageKey, block: Held) {
         let residence = &mut self.graph.storages[key].residence;
         if let Residence::Resident(before) =
@@ -38,7 +38,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// The bytes of `key` go, if they are there, and `why` is where they are then. Returns whether they were.
+    /// Frees the block of `key` if there is one, and sets the residence to `why`. Returns whether a
+    /// block was freed.
     #[inline]
     pub fn set_absent(&mut self, key: StorageKey, why: Residence) -> bool {
         self.remove_candidate(key);
@@ -51,13 +52,14 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Cuts a storage from its producer, so that it is a leaf. Returns the path if that was its last output.
+    /// Cuts a storage from its producer, and so makes it a leaf. Returns the path if no output is
+    /// left.
     pub fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
         self.graph.cut(key)
     }
 
-    /// Removes a storage that nobody needs. Returns its path if that was its last output.
+    /// Removes an unneeded storage. Returns its path if no output is left.
     #[inline]
     pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
@@ -68,7 +70,7 @@ impl<D: Device> Store<D> {
         last_output_of
     }
 
-    /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.
+    /// Removes a path without outputs. Calls `unneeded` for each storage without further use.
     #[inline]
     pub fn remove_path(&mut self, path: PathKey, unneeded: impl FnMut(StorageKey)) {
         self.graph.remove_path(path, unneeded);
@@ -79,7 +81,7 @@ impl<D: Device> Store<D> {
         self.reuse(body.layouts);
     }
 
-    /// An op reads or makes it now.
+    /// Notes that an op reads or makes the storage now.
     #[inline(always)]
     pub fn touch(&mut self, key: StorageKey) {
         let storage = &mut self.graph.storages[key];
@@ -89,7 +91,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Keeps it where it is, until [`Store::unpin`].
+    /// Pins a storage: no eviction until [`Store::unpin`]. The block may still be moved.
     #[inline(always)]
     pub fn pin(&mut self, key: StorageKey) {
         let storage = &mut self.graph.storages[key];
@@ -101,7 +103,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Returns whether that was the last pin.
+    /// Takes back one pin. Returns whether no pin is left.
     #[inline]
     pub fn unpin(&mut self, key: StorageKey) -> bool {
         let storage = &mut self.graph.storages[key];
@@ -114,12 +116,12 @@ impl<D: Device> Store<D> {
         storage.pins == 0
     }
 
-    /// A run of `path` is to come.
+    /// Marks the inputs of `path` as awaited by one more run.
     pub fn await_inputs(&mut self, path: PathKey) {
         self.change_awaited(path, 1);
     }
 
-    /// That run came, or will not.
+    /// Takes back [`Store::await_inputs`]: the run was made, or will not be.
     pub fn stop_awaiting_inputs(&mut self, path: PathKey) {
         self.change_awaited(path, -1);
     }

@@ -1,4 +1,4 @@
-//! Doing again in the books what was done on the device already.
+//! Scripts: bringing the tables up to date with actions that the device has already done.
 
 use super::Store;
 use crate::device::Device;
@@ -7,29 +7,32 @@ use crate::graph::{Owner, PathKey, StorageKey};
 use crate::memory::Held;
 use std::collections::VecDeque;
 
-/// What a store is to do without the device, whose memory is as if it had: places are taken where they were, and actions
-/// are done already.
+/// Actions already done by the device, for a store to repeat in its tables only. Each block is
+/// taken at its old address.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// Which blocks are to be taken, in order.
+    /// Blocks to take, in order, by their numbers.
     pub places: VecDeque<u32>,
-    /// First byte of each block, if anything is done with it.
+    /// First byte of each block; `None` if no action uses the block.
     pub offsets: Vec<Option<u64>>,
-    /// Of each block that was taken, whose it is; and of each run that was the first of its path, which that is.
+    /// Storage in each block, by block number. Empty if the plan does nothing for want of room.
     pub owners: Vec<Option<StorageKey>>,
+    /// Path of each first run, in order. Empty if `owners` is.
     pub firsts: Vec<Option<PathKey>>,
-    /// Whether each storage that lost its last handle stayed, in order. Where none is left, it went.
+    /// Whether each evictable storage stayed resident after losing its last handle, in order.
+    /// Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
-    /// Actions that are done already.
+    /// Number of actions left that are already done.
     pub done: usize,
-    /// What went wrong with the next one.
+    /// Error of the next action, once `done` is 0.
     pub failure: Option<Error>,
-    /// What is not as it was done: the books are not what memory is.
+    /// First way in which the tables came to differ from memory.
     pub lost: Option<&'static str>,
 }
 
 impl<D: Device> Store<D> {
-    /// The next place in the script.
+    /// Takes the next block of the script. If the script and the tables disagree, says so in
+    /// `lost`, and takes any free block.
     #[cold]
     pub(super) fn place_by_script(&mut self, bytes: u64, owner: u64) -> Option<Held> {
         let script = self.script.as_mut()?;
@@ -47,13 +50,13 @@ impl<D: Device> Store<D> {
         held.or_else(|| self.space.alloc(bytes, owner))
     }
 
-    /// A run comes next.
+    /// Notes that a run comes next. `again`: the path ran before.
     #[cold]
     pub fn note_run(&mut self, path: Option<PathKey>, again: bool) {
         if let Some(tape) = &mut self.tape {
             tape.begin_run(path, again);
         }
-        // Where nothing was done for want of room, nobody asks.
+        // Only actions done for want of room look at `firsts`.
         if let Some(script) = &mut self.script
             && !again
             && !script.owners.is_empty()
@@ -62,7 +65,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Whether the next action is done already, or what went wrong with it.
+    /// Whether the next action is already done; an error if that action failed.
     #[inline(always)]
     pub(super) fn is_done(&mut self) -> Result<bool, Error> {
         match &mut self.script {
@@ -73,7 +76,7 @@ impl<D: Device> Store<D> {
 }
 
 impl Script {
-    /// First byte of a block.
+    /// First byte of a block; `None` if the script does not know it.
     pub fn offset(&self, block: u32) -> Option<u64> {
         self.offsets.get(block as usize).copied().flatten()
     }

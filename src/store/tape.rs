@@ -1,5 +1,5 @@
-//! What a store did, in order, so that it can be planned and done again: which kernels ran where, and when each block was
-//! in use.
+//! Tapes: the actions of a store in order, so that they can be planned and done again. A tape says
+//! which kernels ran on which blocks, and when each block was in use.
 
 use crate::graph::{Owner, PathKey};
 use crate::layout::Layout;
@@ -7,57 +7,60 @@ use crate::memory::{Block, Held, Move};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// Where bytes were.
+/// Block of a tensor, by its number in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// In a block that was there before, by its number among those of them that the record speaks of.
+    /// Block from before the tape began: index into [`Record::before`].
     Before(u32),
-    /// In a block that was taken since, by its number among those.
+    /// Block taken since the tape began: index into [`Record::lives`].
     Taken(u32),
 }
 
-/// A tensor's bytes.
+/// Bytes of a tensor, and the layout of the tensor on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Operand {
     pub spot: Spot,
     pub layout: Layout,
 }
 
-/// Something that a device was asked for, or did not need to be.
+/// Action of a device, or the eviction of a block.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// A kernel.
+    /// Run of a kernel.
     Run {
-        /// Inputs, then outputs.
+        /// Operands: inputs, then outputs.
         operands: Vec<Operand>,
         inputs: usize,
-        /// Where its workspace was, and how many bytes it has.
+        /// Block of the workspace, and bytes needed.
         workspace: Option<(Spot, u64)>,
         flops: f64,
         again: Again,
     },
-    /// A value came from the host.
+    /// Upload of a value from the host.
     Upload { to: Operand, again: Again },
-    /// An old value was copied for an update.
+    /// Copy of an old value for an update in place.
     Copy { from: Operand, to: Operand },
-    /// The host read a value.
+    /// Read of a value by the host.
     Read { from: Operand },
-    /// The bytes in a block that was taken went, for want of room.
+    /// Eviction of a block for want of room.
     Evict { block: u32 },
-    /// So many bytes of a block that was taken moved, to make a hole: it goes by another number from then on.
+    /// Move of the first `bytes` bytes of block `from`, to make a hole. The block has the number
+    /// `to` from then on.
     Move { from: u32, to: u32, bytes: u64 },
 }
 
-/// Of what ran before: the how manieth it was, of all that ran for the first time.
+/// Number of the first run repeated by an action, counted over all first runs; `None` without
+/// repetition.
 pub(crate) type Again = Option<u32>;
 
 impl Action {
-    /// Whether it was done because memory is short. A script does that before the command that it was done for.
+    /// Whether the action was done because memory is short. A script does such actions before the
+    /// command that needed the room.
     pub const fn is_for_room(&self) -> bool {
         matches!(self, Self::Evict { .. } | Self::Move { .. }) || self.again().is_some()
     }
 
-    /// Of what it does again.
+    /// First run that the action repeats.
     pub const fn again(&self) -> Again {
         match *self {
             Self::Run { again, .. } | Self::Upload { again, .. } => again,
@@ -65,45 +68,46 @@ impl Action {
         }
     }
 
-    /// Whether it is asked of a device by a store.
+    /// Whether the store asks a device to write for this action.
     pub const fn writes(&self) -> bool {
         matches!(self, Self::Run { .. } | Self::Upload { .. } | Self::Copy { .. })
     }
 }
 
-/// How long a block was in use: from before the action of this number, the first that needed it, up to before that one.
+/// Lifetime of a block: in use from before action `lower`, its first use, to before action `upper`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub bytes: u64,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// If it was moved there: its number before.
+    /// Number of the block before its move to this place, if it was moved.
     pub moved_from: Option<u32>,
     pub lower: usize,
-    /// `None` if it is in use still.
+    /// End of the lifetime; `None` if the block is still in use.
     pub upper: Option<usize>,
-    /// Whether anything was done with it. Otherwise it was taken for what then had no room.
+    /// Whether any action used the block. A block stays unused if its run finds no room.
     pub is_used: bool,
 }
 
-/// A block that was there before.
+/// Block from before the tape began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub held: Held,
     pub went: bool,
 }
 
-/// What was done, and which blocks were in use meanwhile.
+/// Actions, and the lifetimes of their blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub actions: Vec<Action>,
-    /// Of each block taken, in the order in which they were.
+    /// Lifetime of each block taken, in the order of taking.
     pub lives: Vec<Life>,
-    /// Blocks that were there before and with which something was done, or that went. Nobody asks about others.
+    /// Blocks from before that were used or freed in this record. All others are left out.
     pub before: Vec<Before>,
-    /// Where blocks are; `None` for those that are not in this record. All others were there before.
+    /// Number of each known block; `None` for blocks outside of this record. Unknown blocks are
+    /// from before.
     spots: FxHashMap<Block, Option<Spot>>,
-    /// Why it cannot be planned.
+    /// Reason why the record cannot be planned.
     pub spoiled: Option<&'static str>,
 }
 
@@ -115,12 +119,12 @@ impl Record {
         self.spots.insert(held.block(), Some(Spot::Taken(self.lives.len() as u32 - 1)));
     }
 
-    /// It cannot be planned if this is so.
+    /// Marks the record as impossible to plan if `is_so`. The first reason stays.
     pub fn spoil_if(&mut self, is_so: bool, why: &'static str) {
         self.spoiled = self.spoiled.or(is_so.then_some(why));
     }
 
-    /// A block goes. Returns where it was.
+    /// Ends the lifetime of a freed block. Returns its number.
     fn give(&mut self, held: Held) -> Option<Spot> {
         let spot = self.forget(held);
         spot.inspect(|&spot| self.end(spot))
@@ -132,7 +136,8 @@ impl Record {
         spot
     }
 
-    /// Where a block is; `None` if it is not in this record.
+    /// Number of a block; an unknown block counts as one from before. `None` if the block is
+    /// outside of this record.
     fn find(&mut self, held: Held) -> Option<Spot> {
         let before = &mut self.before;
         *self.spots.entry(held.block()).or_insert_with(|| {
@@ -148,14 +153,14 @@ impl Record {
         }
     }
 
-    /// From when to when it is to be there.
+    /// Actions `[from, to)` during which the block must be resident.
     pub fn span(&self, life: &Life) -> (u64, u64) {
-        // One longer than there are actions, for what is there then.
+        // A block still in use ends after the last action, so that it is in use at the end.
         let upper = life.upper.unwrap_or(self.actions.len() + 1).max(life.lower + 1);
         (life.lower as u64, upper as u64)
     }
 
-    /// Which of the blocks taken this is.
+    /// Number of a block taken since the tape began; `None` for all other blocks.
     pub fn taken(&self, held: Held) -> Option<u32> {
         match self.spots.get(&held.block()) {
             Some(Some(Spot::Taken(number))) => Some(*number),
@@ -177,50 +182,54 @@ impl Record {
     }
 }
 
-/// Two records of the same turn.
+/// Tape of one turn: two records of the same commands.
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
-    /// What would be done in a larger memory, or in one without holes. Bytes that were evicted for room and brought back are
-    /// taken to have been there all the time, and what ran again to bring them back did not run.
+    /// Actions as in a larger memory, or one without holes. A value evicted for room and later
+    /// restored counts as resident in between. Runs to restore values are left out.
     pub plentiful: Record,
-    /// What was done.
+    /// Actions as they were.
     pub short: Record,
-    /// Whether each storage that lost its last handle stayed, in order.
+    /// Whether each evictable storage stayed resident after losing its last handle, in order.
     pub unheld_stays: Vec<bool>,
-    /// The blocks of before that went: whose they were, and where.
+    /// Blocks from before that were freed: owner and bytes of each.
     pub went: FxHashMap<Block, (u64, Range<u64>)>,
-    /// If what was there before is to stay where it is: owners of what was taken since.
+    /// Owners of blocks taken since the tape began. Empty unless `keeps_before`.
     new: FxHashSet<u64>,
-    /// Blocks of before that went: they are not used for anything else meanwhile, if it goes without them. Only where `short`
-    /// may become a plan.
+    /// Freed blocks from before. While memory suffices, their bytes stay unused. Empty unless
+    /// `keeps_before`.
     pub kept: Vec<Held>,
     keeps_before: bool,
-    /// Where evicted bytes would be in a larger memory, by their owner.
+    /// Blocks in `plentiful` of evicted storages that are still held, by owner.
     away: FxHashMap<u64, Spot>,
-    /// The run at hand: its path, and whether that ran before.
+    /// Current run: its path, and whether the path ran before.
     run: (Option<PathKey>, bool),
-    /// So many ran for the first time, and of their paths, the how manieth it was.
+    /// Number of first runs so far.
     firsts: u32,
+    /// Number of the first run of each path, counted over all first runs.
     paths: FxHashMap<PathKey, u32>,
-    /// Whether the command at hand had done something of its own.
+    /// Whether the current command has done an action that is not for room.
     is_begun: bool,
-    /// Blocks that went in the command at hand, though not for room.
+    /// Blocks that the current command freed, evictions and repeated runs left out.
     ended: Vec<u32>,
 }
 
 impl Tape {
-    /// `is_short`: if there is no room for all of the turn, it may be planned all the same.
+    /// Empty tape. `is_short`: the turn does not fit as a whole, but `short` may become a plan.
     pub fn new(is_short: bool) -> Self {
         Self { keeps_before: is_short, ..Self::default() }
     }
 
-    /// Whether a block that is to stay where it is belongs to this owner: it was there before.
+    /// Whether the owner's block is from before and must stay where it is.
     pub fn is_of_before(&self, owner: u64) -> bool {
         self.keeps_before && Owner::storage(owner).is_some() && !self.new.contains(&owner)
     }
 
-    /// Over how many bytes the blocks are spread that were used since, those of before among them left out; and the first of
-    /// all these bytes, `None` if blocks of before were among them. `there` is what is there now of before.
+    /// Number of bytes from the first to the last block used since the tape began. Blocks from
+    /// before that lie among them do not count. Also returns the offset of the first byte; `None`
+    /// if blocks from before lie among them.
+    ///
+    /// `there`: bytes of the blocks from before that are still in use.
     pub fn spread(&self, there: impl Iterator<Item = Range<u64>>) -> (u64, Option<u64>) {
         let Some(used) = self.used() else { return (0, None) };
         let among = |before: Range<u64>| {
@@ -231,7 +240,7 @@ impl Tape {
         (used.end - used.start - among, (among == 0).then_some(used.start))
     }
 
-    /// From the first of the bytes that were used since to the last.
+    /// Range of bytes from the first to the last block used since the tape began.
     fn used(&self) -> Option<Range<u64>> {
         let used = || self.short.lives.iter().filter(|life| life.is_used);
         let start = used().map(|life| life.offset).min()?;
@@ -239,7 +248,7 @@ impl Tape {
         Some(start..end)
     }
 
-    /// A command begins. Returns how many actions there are in the two records.
+    /// Begins a command. Returns the current lengths of both records.
     pub fn next_command(&mut self) -> Ends {
         self.is_begun = false;
         self.ended.clear();
@@ -250,17 +259,17 @@ impl Tape {
         Ends { plentiful: self.plentiful.actions.len(), short: self.short.actions.len() }
     }
 
-    /// A path is run, or what is run only once.
+    /// Begins a run. `path` is `None` for work that is run only once.
     pub fn begin_run(&mut self, path: Option<PathKey>, again: bool) {
         self.run = (path, again);
     }
 
-    /// That is over: it was kept.
+    /// Ends the run that [`Self::begin_run`] began.
     pub fn end_run(&mut self) {
         self.run = (None, false);
     }
 
-    /// A block is taken for an owner.
+    /// Notes that `owner` takes a block at `offset`.
     pub fn take(&mut self, held: Held, offset: u64, owner: u64) {
         if self.keeps_before {
             self.new.insert(owner);
@@ -274,7 +283,8 @@ impl Tape {
         }
     }
 
-    /// A block goes, that began there and was that owner's. Whether it is to be [kept](Self::kept).
+    /// Notes that `owner` frees a block at `offset`. Returns whether the block is to be
+    /// [kept](Self::kept).
     pub fn give(&mut self, held: Held, offset: u64, owner: u64) -> bool {
         self.plentiful.give(held);
         match self.short.give(held) {
@@ -291,13 +301,13 @@ impl Tape {
         false
     }
 
-    /// What is kept is needed. Returns that.
+    /// Gives up all kept blocks because memory is short, and returns them.
     pub fn take_back(&mut self) -> Vec<Held> {
         self.short.spoil_if(!self.kept.is_empty(), "memory was too short to keep old values");
         std::mem::take(&mut self.kept)
     }
 
-    /// A block is moved to make a hole.
+    /// Notes that a block is moved to make a hole.
     pub fn relocate(&mut self, step: &Move) {
         let Some(Some(Spot::Taken(from))) = self.short.spots.get(&step.block).copied() else {
             return self.short.spoil_if(true, "what is there between steps was moved");
@@ -306,7 +316,7 @@ impl Tape {
         let to = lives.len() as u32;
         let moved = &mut lives[from as usize];
         if !moved.is_used {
-            // What is to be made there is not there yet.
+            // No value is in the block yet: its lifetime simply begins at the new address.
             moved.offset = step.to;
             return;
         }
@@ -318,8 +328,8 @@ impl Tape {
         self.push_for_room(Action::Move { from, to, bytes: step.bytes });
     }
 
-    /// The block of an owner goes for want of room. `is_held`: its bytes will be wanted again, and not only to bring back
-    /// others.
+    /// Notes the eviction of a block for want of room. `is_held`: a handle holds the storage; its
+    /// value is kept not only to recompute others.
     pub fn evict(&mut self, held: Held, owner: u64, is_held: bool) {
         if is_held {
             self.away.extend(self.plentiful.forget(held).map(|spot| (owner, spot)));
@@ -334,13 +344,14 @@ impl Tape {
         self.short.spots.insert(held.block(), None);
     }
 
-    /// Something happened to a block that is no part of any plan.
+    /// Marks both records as impossible to plan.
     pub fn spoil(&mut self, why: &'static str) {
         self.plentiful.spoil_if(true, why);
         self.short.spoil_if(true, why);
     }
 
-    /// Nobody holds an owner's bytes any more: in a larger memory, they would go now. `held` is where they are.
+    /// Notes that no handle holds the owner's storage any more. In a larger memory, the bytes would
+    /// be freed now. `held` is the block, if the storage is resident.
     pub fn forget(&mut self, held: Option<Held>, owner: u64) {
         let known = held.and_then(|held| {
             let spot = self.plentiful.find(held);
@@ -352,7 +363,7 @@ impl Tape {
         }
     }
 
-    /// Something is done, in terms of a record.
+    /// Adds an action, built anew for each record.
     pub fn push(&mut self, action: impl Fn(&mut Record, Again) -> Action) {
         match self.run {
             (path, false) => {
@@ -375,7 +386,8 @@ impl Tape {
         }
     }
 
-    /// Before the command that it was done for, a script does this. So what went in that command is in use until then.
+    /// Adds an action for room. A script does it before the current command. So blocks freed by
+    /// this command before are still in use at this action.
     fn push_for_room(&mut self, action: Action) {
         self.short.spoil_if(self.is_begun, "room was made in the middle of a command");
         self.short.actions.push(action);
@@ -385,7 +397,7 @@ impl Tape {
     }
 }
 
-/// How many actions there are.
+/// Numbers of actions in the two records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub plentiful: usize,

@@ -1,64 +1,64 @@
-//! A copy of the part of the graph that a regeneration touches.
+//! Closures: a copy of the part of the graph that a regeneration touches.
 
 use super::super::{Engine, PathKey, StorageKey};
 use crate::device::Device;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Positions in the lists of a [`Closure`].
+/// Positions in the lists of a [`Closure`]: of storages, or of runs.
 pub(super) type Positions = SmallVec<[u32; 4]>;
 
-/// The storages that are wanted, the evicted storages that those need to be recomputed, and so on, up to
-/// what is resident; and, as far as it is not too much, what it takes to recompute that, should the schedule
-/// evict it.
+/// Wanted storages, the evicted storages needed to recompute them, and so on, up to resident
+/// storages. Also the runs that restore those resident storages, up to a limit, in case the
+/// schedule evicts them.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Closure {
     pub(super) storages: Vec<Storage>,
-    /// First the paths that have to run, at least once each; then those that may have to.
+    /// Paths to run. First those that have to run at least once; then those that may have to.
     pub(super) runs: Vec<Run>,
-    /// How many have to.
+    /// Number of paths that have to run.
     due: usize,
-    /// What is to be there at the end, each once.
+    /// Storages that must be resident at the end, each once.
     pub(super) wanted: Positions,
 }
 
-/// A storage of a closure.
+/// Storage of a closure.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub(super) key: StorageKey,
-    /// What it takes up, when it is there.
+    /// Bytes taken up by the storage when it is resident.
     pub(super) bytes: u64,
-    /// Whether it is there when the schedule begins.
+    /// Whether the storage is resident when the schedule begins.
     pub(super) resident: bool,
-    /// It is there and cannot be evicted: its bytes are no concern of the schedule.
+    /// Whether the storage is resident and cannot be evicted. The schedule then ignores its bytes.
     pub(super) fixed: bool,
-    /// The run that makes it. `None`: it is there, and stays as long as it is needed.
+    /// Run that makes the storage. `None`: the storage is resident, and stays as long as needed.
     pub(super) producer: Option<u32>,
-    /// The runs that read it, each once.
+    /// Runs that read the storage, each once.
     pub(super) readers: Positions,
 }
 
-/// A path of a closure.
+/// Path of a closure.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) path: PathKey,
-    /// Of one run.
+    /// Cost of one run.
     pub(super) cost: f64,
-    /// Bytes that it takes beside its outputs: scratch, and outputs that are thrown away.
+    /// Bytes needed beside the outputs: scratch, and outputs that are thrown away.
     pub(super) scratch: u64,
-    /// What it reads, each once.
+    /// Storages that the run reads, each once.
     pub(super) inputs: Positions,
-    /// What it makes, each once, wanted or not.
+    /// Storages that the run makes, wanted or not, each once.
     pub(super) outputs: Positions,
-    /// Counts up in the order in which the program gave them.
+    /// Number of the path, in the order in which the program made the paths.
     pub(super) sequence: u64,
 }
 
-/// So many runs that may have to come, and as many as are due, are enough to choose from.
+/// Maximum number of runs in a closure that are not due, beyond the number of due ones.
 const SPARE_RUNS: usize = 256;
 
 impl<D: Device> Engine<D> {
-    /// The closure of `wanted` as things are now.
+    /// Makes the closure of `wanted`, with the storages that are resident now.
     pub(super) fn closure(&self, wanted: &[StorageKey]) -> Closure {
         let mut closure = Closure::default();
         let mut positions = FxHashMap::default();
@@ -74,7 +74,7 @@ impl<D: Device> Engine<D> {
         }
         self.add_producers(&mut closure, &mut positions, stack);
         closure.due = closure.runs.len();
-        // Room is short, so that what is there may have to go and come back as well.
+        // Room is short: resident storages may have to be evicted and restored as well.
         let most = 2 * closure.due + SPARE_RUNS;
         let mut node = 0;
         while node < closure.storages.len() && closure.runs.len() < most {
@@ -87,7 +87,7 @@ impl<D: Device> Engine<D> {
         closure
     }
 
-    /// Adds the paths that make these storages, and those that make what is missing for that.
+    /// Adds the producers of these storages, and the producers of their missing inputs.
     fn add_producers(
         &self,
         closure: &mut Closure,
@@ -145,7 +145,7 @@ impl<D: Device> Engine<D> {
                 closure.storages[node as usize].readers.push(number);
             }
         }
-        // It was asked before, when it ran.
+        // This was asked without an error when the path first ran.
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
         let mut scratch = if scratch > 0 { self.store.space.at_most(scratch) } else { 0 };
         let mut outputs = Positions::new();
@@ -166,20 +166,20 @@ impl<D: Device> Engine<D> {
 }
 
 impl Closure {
-    /// The storages that are there when the schedule begins, and that it may let go.
+    /// Storages resident when the schedule begins, and free for eviction.
     pub(super) fn resident(&self) -> impl Iterator<Item = u32> {
         let counts = |storage: &Storage| storage.resident && !storage.fixed;
         (0..).zip(&self.storages).filter(move |(_, s)| counts(s)).map(|(node, _)| node)
     }
 
-    /// The runs that are due, in the order in which the program gave them: each after those that it needs.
+    /// Runs that are due, in the program's order. Each comes after the runs of its inputs.
     pub(super) fn order_of_creation(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.due as u32).collect();
         order.sort_unstable_by_key(|&run| self.runs[run as usize].sequence);
         order
     }
 
-    /// The runs that are due, depth first: each right before the first one that needs it.
+    /// Runs that are due, depth first. Each comes right before its first reader.
     pub(super) fn order_of_depth(&self) -> Vec<u32> {
         #[derive(Clone, Copy, PartialEq)]
         enum Mark {

@@ -1,31 +1,34 @@
 //! Simulating a regeneration without running anything.
 //!
-//! The runs that are due are simulated in a given order. Inputs that were evicted are regenerated first, depth
-//! first, as in `regenerate.rs`. Where room is short, a storage is evicted, and the choice depends on something that
-//! only a rehearsal knows: when the storage is *needed* next. That is the next due run that reads it, or that needs
-//! something evicted which is made from it. So a storage in a slow part of the history, far behind the front, is
-//! kept although nothing reads it directly for a long time. Of the storages that are needed last, the one is evicted
-//! that is cheapest to recompute, for its bytes and for the time it would stay.
+//! The runs that are due are simulated in a given order. Evicted inputs are regenerated first,
+//! depth first, as in `regenerate.rs`. Where room is short, a storage is evicted.
+//!
+//! The choice depends on a fact that only a rehearsal knows: when each storage is *needed* next.
+//! That is the next due run that reads the storage, or that needs an evicted storage made from it.
+//! So a storage in a slow part of the history, far behind the front, is kept, although it is not
+//! read directly for a long time. Of the storages needed last, the one evicted is the cheapest to
+//! recompute, for its bytes and for the time that it would stay.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
-/// Not needed any more.
+/// Time of a storage that is not needed any more.
 const NEVER: u32 = u32::MAX;
 
-/// So many of those that are needed last are compared.
+/// Number of storages compared, among those needed last.
 const COMPARED: usize = 32;
 
-/// So many evicted storages are looked at to judge what recomputing one costs.
+/// Number of evicted storages visited to estimate the cost of recomputing one storage.
 const LOOKED_AT: usize = 64;
 
-/// Steps of the rehearsal itself that a run may take on average, before it is given up: the time that it takes is
-/// to stay below that of the runs.
+/// Effort per simulated run, on average, after which the rehearsal gives up. A rehearsal should
+/// take less time than the runs.
 const EFFORT: usize = 4096;
 
-/// The steps, their cost and the number of runs; `None` if there is no way, or none below the limits.
+/// Rehearses the closure. Returns the steps, their cost and the number of runs. `None` if there is
+/// no way, or none within the limits.
 pub(super) fn rehearse(
     closure: &Closure,
     order: &[u32],
@@ -41,20 +44,20 @@ pub(super) fn rehearse(
         }
         rehearsal.pass(run);
     }
-    // All that is wanted, together.
+    // Restore all wanted storages together.
     rehearsal.run(None)?;
     Some((rehearsal.steps, rehearsal.cost, rehearsal.runs))
 }
 
 struct Rehearsal<'a> {
     closure: &'a Closure,
-    /// When each run is due; `None` if it only may have to run.
+    /// Time at which each run is due; `None` for runs that may have to run, but are not due.
     due: Vec<Option<u32>>,
-    /// Number of runs that are due: when everything wanted has to be there.
+    /// Number of due runs: the time at which all wanted storages must be resident.
     end: u32,
     now: u32,
     nodes: Vec<Node>,
-    /// By when they are needed: storages that could be evicted now.
+    /// Evictable storages, ordered by time of need.
     candidates: BTreeSet<(u32, u32)>,
     room: u64,
     used: u64,
@@ -63,9 +66,9 @@ struct Rehearsal<'a> {
     runs: usize,
     most: f64,
     most_runs: usize,
-    /// Left to spend.
+    /// Effort that is left to spend.
     effort: usize,
-    /// For walks: the number of the last one that met a node.
+    /// Number of the last walk that met each node.
     met: Vec<u32>,
     walks: u32,
 }
@@ -74,16 +77,16 @@ struct Rehearsal<'a> {
 struct Node {
     resident: bool,
     pins: u32,
-    /// When it is needed next, by what is known of the storages made from it. Of one that was not read for a
-    /// while it may be over.
+    /// Time at which the storage is needed next, as far as the storages made from it tell. The time
+    /// may be past for a storage that was not read for a while.
     needed: u32,
 }
 
-/// A run that waits for its inputs.
+/// Run waiting for its inputs.
 struct Frame {
-    /// `None`: the end, which reads all that is wanted.
+    /// Run to make; `None` for the end, which reads all wanted storages.
     run: Option<u32>,
-    /// Which inputs it has pinned.
+    /// Whether each input is pinned.
     pinned: SmallVec<[bool; 4]>,
 }
 
@@ -112,7 +115,8 @@ impl<'a> Rehearsal<'a> {
             met: vec![0; closure.storages.len()],
             walks: 0,
         };
-        // What is evicted to begin with: readers were made after what they read.
+        // Set the needs of evicted storages. Newest runs first, since readers were made after what
+        // they read.
         let mut by_age: Vec<u32> = (0..closure.runs.len() as u32).collect();
         by_age.sort_unstable_by_key(|&run| std::cmp::Reverse(closure.runs[run as usize].sequence));
         for run in by_age {
@@ -127,7 +131,7 @@ impl<'a> Rehearsal<'a> {
         rehearsal
     }
 
-    /// Lets go of what is there to begin with and of no use.
+    /// Releases storages that are resident at the beginning and not needed.
     fn release_what_is_not_needed(&mut self) {
         let resident: Vec<u32> = self.closure.resident().collect();
         for node in resident {
@@ -147,7 +151,7 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// When a storage is needed next, by what is known of the evicted ones made from it.
+    /// Time at which a storage is needed next, as far as the evicted storages made from it tell.
     fn next_need(&self, node: u32) -> u32 {
         let storage = &self.closure.storages[node as usize];
         let wanted = if self.closure.wanted.contains(&node) { self.end } else { NEVER };
@@ -160,20 +164,20 @@ impl<'a> Rehearsal<'a> {
         })
     }
 
-    /// When a run that was there before has to be repeated.
+    /// Time at which a run has to be repeated for its evicted outputs.
     fn need_of_outputs(&self, run: u32) -> u32 {
         let outputs = self.closure.runs[run as usize].outputs.iter();
         let evicted = outputs.map(|&output| self.nodes[output as usize]).filter(|n| !n.resident);
         evicted.map(|node| node.needed).min().unwrap_or(NEVER)
     }
 
-    /// Goes on after a run that is due.
+    /// Moves on after a due run.
     fn pass(&mut self, run: u32) {
         self.now += 1;
         self.look_again_around(run);
     }
 
-    /// When something is needed may have changed, for a run just read or made it.
+    /// Updates the needs of the operands of a run that was just made.
     fn look_again_around(&mut self, run: u32) {
         let run = &self.closure.runs[run as usize];
         for &node in run.inputs.iter().chain(&run.outputs) {
@@ -190,11 +194,11 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Adds a storage to those that could be evicted, if it is one of them.
+    /// Adds a storage to the candidates if it can be evicted.
     fn enlist(&mut self, node: u32) {
         let Node { resident, pins, needed } = self.nodes[node as usize];
         let storage = &self.closure.storages[node as usize];
-        // Without a producer it could not come back; and so it stays as long as it is needed.
+        // Without a producer, a storage could not be restored. So it stays as long as it is needed.
         if resident && pins == 0 && !storage.fixed && storage.producer.is_some() {
             self.candidates.insert((needed, node));
         }
@@ -227,7 +231,7 @@ impl<'a> Rehearsal<'a> {
         self.tell_sources(node);
     }
 
-    /// What an evicted storage is made from is needed when it is.
+    /// Updates the sources of an evicted storage: they are needed when the storage is.
     fn tell_sources(&mut self, node: u32) {
         let mut stack: SmallVec<[u32; 8]> = SmallVec::from_elem(node, 1);
         while let Some(node) = stack.pop() {
@@ -245,7 +249,7 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Runs a path, or comes to the end, after all that it takes. `None`: there is no way.
+    /// Makes a run, or comes to the end, after all runs needed before. `None` if there is no way.
     fn run(&mut self, run: Option<u32>) -> Option<()> {
         let mut frames = vec![self.frame(run)];
         loop {
@@ -281,7 +285,7 @@ impl<'a> Rehearsal<'a> {
         Frame { run, pinned: SmallVec::from_elem(false, self.inputs(run).len()) }
     }
 
-    /// Pins those inputs of a frame that are there.
+    /// Pins the inputs of a frame that are resident.
     fn pin_inputs(&mut self, frame: &mut Frame) {
         for (&node, pinned) in self.inputs(frame.run).iter().zip(&mut frame.pinned) {
             if !*pinned && self.nodes[node as usize].resident {
@@ -297,7 +301,7 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// The first input that takes several runs, or else the first.
+    /// Missing input to restore first: the first one that takes several runs, or else the first.
     fn next_missing(&self, inputs: &Positions) -> Option<u32> {
         let is_absent = |node: &u32| !self.nodes[*node as usize].resident;
         let waits = |node: &u32| {
@@ -308,10 +312,10 @@ impl<'a> Rehearsal<'a> {
         missing.clone().find(waits).or_else(|| missing.next())
     }
 
-    /// Evicts until a run fits whose inputs are pinned.
+    /// Evicts until a run with pinned inputs has room. Returns false if that is impossible.
     fn make_room(&mut self, run: u32, frames: &mut [Frame]) -> bool {
         let run = &self.closure.runs[run as usize];
-        // An output that is there already must not go to make room for another.
+        // A resident output must not be evicted to make room for another one.
         for &node in &run.outputs {
             self.pin(node);
         }
@@ -332,7 +336,7 @@ impl<'a> Rehearsal<'a> {
         self.effort > 0
     }
 
-    /// Books a run for which there is room. `None`: that is more than may be spent.
+    /// Books a run that has room. `None` if the limits are exceeded.
     fn book(&mut self, run: u32) -> Option<()> {
         self.steps.push(Step::Run(run));
         let run = &self.closure.runs[run as usize];
@@ -349,7 +353,7 @@ impl<'a> Rehearsal<'a> {
         (self.cost <= self.most && self.runs <= self.most_runs).then_some(())
     }
 
-    /// Takes back the pins of waiting frames; they look again when their turn comes.
+    /// Takes back the pins of waiting frames. They look again when their turn comes.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let waiting = frames.len() - 1;
         for frame in &mut frames[..waiting] {
@@ -363,10 +367,10 @@ impl<'a> Rehearsal<'a> {
         !self.candidates.is_empty()
     }
 
-    /// What to evict: of those that are needed last, the one whose bytes lie there for longest for what it
-    /// costs to bring them back.
+    /// Storage to evict, among those needed last: most bytes, for the longest time, per cost of
+    /// restoring.
     fn victim(&mut self) -> Option<u32> {
-        // What was needed at a time that is over was not looked at again since.
+        // Update storages whose time of need is past: nothing has looked at them since.
         while let Some(&(needed, node)) = self.candidates.first()
             && needed < self.now
         {
@@ -387,7 +391,8 @@ impl<'a> Rehearsal<'a> {
         best.map(|(_, node)| node)
     }
 
-    /// What recomputing a storage costs as things are, evicted sources included, as far as it looks.
+    /// Estimated cost of recomputing a storage now, with its evicted sources, as far as the walk
+    /// goes.
     fn cost_to_recompute(&mut self, node: u32) -> f64 {
         self.walks += 1;
         let mut stack: SmallVec<[u32; 16]> = SmallVec::from_elem(node, 1);

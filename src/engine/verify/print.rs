@@ -1,36 +1,40 @@
-//! What is kept of a value that goes: enough to tell whether what comes back has the same bits, and where it has not.
+//! Prints: records of a value's bits, kept while the value is evicted. A print tells whether the
+//! recomputed value has the same bits, and if not, where it differs.
 //!
-//! A value of up to [`WHOLE`] elements is kept as it is. Of a larger one, each chunk of elements has a hash and two sums over
-//! its elements as numbers `x`: of `x`, and of `i * x`, where `i` is the position. If one element of the chunk is another, the
-//! first sum says by how much and the second one which, and the hash, of the chunk with the old element put back, that it is no
-//! other. If several are, the chunk is known, and its first element is, which is kept too.
+//! A value of up to [`WHOLE`] elements is kept as it is. A larger value is cut into chunks. Each
+//! chunk has a hash and two sums over its elements as numbers: the sum of each number `x`, and the
+//! sum of `i * x`. Here `i` is the position of `x` in the chunk.
+//!
+//! If one element of a chunk differs, the first sum tells by how much, and the second sum tells
+//! which. The hash of the chunk with the old element put back confirms this. If several elements
+//! differ, only the chunk is known, or its first element, which is kept too.
 
 use rayon::prelude::*;
 use rustc_hash::FxHasher;
 use std::hash::Hasher as _;
 use std::ops::Range;
 
-/// Elements of a value that is kept as it is.
+/// Number of elements up to which a value is kept whole.
 const WHOLE: usize = 64;
 
-/// Elements of a chunk, at least and at most.
+/// Least and largest number of elements of a chunk.
 const CHUNK: usize = 256;
 const MOST_IN_CHUNK: usize = 1 << 16;
 
-/// Chunks of a value, as long as they are no larger than that.
+/// Number of chunks of a value, as long as they stay within [`MOST_IN_CHUNK`].
 const CHUNKS: usize = 256;
 
-/// Bytes from which on it pays to share the work.
+/// Bytes from which on several threads share the work.
 const SHARED: usize = 1 << 18;
 
-/// See the [module](self) documentation.
+/// Print of a value. See the [module](self) documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Print {
     Whole(Box<[u8]>),
     Chunks(Box<[Chunk]>),
 }
 
-/// What is kept of a chunk.
+/// Print of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     hash: u64,
@@ -39,26 +43,26 @@ pub(super) struct Chunk {
     first: u64,
 }
 
-/// Where two values differ first.
+/// First place where two values differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// It is one of these elements: of exactly one, if `bits` are known.
+    /// Elements among which the first difference is; exactly one element, if `bits` are known.
     pub elements: Range<usize>,
-    /// What it was, and what it is.
+    /// Bits of the element before and now.
     pub bits: Option<[u64; 2]>,
-    /// Whether it is known that others differ, too.
+    /// Whether other elements are known to differ, too.
     pub more: bool,
 }
 
 impl Print {
-    /// Of elements of `width` bytes each: 1, 2, 4 or 8.
+    /// Takes a print of elements of `width` bytes each: 1, 2, 4 or 8.
     pub fn of(bytes: &[u8], width: usize) -> Self {
         let elements = bytes.len() / width;
         if elements <= WHOLE {
             return Self::Whole(bytes.into());
         }
         let chunk = width * elements_of_chunk(elements);
-        // On no other pool than the one whose thread this is.
+        // Only a thread of a pool shares the work, and only with its own pool.
         let is_shared = bytes.len() >= SHARED && rayon::current_thread_index().is_some();
         Self::Chunks(match is_shared {
             true => bytes.par_chunks(chunk).map(|bytes| Chunk::of(bytes, width)).collect(),
@@ -74,8 +78,8 @@ impl Print {
         }) as u64
     }
 
-    /// Where a value of these bytes is not the one that this is of. Where both have as many elements, `None` says that they
-    /// do not differ.
+    /// First difference between the value of this print and the value `now`. `None` if they do not
+    /// differ, provided that both have the same number of elements.
     pub fn difference(&self, now: &[u8], width: usize) -> Option<Difference> {
         let chunks = match self {
             Self::Whole(before) => return first_difference(before, now, width),
@@ -96,7 +100,7 @@ impl Print {
                 bits: Some([was, element(now, width, at)]),
                 more: others,
             },
-            // The first one is kept.
+            // The first element is kept, so its difference is known exactly.
             None if before.first != element(now, width, 0) => Difference {
                 elements: start..start + 1,
                 bits: Some([before.first, element(now, width, 0)]),
@@ -122,7 +126,8 @@ impl Chunk {
         Self { hash: hasher.finish(), sum, weighted, first: element(bytes, width, 0) }
     }
 
-    /// Which element it is, and what it was, if all others are as they were.
+    /// Position and old bits of the only element that differs; `None` if the chunk does not differ
+    /// in exactly one.
     fn only_difference(&self, now: &[u8], width: usize) -> Option<(usize, u64)> {
         let is = Self::of(now, width);
         let by = is.sum.wrapping_sub(self.sum);
@@ -144,12 +149,12 @@ impl Chunk {
     }
 }
 
-/// How many elements a chunk has of a value of so many.
+/// Number of elements of a chunk, in a value of `elements` elements.
 fn elements_of_chunk(elements: usize) -> usize {
     elements.div_ceil(CHUNKS).next_power_of_two().clamp(CHUNK, MOST_IN_CHUNK)
 }
 
-/// The sum of all elements, and that of each times its position.
+/// Sum of all elements, and sum of each element times its position.
 fn sums<const WIDTH: usize>(bytes: &[u8], number: impl Fn([u8; WIDTH]) -> u64) -> (u64, u64) {
     let (elements, _) = bytes.as_chunks::<WIDTH>();
     let numbers = elements.iter().map(|&bytes| number(bytes));
@@ -200,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Of any one bit, at any place: which element it is in, what that was and what it is.
+    /// Any one flipped bit, at any place, is found with its element, and the bits before and now.
     #[test]
     fn one_element_that_differs_is_found() {
         for width in [1, 2, 4, 8] {
@@ -224,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Whatever differs, the first of it is among those that are named.
+    /// Whatever differs, the first difference is among the elements that are named.
     #[test]
     fn of_several_the_first_is_among_those_named() {
         let mut rng = SplitMix64::new(7);
@@ -256,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Elements that are exchanged have the same sum, and three can be chosen that have the same sums.
+    /// Exchanged elements have the same sum, and three elements can change and keep both sums.
     #[test]
     fn sums_alone_do_not_hide_a_difference() {
         let before: Vec<u8> = (0..1000u32).flat_map(|x| (x + 10).to_le_bytes()).collect();
