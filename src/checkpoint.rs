@@ -1,9 +1,11 @@
-//! Checkpoints: what a network has learned, in a file that PyTorch can read, and one of PyTorch's that a network can.
+//! Checkpoints of networks, in files that PyTorch can read. Files of PyTorch can be loaded into
+//! networks, too.
 //!
-//! The format is [safetensors](https://github.com/huggingface/safetensors): names, types and shapes, then the elements. A
-//! file is written and read tensor by tensor, each of them brought back within the budget if it was evicted: the host never
-//! holds more than one, or on its way to the device 64 MiB of them. A file appears under its name when it is whole: a
-//! program that is killed meanwhile leaves what was there before.
+//! The format is [safetensors](https://github.com/huggingface/safetensors): names, types and
+//! shapes, then the elements. A file is written and read tensor by tensor. Evicted tensors are
+//! restored within the budget. The host never holds more than one tensor, or 64 MiB of tensors in
+//! flight to the device. A file appears under its name when it is whole: a program that is killed
+//! meanwhile leaves the old file in place.
 //!
 //! ```
 //! use remat::checkpoint::{Checkpoint, Writer};
@@ -30,20 +32,23 @@
 //! # Ok::<(), remat::checkpoint::CheckpointError>(())
 //! ```
 //!
-//! # What is in a file
+//! # Contents of a file
 //!
-//! - Parameters and buffers under their names, which are those of PyTorch's state dict of the same architecture.
-//! - What the optimizer keeps, as `optimizer/<parameter>/<state>`: `velocity`, or `exp_avg` and `exp_avg_sq`; and `step`,
-//!   an `i64`.
-//! - `__metadata__`, which is text by name: what [`Writer::with`] gave, and under names that begin with `remat.` the version
-//!   of all this, the rule of the optimizer, and where random numbers go on ([`Runtime::random_position`]).
+//! - Parameters and buffers under their names, which are those of PyTorch's state dict of the same
+//!   architecture.
+//! - State of the optimizer, as `optimizer/<parameter>/<state>`: `velocity`, or `exp_avg` and
+//!   `exp_avg_sq`; and `step`, an `i64`.
+//! - `__metadata__`, text by name. It has the texts given to [`Writer::with`]. Names that begin
+//!   with `remat.` are the version of this format, the rule of the optimizer, and the position of
+//!   random numbers ([`Runtime::random_position`]).
 //!
-//! # Files that others wrote
+//! # Files of other libraries
 //!
-//! [`Checkpoint::open`] takes safetensors of any library, one file or several with their index. [`Checkpoint::known`] tells
-//! GPT-2 of the transformers library and the ResNets and DenseNets of torchvision by their tensors, with sizes and classes;
-//! [`Checkpoint::named`] gives tensors the names that a network here has, and leaves out what it has no use for, such as
-//! masks; [`Checkpoint::convert`] takes floats of 16 and 64 bits as well. What does not fit is in one error, all of it.
+//! [`Checkpoint::open`] takes safetensors of any library, one file or several with their index.
+//! [`Checkpoint::known`] recognizes GPT-2 of the transformers library and the ResNets and DenseNets
+//! of torchvision by their tensors, with sizes and classes. [`Checkpoint::named`] gives tensors the
+//! names of a network here, and leaves out unused ones, such as masks. [`Checkpoint::convert`]
+//! takes floats of 16 and 64 bits as well. One error lists everything that does not fit.
 //!
 //! | there | here | |
 //! |---|---|---|
@@ -74,10 +79,10 @@ pub use write::Writer;
 
 use crate::optim::Rule;
 
-/// The version of what is above.
+/// Version of the file format above.
 const VERSION: &str = "1";
 
-/// Names of `__metadata__`.
+/// Names in `__metadata__`.
 mod keys {
     pub const VERSION: &str = "remat.version";
     pub const RULE: &str = "remat.optimizer";
@@ -85,15 +90,15 @@ mod keys {
     pub const RANDOM: &str = "remat.random";
 }
 
-/// What all tensors of an optimizer begin with.
+/// Prefix of all tensors of an optimizer.
 const OPTIMIZER: &str = "optimizer/";
 
-/// The name of what an optimizer keeps for a parameter.
+/// Name of a tensor that an optimizer keeps for a parameter.
 fn state_name(parameter: &str, state: &str) -> String {
     format!("{OPTIMIZER}{parameter}/{state}")
 }
 
-/// What tells rules apart whose states do not mean the same.
+/// Name of a rule. States of rules with different names are not interchangeable.
 const fn rule_name(rule: Rule) -> &'static str {
     match rule {
         Rule::Sgd { .. } => "sgd",

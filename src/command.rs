@@ -1,11 +1,11 @@
-//! The command language: what an engine is told to do, with tensors by number.
+//! The command language: instructions to an engine that name tensors by number.
 //!
-//! Commands that make sense one after the other are a [`Program`]; a recording is one whose ops are known by their sizes and
-//! costs ([`RecordedProgram`]). Nothing here knows who executes them.
+//! A valid list of commands is a [`Program`]. A recording is a program whose ops have only sizes
+//! and costs ([`RecordedProgram`]). Nothing here depends on who executes the commands.
 
 mod program;
 mod recorded;
-// What is read of recordings, and replayed, is the lab's.
+// Only the lab reads and replays recordings.
 #[cfg_attr(not(feature = "lab"), allow(dead_code))]
 mod reruns;
 mod tensor_id;
@@ -22,97 +22,99 @@ pub use window::{Ahead, Waiting, Window};
 use crate::op::{Operation, Outputs};
 use std::sync::Arc;
 
-/// A command, over ops `O` and values from the host `H`.
+/// A command, over ops `O` and host values `H`.
 ///
-/// What a number means ends with [`Command::Del`], or with the update or replacement that consumes it.
+/// A number ends with [`Command::Del`], or with the update or replacement that consumes its tensor.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
-#[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
+#[allow(clippy::large_enum_variant)] // Boxing the large, most frequent variant costs more.
 pub enum Command<O, H> {
-    /// A value from the host.
+    /// Uploads a host value.
     Put {
-        /// What it makes.
+        /// Number of the new tensor.
         tensor: TensorId,
         /// The value.
         host: Arc<H>,
-        /// Whether it must never be evicted.
+        /// Whether the tensor must never be evicted.
         #[cfg_attr(feature = "serde", serde(default))]
         leaf: bool,
     },
-    /// An op.
+    /// Runs an op.
     Apply(Apply<O>),
-    /// Updates in place, all or none.
+    /// Runs several updates in place, all or none.
     UpdateAll(Vec<Apply<O>>),
-    /// From now on another number stands for a value, as [`Engine::replace`](crate::Engine::replace) says.
+    /// Gives a value a new number that replaces another tensor, as
+    /// [`Engine::replace`](crate::Engine::replace) says.
     Replace {
-        /// Whose value is replaced.
+        /// The tensor that is replaced.
         target: TensorId,
-        /// Whether its last handle was given away.
+        /// Whether the last handle of `target` was given away.
         consumed: bool,
         /// The new value.
         value: TensorId,
-        /// What stands for it.
+        /// Number of the replacement.
         made: TensorId,
     },
-    /// Replacements so far stay, whatever fails from now on.
+    /// Confirms all replacements until now: later failures do not undo them.
     Confirm,
-    /// The host reads it.
+    /// Reads a tensor to the host.
     Get(TensorId),
-    /// Its last handle went.
+    /// Deletes a tensor, whose last handle was dropped.
     Del(TensorId),
-    /// The user wants it to be evicted.
+    /// Evicts a tensor now, as the user wishes.
     Drop(TensorId),
-    /// It becomes a leaf.
+    /// Makes a tensor a leaf.
     Commit(TensorId),
-    /// It has a name in messages.
+    /// Names a tensor in messages.
     Label {
-        /// Which.
+        /// The tensor.
         tensor: TensorId,
         /// Its name.
         label: String,
     },
-    /// The end of a step of the training loop.
+    /// Marks the end of a step of the training loop.
     Step,
-    /// The caller waits until all before it is done.
+    /// Waits until all earlier commands are done.
     Sync,
 }
 
-/// An op, and the tensors that it reads and makes.
+/// An op with its input and output tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Apply<O> {
     /// The op.
     pub op: O,
-    /// What it reads, repeats included.
+    /// Input tensors, repeats included.
     pub inputs: Ids,
-    /// Which of the inputs that it updates are given away.
+    /// Updated inputs whose handles are given away.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Consumed::is_empty"))]
     pub consumed: Consumed,
-    /// What it makes.
+    /// Layouts and kind of the outputs.
     pub outputs: Outputs,
-    /// The number of its first output; the others follow.
+    /// Number of the first output; later outputs have the following numbers.
     pub made: TensorId,
 }
 
-/// The inputs that may be updated in place, because their last handles were given away. The others keep their values.
+/// Inputs with given-away last handles, which may be updated in place. All further inputs keep
+/// their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "Vec<usize>", try_from = "Vec<usize>"))]
 pub struct Consumed {
-    /// A bit for each of the first inputs: nearly always there are no others.
+    /// A bit for each of the first 64 inputs; nearly no op has more.
     first: u64,
-    /// Words of bits for the inputs after those.
-    #[allow(clippy::box_collection)] // It is empty nearly always, and goes with each command.
+    /// Words of bits for further inputs.
+    #[allow(clippy::box_collection)] // It is empty nearly always, and moves with each command.
     others: Option<Box<Vec<u64>>>,
 }
 
 impl Consumed {
-    /// More inputs than any op has.
+    /// Limit on the index of a consumed input, beyond the inputs of any op.
     const MOST: usize = 1 << 20;
 
-    /// The word and the bit of an input.
+    /// Word index and bit of an input.
     const fn place(input: usize) -> (usize, u64) {
         (input / u64::BITS as usize, 1 << (input % u64::BITS as usize))
     }
@@ -131,7 +133,7 @@ impl Consumed {
         others[other] |= bit;
     }
 
-    /// Whether input number `input` is among them.
+    /// Whether input number `input` is consumed.
     #[must_use]
     pub fn contains(&self, input: usize) -> bool {
         let (word, bit) = Self::place(input);
@@ -142,7 +144,7 @@ impl Consumed {
         word & bit != 0
     }
 
-    /// Whether there are none.
+    /// Whether no input is consumed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first == 0 && self.others().iter().all(|word| *word == 0)
@@ -180,30 +182,30 @@ impl TryFrom<Vec<usize>> for Consumed {
 }
 
 impl<O> Apply<O> {
-    /// An op that consumes nothing: all inputs keep their values.
+    /// An op without consumed inputs: all inputs keep their values.
     #[must_use]
     pub fn new(op: O, inputs: impl Into<Ids>, outputs: Outputs, made: TensorId) -> Self {
         Self { op, inputs: inputs.into(), consumed: Consumed::default(), outputs, made }
     }
 
-    /// The numbers of its outputs.
+    /// Numbers of the outputs.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = TensorId> + Clone {
         self.made.and_next(self.outputs.len())
     }
 
-    /// The inputs whose numbers end with it.
+    /// Inputs whose numbers end with the op.
     pub fn ended(&self) -> impl Iterator<Item = TensorId> {
         let targets = self.inputs.iter().take(self.outputs.targets()).enumerate();
         targets.filter(|(input, _)| self.consumed.contains(*input)).map(|(_, &id)| id)
     }
 
-    /// The op, and the rest.
+    /// Splits off the op.
     pub(crate) fn split_op(self) -> (O, Apply<()>) {
         let Self { op, inputs, consumed, outputs, made } = self;
         (op, Apply { op: (), inputs, consumed, outputs, made })
     }
 
-    /// The same with another op.
+    /// Replaces the op.
     pub(crate) fn with_op<P>(self, op: P) -> Apply<P> {
         let Self { inputs, consumed, outputs, made, .. } = self;
         Apply { op, inputs, consumed, outputs, made }
@@ -211,7 +213,7 @@ impl<O> Apply<O> {
 }
 
 impl<O, H> Command<O, H> {
-    /// What it applies: an op, or several updates.
+    /// Ops of the command: a single op, or several updates.
     #[must_use]
     pub fn calls(&self) -> &[Apply<O>] {
         match self {
@@ -221,7 +223,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// The same, to change them.
+    /// Mutable access to the ops that the command runs.
     pub(crate) fn calls_mut(&mut self) -> &mut [Apply<O>] {
         match self {
             Self::Apply(call) => std::slice::from_mut(call),
@@ -230,18 +232,21 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Whether it is a step further for who looks ahead: a deletion is not, and goes with the command before it.
+    /// Whether the command counts as a step of looking ahead. A deletion does not: it belongs to
+    /// the command before it.
     pub(crate) const fn counts(&self) -> bool {
         !matches!(self, Self::Del(_))
     }
 
-    /// Whether it has a position in a known step: a deletion and an eviction have none, for nothing is used by them, and neither
-    /// has a wait, which in a run is a question and no command.
+    /// Whether the command has a position in a known step.
+    ///
+    /// A deletion or an eviction has none, as it uses nothing. A wait has none either: in a run it
+    /// is a question and no command.
     pub(crate) const fn is_position(&self) -> bool {
         !matches!(self, Self::Del(_) | Self::Drop(_) | Self::Sync)
     }
 
-    /// Calls `with` for each tensor that must be resident for it, repeats included.
+    /// Calls `with` for each tensor that must be resident for the command, repeats included.
     pub fn reads(&self, mut with: impl FnMut(TensorId)) {
         match *self {
             Self::Apply(_) | Self::UpdateAll(_) => {
@@ -253,7 +258,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Calls `with` for each tensor that must be there for it, repeats included.
+    /// Calls `with` for each tensor that must be live for the command, repeats included.
     pub fn mentions(&self, mut with: impl FnMut(TensorId)) {
         self.reads(&mut with);
         match *self {
@@ -265,7 +270,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Calls `with` for each tensor that it makes.
+    /// Calls `with` for each tensor that the command makes.
     pub fn makes(&self, mut with: impl FnMut(TensorId)) {
         match *self {
             Self::Put { tensor, .. } => with(tensor),
@@ -274,7 +279,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Calls `with` for each tensor whose number ends with it.
+    /// Calls `with` for each tensor whose number ends with the command.
     pub fn ends(&self, mut with: impl FnMut(TensorId)) {
         match *self {
             Self::Del(tensor) => with(tensor),
@@ -283,7 +288,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// The same with other numbers.
+    /// Renumbers all tensors.
     #[must_use]
     pub fn renumbered(mut self, mut of: impl FnMut(TensorId) -> TensorId) -> Self {
         let call = |call: &mut Apply<O>, of: &mut dyn FnMut(TensorId) -> TensorId| {
@@ -306,10 +311,10 @@ impl<O, H> Command<O, H> {
         self
     }
 
-    /// The same with other ops and values from the host.
+    /// Converts ops and host values.
     ///
     /// # Errors
-    /// The first of `op` or `host`.
+    /// The first error of `op` or `host`.
     pub fn try_map<P, I, E>(
         &self,
         mut op: impl FnMut(&O, &Apply<O>) -> Result<P, E>,
@@ -348,7 +353,7 @@ impl<O, H> Command<O, H> {
         })
     }
 
-    /// Its name, for spans, and what it is, for messages.
+    /// Name for spans, and description for messages.
     const fn words(&self) -> [&'static str; 2] {
         match self {
             Self::Put { .. } => ["put", "a put"],
@@ -366,13 +371,13 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Its name, for spans.
+    /// Name for spans.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.words()[0]
     }
 
-    /// What it is, for messages.
+    /// Description for messages.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         self.words()[1]
@@ -380,7 +385,7 @@ impl<O, H> Command<O, H> {
 }
 
 impl<O: Operation, H> Command<O, H> {
-    /// The name of its op; of several updates, that of the first.
+    /// Name of the op, or of the first of several updates.
     #[must_use]
     pub fn op(&self) -> Option<&str> {
         self.calls().first().map(|call| call.op.name())
@@ -388,7 +393,7 @@ impl<O: Operation, H> Command<O, H> {
 }
 
 impl<O: Clone, H> Clone for Command<O, H> {
-    /// The value from the host is shared.
+    /// Clones the command; a host value is shared.
     fn clone(&self) -> Self {
         if let Self::Put { tensor, host, leaf } = self {
             return Self::Put { tensor: *tensor, host: Arc::clone(host), leaf: *leaf };

@@ -1,19 +1,21 @@
 //! The one way from commands to an engine.
 //!
-//! Each command passes the same stages, in this order; a stage is a struct with its own state, in its own file.
+//! Each command passes the same stages, in this order. A stage is a struct with its own state, in
+//! its own file.
 //!
 //! ```text
-//! plan       a turn that repeats is done again without keeping books: then that is all    (by_plan.rs)
-//! attempt    while memory may not suffice, it is written down as it is meant              (attempt.rs)
-//! recognize  what comes next is expected, and the evictor is told                         (recognize.rs, learning.rs)
-//! foresee    what the command makes is bound to the values of a known step                (books/foresee.rs)
-//! admit      it waits no longer                                                           (admit.rs)
-//! run        the engine does it                                                           (books.rs)
-//! record     it is written down                                                           (books/record.rs)
+//! plan       a repeated turn runs by plan and skips the other stages   (by_plan.rs)
+//! attempt    while memory may not suffice, the command is written down (attempt.rs)
+//! recognize  commands to come are predicted; the evictor is told       (recognize.rs, learning.rs)
+//! foresee    outputs are bound to values of a known step               (books/foresee.rs)
+//! admit      the command leaves the queue of waiting commands          (admit.rs)
+//! run        the engine executes the command                           (books.rs)
+//! record     the executed command is written to the recording          (books/record.rs)
 //! ```
 //!
-//! Turns by plan pass the other stages as wholes: when a plan is left, the recognizer hears which turns came, and the commands
-//! of the turn at hand pass all stages, but without the device. While a turn is recorded or learned from, none runs by plan.
+//! Turns by plan pass the other stages as wholes. When a plan is left, the recognizer hears which
+//! turns ran. The commands of the current turn then pass all stages, but without the device. No
+//! turn runs by plan while a turn is recorded or learned from.
 
 mod admit;
 mod allowance;
@@ -67,30 +69,30 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Executes commands on an engine, in order. It knows which tensor a number means.
+/// Executes commands on an engine, in order. Maps each tensor number to the engine's tensor.
 ///
-/// What fails is kept by the engine: [`Engine::take_failure`]. Tensors that could not be made are lost to that failure,
-/// and an update that could not be made is skipped, as [`Engine::issue`] says.
+/// The engine keeps failures: see [`Engine::take_failure`]. Tensors that could not be made are lost
+/// to the failure. An update that could not be made is skipped, as [`Engine::issue`] says.
 pub struct Driver<D: Device> {
     books: Books<D>,
     attempts: Attempts,
     admitted: Admitted,
     recognition: Recognition,
-    /// Plans of steps that repeat; `None` if none runs by plan.
+    /// Plans of steps that repeat; `None` if planning is off.
     planning: Option<Box<Planning<D>>>,
 }
 
-/// A command between the stages before it is run and those after.
+/// State of one command between the stages before its run and the stages after.
 struct Passing {
     recognized: Option<Recognized>,
-    /// Tensors that the command makes, if these are to be bound to values of a known step.
+    /// Outputs to bind to values of a known step; empty if no step is foreseen.
     made: SmallVec<[TensorId; 2]>,
     is_mark: bool,
 }
 
 /// Commands.
 impl<D: Device> Driver<D> {
-    /// A driver of this engine.
+    /// Creates a driver of this engine.
     #[must_use]
     pub fn new(engine: Engine<D>) -> Self {
         Self {
@@ -102,7 +104,7 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
+    /// Executes a command. A value that the command reads is dropped; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
         if self.planning.is_some()
@@ -112,7 +114,7 @@ impl<D: Device> Driver<D> {
         }
         let passing = self.begin(&command);
         match command {
-            // From where it is: it is large, and by far the most frequent.
+            // Borrowed in place, not moved: `Apply` is large, and by far the most frequent command.
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
                 self.books.apply(op, inputs, consumed, outputs, made);
             }
@@ -122,13 +124,13 @@ impl<D: Device> Driver<D> {
         self.end(passing);
     }
 
-    /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
+    /// Executes [`Command::Del`], the most frequent command beside [`Command::Apply`].
     #[inline]
     pub fn del(&mut self, tensor: TensorId) {
         self.execute(Command::Del(tensor));
     }
 
-    /// Executes a command of a program that is kept: only its op is copied.
+    /// Executes a command by reference, for a program that is kept. Only the op is copied.
     #[inline]
     pub fn execute_shared(&mut self, command: &Command<D::Op, D::Host>)
     where
@@ -142,11 +144,13 @@ impl<D: Device> Driver<D> {
         self.end(passing);
     }
 
-    /// Executes a program from the start, up to the first failure. For a driver whose numbers mean nothing yet: what they
-    /// meant before would not be deleted.
+    /// Executes a program from its start, up to the first failure.
+    ///
+    /// Call this on a driver whose numbers are all unused. A tensor that a number named before
+    /// would not be deleted.
     ///
     /// # Errors
-    /// That failure.
+    /// The first failure of a command.
     pub fn run(&mut self, program: &Program<D::Op, D::Host>) -> Result<(), Error>
     where
         D::Op: Clone,
@@ -158,20 +162,21 @@ impl<D: Device> Driver<D> {
         Ok(())
     }
 
-    /// Executes [`Command::Get`], and returns the value, or that it comes later: then [`Engine::take_read`] gives it, in the
-    /// order of the reads.
+    /// Executes [`Command::Get`] and returns the value, or a promise of the value.
+    /// [`Engine::take_read`] gives promised values, in the order of the reads.
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Engine::visit`].
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
-        // The device works in order, so that what comes next may write where the value is.
+        // The device works in order: a later command may overwrite the place once the read is
+        // queued.
         self.visit(tensor, D::read_later)
     }
 
-    /// Executes [`Command::Get`] with [`Engine::visit`]: the device does something with the tensor where it is.
+    /// Executes [`Command::Get`] with [`Engine::visit`]: the device works on the tensor in place.
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Engine::visit`].
     pub fn visit<T, V>(&mut self, tensor: TensorId, mut visit: V) -> Result<T, Error>
     where
         V: FnMut(&mut D, Place) -> Result<T, DeviceError>,
@@ -184,11 +189,11 @@ impl<D: Device> Driver<D> {
                 Ok(Some(place)) => {
                     self.books.engine.ask_device("get", |device| visit(device, *place))
                 }
-                // No plan is made of a turn whose reads read nothing.
+                // A planned read always has a place.
                 Ok(None) => Err(HandleError::Unknown.into()),
                 Err((_, error)) => Err(error.clone()),
             };
-            // The value is there still, whether or not it could be read.
+            // The value is still in its place, whether or not the read succeeded.
             self.did_follow(command, followed.map(drop));
             return visited;
         }
@@ -206,22 +211,30 @@ impl<D: Device> Driver<D> {
         visited.map_err(|error| self.attempts.explain(&self.books, error))
     }
 
-    /// Takes the first failure that nobody was told of yet: [`Engine::take_failure`], with a budget that would have been enough
-    /// if it is an out-of-memory, and somebody [finds](Driver::name_budgets_by) one.
+    /// Takes the first failure that was not told yet: [`Engine::take_failure`].
+    ///
+    /// An out-of-memory error names a sufficient budget if [`Driver::name_budgets_by`] set a search
+    /// and the search finds one.
     pub fn take_failure(&mut self) -> Option<Error> {
         let failure = self.books.engine.take_failure()?;
         Some(self.attempts.explain(&self.books, failure))
     }
 
-    /// Lets out-of-memory errors that are told by [`Driver::get`], [`Driver::visit`] and [`Driver::take_failure`] name a
-    /// budget that this finds, such as `lab::passing_budget`. The first two steps are written down for it, from a quarter of the
-    /// budget in use on, and those after an out-of-memory; later ones cost nothing.
+    /// Lets out-of-memory errors name a budget that `rehearse` finds, such as
+    /// `lab::passing_budget`.
+    ///
+    /// Holds for errors of [`Driver::get`], [`Driver::visit`] and [`Driver::take_failure`]. Steps
+    /// are written down once a quarter of the budget is in use: the first two, and those after an
+    /// out-of-memory. Other steps cost nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
         self.attempts.rehearse_by(rehearse);
     }
 
-    /// A command that is not done by plan passes all stages before it is run. [`Driver::end`] comes after. It is not one function
-    /// with what is between as a closure: commands are large, and would be copied on their way through it.
+    /// Passes a command through all stages before its run, if the command is not done by plan.
+    /// [`Driver::end`] runs the later stages.
+    ///
+    /// Two functions instead of one that takes a closure: commands are large, and a closure would
+    /// copy them.
     #[inline(always)]
     fn begin(&mut self, command: &Command<D::Op, D::Host>) -> Passing {
         let Self { books, attempts, admitted, recognition, .. } = self;
@@ -232,7 +245,7 @@ impl<D: Device> Driver<D> {
         Passing { recognized, made, is_mark: matches!(command, Command::Step) }
     }
 
-    /// A command was run: it passes the stages that come after.
+    /// Passes an executed command through the later stages.
     #[inline(always)]
     fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
         let Self { books, attempts, admitted, recognition, planning } = self;
@@ -250,7 +263,7 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// A command comes. `None` if it is not done by plan.
+    /// Tries to do a command by plan. Returns `None` if the engine must execute the command.
     #[inline(never)]
     fn follow(&mut self, command: &Command<D::Op, D::Host>) -> Option<Followed> {
         loop {
@@ -268,7 +281,7 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// A command was done by plan.
+    /// Updates plans after a command that was done by plan.
     #[inline(never)]
     fn did_follow(&mut self, command: Command<D::Op, D::Host>, done: Result<(), (usize, Error)>) {
         let Some((planning, mut beside)) = self.planning() else { return };
@@ -277,7 +290,7 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Goes through the commands of a turn again that is not done by plan any more.
+    /// Executes the commands of a turn again, after its plan was left.
     fn redo(&mut self, mut left: Left<D>) {
         let start = Instant::now();
         left.begin(&mut self.books.engine);
@@ -288,7 +301,7 @@ impl<D: Device> Driver<D> {
                 planning.redo_for_room(&left, at, &mut self.books.engine);
             }
             match command {
-                // It was read.
+                // The value was already given to the caller by plan.
                 Command::Get(tensor) => _ = self.visit_unplanned(tensor, |_, _| Ok(())),
                 other => {
                     let passing = self.begin(&other);
@@ -308,20 +321,22 @@ impl<D: Device> Driver<D> {
         Some((planning.as_mut()?, Beside { books, recognition, waits }))
     }
 
-    /// A command waits: whoever decides what to evict may know of it, by [`Graph::future`](crate::graph::Graph::future).
-    /// Nothing else is different for it. It must be executed later, after those admitted before it, and before any that
-    /// was not admitted: commands are known by their order.
+    /// Admits a command that waits: evictors may read its effects in
+    /// [`Graph::future`](crate::graph::Graph::future).
+    ///
+    /// Nothing else changes. The command must be executed later, after commands admitted earlier
+    /// and before any command that was not admitted: admitted commands are matched by order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         self.admitted.admit(&mut self.books, command);
     }
 
-    /// [Commits](Command::Commit) what somebody holds, if its history keeps a leaf that nobody holds any more: the
-    /// parameters of before the first update, say, where that makes new ones. Nothing is committed if the budget would not hold
-    /// all of it as leaves.
+    /// [Commits](Command::Commit) held tensors whose history keeps a leaf that no handle holds. An
+    /// example is the initial parameters, where the first update makes new ones. Nothing is
+    /// committed if the budget would not hold all of them as leaves.
     ///
-    /// Later steps need none of this: what was there before a step, and is held no more at its end, is cut off by
-    /// [`Command::Step`]. But what comes before the first mark is one step, be it setting up or training. It is for the end of
-    /// a first step of which nothing will be needed but what is held.
+    /// Call this at the end of a first step, if only held tensors are needed later. All commands
+    /// before the first mark count as one step, setup included. Later steps do not need this:
+    /// [`Command::Step`] cuts off what a step found and no longer holds at its end.
     pub fn end_first_step(&mut self) {
         for tensor in first_step::to_commit(&mut self.books) {
             self.execute(Command::Commit(tensor));
@@ -331,56 +346,60 @@ impl<D: Device> Driver<D> {
 
 /// Tables and the engine.
 impl<D: Device> Driver<D> {
-    /// Makes room in the tables for so many more tensors.
+    /// Reserves room in the tables for `tensors` more tensors.
     pub fn reserve(&mut self, tensors: usize) {
         self.books.tensors.reserve(tensors);
         self.books.engine.reserve(tensors);
     }
 
-    /// The engine.
+    /// The engine that executes the commands.
     #[must_use]
     pub const fn engine(&self) -> &Engine<D> {
         &self.books.engine
     }
 
-    /// The engine, for what is no command: failures, answers that come later. Settings that are changed there are not
-    /// recorded.
+    /// The engine, for calls outside of the command language: failures, and answers that come
+    /// later. Settings changed on it are not recorded.
     pub const fn engine_mut(&mut self) -> &mut Engine<D> {
         &mut self.books.engine
     }
 
-    /// The engine's counters, with those of steps that are learned or run by plan.
+    /// Counters of the engine, with those of learning and of steps by plan.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let stats = Stats { learning_bytes: self.learning_bytes(), ..self.books.engine.stats() };
         self.planning.as_ref().map_or(stats, |planning| planning.with_plans(stats))
     }
 
-    /// The tensor that a number means.
+    /// The engine's key of a tensor.
     ///
     /// # Errors
-    /// [`HandleError::Unknown`] if it means none.
+    /// [`HandleError::Unknown`] if the number names no tensor.
     #[inline]
     pub fn key(&self, tensor: TensorId) -> Result<TensorKey, Error> {
         self.books.key(tensor)
     }
 
-    /// From now on this number means a tensor that was made on the engine itself. No command made it: a recording does
-    /// not say where it comes from. A tensor that the number meant before is not deleted.
+    /// Gives a number to a tensor that was made directly on the engine. A recording does not
+    /// contain its origin. A tensor that the number named before is not deleted.
     pub fn adopt(&mut self, tensor: TensorId, key: TensorKey) {
         self.books.tensors.insert(tensor, key);
     }
 
-    /// Whether a tensor that can be evicted is, if its last handle goes with the next command. Where steps are recognized, what is
-    /// known of them may keep it, and may come to be known with that very command. For devices whose ops write over inputs that
-    /// are not needed any more.
+    /// Whether an evictable tensor is evicted at once when the next command drops its last handle.
+    ///
+    /// False where steps are recognized: knowledge of a step may keep the tensor, and may arrive
+    /// with that very command. Meant for devices whose ops write over inputs that are no longer
+    /// needed.
     #[must_use]
     pub fn evicts_unheld(&self) -> bool {
         self.recognition.recognizer().is_none() && !self.books.engine.keeps_unheld()
     }
 
-    /// Whether the bytes of a tensor would go at once if its last handle went now. Not for what is wanted to bring others back, if the
-    /// evictor knows that. For devices whose ops write over inputs that are not needed any more.
+    /// Whether dropping the last handle now would free the tensor's bytes at once.
+    ///
+    /// False if the evictor wants the tensor to stay, to recompute others from it. Meant for
+    /// devices whose ops write over inputs that are no longer needed.
     #[must_use]
     pub fn would_go(&mut self, tensor: TensorId) -> bool {
         self.key(tensor).is_ok_and(|key| self.books.engine.would_go(key))
@@ -389,62 +408,69 @@ impl<D: Device> Driver<D> {
 
 /// Knowing ahead.
 impl<D: Device> Driver<D> {
-    /// The commands to come are those of a known step, from its first on: from now on each command that is executed, and
-    /// is no deletion, is taken for the next of them, and what it makes for what that one makes. The evictor may go by
-    /// it; nothing else does. `None`: nothing is known any more.
+    /// Declares the next commands to be a known step, from its first on. `None` forgets the known
+    /// step.
     ///
-    /// Who foresees must notice where the program goes another way, and say so: by [`Driver::seek`], or by `None`. A
-    /// wrong forecast costs time, and nothing else.
+    /// Each executed command that is no deletion is taken for the next command of the step. Its
+    /// outputs are taken for the outputs of that command. Only the evictor may use this.
+    ///
+    /// The caller must notice when the program departs from the step, and call [`Driver::seek`] or
+    /// pass `None`. A wrong forecast costs time, and nothing else.
     ///
     /// # Errors
-    /// If the evictor panics.
+    /// An error if the evictor panics.
     pub fn foresee(&mut self, foresight: Option<Arc<Foresight>>) -> Result<(), Error> {
         self.books.engine.foresee(foresight)
     }
 
-    /// The next command is the one at this position of the known step: commands in between do not come, or come again.
-    /// A command that is not in the step is executed between two calls of this.
+    /// Moves to the given position of the known step: the next command is taken for the command
+    /// there. Commands in between are skipped, or come again. Call this before and after a command
+    /// that is not in the step.
     pub fn seek(&mut self, position: u32) {
         self.books.engine.future_mut().seek(position);
     }
 
-    /// A tensor holds a value of the known step: one that it carries over from before.
+    /// Binds a tensor to a value of the known step that the step carries over from before.
     ///
     /// # Errors
-    /// If the number means nothing.
+    /// [`HandleError::Unknown`] if the number names no tensor.
     pub fn bind(&mut self, tensor: TensorId, ordinal: u32) -> Result<(), Error> {
         self.books.bind(tensor, ordinal)
     }
 
-    /// From now on steps are recognized, be they marked or not: when commands come as they came before, the evictor is
-    /// told what follows ([`Driver::foresee`]), until they do not. It costs a little at each command.
+    /// Starts recognizing steps, marked or not. While commands repeat earlier ones, the evictor is
+    /// told what follows ([`Driver::foresee`]). Costs a little time at each command.
     ///
-    /// A driver of a program that is known from elsewhere is told by [`Driver::foresee`] instead.
+    /// If the program is known beforehand, call [`Driver::foresee`] instead.
     pub fn recognize_steps(&mut self) {
         self.recognize_known_steps(KnownSteps::default());
     }
 
-    /// The same, knowing what an earlier run of the program knew of them. For a driver that has executed nothing yet.
+    /// Starts recognizing steps with knowledge from an earlier run of the program. Call this on a
+    /// driver that has executed nothing.
     pub fn recognize_known_steps(&mut self, known: KnownSteps) {
         self.recognition.begin(known);
     }
 
-    /// The same from the first eviction on, if the evictor goes by it; otherwise no more. So it costs nothing while memory is
-    /// plentiful.
+    /// Starts recognizing steps at the first eviction, if the evictor uses foresight; stops
+    /// recognizing otherwise. Costs nothing while memory is plentiful.
     pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.books.report(told);
         self.recognition.end(self.books.engine.foresees());
     }
 
-    /// What is known of the steps by now; `None` if they are not recognized yet.
+    /// Knowledge of the steps gathered until now; `None` if steps are not recognized yet.
     #[must_use]
     pub fn known_steps(&self) -> Option<KnownSteps> {
         self.recognition.known_steps()
     }
 
-    /// Recognizes steps from now on if the evictor goes by that: knowing this, if it says which there are, and otherwise
-    /// from the first eviction on. For a driver that has executed nothing yet.
+    /// Takes knowledge of an earlier run. Call this on a driver that has executed nothing.
+    ///
+    /// Steps are recognized only if the evictor uses foresight: from the first command on if
+    /// `steps` is given, otherwise from the first eviction on. The forecasts are
+    /// [remembered](Driver::remember).
     pub fn know(&mut self, Knowledge { steps, forecasts }: Knowledge) {
         self.recognize_steps_once_short();
         if let Some(steps) = steps.filter(|_| self.books.engine.foresees()) {
@@ -453,30 +479,33 @@ impl<D: Device> Driver<D> {
         forecasts.into_iter().for_each(|forecast| self.remember(forecast));
     }
 
-    /// From now on turns of loops are given to this learner, if steps are [recognized](Driver::recognize_steps).
+    /// Gives turns of loops to this learner from now on, if steps are
+    /// [recognized](Driver::recognize_steps).
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
         self.recognition.learning.learn_by(learner);
     }
 
-    /// How a step is to be run in the budget that the forecast says, whenever it is recognized: found in an earlier run.
-    /// One of another step is of no use and does no harm.
+    /// Adds a forecast found in an earlier run: how a step is best run in the forecast's budget,
+    /// whenever that step is recognized. A forecast of another step is unused and harmless.
     pub fn remember(&mut self, forecast: Forecast) {
         self.recognition.learning.remember(forecast);
     }
 
-    /// Finds so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
-    /// each are waited for as so many turns have that recompute nothing.
+    /// Forecasts found so far for each kind of step, sorted by step and budget.
+    ///
+    /// With `turns`, waits for the search of each kind. The wait is over after as many simulated
+    /// ops as `turns` turns without recomputation have.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.recognition.learning.forecasts(turns)
     }
 
-    /// Bytes of host memory for what is known of steps, and for what learns about them.
+    /// Bytes of host memory for knowledge of steps and for the learner.
     #[must_use]
     pub fn learning_bytes(&self) -> u64 {
         self.recognition.bytes()
     }
 
-    /// From now on steps that repeat run by plan.
+    /// Sets whether steps that repeat run by plan from now on.
     pub fn plan_steps(&mut self, plan: Plan) {
         self.leave_plan();
         self.planning = match plan {
@@ -486,7 +515,8 @@ impl<D: Device> Driver<D> {
         self.books.tensors.note_changes(plan == Plan::Auto);
     }
 
-    /// From now on nothing runs by plan, until a turn begins again. Called before anything is changed that is no command.
+    /// Leaves the current plan; plans resume at the start of a turn. Called before any change that
+    /// is no command.
     pub fn leave_plan(&mut self) {
         let left =
             self.planning().and_then(|(planning, mut beside)| planning.leave_plan(&mut beside));
@@ -498,9 +528,11 @@ impl<D: Device> Driver<D> {
 
 /// Recording.
 impl<D: Device> Driver<D> {
-    /// Records all that is executed from now on, by commands that are admitted as far ahead as `window` says. For a
-    /// driver whose numbers mean nothing yet: a recording that speaks of tensors that it does not make cannot be read.
-    /// A recording before this one ends; should that fail, it is kept as a failure.
+    /// Records all that is executed from now on. `window` is how far ahead commands are admitted.
+    ///
+    /// Call this on a driver whose numbers are all unused: a recording cannot be read if it names
+    /// tensors that it does not make. An earlier recording ends first; a failure to end it is kept
+    /// in the engine.
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
         let ended = self.finish_recording();
         self.books.report(ended);
@@ -520,17 +552,18 @@ impl<D: Device> Driver<D> {
         self.books.record_entry(|_| begin);
     }
 
-    /// Ends the recording and writes out the rest of it.
+    /// Ends the recording and writes out the rest.
     ///
     /// # Errors
-    /// If it could not be written, or the recorder panicked.
+    /// An error if the recording could not be written, or if the recorder panicked.
     pub fn finish_recording(&mut self) -> Result<(), Error> {
         let lost = self.books.recording_lost.take();
         let finished = self.books.recording.take().map_or(Ok(()), Recording::finish);
         lost.map_or(finished, Err)
     }
 
-    /// The caller waits for an answer that is no command, and nobody saw beyond that: recorded as [`Command::Sync`].
+    /// Records, as [`Command::Sync`], that the caller waits for the answer to a question. No
+    /// admitted command lies beyond the wait.
     pub fn record_wait(&mut self) {
         self.books.record(|| Command::Sync);
     }
@@ -538,28 +571,28 @@ impl<D: Device> Driver<D> {
 
 /// Settings. Each is changed between two commands, and recorded.
 impl<D: Device> Driver<D> {
-    /// Sets the hard limit: see [`Engine::set_budget`].
+    /// Sets the hard limit, in bytes: see [`Engine::set_budget`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Engine::set_budget`].
     pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
         self.change(Setting::Budget(bytes), |engine| engine.set_budget(bytes))
     }
 
-    /// Sets the eviction threshold, or takes it away: see [`Engine::set_eviction_threshold`].
+    /// Sets the eviction threshold in bytes, or removes it: see [`Engine::set_eviction_threshold`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Engine::set_eviction_threshold`].
     pub fn set_eviction_threshold(&mut self, threshold: Option<u64>) -> Result<(), Error> {
         let setting = Setting::EvictionThreshold(threshold);
         self.change(setting, |engine| engine.set_eviction_threshold(threshold))
     }
 
-    /// Lets another evictor decide from now on: see [`Engine::set_evictor`]. If it goes by what is foreseen, steps are
-    /// recognized for it, as [`Driver::recognize_steps_once_short`] says.
+    /// Replaces the evictor: see [`Engine::set_evictor`]. Steps are recognized for an evictor that
+    /// uses foresight, as [`Driver::recognize_steps_once_short`] says.
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Engine::set_evictor`].
     pub fn set_evictor(&mut self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
         let setting = Setting::Policy(name_of(&*evictor));
         self.change(setting, |engine| engine.set_evictor(evictor))?;
@@ -578,10 +611,10 @@ impl<D: Device> Driver<D> {
         })
     }
 
-    /// Keeps no history any more: see [`Engine::disable`].
+    /// Stops keeping history: see [`Engine::disable`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Engine::disable`].
     pub fn disable(&mut self) -> Result<(), Error> {
         self.change(Setting::Enabled(false), Engine::disable)
     }
@@ -592,11 +625,12 @@ impl<D: Device> Driver<D> {
         with: impl FnOnce(&mut Engine<D>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.leave_plan();
-        // What was planned is planned anew: limits are others now.
+        // Plans were made for the old limits, so all of them are made anew.
         self.planning.iter_mut().for_each(|planning| planning.forget());
         let done = with(&mut self.books.engine);
         let failed = done.is_err();
-        // On its way to one of these, something may have been evicted or brought back.
+        // A failed change of the budget, or of whether history is kept, may have evicted or
+        // restored storages first.
         if !failed || matches!(setting, Setting::Budget(_) | Setting::Enabled(_)) {
             self.books.record_entry(|engine| Entry::Set {
                 setting,

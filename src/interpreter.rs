@@ -1,5 +1,5 @@
-//! The worker thread: takes commands and questions in order, and drives the engine. Handles send them (`Shared::send` in
-//! `runtime.rs`), and `runtime/builder.rs` starts it.
+//! The worker thread: receives commands and questions in order, and drives the engine. Handles send
+//! them (`Shared::send` in `runtime.rs`); `runtime/builder.rs` starts the thread.
 
 mod control;
 mod message;
@@ -22,33 +22,33 @@ use std::time::{Duration, Instant};
 use tracing::span::EnteredSpan;
 use tracing::{Level, enabled, trace_span};
 
-/// How often a device is asked for values that somebody waits for. It goes on with other work meanwhile: to wait
-/// for one value would be to let the device run dry.
+/// Interval between two requests to a device for awaited values. The device continues with other
+/// work: a blocking wait for one value would let it run dry.
 const PATIENCE: Duration = Duration::from_micros(20);
 
-/// After so long without a command the program is idle: handles that it drops are looked for then. Before, the next
-/// command will bring them along.
+/// Time without a command after which the program counts as idle. Only then does the worker look
+/// for dropped handles; otherwise the next command brings them along.
 const IDLE: Duration = Duration::from_millis(10);
 
 type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
 
 pub(crate) struct Interpreter<D: Device> {
     driver: Driver<D>,
-    /// Who finds out how steps are best run, where a policy that is set wants that.
+    /// Factory of learners, used when the policy changes.
     learners: Learners,
     control: Arc<Control>,
-    /// Handles that went and that no message has brought along yet.
+    /// Dropped handles that no message has brought along yet.
     home: Arc<Home>,
-    /// Messages that wait until all that may be seen from the first of them is there. Empty without a window.
+    /// Messages waiting until the first message's window is complete. Empty without a window.
     waiting: VecDeque<Message<D::Op, D::Host>>,
-    /// How far ahead messages are admitted; `None`: not at all.
+    /// Counter of the messages admitted ahead; `None` without a window.
     ahead: Option<Ahead>,
-    /// Who waits for a value that the device has yet to give, in the order of the reads.
+    /// Callers that wait for values from the device, in the order of the reads.
     readers: VecDeque<Sender<Result<D::Host, Error>>>,
-    /// When the device was last asked for one.
+    /// Time when the device was last asked for a value.
     asked: Instant,
-    /// Handles that went while the worker was idle: after how many messages, and which. They are deleted right then,
-    /// before any later command, so that it does not matter when the worker found them.
+    /// Handles dropped while the worker was idle, with the number of messages sent before. They are
+    /// deleted after that number of messages, so it does not matter when the worker finds them.
     dropped: VecDeque<(u64, Ids)>,
 }
 
@@ -85,7 +85,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Executes commands until all senders are gone, or it cannot go on. Returns why, if that is so.
+    /// Executes commands until all senders are gone or the engine cannot go on. Returns the reason
+    /// in the latter case.
     pub fn run(mut self, messages: &Messages<D>) -> Option<String> {
         let mut at_hand = IDLING;
         match catch_unwind(AssertUnwindSafe(|| self.obey_all(messages, &mut at_hand))) {
@@ -103,8 +104,8 @@ impl<D: Device> Interpreter<D> {
         None
     }
 
-    /// Does as it is told until there is nothing more to do, or nothing can go on: then it returns why. `at_hand` is
-    /// what it is doing.
+    /// Executes messages until no sender is left, or until the engine is broken. Returns the error
+    /// then. `at_hand` describes the current activity.
     fn obey_all(&mut self, messages: &Messages<D>, at_hand: &mut &'static str) -> Option<Error> {
         loop {
             if !self.readers.is_empty() && self.asked.elapsed() >= PATIENCE {
@@ -115,7 +116,7 @@ impl<D: Device> Interpreter<D> {
                 let message = self.foresee(messages)?;
                 self.obey(message, at_hand);
             } else {
-                // Without a look at the clock where there is a message, as there mostly is.
+                // Usually a message is there, and then the clock need not be read.
                 match messages.try_recv() {
                     Ok(message) => self.obey(message, at_hand),
                     Err(_) => {
@@ -131,7 +132,7 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// The next message, once all that may be seen from it is there and admitted. `None`: there will be no more.
+    /// Takes the next message, once its window is complete and admitted. `None`: no sender is left.
     fn foresee(&mut self, messages: &Messages<D>) -> Option<Message<D::Op, D::Host>> {
         while !self.ahead.as_ref()?.is_complete() {
             let next = match messages.try_recv() {
@@ -162,8 +163,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// The next message, once there is one. Readers are answered meanwhile, and handles that an idle program
-    /// drops are deleted. `None`: there will be no more.
+    /// Waits for the next message. Meanwhile answers readers, and deletes handles that an idle
+    /// program drops. `None`: no sender is left.
     #[cold]
     fn wait(&mut self, messages: &Messages<D>) -> Option<Message<D::Op, D::Host>> {
         loop {
@@ -175,7 +176,8 @@ impl<D: Device> Interpreter<D> {
                 Ok(message) => return Some(message),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
-                // Whoever looks ahead would see a deletion earlier or later, as time has it: the next message brings it.
+                // With a window, the position of a deletion would depend on timing. The next
+                // message brings the handles along.
                 Err(RecvTimeoutError::Timeout) if self.ahead.is_some() => {
                     return messages.recv().ok();
                 }
@@ -194,7 +196,7 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Deletes the handles that went before the next message was sent.
+    /// Deletes dropped handles whose turn has come in the order of messages.
     fn delete_dropped(&mut self) {
         let done = self.control.at();
         while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= done) {
@@ -209,13 +211,13 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Passes on the values that are there by now.
+    /// Passes on values that the device has finished.
     fn answer_readers(&mut self) {
         while !self.readers.is_empty()
             && let Some(value) = self.driver.engine_mut().take_read()
             && let Some(reader) = self.readers.pop_front()
         {
-            // Whoever asked may have gone meanwhile.
+            // The caller may be gone meanwhile.
             let _ = reader.send(value);
         }
         self.asked = Instant::now();
@@ -243,7 +245,7 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Whoever asked may have gone meanwhile; the answer is not missed then.
+    /// Answers a question. The caller may be gone meanwhile, and then the answer is dropped.
     fn answer(&mut self, question: Question<D::Host>) {
         if !matches!(question, Question::Get { .. } | Question::FinishRecording { .. }) {
             self.driver.record_wait();
@@ -257,7 +259,7 @@ impl<D: Device> Interpreter<D> {
             },
             Question::Sync { reply } => {
                 let done = engine.sync();
-                // What failed on the way is why the rest did.
+                // An earlier failure explains later ones, and so is reported instead.
                 let _ = reply.send(self.driver.take_failure().map_or(done, Err));
             }
             Question::Stats { reply } => {
@@ -289,7 +291,7 @@ impl<D: Device> Interpreter<D> {
     }
 }
 
-/// What a message is for a window.
+/// The properties of a message that a window counts.
 fn waiting<D: Device>(what: &What<D::Op, D::Host>) -> Waiting {
     match what {
         What::Do(command) => Waiting::of(command, |host| D::layout_of(host).bytes()),
@@ -297,7 +299,7 @@ fn waiting<D: Device>(what: &What<D::Op, D::Host>) -> Waiting {
     }
 }
 
-/// Of a command. `None` where nobody wants to hear of it: a span takes its time even then.
+/// Enters a span for a command; `None` if tracing is off, since even an unused span takes time.
 #[inline]
 fn span<'a>(of: impl FnOnce() -> (&'static str, Option<&'a str>)) -> Option<EnteredSpan> {
     enabled!(target: "remat", Level::TRACE).then(|| {
@@ -307,5 +309,5 @@ fn span<'a>(of: impl FnOnce() -> (&'static str, Option<&'a str>)) -> Option<Ente
     })
 }
 
-/// What the worker does while it waits.
+/// Description of the worker while it waits.
 const IDLING: &str = "the worker";

@@ -1,9 +1,9 @@
-//! The command language: what a runtime is sent, what a recording has, and what the lab and the tests replay.
+//! The command language, spoken by runtimes, recordings, the lab and the tests.
 //!
-//! A [`Command`] speaks of tensors by [numbers](TensorId). A [`Driver`] is the one way from those to an
-//! [`Engine`](crate::Engine): it executes commands in order, lets waiting ones be [known](Driver::admit) before they
-//! run, and records what it does. A list of commands that make sense one after the other is a [`Program`]: a step, or
-//! many, as a value.
+//! A [`Command`] names tensors by [numbers](TensorId). A [`Driver`] is the one way from commands to
+//! an [`Engine`](crate::Engine). It executes commands in order, lets evictors [know](Driver::admit)
+//! waiting commands, and records what it does. A valid list of commands is a [`Program`]: a step,
+//! or many, as a value.
 //!
 //! ```
 //! use remat::device::sim::Sim;
@@ -21,7 +21,7 @@
 //! program.push(Command::Del(y))?;
 //! program.push(Command::Get(z))?;
 //!
-//! // In memory for two of the three tensors.
+//! // Memory for two of the three tensors.
 //! let costs = CostModelKind::Flops.build();
 //! let device = Sim::<Op, HostTensor>::cpu(2 * 256);
 //! let engine = Engine::new(device, Settings::default(), PolicyKind::DtrEq.build(0), costs)?;

@@ -1,8 +1,8 @@
-//! What a program holds: a [`Runtime`], which takes commands, and [`Tensor`] handles.
+//! The user's side: a [`Runtime`], which takes commands, and [`Tensor`] handles.
 //!
-//! Commands are sent to a worker thread, which executes them in order; see `interpreter.rs`. All but `get` and `sync`
-//! return at once. Shapes are inferred here, on the caller's thread. So asking for a shape never waits, and operands
-//! that do not fit are an error at once.
+//! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All but
+//! `get` and `sync` return at once. Shapes are inferred on the caller's thread. Therefore asking
+//! for a shape never waits, and operands that do not fit are an error at once.
 
 mod builder;
 mod create;
@@ -34,15 +34,17 @@ use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Most commands that wait for the worker. A caller that is further ahead blocks.
+/// Limit on commands waiting for the worker. A caller blocks beyond it.
 const QUEUE: usize = 1024;
 
 /// A runtime: tensors under a hard memory budget.
 ///
-/// Generic over the type of ops and of host data, with the crate's own as defaults. Cheap to clone; all clones send
-/// commands to the same worker. Dropping the last clone waits until all commands are done, ends the worker and frees
-/// everything; tensors that outlive it are useless. Regenerations are abandoned then if no [`Pending`] answer is left
-/// to read.
+/// Generic over the type of ops and of host data, with the crate's own as defaults. Cheap to clone;
+/// all clones send commands to the same worker.
+///
+/// Dropping the last clone waits until all commands are done, ends the worker and frees everything.
+/// Tensors that outlive the runtime are useless. If no [`Pending`] answer is left to read,
+/// regenerations are abandoned.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -73,7 +75,7 @@ struct Shared<O: Operation, H> {
     layout_of: fn(&H) -> Layout,
 }
 
-/// The runtime's end of a worker.
+/// The parts of a started worker that a runtime is made from.
 struct Worker<O: Operation, H> {
     sender: Sender<Message<O, H>>,
     thread: JoinHandle<()>,
@@ -86,7 +88,7 @@ struct Worker<O: Operation, H> {
 }
 
 impl Runtime {
-    /// A description of a runtime, to set options on and start.
+    /// A builder: set options on it, then start a runtime.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -117,13 +119,14 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Self { shared }
     }
 
-    /// Uploads a value from the host. The host copy is shared, and kept as long as it may be needed, so that the tensor
-    /// can be evicted. Host copies do not count against the budget; [`Stats::host_bytes`] counts them.
+    /// Uploads a host value.
+    ///
+    /// The host copy is shared, and kept as long as it may be needed, so that the tensor can be
+    /// evicted. Host copies do not count against the budget; [`Stats::host_bytes`] counts them.
     /// [`Runtime::put_leaf`] keeps none.
     ///
-    /// If there is no room on the device, the value is uploaded when an op or a `get` reads it.
-    ///
-    /// Waits while more than 64 MiB of earlier values are on their way to the worker.
+    /// If there is no room on the device, the value is uploaded when an op or a `get` reads it. The
+    /// call waits while more than 64 MiB of earlier values are in flight to the worker.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -131,11 +134,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.upload(host.into(), false)
     }
 
-    /// Uploads a value that is never evicted, so that no host copy is kept once it is on the device. If there is no
-    /// room, it is uploaded later, as with [`Runtime::put`].
+    /// Uploads a host value that is never evicted. No host copy is kept once the value is on the
+    /// device. If there is no room, it is uploaded later, as with [`Runtime::put`].
     ///
     /// # Errors
-    /// As for [`Runtime::put`].
+    /// Errors of [`Runtime::put`].
     pub fn put_leaf(&self, host: impl Into<Arc<H>>) -> Result<Tensor, Error> {
         self.upload(host.into(), true)
     }
@@ -145,33 +148,35 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         let bytes = tensor.layout().bytes();
         self.shared.control.take_off(bytes);
         self.shared.command(Command::Put { tensor: tensor.id(), host, leaf })?;
-        // Only now, for the worker to know of it: it waits for what is to come, if it looks ahead.
+        // Only after sending: a worker that looks ahead waits for this command.
         self.shared.control.await_landing(bytes)?;
         Ok(tensor)
     }
 
-    /// Runs an op. All inputs keep their values: an op that updates in place works on a copy. See [`Runtime::update`].
+    /// Runs an op. All inputs keep their values: an op that updates in place works on a copy. See
+    /// [`Runtime::update`].
     ///
     /// # Errors
-    /// If the inputs do not fit the op or belong to another runtime, or the op has no gradient and a tape watches one
-    /// of them. A failure on the device is reported by the next `get` of a tensor that depends on it, or the next
-    /// `sync`.
+    /// If the inputs do not fit the op, or belong to another runtime. If an input is watched by a
+    /// tape, and the op has no gradient. A failure on the device is reported by the next `get` of a
+    /// tensor that depends on it, or the next `sync`.
     pub fn apply(&self, op: impl Into<O>, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         self.shared.apply(op.into(), inputs)
     }
 
-    /// The value of a tensor. Waits for the commands before it.
+    /// Reads the value of a tensor. Waits for all earlier commands.
     ///
     /// # Errors
     /// - The failure to which the tensor was lost.
-    /// - The failure that made an update be skipped, if it was not reported yet. The next `get` returns the value.
+    /// - The failure that made an update be skipped, if it was not reported yet. The next `get`
+    ///   returns the value.
     /// - If regenerating the tensor does not fit, takes too many runs or was cancelled.
     /// - If the tensor belongs to another runtime.
     pub fn get(&self, tensor: &Tensor) -> Result<H, Error> {
         self.get_later(tensor)?.wait()
     }
 
-    /// Asks for the value of a tensor as it is now, without waiting for it.
+    /// Asks for the current value of a tensor, without waiting.
     ///
     /// # Errors
     /// If the tensor belongs to another runtime. [`Pending::wait`] reports all other errors.
@@ -189,10 +194,13 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.command(Command::Drop(id))
     }
 
-    /// Cancels regenerations for the commands sent so far. Before the next op runs again, the command that needs it
-    /// fails with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and so do the commands
-    /// after it that would have to regenerate something. Everything else stays as it is, and commands sent from now on
-    /// are not affected. Apply it from any thread, for example from a Ctrl-C handler.
+    /// Cancels regenerations for the commands sent so far.
+    ///
+    /// Before the next op runs again, the command that needs it fails with
+    /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Later commands
+    /// among those sent so far fail too, if they would have to regenerate something. Everything
+    /// else stays as it is, and commands sent from now on are not affected. May be called from any
+    /// thread, for example from a Ctrl-C handler.
     pub fn cancel(&self) {
         self.shared.control.cancel();
     }
@@ -203,10 +211,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Canceller(Arc::clone(&self.shared.control))
     }
 
-    /// Makes a tensor a leaf: it stays resident, and its history and its host copy are freed.
+    /// Makes a tensor a leaf: the tensor stays resident, and its history and host copy are freed.
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync` reports that.
+    /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync`
+    /// reports that.
     #[doc(alias = "pin")]
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
@@ -222,8 +231,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.command(Command::Label { tensor: id, label: label.into() })
     }
 
-    /// Marks the end of a step of the training loop. A tensor that was computed from a value of an earlier step becomes
-    /// a leaf if that value has no handle any more. This keeps history bounded.
+    /// Marks the end of a step of the training loop. A tensor that was computed from a value of an
+    /// earlier step becomes a leaf if that value has no handle any more. This keeps history
+    /// bounded.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -232,7 +242,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.command(Command::Step)
     }
 
-    /// Makes all [`Runtime::replace`] so far final.
+    /// Makes all [`Runtime::replace`] calls so far final.
     pub(crate) fn confirm(&self) -> Result<(), Error> {
         self.shared.command(Command::Confirm)
     }
@@ -245,7 +255,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Sync { reply })?.wait()
     }
 
-    /// The memory limit in bytes, as it was last set.
+    /// The memory limit in bytes, as last set.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.shared.budget.load(Ordering::Relaxed)
@@ -259,7 +269,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.stats_later()?.wait()
     }
 
-    /// Asks for the counters after all commands sent so far, without waiting for them.
+    /// Asks for the counters after all commands sent so far, without waiting.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -267,29 +277,33 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Stats { reply })
     }
 
-    /// Ends the recording and writes out the rest of it. Otherwise it ends when the runtime is dropped, and errors are
-    /// only logged.
+    /// Ends the recording and writes out the rest. Without this call, the recording ends when the
+    /// runtime is dropped, and errors are only logged.
     ///
     /// # Errors
-    /// If it could not be written.
+    /// If the recording could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
         self.shared.ask(|reply| Question::FinishRecording { reply })?.wait()
     }
 
-    /// Key and counter for the next random op: the runtime's seed, and a number that was not used before.
+    /// Key and counter for the next random op: the runtime's seed, and a number that was not used
+    /// before.
     #[must_use]
     pub fn next_random(&self) -> (u64, u64) {
         self.shared.next_random()
     }
 
-    /// The seed, and the number that the next random op will have: where random numbers go on.
+    /// The seed, and the number of the next random op. A later run can continue the random numbers
+    /// from there.
     #[must_use]
     pub fn random_position(&self) -> (u64, u64) {
         (self.shared.seed, self.shared.next_random.load(Ordering::Relaxed))
     }
 
-    /// Lets the next random op have this number. For a run that goes on where another one with the same seed ended:
-    /// numbers that were used before would be drawn again.
+    /// Sets the number of the next random op.
+    ///
+    /// For a run that continues another run with the same seed: otherwise its random ops would draw
+    /// the same numbers again.
     pub fn set_random_position(&self, position: u64) {
         self.shared.next_random.store(position, Ordering::Relaxed);
     }
@@ -315,7 +329,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         self.ask(|reply| Question::Get { tensor, reply })
     }
 
-    /// The outputs of `op`, from the layouts of its inputs.
+    /// Infers the outputs of `op` from the layouts of its inputs.
     fn infer(&self, op: &O, inputs: &[&Tensor]) -> Result<Outputs, Error> {
         if let Some(input) = inputs.iter().position(|t| t.runtime() != self.home.number()) {
             return Err(HandleError::Foreign { op: op.name().to_owned(), input }.into());
@@ -329,8 +343,8 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         Ok(outputs)
     }
 
-    /// An op as a command, and handles to its outputs.
-    #[inline(always)] // Else what is large is copied on its way through.
+    /// Makes the command of an op, and handles to its outputs.
+    #[inline(always)] // Otherwise large arguments are copied.
     fn call(
         &self,
         op: O,
@@ -363,9 +377,9 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
     }
 
-    /// Sends a command, with the handles that were dropped since the last one. Commands that use them were sent before
-    /// they were dropped, so the order is right.
-    #[inline(always)] // As above.
+    /// Sends a command, with the handles dropped since the last message. Commands that use these
+    /// handles were sent before the drop, so the order is right.
+    #[inline(always)] // Otherwise large arguments are copied.
     fn send(&self, what: What<O, H>) -> Result<(), Error> {
         let deleted = self.home.take();
         let sender = self.sender.as_ref().expect("there until dropped");
@@ -376,7 +390,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
     }
 
-    /// Sends once the worker has taken what is in the queue.
+    /// Sends a message once the queue has room.
     #[cold]
     fn send_later(
         &self,
@@ -414,7 +428,9 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     }
 }
 
-/// The first of numbers for so many tensors: unique in the process, so that a tape or gradients never mistake another runtime's
+/// Reserves `count` consecutive tensor numbers. Returns the first.
+///
+/// Numbers are unique in the process, so that a tape or gradients never mistake another runtime's
 /// tensor.
 fn new_ids(count: usize) -> TensorId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -474,10 +490,10 @@ impl<O: Operation, H> Drop for Shared<O, H> {
         self.control.close();
         drop(self.sender.take());
         if let Some(thread) = self.thread.take()
-            // Where the worker would wait for itself, or is not there, it ends unwatched.
+            // On the worker's own thread or in a forked process, waiting would never end.
             && self.control.bars_waiting().is_none()
         {
-            // A panic of the worker was reported to whoever waited for it.
+            // A panic of the worker was reported to the callers that waited for it.
             let _ = thread.join();
         }
     }

@@ -1,15 +1,16 @@
-//! A step of a program: which values its commands read and make, and when each of them is used.
+//! A step of a program: the values read and made by its commands, and the positions of all uses.
 //!
 //! ```text
-//! commands ──▶ reader.rs ──▶ what each command does to values ──▶ teller.rs     when a step uses what: future.rs
-//!                                                             ├──▶ plan/capture  buffers, to be ordered and planned
-//!                                                             └──▶ bound/demand  what may be away, and at what cost
+//! commands ──▶ reader.rs ──▶ values per command ──▶ teller.rs      uses of values: future.rs
+//!                                               ├──▶ plan/capture  buffers to order and place
+//!                                               └──▶ bound/demand  evictable values and costs
 //! ```
 //!
-//! A mark, and what it cuts off, is the engine's: `engine/step.rs`.
+//! Marks, and the history that a mark cuts off, belong to the engine: `engine/step.rs`.
 //!
-//! A value is what a storage holds between two updates. Whether an update takes the storage over is said in one place, for
-//! readers and for the engine: `in_place.rs`. Which steps repeat is found out while they run: `recognize.rs`.
+//! A value is the content of a storage between two updates. `in_place.rs` alone decides whether an
+//! update takes over the storage, for readers and for the engine. Repeated steps are found while
+//! they run: `recognize.rs`.
 
 mod future;
 mod in_place;

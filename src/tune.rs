@@ -1,8 +1,9 @@
-//! Tuning a run before its first step: a budget that passes, and the best way to run its steps in it.
+//! Tuning of a run before its first step: a budget that passes, and the best way to run its steps
+//! in it.
 //!
-//! A [`Tuner`] rehearses a [`Trainable`] program on a simulated device, which only counts bytes and costs. It refuses a
-//! budget that is too small and names one that passes; it makes the first step known; and it finds out, by simulated runs,
-//! how a step is best run, and in how much of the budget.
+//! A [`Tuner`] rehearses a [`Trainable`] program on a simulated device, which only counts bytes and
+//! costs. It refuses a budget that is too small and names one that passes. It makes even the first
+//! step known. By simulated runs it searches how a step is best run, and in how much of the budget.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -36,10 +37,14 @@
 //!
 //! # 100 %
 //!
-//! Shares are of the smallest budget found under which the rehearsed run evicts nothing, whatever its policy. It is above
-//! the most bytes in use at once, because what is in use leaves holes. A rehearsal tries budgets from that on, a quarter of a
-//! percent apart, and takes the first. A replay of a recording tries more of them, and also wants those up to 2 % above to evict
-//! nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)): its 100 % may be a little more.
+//! Shares are of the smallest budget found under which the rehearsed run evicts nothing, whatever
+//! its policy. It is above the most bytes in use at once, because blocks leave holes between them.
+//! A rehearsal tries budgets from there on, a quarter of a percent apart, and takes the first that
+//! passes.
+//!
+//! A replay of a recording tries more budgets, and also wants those up to 2 % above to evict
+//! nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). Its 100 % may be a
+//! little more.
 
 mod cache;
 mod chosen;
@@ -70,22 +75,23 @@ use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Makes a simulated device of so many bytes.
+/// Makes a simulated device of the given number of bytes.
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
-/// A device that a run is for, as rehearsals have to know it.
+/// The device that a run is for, as rehearsals need to know it.
 #[derive(Clone)]
 pub struct StandIn {
-    /// The name of the device, with what its costs depend on: a file of forecasts is of one device.
+    /// Name of the device, with everything that its costs depend on. A file of forecasts belongs to
+    /// one device.
     pub name: String,
-    /// Makes what stands in for it: the same workspaces, and so the same peak of memory.
+    /// Makes a simulation of the device, with the same workspaces, and so the same peak of memory.
     pub sim: SimOf,
-    /// The memory that is free, less a margin; `None` if that is unknown.
+    /// Free memory in bytes, less a margin; `None` if unknown.
     pub free_bytes: Option<u64>,
 }
 
 impl StandIn {
-    /// The CPU, with so many threads.
+    /// The CPU, with `threads` threads.
     #[must_use]
     pub fn cpu(threads: usize) -> Self {
         let plural = if threads == 1 { "" } else { "s" };
@@ -127,29 +133,29 @@ impl Names {
     };
 }
 
-/// A moment of the tuning.
+/// An event of the tuning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// A rehearsal begins in all the memory there is.
+    /// A rehearsal begins without a limit on memory.
     Unlimited,
-    /// A rehearsal begins to see whether a budget evicts nothing.
+    /// A rehearsal begins that tests whether a budget evicts nothing.
     WithoutEvictions {
-        /// In bytes.
+        /// The budget in bytes.
         budget: u64,
     },
     /// A rehearsal begins in a budget.
     Within {
-        /// In bytes.
+        /// The budget in bytes.
         budget: u64,
-        /// Percent of what is taken without evictions.
+        /// The budget in percent of the memory used without evictions.
         percent: f64,
     },
     /// Simulated runs begin in a budget.
     Learning {
-        /// In bytes.
+        /// The budget in bytes.
         budget: u64,
-        /// Percent of what is taken without evictions.
+        /// The budget in percent of the memory used without evictions.
         percent: f64,
     },
 }
@@ -172,7 +178,7 @@ impl Display for Progress {
     }
 }
 
-/// A description of a run that is to be tuned.
+/// Options of a run that is to be tuned.
 pub struct Tuner<'a> {
     make: Arc<dyn Fn() -> Builder + Send + Sync + 'a>,
     budget: Option<Budget>,
@@ -201,13 +207,15 @@ impl fmt::Debug for Tuner<'_> {
 }
 
 impl<'a> Tuner<'a> {
-    /// A tuner of runs whose runtimes `make` describes, such as `Runtime::builder`, or a closure with more options.
+    /// A tuner of runs whose runtimes `make` describes. `make` is `Runtime::builder`, or a closure
+    /// that sets more options.
     ///
-    /// Forecasts are searched for by the policy [`Learned(Learn::Portfolio)`](crate::evict::Learn::Portfolio) or `Search` alone.
-    /// `remat train` has the portfolio, and [`Plan::Auto`](crate::Plan::Auto).
+    /// Only the policies [`Learned(Learn::Portfolio)`](crate::evict::Learn::Portfolio) and `Search`
+    /// make the tuner search for forecasts. `remat train` uses the portfolio, and
+    /// [`Plan::Auto`](crate::Plan::Auto).
     ///
-    /// Each rehearsal has a runtime of its own, so `make` is called for each. What there is only once, such as a recorder, is
-    /// given to [`Tuned::builder`] instead. Budget and threshold are the tuner's.
+    /// Each rehearsal has a runtime of its own, so `make` is called for each. Unique objects, such
+    /// as a recorder, are given to [`Tuned::builder`] instead. The tuner sets budget and threshold.
     #[must_use]
     pub fn new(make: impl Fn() -> Builder + Send + Sync + 'a) -> Self {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
@@ -226,22 +234,25 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// The memory that the run may use: `"40%"` of what it takes without evictions, `"64MiB"`, a number of bytes, or
-    /// `"auto"`, which is what is free. Default: 40 %, or the smallest percentage that passes.
+    /// The memory that the run may use: `"40%"` of its memory without evictions, `"64MiB"`, a
+    /// number of bytes, or `"auto"` for the free memory. Default: 40 %, or the smallest percentage
+    /// that passes.
     #[must_use]
     pub fn budget<B: TryInto<Budget, Error: Display>>(mut self, budget: B) -> Self {
         self.budget = self.given("budget", budget.try_into()).or(self.budget);
         self
     }
 
-    /// See [`Builder::eviction_threshold`]; as for the budget, but never `"auto"`. Default: none.
+    /// The eviction threshold, see [`Builder::eviction_threshold`]. Given like the budget, but
+    /// never `"auto"`. Default: none.
     #[must_use]
     pub fn eviction_threshold<S: TryInto<Share, Error: Display>>(mut self, threshold: S) -> Self {
         self.threshold = self.given("eviction threshold", threshold.try_into());
         self
     }
 
-    /// Steps of the run. Short runs are rehearsed whole, and less is simulated for them. Default: without end.
+    /// Number of steps of the run. Short runs are rehearsed whole, and get fewer simulated runs.
+    /// Default: without end.
     #[must_use]
     pub const fn steps(mut self, steps: usize) -> Self {
         self.steps = steps;
@@ -255,8 +266,9 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// A file in which forecasts are kept for later runs, and from which those of earlier ones are taken. A file of another
-    /// device, number of threads, cost model or version of this crate is refused. Default: none.
+    /// A file that keeps forecasts for later runs, and provides those of earlier runs. A file of
+    /// another device, number of threads, cost model or version of this crate is refused. Default:
+    /// none.
     #[must_use]
     pub fn cache(mut self, path: impl Into<PathBuf>) -> Self {
         self.cache = Some(path.into());
@@ -270,21 +282,23 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Lets `told` hear what the tuning is at. Several threads may call it.
+    /// Calls `told` with each event of the tuning, possibly from several threads.
     #[must_use]
     pub fn progress(mut self, told: impl Fn(Progress) + Send + Sync + 'a) -> Self {
         self.progress = Box::new(told);
         self
     }
 
-    /// Asks `wanted` between the steps of rehearsals whether to end: with [`TuneError::Interrupted`].
+    /// Calls `wanted` between the steps of rehearsals; if it returns true, the tuning ends with
+    /// [`TuneError::Interrupted`].
     #[must_use]
     pub fn interrupt_when(mut self, wanted: impl Fn() -> bool + Send + Sync + 'a) -> Self {
         self.interrupt = Box::new(wanted);
         self
     }
 
-    /// Rehearses `program`: settles on a budget that passes, and finds out how its steps are best run in it.
+    /// Rehearses `program`: chooses a budget that passes, and searches how its steps are best run
+    /// in it.
     ///
     /// # Errors
     /// [`TuneError::Refused`] if the budget does not pass, with one that does.
@@ -293,7 +307,7 @@ impl<'a> Tuner<'a> {
         rehearsal.learn(rehearsal.choose()?)
     }
 
-    /// The cost model of the run, if it is one of the crate.
+    /// The cost model of the run; `None` for a custom one.
     fn cost_model(&self) -> Option<CostModelKind> {
         match (self.make)().cost_model {
             CostModelChoice::Kind(kind) => Some(kind),
@@ -301,7 +315,7 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// A runtime of the run, in so much memory.
+    /// A builder of the run's runtime, in `budget` bytes.
     fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
         let builder = (self.make)().budget(budget);
         match threshold {
@@ -325,7 +339,7 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// An error if the tuning is to end.
+    /// Returns [`TuneError::Interrupted`] if the tuning is to end.
     fn interrupted(&self) -> Result<(), TuneError> {
         if (self.interrupt)() { Err(TuneError::Interrupted) } else { Ok(()) }
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Records the ops that depend on watched tensors, for backward passes.
 ///
-/// A watched tensor refers to its tape. All ops that depend on it are recorded, wherever they are called, as long as
-/// the tape exists. [`Tensor::detach`] gives a handle without a tape.
+/// A watched tensor refers to its tape. All ops that depend on it are recorded, wherever they are
+/// called, as long as the tape exists. [`Tensor::detach`] gives a handle without a tape.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -35,7 +35,7 @@ pub struct Tape {
     watched: Mutex<FxHashSet<TensorId>>,
 }
 
-/// What a tape can watch: a tensor, or all parameters of a [`Module`](crate::nn::Module).
+/// Something that a tape can watch: a tensor, or all parameters of a [`Module`](crate::nn::Module).
 pub trait Watch {
     /// Calls `watch` with each tensor.
     fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor));
@@ -48,7 +48,7 @@ impl Watch for Tensor {
 }
 
 /// Gradients of the watched tensors.
-// In the order of these, so that they are let go in the same order in each step, whatever their numbers are.
+// Sorted by number, so that gradients are freed in the same order in each step.
 #[derive(Debug, Default)]
 pub struct Gradients(BTreeMap<TensorId, Tensor>);
 
@@ -59,23 +59,23 @@ impl Gradients {
         self.0.get(&tensor.id())
     }
 
-    /// Removes and returns the gradient of a watched tensor, if the result depends on it. It is freed when the caller
-    /// drops it.
+    /// Removes and returns the gradient of a watched tensor, if the result depends on it. It is
+    /// freed when the caller drops it.
     pub fn take(&mut self, tensor: &Tensor) -> Option<Tensor> {
         self.0.remove(&tensor.id())
     }
 
-    /// Lets a watched tensor have this gradient.
+    /// Sets the gradient of a watched tensor.
     pub(crate) fn set(&mut self, tensor: &Tensor, gradient: Tensor) {
         self.0.insert(tensor.id(), gradient);
     }
 
-    /// Adds to what is there, in place; what is not becomes a leaf.
+    /// Adds to a gradient in place. A first gradient becomes a leaf.
     fn add(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
         if let Some(sum) = self.0.get_mut(&id) {
             return runtime.update(Accumulate, &mut [sum], &[gradient]);
         }
-        // It will be written to.
+        // Contiguous, since later gradients are added in place.
         let gradient = gradient.contiguous()?;
         runtime.commit(&gradient)?;
         self.0.insert(id, gradient);
@@ -96,7 +96,8 @@ impl Tape {
         &self.runtime
     }
 
-    /// Watches a tensor, or all parameters of a network: from now on, ops on this handle and its clones are recorded.
+    /// Watches a tensor, or all parameters of a network: from now on, ops on this handle and its
+    /// clones are recorded.
     pub fn watch(&self, what: &mut (impl Watch + ?Sized)) {
         let mut watched = self.watched();
         what.each(&mut |tensor| {
@@ -115,11 +116,12 @@ impl Tape {
         lock(&self.watched)
     }
 
-    /// Gradients of a scalar with respect to the watched tensors. The tape releases the tensors of each op as soon as
-    /// the backward pass has used them.
+    /// Gradients of a scalar with respect to the watched tensors. The tape releases the tensors of
+    /// each op as soon as the backward pass has used them.
     ///
-    /// The result and the gradients are committed, so that their history is freed and they are never recomputed. What
-    /// [`Runtime::replace`] replaced before, such as running statistics, stays replaced even if a later update fails;
+    /// The result and the gradients are committed, so that their history is freed and they are
+    /// never recomputed. Tensors replaced before by [`Runtime::replace`], such as running
+    /// statistics, stay replaced even if a later update fails;
     /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo that as well.
     ///
     /// # Errors
@@ -130,8 +132,8 @@ impl Tape {
         Ok(gradients)
     }
 
-    /// Gradients whose ops are recorded in turn, for gradients of gradients. The tape and all history are kept, and
-    /// nothing is committed.
+    /// Gradients whose ops are recorded in turn, for gradients of gradients. The tape and all
+    /// history are kept, and nothing is committed.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -149,7 +151,8 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// As for [`Tape::backward`], and if an op that computes a gradient has no gradient itself.
+    /// Errors of [`Tape::backward`], and an error if an op that computes a gradient has no gradient
+    /// itself.
     pub fn backward_with_graph(&self, result: &Tensor) -> Result<Gradients, Error> {
         let mut gradients = BTreeMap::default();
         self.play(result, Graph::Kept, None, |id, gradient| {
@@ -159,8 +162,8 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// Like [`Tape::backward_with_graph`], but with respect to these tensors, watched or not, and nothing else is computed. They
-    /// may be watched ones, or what came of those.
+    /// Gradients with respect to the tensors `of` alone, as [`Tape::backward_with_graph`] computes
+    /// them. Each of these is a watched tensor, or depends on one.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -178,7 +181,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// As for [`Tape::backward_with_graph`].
+    /// Errors of [`Tape::backward_with_graph`].
     pub fn gradients_of(&self, result: &Tensor, of: &[&Tensor]) -> Result<Gradients, Error> {
         let mut gradients = BTreeMap::default();
         let wanted = of.iter().map(|tensor| tensor.id()).collect();
@@ -189,10 +192,12 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// Like [`Tape::backward`], but adds to these gradients, in place and as soon as each new one is complete: for batches
-    /// that are computed in parts, and stepped on by the sum. The new ones are never all in memory beside the old ones.
+    /// Adds the gradients of [`Tape::backward`] to `gradients`, in place and as soon as each is
+    /// complete.
     ///
-    /// Gradients belong to tensors as they are: update what is watched only when all parts are added.
+    /// For batches that are computed in parts, with one optimizer step on the sum. The new
+    /// gradients are never all in memory beside the old ones. Gradients belong to the current
+    /// values of tensors: update the watched tensors only after all parts are added.
     ///
     /// ```
     /// use remat::autograd::Gradients;
@@ -211,14 +216,15 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// As for [`Tape::backward`].
+    /// Errors of [`Tape::backward`].
     pub fn backward_onto(self, result: &Tensor, gradients: &mut Gradients) -> Result<(), Error> {
         let runtime = self.runtime.clone();
         self.gradients_onto(result, gradients)?;
         runtime.confirm()
     }
 
-    /// Like [`Tape::backward_onto`], but what the forward pass replaced can still be undone.
+    /// Adds gradients like [`Tape::backward_onto`], but replacements of the forward pass can still
+    /// be undone.
     pub(crate) fn gradients_onto(
         self,
         result: &Tensor,
@@ -229,11 +235,11 @@ impl Tape {
         })
     }
 
-    /// Like [`Tape::backward`], but calls `complete` with each gradient as soon as it is complete, and with the number
-    /// of the watched tensor. Only the result is committed.
+    /// Calls `complete` with each gradient of [`Tape::backward`] as soon as it is complete, and
+    /// with the number of the watched tensor. Only the result is committed.
     ///
     /// # Errors
-    /// As for [`Tape::backward`], and those of `complete`.
+    /// Errors of [`Tape::backward`], and those of `complete`.
     pub fn backward_with(
         self,
         result: &Tensor,
@@ -258,13 +264,14 @@ impl Tape {
         }
         let mut gradients: BTreeMap<TensorId, Tensor> = BTreeMap::default();
         gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
-        // Watched tensor, or one of those that are wanted -> number of ops that have yet to contribute to its gradient.
+        // Watched or wanted tensor -> number of ops that have yet to contribute to its gradient.
         let mut uses: FxHashMap<TensorId, usize> = match wanted {
             Some(wanted) => wanted.iter().map(|&id| (id, 0)).collect(),
             None => self.watched().iter().map(|&id| (id, 0)).collect(),
         };
-        // Those of which a gradient is of any use, if not all.
+        // Tensors that depend on a wanted one; `None`: all gradients are useful.
         let mut useful: Option<FxHashSet<TensorId>> = wanted.cloned();
+        // Count the uses of each wanted tensor, and find the wanted tensors that recorded ops made.
         let (count, watched_outputs) = {
             let nodes = self.log.nodes();
             if let Some(useful) = &mut useful {
@@ -283,9 +290,12 @@ impl Tape {
                 outputs.filter(|id| uses.contains_key(id)).collect::<FxHashSet<TensorId>>(),
             )
         };
+        // The result itself may be wanted, and no op reads it.
         if uses.get(&result.id()) == Some(&0) {
             complete(result.id(), gradients[&result.id()].clone())?;
         }
+        // Walk backwards through the recorded ops, from the gradients of outputs to those of
+        // inputs.
         for at in (0..count).rev() {
             // The lock is released: ops of the gradient may be recorded in the same log.
             let Some(node) = self.log.nodes()[at].take() else { continue };
@@ -295,14 +305,16 @@ impl Tape {
             let is_reached = dys.iter().any(Option::is_some) && node.inputs.iter().any(leads_on);
             let dx = if is_reached { node.gradients(&dys)? } else { InputGradients::new() };
             let inputs = node.inputs.clone();
-            // The op's tensors are released now: a parameter is updated in place only if there is no other handle to
-            // it.
+            // The op's tensors are released now: a parameter is updated in place only if there is
+            // no other handle to it.
             match graph {
                 Graph::Kept => self.log.nodes()[at] = Some(node),
                 Graph::LetGo => drop(node),
             }
             drop(dys);
             let dx = dx.into_iter().chain(std::iter::repeat(None));
+            // Add each input's gradient to its sum. A wanted gradient is complete after its last
+            // use.
             for (id, gradient) in inputs.into_iter().zip(dx) {
                 if let Some(gradient) = gradient.filter(|_| leads_on(&id)) {
                     let total = match gradients.remove(&id) {
@@ -327,7 +339,7 @@ impl Tape {
         Ok(())
     }
 
-    /// Fails unless gradients of `result` can be asked for.
+    /// Checks that gradients of `result` can be computed.
     fn check(&self, result: &Tensor) -> Result<(), Error> {
         if result.layout().elements() != 1 {
             let message =
@@ -348,7 +360,7 @@ impl Tape {
     }
 }
 
-/// What a backward pass does with the tape's nodes.
+/// Treatment of the tape's nodes by a backward pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Graph {
     Kept,

@@ -1,21 +1,21 @@
-//! Floats of a file as floats of another type.
+//! Conversion of floats between types.
 
 use crate::host::{bf16, f16};
 use crate::layout::DType;
 use bytemuck::pod_read_unaligned;
 
-/// Whether elements of this type can be converted, and made of others.
+/// Whether the type can be converted from and to.
 pub const fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// Whether not all floats of the first type are floats of the second.
+/// Whether some floats of the first type are not floats of the second.
 pub fn rounds(from: DType, to: DType) -> bool {
     let is_half = |dtype| matches!(dtype, DType::F16 | DType::BF16);
     from != to && (is_half(to) || from == DType::F64)
 }
 
-/// Converts elements, each to the nearest there is.
+/// Converts elements, each to the nearest float of the new type.
 ///
 /// # Errors
 /// The first element that is finite, and beyond the largest of the new type.

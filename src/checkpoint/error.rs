@@ -2,62 +2,62 @@ use crate::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a checkpoint was not written or read.
+/// Reason why a checkpoint was not written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// A file that cannot be opened, read or written.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// A file that is no checkpoint, or not a whole one.
+    /// A file that is no checkpoint, or is incomplete.
     #[error("{path}: {message}")]
     Format {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// A checkpoint of a version that this one does not know.
+    /// A checkpoint of an unknown version.
     #[error(
         "{path} is a checkpoint of version {found}, and this is remat {}, which reads version {known}; \
          use the remat that wrote it",
         env!("CARGO_PKG_VERSION")
     )]
     Version {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         found: String,
-        /// The one that is known.
+        /// The supported version.
         known: &'static str,
     },
-    /// Tensors that do not fit: all of them.
+    /// All tensors that do not fit.
     #[error("{path} is of another network: {}", misfits(.missing, .extra, .differing))]
     Tensors {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Names in the network alone.
+        /// Names of tensors in the network alone.
         missing: Vec<String>,
-        /// Names in the file alone.
+        /// Names of tensors in the file alone.
         extra: Vec<String>,
-        /// Tensors in both, of other types or shapes.
+        /// Tensors in both whose types or shapes differ.
         differing: Vec<Difference>,
     },
-    /// A tensor, or a setting, that is not what it has to be.
+    /// A tensor or a setting with a wrong value.
     #[error("{path}: {what} is {found}, expected {expected}")]
     Differs {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Of what.
+        /// Name of the tensor or setting.
         what: String,
-        /// What the file has.
+        /// Value in the file.
         found: String,
-        /// What it has to be.
+        /// Value that is required.
         expected: String,
     },
     /// The runtime failed.
@@ -65,10 +65,10 @@ pub enum CheckpointError {
     Runtime(#[from] Error),
 }
 
-/// A tensor of a file that is not what a network has under its name.
+/// A tensor whose type or shape in the file differs from the network's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Which.
+    /// Name of the tensor.
     pub name: String,
     /// Type and shape in the file.
     pub found: String,
@@ -84,7 +84,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first of each kind, and how many more there are.
+/// Text that shows the first misfits of each kind, and the number of the rest.
 fn misfits(missing: &[String], extra: &[String], differing: &[Difference]) -> impl fmt::Display {
     const SHOWN: usize = 16;
     let list = |names: &[String], what: &str| {

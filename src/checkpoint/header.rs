@@ -1,5 +1,6 @@
-//! The header of safetensors: eight bytes that say how long it is, and a JSON object of names, types, shapes, and where
-//! elements lie. A file of `torch.save` is known by its first bytes, and refused with what to do instead.
+//! The header of safetensors: eight bytes with its length, and a JSON object of names, types,
+//! shapes, and positions of elements. A file of `torch.save` is recognized by its first bytes; the
+//! refusal says what to do instead.
 
 use crate::layout::{DType, Dims, Layout};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -8,39 +9,39 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::fmt;
 
-/// Longest header. That of all files of a checkpoint together, where there are several.
+/// Limit on the bytes of a header, or of all headers of a checkpoint together.
 pub const MOST_BYTES: u64 = 32 << 20;
 
-/// Most tensors of a checkpoint.
+/// Limit on the tensors of a checkpoint.
 pub const MOST_TENSORS: usize = 1 << 18;
 
-/// Longest name of a tensor or a type, in bytes.
+/// Limit on the name of a tensor or a type, in bytes.
 const MOST_NAME: usize = 1024;
 
-/// The beginnings of files as `torch.save` writes them.
+/// First bytes of files that `torch.save` writes.
 const OF_TORCH_SAVE: [&[u8]; 2] = [b"PK\x03\x04", b"\x80\x02"];
 
-/// What is said of a tensor.
+/// The header's entry for a tensor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Entry {
     dtype: String,
     #[serde(deserialize_with = "shape")]
     shape: Vec<usize>,
-    /// Where its bytes begin and end, after the header.
+    /// First byte, and end, of the elements after the header.
     data_offsets: [u64; 2],
 }
 
-/// What a file says it has.
+/// The header of a file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Header {
     #[serde(rename = "__metadata__", skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// By name.
+    /// Entries by tensor name.
     #[serde(flatten)]
     pub tensors: BTreeMap<String, Entry>,
 }
 
-/// A type, as the format calls it.
+/// Name of a type in the format.
 const fn name(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "F64",
@@ -55,7 +56,7 @@ const fn name(dtype: DType) -> &'static str {
     }
 }
 
-/// Sizes, of which a tensor has only so many.
+/// Reads the sizes of a shape, up to the limit on dimensions.
 fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
     struct Sizes;
     impl<'de> Visitor<'de> for Sizes {
@@ -82,7 +83,7 @@ fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
     from.deserialize_seq(Sizes)
 }
 
-/// Fails if a name is too long to be one, or would do something to a terminal.
+/// Refuses a name that is too long, or has control characters that would affect a terminal.
 pub fn check_name<E: de::Error>(name: &str) -> Result<(), E> {
     if name.len() > MOST_NAME {
         let message = format_args!("a name of {} bytes, more than {MOST_NAME}", name.len());
@@ -95,7 +96,7 @@ pub fn check_name<E: de::Error>(name: &str) -> Result<(), E> {
 }
 
 impl<'de> Deserialize<'de> for Header {
-    /// Refuses a name that comes twice, of which a map would keep the last.
+    /// Refuses a duplicate name, of which a map would keep the last.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
@@ -141,12 +142,12 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 impl Entry {
-    /// The type, if this crate has it.
+    /// The type; `None` for an unsupported type.
     pub fn dtype(&self) -> Option<DType> {
         DType::ALL.into_iter().find(|dtype| name(*dtype) == self.dtype)
     }
 
-    /// Type and shape, if this crate has that type.
+    /// Type and shape; `None` for an unsupported type.
     pub fn layout(&self) -> Option<Layout> {
         self.dtype().map(|dtype| Layout::contiguous(dtype, Dims::new(&self.shape)))
     }
@@ -156,7 +157,7 @@ impl Entry {
         &self.shape
     }
 
-    /// Type and shape in words.
+    /// Type and shape as text.
     pub fn describe(&self) -> String {
         let dtype = self.dtype.to_lowercase();
         match self.shape.len() {
@@ -165,12 +166,12 @@ impl Entry {
         }
     }
 
-    /// Where its bytes begin and end, after the header.
+    /// First byte, and end, of the elements after the header.
     pub const fn span(&self) -> [u64; 2] {
         self.data_offsets
     }
 
-    /// Bytes of its elements, if this crate has their type.
+    /// Bytes of the elements; `None` for an unsupported type.
     fn bytes(&self) -> Option<u64> {
         let elements = self.shape.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
         self.dtype().map(|dtype| elements.saturating_mul(dtype.bytes() as u64))
@@ -178,7 +179,7 @@ impl Entry {
 }
 
 impl Header {
-    /// Of tensors that lie one after the other in this order.
+    /// The header of consecutive tensors, in order.
     pub fn new<'a>(
         metadata: BTreeMap<String, String>,
         tensors: impl IntoIterator<Item = (&'a str, Layout)>,
@@ -194,17 +195,17 @@ impl Header {
         Self { metadata, tensors: tensors.into_iter().map(entry).collect() }
     }
 
-    /// Its bytes, with the eight that say how many follow.
+    /// The header's bytes, with the eight bytes of its length first.
     pub fn encode(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec(self).expect("text and numbers");
-        // So that elements are aligned.
+        // Pad so that elements are aligned.
         text.resize(text.len().next_multiple_of(8), b' ');
         let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
         bytes.append(&mut text);
         bytes
     }
 
-    /// How long a header is that begins with these bytes, in a file of so many.
+    /// Length of the header of a file, from the file's first eight bytes and its size in bytes.
     pub fn length(start: [u8; 8], file: u64) -> Result<u64, String> {
         if OF_TORCH_SAVE.iter().any(|magic| start.starts_with(magic)) {
             return Err("this is what torch.save writes, and no safetensors file: write the state dict with \
@@ -220,7 +221,7 @@ impl Header {
         Ok(length)
     }
 
-    /// Reads the text of a header, in a file with so many bytes behind it.
+    /// Parses the text of a header. `behind`: bytes of the file after the header.
     pub fn decode(text: &[u8], behind: u64) -> Result<Self, String> {
         let header: Self = serde_json::from_slice(text)
             .map_err(|error| format!("its header is no safetensors header: {error}"))?;

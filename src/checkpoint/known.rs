@@ -1,12 +1,12 @@
-//! Networks of torchvision and transformers that a file is of, by its names and shapes. What `torch.save` wrote is refused in
-//! `header.rs`.
+//! Recognition of torchvision's and transformers' networks by tensor names and shapes. Files of
+//! `torch.save` are refused in `header.rs`.
 
 use super::names::Names;
 use super::{Checkpoint, CheckpointError};
 use crate::nn::{DenseNet, Gpt, ResNet};
 use std::collections::BTreeMap;
 
-/// A network of another library that a file is of, with the sizes that the file has.
+/// A network of another library, recognized in a file, with its sizes.
 ///
 /// ```no_run
 /// use remat::checkpoint::{Checkpoint, Known};
@@ -25,44 +25,48 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Known {
-    /// GPT-2 of the transformers library, which is [`gpt`](crate::nn::gpt). A file does not have the number of heads: GPT-2
-    /// itself has one for each 64 features, and `config.json` says `n_head`.
+    /// GPT-2 of the transformers library, which is [`gpt`](crate::nn::gpt). A file does not have
+    /// the number of heads. GPT-2 itself has one for each 64 features; `config.json` has it as
+    /// `n_head`.
     Gpt2 {
-        /// Tokens that there are.
+        /// Number of tokens in the vocabulary.
         vocabulary: usize,
-        /// Tokens of a text at most.
+        /// Limit on the tokens of a text.
         context: usize,
-        /// Blocks.
+        /// Number of blocks.
         layers: usize,
-        /// Features of a token.
+        /// Number of features of a token.
         width: usize,
     },
-    /// A [`resnet`](crate::nn::resnet): torchvision's `resnet18` and `resnet50`, and others with the same names.
+    /// A [`resnet`](crate::nn::resnet): torchvision's `resnet18` and `resnet50`, and others with
+    /// the same names.
     ResNet {
-        /// Which.
+        /// Architecture.
         kind: ResNet,
         /// Channels of an image.
         channels: usize,
-        /// Classes that it tells apart.
+        /// Number of classes.
         classes: usize,
-        /// Width and height of its first convolution: 7 for images of at least 64 pixels, 3 for smaller ones.
+        /// Width and height of its first convolution: 7 for images of at least 64 pixels, 3 for
+        /// smaller ones.
         stem: usize,
     },
     /// A [`densenet`](crate::nn::densenet), with torchvision's names.
     DenseNet {
-        /// Which: torchvision's `densenet121` is [`DenseNet::D121`].
+        /// Architecture: torchvision's `densenet121` is [`DenseNet::D121`].
         of: DenseNet,
         /// Channels of an image.
         channels: usize,
-        /// Classes that it tells apart.
+        /// Number of classes.
         classes: usize,
-        /// Width and height of its first convolution: 7 for images of at least 64 pixels, 3 for smaller ones.
+        /// Width and height of its first convolution: 7 for images of at least 64 pixels, 3 for
+        /// smaller ones.
         stem: usize,
     },
 }
 
 impl Known {
-    /// The names of its file, for [`Checkpoint::named`].
+    /// Renaming rules for the file, for [`Checkpoint::named`].
     #[must_use]
     pub fn names(&self) -> Names {
         match self {
@@ -71,7 +75,7 @@ impl Known {
         }
     }
 
-    /// Sizes of the GPT with so many heads, if it is one.
+    /// Sizes of the GPT with `heads` heads; `None` for another network.
     #[must_use]
     pub const fn gpt(&self, heads: usize) -> Option<Gpt> {
         match *self {
@@ -83,7 +87,7 @@ impl Known {
     }
 }
 
-/// Shapes by name, as a network has them.
+/// Shapes by tensor name, after renaming.
 struct Shapes<'a>(BTreeMap<String, &'a [usize]>);
 
 impl Shapes<'_> {
@@ -91,23 +95,24 @@ impl Shapes<'_> {
         self.0.contains_key(name)
     }
 
-    /// Sizes, if there are so many and none is 0.
+    /// Sizes of a tensor, if it has `N` dimensions and none is 0.
     fn of<const N: usize>(&self, name: &str) -> Option<[usize; N]> {
         let sizes: [usize; N] = (*self.0.get(name)?).try_into().ok()?;
         (!sizes.contains(&0)).then_some(sizes)
     }
 
-    /// How many there are of what is numbered from `first` on.
+    /// Number of consecutive tensors that exist, numbered from `first` on.
     fn count(&self, first: usize, name: impl Fn(usize) -> String) -> usize {
         (first..).take_while(|&i| self.has(&name(i))).count()
     }
 }
 
 impl Checkpoint {
-    /// Finds out which network the file is of, under the names that the file has, those of wrappers before them or not.
+    /// Recognizes the network of the file, under the file's own names, with or without prefixes of
+    /// wrappers.
     ///
     /// # Errors
-    /// If it is of none that this crate has.
+    /// If the network is none that this crate has.
     pub fn known(&self) -> Result<Known, CheckpointError> {
         let names = Names::gpt2().then(Names::torchvision());
         let shapes = self.places().iter();
@@ -133,7 +138,7 @@ impl Checkpoint {
     }
 }
 
-/// Tensors of a block of GPT-2.
+/// Number of tensors in a block of GPT-2.
 const OF_A_BLOCK: usize = 12;
 
 fn gpt2(shapes: &Shapes<'_>) -> Result<Known, String> {
@@ -142,7 +147,7 @@ fn gpt2(shapes: &Shapes<'_>) -> Result<Known, String> {
         .zip(shapes.of("wpe.weight"))
         .ok_or("a GPT-2 without tokens (`wte.weight`) or positions (`wpe.weight`)")?;
     let layers = shapes.count(0, |i| format!("h.{i}.attn.c_attn.weight"));
-    // A few names are not to make a network that is many times as large.
+    // Guards against a few forged names that would make a far larger network.
     if layers * OF_A_BLOCK > 2 * shapes.0.len() {
         return Err(format!(
             "a GPT-2 of {layers} blocks, most of whose tensors are missing: it has {}",
@@ -162,7 +167,7 @@ fn resnet(shapes: &Shapes<'_>) -> Result<Known, String> {
         .take_while(|&blocks| blocks > 0)
         .collect();
     let bottleneck = shapes.has("layer1.0.conv3.weight");
-    // Features, and channels that each of them reads.
+    // Output features, and input channels of each.
     let [inner, read, ..] = shapes.of::<4>("layer1.0.conv2.weight").unwrap_or_default();
     let plain = (width, inner, read) == (64, 64, 64);
     let kind = match (bottleneck, &blocks[..]) {

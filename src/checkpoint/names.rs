@@ -1,21 +1,22 @@
-//! Names of tensors in files that others wrote, and what becomes of them.
+//! Renaming of tensors in files of other libraries.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A name of tensors in which each `*` stands for any text: `h.*.attn.bias`. Each takes as little as it can.
+/// A pattern for tensor names, in which each `*` stands for any text: `h.*.attn.bias`. Each `*`
+/// matches as little as possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// A rule for names, such as `transformer.*=*`: what a `*` on the left stands for takes the place of the same one on the
-/// right.
+/// A renaming rule, such as `transformer.*=*`. The text of each `*` on the left replaces the `*` of
+/// the same position on the right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
     from: Pattern,
     to: Pattern,
 }
 
-/// How names of a file become those of a network, and which tensors are left out.
+/// Renaming rules from a file to a network, and patterns of tensors that are left out.
 ///
 /// ```
 /// use remat::checkpoint::Names;
@@ -30,31 +31,32 @@ pub struct Rename {
 pub struct Names {
     renames: Vec<Rename>,
     skips: Vec<Pattern>,
-    /// Names of tensors that are others once more, with the names of those.
+    /// Names of tensors that must equal another tensor, each with the name of that tensor.
     ties: Vec<(&'static str, &'static str)>,
 }
 
 /// Prefixes of wrappers: data parallel, and compiled, in either order.
 const WRAPPERS: [&str; 3] = ["module.*=*", "_orig_mod.*=*", "module.*=*"];
 
-/// Numbers of batches that batch norms saw, which nothing is computed from.
+/// Batch counters of batch norms, which are unused.
 const COUNTS: [&str; 2] = ["*.num_batches_tracked", "num_batches_tracked"];
 
-/// The layers of a DenseNet as torchvision's published files call them.
+/// Layer names of a DenseNet in torchvision's published files.
 const OLD_LAYERS: [&str; 2] = [
     "features.denseblock*.denselayer*.norm.*=features.denseblock*.denselayer*.norm*",
     "features.denseblock*.denselayer*.conv.*=features.denseblock*.denselayer*.conv*",
 ];
 
 impl Names {
-    /// All names as they are.
+    /// Keeps all names as they are.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Names of GPT-2 in the transformers library, with its head or without it, for [`gpt`](crate::nn::gpt). Masks are left
-    /// out. `lm_head.weight` has to be `wte.weight`, and stands for it where `wte.weight` is missing.
+    /// Names of GPT-2 in the transformers library, with its head or without it, for
+    /// [`gpt`](crate::nn::gpt). Masks are left out. `lm_head.weight` must equal `wte.weight`, and
+    /// replaces it if that is missing.
     #[must_use]
     pub fn gpt2() -> Self {
         let mut names =
@@ -63,35 +65,35 @@ impl Names {
         names
     }
 
-    /// Names of torchvision, for [`resnet`](crate::nn::resnet), [`densenet`](crate::nn::densenet) and
-    /// [`vit`](crate::nn::vit). `num_batches_tracked` is left out.
+    /// Names of torchvision, for [`resnet`](crate::nn::resnet), [`densenet`](crate::nn::densenet)
+    /// and [`vit`](crate::nn::vit). `num_batches_tracked` is left out.
     #[must_use]
     pub fn torchvision() -> Self {
         Self::known(&OLD_LAYERS, &COUNTS)
     }
 
-    /// Rules that take wrappers off as well.
+    /// Makes rules that also remove prefixes of wrappers.
     fn known(renames: &[&str], skips: &[&str]) -> Self {
         let renames = WRAPPERS.iter().chain(renames).map(|rule| rule.parse().expect("a rule"));
         let skips = skips.iter().map(|name| Pattern((*name).to_owned()));
         Self { renames: renames.collect(), skips: skips.collect(), ties: Vec::new() }
     }
 
-    /// Adds a rule, for names as those before leave them.
+    /// Adds a rule, applied to the result of the earlier rules.
     #[must_use]
     pub fn rename(mut self, rule: Rename) -> Self {
         self.renames.push(rule);
         self
     }
 
-    /// Without tensors of these names, as they are in the file or as they are renamed.
+    /// Leaves out tensors whose name matches, before or after renaming.
     #[must_use]
     pub fn skip(mut self, name: Pattern) -> Self {
         self.skips.push(name);
         self
     }
 
-    /// Adds the rules of others after these.
+    /// Appends the rules of `others`.
     #[must_use]
     pub fn then(mut self, others: Self) -> Self {
         self.renames.extend(others.renames);
@@ -100,40 +102,40 @@ impl Names {
         self
     }
 
-    /// The name that a tensor has here.
+    /// The name of a tensor after renaming.
     #[must_use]
     pub fn renamed(&self, name: &str) -> String {
         self.renames.iter().fold(name.to_owned(), |name, rule| rule.apply(&name).unwrap_or(name))
     }
 
-    /// Whether a tensor of that name in a file is left out.
+    /// Whether the tensor of that name in a file is left out.
     #[must_use]
     pub fn skips(&self, name: &str) -> bool {
         let renamed = self.renamed(name);
         self.skips.iter().any(|skip| skip.matches(name) || skip.matches(&renamed))
     }
 
-    /// Names of tensors that are others once more, with the names of those.
+    /// Names of tensors that must equal another tensor, each with the name of that tensor.
     pub(super) fn ties(&self) -> &[(&'static str, &'static str)] {
         &self.ties
     }
 }
 
 impl Pattern {
-    /// Whether it stands for a name.
+    /// Whether the pattern matches a name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.parts(name).is_some()
     }
 
-    /// The text of a name that each `*` stands for.
+    /// The texts of a name that the stars match; `None` if the pattern does not match.
     fn parts<'a>(&self, name: &'a str) -> Option<Vec<&'a str>> {
         let mut fixed = self.0.split('*');
         let mut rest = name.strip_prefix(fixed.next()?)?;
         let mut parts = Vec::new();
         let mut fixed: Vec<&str> = fixed.collect();
         let Some(end) = fixed.pop() else { return rest.is_empty().then_some(parts) };
-        // The earliest place of each leaves the most for those after it.
+        // The earliest match of each text leaves the most for those after it.
         for text in fixed {
             let (part, after) = rest.split_once(text)?;
             parts.push(part);
@@ -149,7 +151,7 @@ impl Pattern {
 }
 
 impl Rename {
-    /// The new name, if it is for that one.
+    /// The new name; `None` if the rule does not match.
     fn apply(&self, name: &str) -> Option<String> {
         let parts = self.from.parts(name)?;
         let mut fixed = self.to.0.split('*');

@@ -1,4 +1,4 @@
-//! The files of a checkpoint: one, or several that an index lists.
+//! The files of a checkpoint: a single file, or several listed in an index.
 
 use super::header::{Entry, Header, MOST_BYTES, MOST_TENSORS, check_name};
 use super::{CheckpointError, VERSION, keys};
@@ -11,13 +11,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// Names of a checkpoint in a folder, as the transformers library writes them.
+/// File names of a checkpoint in a folder, as the transformers library writes them.
 const IN_FOLDER: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 
-/// Most files of a checkpoint.
+/// Limit on the files of a checkpoint.
 const MOST_FILES: usize = 1024;
 
-/// A file with the elements of tensors.
+/// A file that holds the elements of tensors.
 #[derive(Debug)]
 pub struct DataFile {
     pub path: PathBuf,
@@ -25,25 +25,26 @@ pub struct DataFile {
     pub start: u64,
 }
 
-/// A tensor and its file.
+/// A tensor with its file.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub entry: Entry,
-    /// Position of its file.
+    /// Index of the file.
     pub file: usize,
 }
 
-/// Headers of a checkpoint.
+/// Headers of all files of a checkpoint.
 #[derive(Debug, Default)]
 pub struct Opened {
     pub files: Vec<DataFile>,
-    /// Metadata of a single file: with several, none of them speaks for the whole.
+    /// Metadata of a single file; empty for several, as no file speaks for the whole.
     pub metadata: BTreeMap<String, String>,
     pub tensors: BTreeMap<String, Place>,
 }
 
 impl Opened {
-    /// Reads a safetensors file, an index of several by the end of its name, or a folder that has either.
+    /// Reads a safetensors file, an index if the name ends in `.json`, or a folder that contains
+    /// either.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         if path.is_dir() {
             let found = IN_FOLDER.iter().map(|name| path.join(name)).find(|path| path.exists());
@@ -90,7 +91,8 @@ impl Opened {
         Ok(all)
     }
 
-    /// Adds the tensors of a file, and returns its metadata. `headers` counts the bytes of all headers.
+    /// Adds the tensors of a file, and returns its metadata. `headers` counts the bytes of all
+    /// headers.
     fn add(
         &mut self,
         path: &Path,
@@ -115,7 +117,7 @@ impl Opened {
     }
 }
 
-/// Whether a path leads to something in the folder that it begins in.
+/// Whether a relative path stays inside its folder.
 fn is_inside(path: &Path) -> bool {
     let mut parts = path.components().peekable();
     parts.peek().is_some()
@@ -126,7 +128,8 @@ fn wrong(path: &Path, message: impl Into<String>) -> CheckpointError {
     CheckpointError::Format { path: path.to_owned(), message: message.into() }
 }
 
-/// A regular file, and its size. Another kind of file may have no end, or wait for one who writes.
+/// Opens a regular file, and returns its size. Any other kind of file may have no end, or block
+/// until someone writes to it.
 fn regular(path: &Path) -> Result<(File, u64), CheckpointError> {
     let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
     if !fs::metadata(path).map_err(io)?.is_file() {
@@ -137,7 +140,8 @@ fn regular(path: &Path) -> Result<(File, u64), CheckpointError> {
     Ok((file, size))
 }
 
-/// Reads the header of a file, and where its elements begin.
+/// Reads the header of a file. Returns the position of the first element, too. `headers` counts the
+/// bytes of all headers.
 fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointError> {
     let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
     let (mut file, size) = regular(path)?;
@@ -167,7 +171,7 @@ fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointErr
     }
 }
 
-/// Reads a JSON file that is no longer than a header.
+/// Reads a JSON file, no longer than the limit on headers.
 fn json<T: for<'de> Deserialize<'de>>(path: &Path, what: &str) -> Result<T, CheckpointError> {
     let (mut file, size) = regular(path)?;
     if size > MOST_BYTES {
@@ -185,10 +189,10 @@ struct Index {
     weight_map: Files,
 }
 
-/// The files of tensors by name.
+/// Files of tensors by name.
 struct Files {
     names: Vec<String>,
-    /// Positions of files.
+    /// Tensor name -> index of its file.
     places: BTreeMap<String, usize>,
 }
 

@@ -15,20 +15,20 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A checkpoint that was found to be whole, of which nothing but headers was read yet.
+/// A checkpoint whose headers were read and found valid. No elements were read yet.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
     files: Vec<DataFile>,
     metadata: BTreeMap<String, String>,
     tensors: BTreeMap<String, Place>,
-    /// Names in the file of what is left out.
+    /// Names in the file of tensors that are left out.
     skipped: Vec<String>,
     ties: Vec<Tie>,
     converts: bool,
 }
 
-/// A tensor that has to be another one once more.
+/// A tensor that must equal another tensor of the file.
 #[derive(Debug)]
 struct Tie {
     name: String,
@@ -36,13 +36,13 @@ struct Tie {
     of: &'static str,
 }
 
-/// How a file is loaded into a network that it fits.
+/// Result of fitting a file to a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fit {
-    /// Tensors of the network.
+    /// Number of tensors of the network.
     pub tensors: usize,
-    /// Tensors that are of another type in the file, by types.
+    /// Conversions of tensors whose types differ in the file, by pair of types.
     pub conversions: Vec<Conversion>,
 }
 
@@ -54,32 +54,34 @@ pub struct Conversion {
     pub from: DType,
     /// The type in the network.
     pub to: DType,
-    /// How many tensors.
+    /// Number of tensors.
     pub tensors: usize,
 }
 
 impl Conversion {
-    /// Whether elements are rounded: the new type does not have all floats of the old one.
+    /// Whether elements are rounded, as the new type lacks some floats of the old one.
     #[must_use]
     pub fn rounds(&self) -> bool {
         convert::rounds(self.from, self.to)
     }
 }
 
-/// Something that a network of PyTorch has and needs for nothing: how many batches a batch norm saw.
+/// Name of an unused buffer of PyTorch networks: the number of batches that a batch norm saw.
 const NEEDLESS: &str = "num_batches_tracked";
 
 /// Bytes that are read at a time where elements are converted or compared.
 const CHUNK: usize = 1 << 16;
 
 impl Checkpoint {
-    /// Reads the header of a safetensors file, of this crate or another one; or those of all files that an index lists
-    /// (`*.safetensors.index.json`). Of a folder, `model.safetensors` or its index is read.
+    /// Reads the header of a safetensors file, of this crate or another one. For an index
+    /// (`*.safetensors.index.json`), reads the headers of all files that it lists. For a folder,
+    /// reads `model.safetensors` or its index.
     ///
     /// # Errors
-    /// If a file cannot be read, is no safetensors file, is cut off, or is a checkpoint of another version; if an index lists
-    /// files outside its folder, or two files have a tensor of one name; if there are more than 262,144 tensors or 1,024 files,
-    /// or headers of more than 32 MiB.
+    /// - If a file cannot be read, is no safetensors file, is cut off, or is a checkpoint of
+    ///   another version.
+    /// - If an index lists files outside its folder, or two files have a tensor of one name.
+    /// - If there are more than 262,144 tensors or 1,024 files, or headers of more than 32 MiB.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref().to_owned();
         let Opened { files, metadata, tensors } = Opened::read(&path)?;
@@ -87,7 +89,8 @@ impl Checkpoint {
         Ok(Self { path, files, metadata, tensors, skipped, ties, converts: false })
     }
 
-    /// Gives tensors the names that a network has, in place of those of another library. What an optimizer keeps has the names it had.
+    /// Renames tensors from another library's names to those of a network. Tensors of an optimizer
+    /// keep their names.
     ///
     /// ```no_run
     /// use remat::checkpoint::{Checkpoint, Names};
@@ -140,14 +143,15 @@ impl Checkpoint {
         Ok(Self { tensors, ..self })
     }
 
-    /// Converts floats to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`] says which are.
+    /// Allows conversion of floats to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`]
+    /// lists the conversions.
     #[must_use]
     pub const fn convert(mut self) -> Self {
         self.converts = true;
         self
     }
 
-    /// The files that its tensors are in: one, or those that its index lists.
+    /// Files of the checkpoint: a single file, or all files of the index.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| &*file.path)
     }
@@ -163,18 +167,21 @@ impl Checkpoint {
         self.metadata.get(name).map(String::as_str)
     }
 
-    /// The names of all tensors in it, with their types and shapes; those of the optimizer begin with `optimizer/`. A type
-    /// that this crate does not have is `None`.
+    /// Names of all tensors, with types and shapes; names of the optimizer's tensors begin with
+    /// `optimizer/`. `None` for a type that this crate does not have.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<Layout>)> {
         self.tensors.iter().map(|(name, place)| (name.as_str(), place.entry.layout()))
     }
 
-    /// Gives a module the parameters and buffers of the file. `num_batches_tracked` of PyTorch's batch norms is left out.
+    /// Loads the parameters and buffers of the file into a module. `num_batches_tracked` of
+    /// PyTorch's batch norms is left out.
     ///
     /// # Errors
-    /// If the names are not the same, or a type or shape differs: the error has all that do, and nothing has changed. If the
-    /// file cannot be read, a number is too large for the type that it is converted to, or the runtime fails, some tensors
-    /// may be new and others old.
+    /// If the names are not the same, or a type or shape differs: the error lists all such tensors,
+    /// and nothing has changed.
+    ///
+    /// If the file cannot be read, a number is too large for the type that it is converted to, or
+    /// the runtime fails. Some tensors may then be new and others old.
     pub fn load(&self, runtime: &Runtime, module: &mut dyn Module) -> Result<(), CheckpointError> {
         self.fit(module)?;
         for tie in &self.ties {
@@ -188,10 +195,10 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// How [`Checkpoint::load`] would load it. Changes nothing.
+    /// Tells how [`Checkpoint::load`] would load the file. Changes nothing.
     ///
     /// # Errors
-    /// If the names are not the same, or a type or shape differs: the error has all that do.
+    /// If the names are not the same, or a type or shape differs: the error lists all such tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
@@ -201,11 +208,12 @@ impl Checkpoint {
         self.compare(&layouts.collect(), in_file.filter(|name| !name.starts_with(OPTIMIZER)))
     }
 
-    /// Gives an optimizer what it kept for the parameters of a module. Where the file has nothing for a parameter, it was
-    /// never updated.
+    /// Loads the state of an optimizer for the parameters of a module. A parameter without state in
+    /// the file was never updated.
     ///
     /// # Errors
-    /// If the file is one without an optimizer, or of another kind of one; then as for [`Checkpoint::load`].
+    /// If the file has no optimizer, or one of another kind; also the errors of
+    /// [`Checkpoint::load`].
     pub fn load_optimizer(
         &self,
         runtime: &Runtime,
@@ -243,10 +251,10 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Lets random numbers of a runtime go on where those of the run did that wrote the file.
+    /// Continues the random numbers of the run that wrote the file.
     ///
     /// # Errors
-    /// If the file does not say where, or the runtime has another seed.
+    /// If the file does not have their position, or the runtime has another seed.
     pub fn load_random(&self, runtime: &Runtime) -> Result<(), CheckpointError> {
         let number = |key| self.get(key).and_then(|text| text.parse::<u64>().ok());
         let (Some(seed), Some(position)) = (number(keys::SEED), number(keys::RANDOM)) else {
@@ -261,7 +269,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Finds out how tensors of the file become those that are wanted. Fails with all that do not fit.
+    /// Compares the tensors of the file with the wanted ones. The error lists all that do not fit.
     fn compare<'a>(
         &'a self,
         wanted: &BTreeMap<String, Layout>,
@@ -300,7 +308,7 @@ impl Checkpoint {
         Err(CheckpointError::Tensors { path: self.path.clone(), missing, extra, differing })
     }
 
-    /// Fails unless a tensor is the one that it has to be.
+    /// Checks the equality of two tied tensors.
     fn check_tie(&self, Tie { name, place, of }: &Tie) -> Result<(), CheckpointError> {
         let other = self.place(of)?;
         let is_alike = place.entry.describe() == other.entry.describe();
@@ -346,7 +354,7 @@ impl Checkpoint {
         })
     }
 
-    /// The file, index or folder.
+    /// Path of the file, index or folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -374,7 +382,7 @@ impl Checkpoint {
         CheckpointError::Io { path: self.path.clone(), error }
     }
 
-    /// A tensor of the file, on its way to the device.
+    /// Uploads a tensor of the file.
     fn put(
         &self,
         runtime: &Runtime,
@@ -387,7 +395,7 @@ impl Checkpoint {
         Ok(tensor)
     }
 
-    /// The elements of a tensor of the file, as those of a type.
+    /// Reads the elements of a tensor of the file, converted to `dtype`.
     fn read(
         &self,
         files: &mut OpenFiles<'_>,
@@ -415,7 +423,8 @@ impl Checkpoint {
     }
 }
 
-/// Reads elements and converts them, some at a time. Returns the first that the new type does not have.
+/// Reads and converts elements, chunk by chunk. Returns the first element that the new type cannot
+/// hold.
 fn read_as(file: &mut File, from: DType, to: DType, bytes: &mut [u8]) -> io::Result<Option<f64>> {
     let most = CHUNK / from.bytes();
     let mut chunk = vec![0; CHUNK];
@@ -439,10 +448,10 @@ impl Fit {
     }
 }
 
-/// The file that is read from, of those of a checkpoint.
+/// The currently open file of a checkpoint.
 struct OpenFiles<'a> {
     of: &'a Checkpoint,
-    /// Its position, and itself.
+    /// Index of the file, and the file.
     open: Option<(usize, File)>,
 }
 
@@ -451,7 +460,7 @@ impl<'a> OpenFiles<'a> {
         Self { of, open: None }
     }
 
-    /// The file of a tensor, at its first element.
+    /// Opens the file of a tensor, at the tensor's first element.
     fn at(&mut self, place: &Place) -> Result<&mut File, CheckpointError> {
         let DataFile { path, start } = &self.of.files[place.file];
         let io = |error| CheckpointError::Io { path: path.clone(), error };

@@ -12,7 +12,7 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// What is to be written.
+/// The contents of a checkpoint to write.
 #[must_use = "it is written by `save`"]
 pub struct Writer<'a> {
     module: &'a mut dyn Module,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Writer<'_> {
     }
 }
 
-/// Where elements come from.
+/// Source of a tensor's elements.
 enum Part<'a> {
     Device(&'a Tensor),
     Host(HostTensor),
@@ -46,28 +46,28 @@ impl Part<'_> {
 }
 
 impl<'a> Writer<'a> {
-    /// The parameters and buffers of a module.
+    /// Takes the parameters and buffers of a module.
     pub fn of(module: &'a mut dyn Module) -> Self {
         Self { module, optimizer: None, metadata: BTreeMap::new() }
     }
 
-    /// With what an optimizer keeps for them.
+    /// Adds the state of an optimizer for these parameters.
     pub const fn optimizer(mut self, optimizer: &'a Optimizer) -> Self {
         self.optimizer = Some(optimizer);
         self
     }
 
-    /// With a text of your own, such as the step. Names that begin with `remat.` are taken.
+    /// Adds a text, such as the step. Names that begin with `remat.` are reserved.
     pub fn with(mut self, name: &str, value: impl Display) -> Self {
         self.metadata.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// Writes it. Waits for the commands before, and brings back what was evicted, one tensor at a time.
+    /// Writes the file. Waits for all earlier commands, and restores evicted tensors one at a time.
     ///
     /// # Errors
-    /// If the file cannot be written, two tensors have one name, or a tensor is lost or cannot be brought back. What was
-    /// there under that name stays then.
+    /// If the file cannot be written, two tensors have one name, or a tensor is lost or cannot be
+    /// restored. An older file under that name stays then.
     pub fn save(self, runtime: &Runtime, path: impl AsRef<Path>) -> Result<(), CheckpointError> {
         let path = path.as_ref();
         let of_file = |error| CheckpointError::Io { path: path.to_owned(), error };
@@ -98,7 +98,7 @@ impl<'a> Writer<'a> {
                 parts.push((state_name(parameter, state), Part::Device(tensor)));
             }
         }
-        // Larger elements first, so that all are aligned.
+        // Tensors with larger elements come first, so that all are aligned.
         parts.sort_by_key(|(_, part)| std::cmp::Reverse(part.layout().dtype().bytes()));
         let header =
             Header::new(metadata, parts.iter().map(|(name, part)| (name.as_str(), part.layout())));
@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes the elements of a tensor; fails with either of two errors.
+/// Writes the elements of a tensor. The outer error is of the runtime, the inner one of the file.
 fn write(
     file: &mut WholeFile,
     runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! Commands that make sense one after the other.
+//! Valid lists of commands.
 
 use super::{Apply, Command, TensorId};
 use crate::op::Outputs;
@@ -6,66 +6,67 @@ use crate::sync::OnceLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A step of a training loop, several, or a part of one, as a value.
+/// A step of a training loop, several steps, or a part of one, as a value.
 ///
-/// Valid by construction: every tensor that a command speaks of is there. Tensors are numbered from 0 without gaps in
-/// the order in which they are made. As text it is the list of its commands, which is checked when it is read.
+/// Valid by construction: every tensor that a command names is live. Tensors are numbered from 0
+/// without gaps, in the order in which they are made. The text form is the list of commands, which
+/// is checked when it is read.
 #[derive(Clone, Debug)]
 pub struct Program<O, H> {
     commands: Vec<Command<O, H>>,
-    /// Of each tensor: whether its number still means it.
+    /// Whether each tensor's number is still in use.
     alive: Vec<bool>,
-    /// Of a recording: what all commands cost, once somebody has asked. Each replay does.
+    /// Cost of all commands of a recording, computed on first use, as each replay asks for it.
     pub(super) cost: OnceLock<f64>,
 }
 
-/// A command that makes no sense at its place.
+/// Reasons why a command is invalid at its place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// A tensor that was deleted, consumed, or never made.
     #[error("the tensor is not there any more: it was deleted or consumed before")]
     Gone,
-    /// A number that is not the next.
+    /// A made tensor with a wrong number.
     #[error("a command makes tensor {found}, where {next} would be the next")]
     Numbering {
-        /// Its number.
+        /// The number found.
         found: TensorId,
-        /// The one that was expected.
+        /// The number that was expected.
         next: TensorId,
     },
     /// A cost or flops that is negative, NaN or infinite.
     #[error("{what} is {value}; a finite number from 0 up was expected")]
     Number {
-        /// What it is of.
+        /// Name of the quantity.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
-    /// A size of which two together would not fit into 64 bits.
+    /// A size so large that the sum of two might overflow 64 bits.
     #[error("{0} bytes are more than any device has")]
     Size(u64),
-    /// An output that refers to an input that is not there.
+    /// An output that refers to a missing input.
     #[error("an output refers to input {input}, of {count}")]
     Input {
-        /// Position.
+        /// Index of the input.
         input: usize,
         /// Number of inputs.
         count: usize,
     },
-    /// An op with views and others.
+    /// An op with both views and other outputs.
     #[error("either all outputs are views or none is")]
     Mixed,
-    /// One tensor given away twice by one command.
+    /// A tensor consumed twice by a command.
     #[error("one input is updated by two outputs")]
     UpdatedTwice,
-    /// More tensors than 32 bits count.
+    /// More than `u32::MAX` tensors.
     #[error("there are more than {} tensors", u32::MAX)]
     TooLong,
 }
 
 impl ProgramError {
-    /// No tensor is larger: so sums of a few never overflow.
+    /// Limit on the bytes of a tensor, so that sums of a few sizes never overflow.
     const MAX_BYTES: u64 = 1 << 56;
 
     pub(crate) const fn check_size(bytes: u64) -> Result<(), Self> {
@@ -103,31 +104,31 @@ where
 }
 
 impl<O, H> Program<O, H> {
-    /// What to do, in order.
+    /// All commands, in order.
     #[must_use]
     pub fn commands(&self) -> &[Command<O, H>] {
         &self.commands
     }
 
-    /// The same, to change what they cost: which tensors they speak of must stay.
+    /// Mutable access, to change costs. The tensors named must stay the same.
     pub(super) fn commands_mut(&mut self) -> &mut [Command<O, H>] {
         self.cost.take();
         &mut self.commands
     }
 
-    /// Number of tensors.
+    /// Number of tensors made.
     #[must_use]
     pub fn tensors(&self) -> usize {
         self.alive.len()
     }
 
-    /// The number of the next tensor.
+    /// Number of the next tensor.
     #[must_use]
     pub fn next(&self) -> TensorId {
         TensorId(self.alive.len() as u64)
     }
 
-    /// The tensors that are still there at the end, in the order they were made.
+    /// Live tensors at the end, in the order of their creation.
     pub fn alive(&self) -> impl Iterator<Item = TensorId> {
         (0..).map(TensorId).zip(&self.alive).filter(|(_, alive)| **alive).map(|(tensor, _)| tensor)
     }
@@ -135,8 +136,8 @@ impl<O, H> Program<O, H> {
     /// Adds a command.
     ///
     /// # Errors
-    /// If it makes no sense where it stands: it reads what is not there, or its tensors are not the next. The program
-    /// is as before then.
+    /// A [`ProgramError`] if the command names a tensor that is not live, or if its outputs do not
+    /// have the next numbers. The program is then unchanged.
     pub fn push(&mut self, command: Command<O, H>) -> Result<(), ProgramError> {
         self.check(&command)?;
         let mut made = 0;
@@ -148,21 +149,21 @@ impl<O, H> Program<O, H> {
         Ok(())
     }
 
-    /// Adds a value from the host. Returns its number.
+    /// Adds a put of a host value. Returns its number.
     ///
     /// # Errors
-    /// If there are too many tensors.
+    /// [`ProgramError::TooLong`] if there are too many tensors.
     pub fn put(&mut self, host: impl Into<Arc<H>>) -> Result<TensorId, ProgramError> {
         let tensor = self.next();
         self.push(Command::Put { tensor, host: host.into(), leaf: false })?;
         Ok(tensor)
     }
 
-    /// Adds an op with these outputs. All inputs keep their values. Returns the number of its first output; the
-    /// others follow.
+    /// Adds an op with these outputs. All inputs keep their values. Returns the number of the first
+    /// output; later outputs have the following numbers.
     ///
     /// # Errors
-    /// As for [`Program::push`].
+    /// Errors of [`Program::push`].
     pub fn apply(
         &mut self,
         op: impl Into<O>,
@@ -174,11 +175,11 @@ impl<O, H> Program<O, H> {
         Ok(made)
     }
 
-    /// Adds an op that updates its first inputs in place, which are given away. Returns the number of its first output,
-    /// the new value of the first input; the others follow.
+    /// Adds an op that updates and consumes its first inputs. Returns the number of the first
+    /// output, the new value of the first input; later outputs have the following numbers.
     ///
     /// # Errors
-    /// As for [`Program::push`].
+    /// Errors of [`Program::push`].
     pub fn update(
         &mut self,
         op: impl Into<O>,

@@ -1,4 +1,4 @@
-//! Ops and values as a recording knows them: by their sizes and costs.
+//! Ops and values of a recording: sizes and costs, without kernels or elements.
 
 use super::{Apply, Command, Program, Reruns};
 use crate::cost::{CostModel, Run};
@@ -9,50 +9,52 @@ use std::sync::Arc;
 /// A command of a recording.
 pub type RecordedCommand = Command<RecordedOp, RecordedValue>;
 
-/// A recording, but for its figures of memory.
+/// The commands of a recording, without its entries about memory.
 pub type RecordedProgram = Program<RecordedOp, RecordedValue>;
 
-/// An op that ran. Costs are in the unit of the recording.
+/// An op that ran. Costs are in the recording's unit.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct RecordedOp {
-    /// Its name.
+    /// Name of the op.
     pub name: Arc<str>,
-    /// All that is needed to make it again, in its own words; see [`Operation::attributes`].
+    /// Text from which the op can be made again; see [`Operation::attributes`].
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub attributes: Option<Arc<str>>,
-    /// What the first run cost. 0 for views in recordings of this crate.
+    /// Cost of the first run. 0 for views in recordings of this crate.
     pub cost: f64,
-    /// Floating-point operations of the run, estimated; `None` where that was not recorded.
+    /// Floating-point operations of a run, estimated; `None` if not recorded.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub flops: Option<f64>,
-    /// Scratch bytes that it used.
+    /// Scratch bytes of a run.
     #[cfg_attr(feature = "serde", serde(default))]
     pub workspace: u64,
     /// Whether it may run again.
     pub rematerializable: bool,
-    /// What it cost to run it again, where that differs. A recording has it in its [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
+    /// Costs of later runs, if different. A recording has them in its
+    /// [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub reruns: Option<Box<Reruns>>,
 }
 
-/// A value from the host, without its elements.
+/// A host value without its elements.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct RecordedValue {
-    /// What it looks like.
+    /// Layout of the value.
     pub layout: Layout,
-    /// What the first upload cost. `None`: it was there before the recording began, and nothing can bring it back.
+    /// Cost of the first upload. `None`: the value is from before the recording and cannot be
+    /// recomputed.
     pub cost: Option<f64>,
-    /// As in [`RecordedOp::reruns`].
+    /// Costs of later uploads, as in [`RecordedOp::reruns`].
     #[cfg_attr(feature = "serde", serde(skip))]
     pub reruns: Option<Box<Reruns>>,
 }
 
 impl RecordedProgram {
-    /// Ops from a command on, uploads among them, if nothing is recomputed.
+    /// Number of ops and uploads from command `begin` on, if nothing is recomputed.
     #[must_use]
     pub(crate) fn ops_from(&self, begin: usize) -> u64 {
         let ops = |command: &RecordedCommand| match command {
@@ -63,7 +65,7 @@ impl RecordedProgram {
     }
 }
 
-/// The cost model of recordings: a run costs what was recorded of it.
+/// The cost model of recordings: a run costs what was recorded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordedCosts;
 
@@ -77,11 +79,11 @@ impl CostModel for RecordedCosts {
     }
 }
 
-/// What an op is called that only lets time pass.
+/// Name of the pseudo-op that only lets time pass.
 const ELAPSE: &str = "elapse";
 
 impl RecordedOp {
-    /// An op of this name and cost, which may run again.
+    /// A rematerializable op of the given name and cost.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, cost: f64) -> Self {
         let name = name.into();
@@ -96,13 +98,13 @@ impl RecordedOp {
         }
     }
 
-    /// Time that passes: for a command that reads and makes nothing.
+    /// A pseudo-op that only lets time pass, for a recorded command without inputs and outputs.
     #[must_use]
     pub fn elapse(cost: f64) -> Self {
         Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
     }
 
-    /// What the next run of this copy costs; it counts as made.
+    /// Cost of the next run of this copy; counts the run.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         self.reruns.as_ref().map_or(self.cost, |reruns| reruns.next(self.cost))
@@ -110,24 +112,24 @@ impl RecordedOp {
 }
 
 impl RecordedValue {
-    /// A value of so many bytes, and the cost of its upload.
+    /// A value of `bytes` bytes, with the cost of its upload.
     #[must_use]
     pub fn new(bytes: u64, cost: f64) -> Self {
         Self { layout: Layout::raw(bytes as usize), cost: Some(cost), reruns: None }
     }
 
-    /// A value of so many bytes that was there before.
+    /// A value of `bytes` bytes from before the recording.
     #[must_use]
     pub fn constant(bytes: u64) -> Self {
         Self::there(Layout::raw(bytes as usize))
     }
 
-    /// A value that looks like this, and was there before.
+    /// A value of this layout from before the recording.
     pub(crate) const fn there(layout: Layout) -> Self {
         Self { layout, cost: None, reruns: None }
     }
 
-    /// What the next upload of this copy costs; it counts as made.
+    /// Cost of the next upload of this copy; counts the upload.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         let first = self.cost.unwrap_or(0.0);
@@ -136,7 +138,7 @@ impl RecordedValue {
 }
 
 impl Apply<RecordedOp> {
-    /// Whether it only lets time pass.
+    /// Whether the op only lets time pass.
     #[must_use]
     pub fn elapses(&self) -> bool {
         self.inputs.is_empty() && self.outputs.is_empty() && &*self.op.name == ELAPSE
@@ -144,7 +146,7 @@ impl Apply<RecordedOp> {
 }
 
 impl RecordedCommand {
-    /// What it costs.
+    /// Recorded cost of the command.
     #[must_use]
     pub fn cost(&self) -> f64 {
         match self {
@@ -155,12 +157,13 @@ impl RecordedCommand {
 }
 
 impl RecordedProgram {
-    /// All ops, in order; time that passes is none.
+    /// All ops in order, without elapsing time.
     pub fn calls(&self) -> impl Iterator<Item = &Apply<RecordedOp>> {
         self.commands().iter().flat_map(Command::calls).filter(|call| !call.elapses())
     }
 
-    /// Ops that run, uploads included and views not, as [`Stats::ops`](crate::Stats::ops) counts them. O(commands).
+    /// Number of runs, counted like [`Stats::ops`](crate::Stats::ops): uploads are included, views
+    /// are not. O(commands).
     #[must_use]
     pub fn ops(&self) -> usize {
         let runs = |call: &&Apply<RecordedOp>| {
@@ -173,7 +176,7 @@ impl RecordedProgram {
         self.commands().iter().map(ops).sum()
     }
 
-    /// Cost of everything once: the run that nothing is evicted in. O(commands) the first time.
+    /// Cost of running everything once, without evictions. O(commands) the first time.
     #[must_use]
     pub fn base_cost(&self) -> f64 {
         let sum = || self.commands().iter().fold(0.0, |sum, command| sum + command.cost());
@@ -192,7 +195,7 @@ impl Operation for RecordedOp {
         &self.name
     }
 
-    /// Outputs are given where an op is issued, not inferred.
+    /// Refuses to infer: a recording gives the outputs of each op.
     fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, OpError> {
         Err(OpError::new(&*self.name, "a recording tells what its ops make"))
     }

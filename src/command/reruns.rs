@@ -1,40 +1,40 @@
-//! What something recorded cost each time that it ran.
+//! Recorded costs of each run of an op or upload.
 
 use super::{Command, RecordedProgram, TensorId};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Costs of an op, or of an upload, where those of its later runs differ from that of the first: costs that were measured do.
+/// Costs of the later runs of an op or upload, if they differ from the first. Measured costs do.
 #[derive(Debug)]
 pub struct Reruns {
-    /// Of each run after the first, in order; at least one.
+    /// Costs of the runs after the first, in order; at least one.
     costs: Arc<[f64]>,
-    /// Runs so far, the first included.
+    /// Number of runs until now, the first included.
     runs: AtomicUsize,
 }
 
 impl Reruns {
-    /// Costs of each run after the first. `None` if there is none.
+    /// Takes the costs of the runs after the first. `None` if there are none.
     #[must_use]
     pub fn new(costs: impl Into<Arc<[f64]>>) -> Option<Self> {
         let costs: Arc<[f64]> = costs.into();
         (!costs.is_empty()).then(|| Self { costs, runs: AtomicUsize::new(0) })
     }
 
-    /// Costs of each run after the first, in order.
+    /// Costs of the runs after the first, in order.
     #[must_use]
     pub fn costs(&self) -> &[f64] {
         &self.costs
     }
 
-    /// The least that a run after the first cost.
+    /// Least cost of a run after the first.
     pub(crate) fn least(&self) -> f64 {
         self.costs.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// What the next run costs, where the first cost `first`; it counts as made. One that was not recorded costs as much as the
-    /// last that was.
+    /// Cost of the next run, given the cost `first` of the first; counts the run. Runs beyond the
+    /// recording cost as much as the last recorded one.
     pub(crate) fn next(&self, first: f64) -> f64 {
         match self.runs.fetch_add(1, Ordering::Relaxed) {
             0 => first,
@@ -43,25 +43,25 @@ impl Reruns {
     }
 }
 
-/// A copy has not run yet.
+/// A clone starts with no run counted.
 impl Clone for Reruns {
     fn clone(&self) -> Self {
         Self { costs: Arc::clone(&self.costs), runs: AtomicUsize::new(0) }
     }
 }
 
-/// By the costs.
+/// Compares costs only.
 impl PartialEq for Reruns {
     fn eq(&self, other: &Self) -> bool {
         self.costs == other.costs
     }
 }
 
-/// The runs that a recording tells of beside its commands, in order: which storages they brought back, and at what cost.
+/// Reruns told by a recording, in order: the restored storages and the costs.
 #[derive(Debug, Default)]
 pub(crate) struct Regenerations {
     told: Vec<Regeneration>,
-    /// Nothing was told since the last of them.
+    /// Whether the last entry was a rerun.
     goes_on: bool,
 }
 
@@ -69,23 +69,23 @@ pub(crate) struct Regenerations {
 struct Regeneration {
     tensor: TensorId,
     cost: f64,
-    /// Whether nothing was told between the one before and this one.
+    /// Whether the previous entry was a rerun, too.
     follows: bool,
 }
 
 impl Regenerations {
-    /// Something else was told.
+    /// Notes an entry of another kind.
     pub const fn interrupt(&mut self) {
         self.goes_on = false;
     }
 
-    /// A storage was brought back.
+    /// Adds a storage that was restored.
     pub fn push(&mut self, tensor: TensorId, cost: f64) {
         let follows = std::mem::replace(&mut self.goes_on, true);
         self.told.push(Regeneration { tensor, cost, follows });
     }
 
-    /// Lets the ops and uploads of the recorded program know what their later runs cost.
+    /// Gives the costs of reruns to the ops and uploads of the recorded program.
     pub fn give_to(&self, program: &mut RecordedProgram) {
         if self.told.is_empty() {
             return;
@@ -97,8 +97,8 @@ impl Regenerations {
             let Some(maker) = makers.partition_point(|made| made.0 <= tensor).checked_sub(1) else {
                 continue;
             };
-            // A run tells of all that it brings back, one after the other, and of its cost with the first. To be brought back
-            // again, something must have been evicted in between.
+            // A run tells each storage that it restores, one after the other, with its cost at the
+            // first. A second rerun of the same op requires an eviction in between.
             if follows && last == Some(maker) {
                 continue;
             }
@@ -118,7 +118,7 @@ impl Regenerations {
                     (call.op.cost, &mut call.op.reruns)
                 }
             };
-            // Where a cost model says the same each time, there is nothing to count.
+            // With a deterministic cost model all costs are equal, and nothing is stored.
             if costs.iter().any(|&cost| cost != first) {
                 *reruns = Reruns::new(costs).map(Box::new);
             }
@@ -126,7 +126,8 @@ impl Regenerations {
     }
 }
 
-/// The first tensor of each upload, call and replacement, with the position of the command, and of the call in it.
+/// First output of each upload, call and replacement, with the position of the command, and of the
+/// call in it.
 fn makers(program: &RecordedProgram) -> Vec<(TensorId, usize, usize)> {
     let mut makers = Vec::new();
     for (at, command) in program.commands().iter().enumerate() {

@@ -1,30 +1,30 @@
-//! Numbers of tensors. A runtime gives them out: `new_ids` in `runtime.rs`.
+//! Numbers of tensors. A runtime assigns them with `new_ids` in `runtime.rs`.
 
 use smallvec::SmallVec;
 use std::fmt;
 
-/// The number of a tensor in a program: counted up, and never given to another.
+/// The number of a tensor in a program: counted up, and never used again for another tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct TensorId(pub u64);
 
-/// Numbers of a few tensors. Made from a slice or a `Vec` by `into`, or by `collect`.
+/// A short list of tensor numbers. Made from a slice or a `Vec` by `into`, or by `collect`.
 pub type Ids = SmallVec<[TensorId; 3]>;
 
 impl TensorId {
-    /// The number that comes so many later.
+    /// The number `count` further on.
     #[must_use]
     pub const fn plus(self, count: usize) -> Self {
         Self(self.0 + count as u64)
     }
 
-    /// This one and those that follow, so many in all.
+    /// `count` consecutive numbers, starting here.
     pub fn and_next(self, count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
         (0..count).map(move |i| self.plus(i))
     }
 
-    /// As a position in a table of all tensors of a program.
+    /// Position in a table of all tensors of a program.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

@@ -1,17 +1,19 @@
-//! How far ahead an evictor sees.
+//! Windows: how many commands ahead an evictor sees.
 
 use super::Command;
 
-/// How far ahead of the command at hand others are admitted, so that an evictor knows of them: exactly the next
-/// `commands`, deletions not counted, with the deletions between them. Fewer only where the program says so, never
-/// where time does: up to the next command or question that has an answer, and until values from the
-/// host on their way, that of the command at hand included, are more than `put_bytes`.
+/// Number of commands admitted ahead of the current one, whose effects an evictor may know.
+///
+/// The window covers exactly the next `commands` commands; deletions in between are included and
+/// not counted. It ends early only for reasons in the program, never for timing. One reason is a
+/// command or question with an answer. The other is that waiting host values, that of the current
+/// command included, exceed `put_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
-    /// Commands after the one at hand. 0, the default: nothing waits for a command to come.
+    /// Number of commands after the current one. 0, the default: no command waits for a later one.
     pub commands: usize,
-    /// Bytes of values from the host.
+    /// Limit on bytes of waiting host values.
     pub put_bytes: u64,
 }
 
@@ -22,10 +24,10 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Values from the host: 64 MiB. Runtimes have no more on their way.
+    /// Default limit on host values, 64 MiB. Runtimes have no more in flight.
     pub(crate) const PUT_BYTES: u64 = 64 << 20;
 
-    /// So many commands, and 64 MiB.
+    /// A window of `commands` commands and 64 MiB.
     #[must_use]
     pub const fn of(commands: usize) -> Self {
         Self { commands, put_bytes: Self::PUT_BYTES }
@@ -37,14 +39,14 @@ impl Window {
     }
 }
 
-/// What a command, or a question, is to [`Ahead`] while it waits.
+/// The properties of a waiting command or question that [`Ahead`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// See [`Command::counts`].
+    /// Whether it counts as a command: see [`Command::counts`].
     counts: bool,
-    /// Whether it has an answer, which the caller may wait for.
+    /// Whether the caller may wait for an answer.
     blocks: bool,
-    /// Size of a value from the host.
+    /// Bytes of the host value; 0 if there is none.
     put_bytes: u64,
 }
 
@@ -52,7 +54,7 @@ impl Waiting {
     /// A question that is no command.
     pub const QUESTION: Self = Self { counts: true, blocks: true, put_bytes: 0 };
 
-    /// A command, such as one of a program. `bytes` is asked for the size of a value from the host.
+    /// Properties of a command. `bytes` gives the size of a host value.
     #[must_use]
     pub fn of<O, H>(command: &Command<O, H>, bytes: impl FnOnce(&H) -> u64) -> Self {
         Self {
@@ -63,8 +65,8 @@ impl Waiting {
     }
 }
 
-/// Counts what waits, the command at hand included, and says when its window is complete: for whoever drives a
-/// [`Driver`](crate::program::Driver) and lets it look ahead.
+/// Counts waiting commands, the current one included, and tells when a window is complete. Meant
+/// for a caller that drives a [`Driver`](crate::program::Driver) and admits commands ahead.
 ///
 /// ```
 /// use remat::program::{Ahead, Command, TensorId, Waiting, Window};
@@ -85,27 +87,27 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Nothing waits.
+    /// A counter without waiting commands.
     #[must_use]
     pub fn new(window: Window) -> Self {
         Self { window, ..Self::default() }
     }
 
-    /// One more waits.
+    /// Adds a waiting command.
     pub fn push(&mut self, waiting: Waiting) {
         self.commands += usize::from(waiting.counts);
         self.blocking += usize::from(waiting.blocks);
         self.put_bytes = self.put_bytes.saturating_add(waiting.put_bytes);
     }
 
-    /// The one at hand is done.
+    /// Removes the current command when it is done.
     pub fn pop(&mut self, waiting: Waiting) {
         self.commands -= usize::from(waiting.counts);
         self.blocking -= usize::from(waiting.blocks);
         self.put_bytes = self.put_bytes.saturating_sub(waiting.put_bytes);
     }
 
-    /// Whether all that may be seen from the command at hand is there.
+    /// Whether everything that may be seen from the current command has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.commands > self.window.commands

@@ -1,4 +1,4 @@
-//! Waiting commands: known before they run.
+//! Admission of waiting commands: effects are known before the run.
 
 use super::books::Books;
 use crate::command::{Command, TensorId};
@@ -8,14 +8,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// The commands that were admitted and have not run.
+/// Commands that were admitted and have not run.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     commands: VecDeque<Effects>,
-    /// Tensors that they will make.
+    /// Roots of the tensors that the waiting commands will make.
     roots: FxHashMap<TensorId, Root>,
-    /// Numbers that end with one of them. Who dropped the handle that was given away asks for the deletion all the
-    /// same.
+    /// Numbers that a waiting command ends. A handle may be consumed by one command and then
+    /// deleted by another; only the first counts.
     ended: FxHashSet<TensorId>,
 }
 
@@ -25,21 +25,23 @@ impl Admitted {
     }
 }
 
-/// What one of them will do.
+/// Effects of one waiting command.
 #[derive(Debug, Default)]
 struct Effects {
-    /// See [`Command::counts`].
+    /// Whether the command counts as a position in the queue: see [`Command::counts`].
     counts: bool,
-    /// What it reads, and of what it ends a handle.
+    /// Roots read by the command, and roots of handles ended by the command.
     touches: SmallVec<[Root; 4]>,
     makes: SmallVec<[(TensorId, Root); 2]>,
     ends: SmallVec<[TensorId; 2]>,
 }
 
 impl Admitted {
-    /// A command waits: whoever decides what to evict may know of it, by [`Graph::future`](crate::graph::Graph::future).
-    /// Nothing else is different for it. It must be executed later, after those admitted before it, and before any that
-    /// was not admitted: commands are known by their order.
+    /// Admits a command that waits: evictors may read its effects in
+    /// [`Graph::future`](crate::graph::Graph::future).
+    ///
+    /// Nothing else changes. The command must be executed later, after commands admitted earlier
+    /// and before any command that was not admitted: admitted commands are matched by order.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
@@ -63,8 +65,9 @@ impl Admitted {
         self.commands.push_back(effects);
     }
 
-    /// A view and what replaces another value name what is there already; the others make something new. An update
-    /// may take its input's storage over, which shows when it is made.
+    /// Names the outputs of a command. A view has the root of its source, and a replacement the
+    /// root of its value. Any other output gets a new root. Whether an update takes over the
+    /// storage of its input shows only when it runs.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,
@@ -94,14 +97,15 @@ impl Admitted {
         }
     }
 
-    /// The storage of a tensor, be it there or not. `None` for a number that means nothing.
+    /// The root of a tensor's storage, made or not. `None` for a number that names no tensor.
     fn root_of<D: Device>(&self, books: &Books<D>, tensor: TensorId) -> Option<Root> {
         let effects = self.roots.get(&tensor);
         let unmade = effects.map(|&root| books.engine.graph().future().resolve(root));
         unmade.or_else(|| books.storage_of(tensor).map(Root::Made))
     }
 
-    /// The next command is about to run; whether it is a [position](Command::is_position) of a known step.
+    /// Advances the future, as the next command is about to run. `is_position`: whether the command
+    /// is a [position](Command::is_position) of a known step.
     #[inline(always)]
     pub fn begin<D: Device>(&self, books: &mut Books<D>, is_position: bool) {
         if is_position {
@@ -112,7 +116,7 @@ impl Admitted {
         }
     }
 
-    /// It ran.
+    /// Removes the command that just ran from the queue, if it was admitted.
     #[inline(always)]
     pub fn end<D: Device>(&mut self, books: &mut Books<D>) {
         if let Some(effects) = self.commands.pop_front() {

@@ -1,12 +1,13 @@
-//! How much is simulated to find out how steps are best run.
+//! The effort of simulations that search how steps are best run.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Ops that may be run on simulated devices, first runs and reruns alike: by searches, by rehearsals, beside a program and before
-/// it.
+/// Number of ops that may run on simulated devices, first runs and reruns alike. Spent by searches
+/// and rehearsals, before a program and beside it.
 ///
-/// An allowance is given as turns of a step in which nothing is recomputed ([`Turn::ops`](super::Turn::ops)). So finds do not
-/// depend on time, and a budget in which much is recomputed does not take longer than one in which little is.
+/// An allowance is given as turns of a step without recomputation
+/// ([`Turn::ops`](super::Turn::ops)). Therefore finds do not depend on time, and a tight budget
+/// takes no longer than a wide one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     left: u64,
@@ -14,13 +15,13 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// An allowance of so many ops.
+    /// An allowance of `left` ops.
     #[must_use]
     pub const fn of_ops(left: u64) -> Self {
         Self { left, spent: 0 }
     }
 
-    /// The ops of so many turns, of which each has so many.
+    /// An allowance of `turns` turns with `ops` ops each.
     #[must_use]
     pub const fn of_turns(turns: u64, ops: u64) -> Self {
         Self::of_ops(turns.saturating_mul(ops))
@@ -38,13 +39,13 @@ impl Allowance {
         self.spent
     }
 
-    /// Takes note that so many ops were run: of those that are left, or more.
+    /// Records that `ops` ops were run. More than the ops that are left may be spent.
     pub const fn spend(&mut self, ops: u64) {
         self.left = self.left.saturating_sub(ops);
         self.spent = self.spent.saturating_add(ops);
     }
 
-    /// Takes a part of what is left, to be [given back](Self::give_back) as far as it is not spent.
+    /// Takes up to `most` ops as a part. The unspent rest can be [given back](Self::give_back).
     #[must_use]
     pub const fn take(&mut self, most: u64) -> Self {
         let left = if most < self.left { most } else { self.left };
@@ -52,19 +53,20 @@ impl Allowance {
         Self::of_ops(left)
     }
 
-    /// Takes back what is left of a part that was taken.
+    /// Returns a part: its unspent ops are available again.
     pub const fn give_back(&mut self, part: Self) {
         self.left += part.left;
         self.spent = self.spent.saturating_add(part.spent);
     }
 
-    /// Ends a part that was taken: what is left of it is lost.
+    /// Ends a part without returning its unspent ops.
     pub const fn close(&mut self, part: Self) {
         self.spent = self.spent.saturating_add(part.spent);
     }
 
-    /// Whether to give up a regeneration, asked before each rerun ([`Engine::interrupt_when`]): once as many are run as are left
-    /// beside `first_runs`.
+    /// A predicate that gives up a regeneration, asked before each rerun
+    /// ([`Engine::interrupt_when`]). True once the reruns use up the ops that are left beside
+    /// `first_runs`.
     ///
     /// [`Engine::interrupt_when`]: crate::engine::Engine::interrupt_when
     pub fn interrupt(self, first_runs: u64) -> impl Fn() -> bool + Send + 'static {

@@ -1,15 +1,15 @@
-//! The stage that writes down what a program attempts while memory may not suffice for it, so that an out-of-memory error can
-//! name a budget that is enough.
+//! The stage that writes down what a program attempts while memory may not suffice. With the text,
+//! an out-of-memory error can name a budget that is enough.
 //!
 //! ```text
-//! begin    a quarter of the budget is in use: what is there is written down with the compute paths that made it
-//! hear     each command, as it is meant: those that fail, and those that are skipped for that, too
-//! mark     a step is over: if nothing failed in it, what was written down is forgotten
-//! explain  somebody is told of an out-of-memory: all that was written down is rehearsed in other budgets
+//! begin    a quarter of the budget is in use: live values are written down, with their paths
+//! hear     each command is written down as issued, also if it fails or is skipped after a failure
+//! mark     a step is over: if nothing failed in it, the text is dropped
+//! explain  an out-of-memory error is told: the text is rehearsed with other budgets
 //! ```
 //!
-//! The first steps of a program are written down so, and those after an out-of-memory. Where these fit, later ones are like them,
-//! and nothing is written down any more.
+//! Written down are the first steps of a program, and the steps after an out-of-memory. If these
+//! fit, later steps are assumed to be alike, and nothing is written down any more.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -28,69 +28,73 @@ use rustc_hash::FxHashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Steps that are written down. In the first, optimizers make their state; in the second, all of that is there.
+/// Number of steps that are written down. Optimizers make their state in the first step; the second
+/// step begins with that state.
 const STEPS: u32 = 2;
 
-/// More commands than this are not written down.
+/// Limit on commands of a text; a longer one is given up.
 const MOST_COMMANDS: usize = 1 << 16;
 
-/// A step is written down once one part in so many of the budget is in use.
+/// Divisor of the budget: a step is written down once more than `budget / IN_USE` bytes are in use.
 const IN_USE: u64 = 4;
 
-/// A program up to where an out-of-memory was told: the commands that ran, and those that could not.
+/// A program up to the out-of-memory error, with all commands issued until then.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Commands that make all that was there before the run, and those of the run. Costs are in the units of the engine's cost
-    /// model.
+    /// Commands that make all values that were live before, followed by the commands of the run.
+    /// Costs are in units of the engine's cost model.
     pub program: RecordedProgram,
-    /// Number of the commands that make what was there before.
+    /// Number of leading commands that make the values from before.
     pub begin: usize,
     /// The budget that was too small, in bytes.
     pub budget: u64,
-    /// The budget that the op needed which ran out of memory, as things were then, in bytes: [`OutOfMemory::op_needed`].
+    /// Bytes of budget that the failed op needed, given the state of memory then:
+    /// [`OutOfMemory::op_needed`].
     pub needed: u64,
     /// The policy that evicted.
     pub policy: PolicyKind,
     /// Settings of the engine.
     pub settings: Settings,
-    /// Whether it has an arena; otherwise it only counts bytes.
+    /// Whether the engine has an arena; if not, only bytes are counted.
     pub in_arena: bool,
 }
 
-/// Finds a budget that an attempt passes with, by simulated runs; `None` if it finds none.
+/// Finds a budget in bytes with which an attempt passes, by simulated runs; `None` if it finds
+/// none.
 pub type Rehearse = fn(&Attempt) -> Option<u64>;
 
-/// See the [module](self) documentation.
+/// State of the stage; see the [module](self) documentation.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     rehearse: Option<Rehearse>,
-    /// Steps to come that are written down, the one at hand included.
+    /// Number of steps yet to be written down, the current one included.
     steps: u32,
-    /// The step at hand, once it is written down.
+    /// The text of the current step, once it has begun.
     written: Option<Box<Written>>,
-    /// The last out-of-memory that was explained, and what was found: others may ask about it, too.
+    /// The last explained out-of-memory with the budget found, since several reads may fail with
+    /// the same error.
     explained: Option<(FailureKey, Option<PassingBudget>)>,
 }
 
-/// A step, as far as it came.
+/// The text of a step up to the current command.
 #[derive(Debug)]
 struct Written {
     transcript: Transcript,
-    /// How many commands make what was there.
+    /// Number of leading commands that make the values from before.
     begin: usize,
-    /// The command at hand: it is written once it is known what its run was like.
+    /// The current command. It is appended when the measurements of its run are known.
     at_hand: Option<RecordedCommand>,
 }
 
 impl Attempts {
-    /// Lets out-of-memory errors name a budget that this finds.
+    /// Sets the search for budgets that out-of-memory errors name.
     pub fn rehearse_by(&mut self, rehearse: Option<Rehearse>) {
         *self =
             Self { rehearse, steps: if rehearse.is_some() { STEPS } else { 0 }, ..Self::default() };
     }
 
-    /// Writes down the next command, in a step that is written down.
+    /// Writes down the next command, if the current step is written down.
     #[inline(always)]
     pub fn before<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         if self.steps > 0 {
@@ -111,7 +115,7 @@ impl Attempts {
             return self.give_up();
         }
         written.at_hand = match command {
-            // It was lost before this was begun.
+            // The tensor was already lost when the text began.
             Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {
                 None
             }
@@ -119,7 +123,7 @@ impl Attempts {
         };
     }
 
-    /// Writes down what is there, if so much is in use that memory may not suffice. Whether it was.
+    /// Writes down the live values, if enough memory is in use. Returns whether a text was begun.
     fn begin<D: Device>(&mut self, books: &Books<D>) -> bool {
         let engine = &books.engine;
         if engine.used_bytes() <= engine.budget() / IN_USE {
@@ -136,21 +140,21 @@ impl Attempts {
         true
     }
 
-    /// Writes nothing more: there is too much.
+    /// Stops writing: the text is too long.
     fn give_up(&mut self) {
         (self.written, self.steps) = (None, 0);
     }
 
-    /// The end of a step was marked.
+    /// Drops the text at a mark, if the step succeeded.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
-        // An out-of-memory of it may be told later.
+        // With a pending failure the text is kept: an out-of-memory of this step may be told later.
         if self.steps > 0 && books.engine.last_failure().is_none() {
             self.written = None;
             self.steps -= 1;
         }
     }
 
-    /// The error, with a budget that would have been enough, if one is found.
+    /// Adds a sufficient budget to an out-of-memory error, if the search finds one.
     pub fn explain<D: Device>(&mut self, books: &Books<D>, error: Error) -> Error {
         let (Error::OutOfMemory(failure), Some(rehearse)) = (&error, self.rehearse) else {
             return error;
@@ -174,12 +178,12 @@ impl Attempts {
         Error::OutOfMemory(failure.map(with))
     }
 
-    /// Takes what is written down, up to this failure.
+    /// Takes the text as an attempt, which ends with the failure.
     fn take<D: Device>(&mut self, books: &Books<D>, failure: &OutOfMemory) -> Option<Attempt> {
         let mut written = self.written.take()?;
         written.settle(&books.engine);
         let Written { transcript: Transcript { program, is_lost, .. }, begin, .. } = *written;
-        // A budget does not help where the device has less than that.
+        // A larger budget does not help if the device itself has too little memory.
         if is_lost || failure.device.is_some() {
             return None;
         }
@@ -197,7 +201,8 @@ impl Attempts {
 }
 
 impl Written {
-    /// Writes the command at hand, with what its run was like. One that failed wants what the error says.
+    /// Appends the current command with the measurements of its run. An op that ran out of memory
+    /// gets a workspace from the bytes that the error says it wanted.
     fn settle<D: Device>(&mut self, engine: &Engine<D>) {
         let Some(mut command) = self.at_hand.take() else { return };
         let run = engine.last_run();
@@ -206,7 +211,8 @@ impl Written {
             Command::Put { host, .. } => *host = written(host.layout, run),
             Command::Apply(call) if did_run => call.op = call.op.clone().after(run),
             Command::Apply(call) => {
-                // It is not known how much of that is scratch: some of it may be outputs.
+                // The bytes wanted may include outputs; only the excess over the outputs counts as
+                // scratch.
                 let wanted = engine.last_failure().and_then(|failure| match failure {
                     Error::OutOfMemory(failure) if *failure.op == *call.op.name => {
                         Some(failure.wanted)
@@ -224,8 +230,10 @@ impl Written {
     }
 }
 
-/// All that is there between two commands: leaves, and what compute paths made of them, in the order in which those ran. What
-/// nobody holds goes after the last path that reads it, as it may have gone in the run.
+/// All live values between two commands: leaves, and the outputs of compute paths in the order in
+/// which these ran.
+///
+/// An unheld storage is deleted after the last path that reads it, as it may have been in the run.
 fn what_is_there<D: Device>(books: &Books<D>) -> Transcript {
     let mut transcript = Transcript::default();
     let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();
@@ -247,7 +255,7 @@ fn what_is_there<D: Device>(books: &Books<D>) -> Transcript {
     let mut paths: Vec<(u64, PathKey)> =
         graph.paths.iter().map(|(path, of)| (of.sequence, path)).collect();
     paths.sort_unstable();
-    // Of what nobody holds: the last path that reads it.
+    // Unheld storages by the last path that reads them.
     let mut last_reads: FxHashMap<PathKey, Vec<StorageKey>> = FxHashMap::default();
     for (storage, of) in graph.storages().filter(|(_, of)| of.handles == 0) {
         if let Some(last) = of.users.iter().max_by_key(|user| graph.path(user.path).sequence) {
@@ -266,7 +274,7 @@ fn what_is_there<D: Device>(books: &Books<D>) -> Transcript {
     transcript
 }
 
-/// Writes down a path: its op or upload, and which of its outputs are gone.
+/// Writes down a compute path: its op or upload, and deletions of the outputs that are freed.
 fn add_path<D: Device>(
     transcript: &mut Transcript,
     roots: &mut FxHashMap<StorageKey, TensorId>,
@@ -281,7 +289,8 @@ fn add_path<D: Device>(
             transcript.add(Command::Put { tensor: made, host, leaf: false });
         }
         Work::Op(op) => {
-            // What is lost has no root, and is refused.
+            // A lost input has no root. The number of the output makes the program refuse the
+            // command.
             let input = |storage| roots.get(storage).copied().unwrap_or(made);
             let inputs: Vec<_> = of.inputs.iter().map(|edge| input(&edge.storage)).collect();
             let outputs = Outputs::Fresh(body.outputs().into());
@@ -296,7 +305,8 @@ fn add_path<D: Device>(
     }
 }
 
-/// A command before it is run. What will not run, since something failed, is estimated.
+/// The recorded form of a command before its run. After a failure ops will not run, and
+/// measurements are estimated.
 fn as_meant<D: Device>(books: &mut Books<D>, command: &Command<D::Op, D::Host>) -> RecordedCommand {
     let Books { engine, tensors, .. } = books;
     if let Command::Put { tensor, host, leaf } = command {

@@ -1,5 +1,5 @@
-//! What commands do, and the books that are kept of it: which tensor a number means, what a known step makes of it, and what is
-//! written down.
+//! Execution of commands on the engine, and the tables kept beside it: the tensor of each number,
+//! its value in a known step, and the recording.
 
 mod foresee;
 mod record;
@@ -17,23 +17,24 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use smallvec::SmallVec;
 
-/// An engine, and what its commands mean.
+/// An engine, with the tables for commands.
 pub(super) struct Books<D: Device> {
     pub engine: Engine<D>,
-    /// Each tensor whose number still means it.
+    /// Key of each tensor whose number is in use.
     pub tensors: Numbers,
     pub recording: Option<Recording>,
-    /// A turn that is being written down.
+    /// The turn that is being written down for a learner.
     pub writing: Option<Box<Writing>>,
-    /// What the recorder panicked with.
+    /// The panic of the recorder, kept until the recording is finished.
     pub recording_lost: Option<Error>,
-    /// What the command at hand cost, in the units of the cost model, with all that it reads there.
+    /// Cost of the current command, in units of the cost model. Recomputing its inputs is not
+    /// included.
     pub last_cost: f64,
-    /// Why the command at hand failed, for who foresaw that it would not.
+    /// Why the current command failed. The recognizer takes it, since it predicted success.
     pub failed: Option<Error>,
 }
 
-/// What an op was given: keys of its inputs, those of consumed ones given away.
+/// Keys of an op's inputs. Consumed inputs are removed from the table.
 pub(super) type Given = SmallVec<[TensorKey; 8]>;
 
 impl<D: Device> Books<D> {
@@ -64,13 +65,13 @@ impl<D: Device> Books<D> {
         Some(self.engine.graph().tensor(self.tensors.get(tensor)?)?.layout)
     }
 
-    /// Size of the storage that a tensor looks at; of one that means nothing, 0.
+    /// Bytes of the storage that a tensor looks at; 0 for a number that names no tensor.
     pub fn bytes_of(&self, tensor: TensorId) -> u64 {
         let storage = self.storage_of(tensor);
         storage.map_or(0, |storage| self.engine.graph().storage(storage).bytes)
     }
 
-    /// Does one that is kept: only its op is copied.
+    /// Executes a command by reference. Only the op is copied.
     #[inline(always)]
     pub fn run_shared(&mut self, command: &Command<D::Op, D::Host>)
     where
@@ -85,7 +86,9 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Does a command. A value that it reads is thrown away. Apart from the frequent ones, so that their code lies close together.
+    /// Executes a command. A value read by the command is dropped.
+    ///
+    /// Not inlined, so that the code of the frequent commands stays close together.
     #[inline(never)]
     pub fn run(&mut self, command: Command<D::Op, D::Host>) {
         match command {
@@ -109,7 +112,7 @@ impl<D: Device> Books<D> {
                 self.record(|| Command::Confirm);
             }
             Command::Get(tensor) => {
-                // Waited for: nobody would take it later.
+                // A blocking read: nobody would take the value of a later read.
                 let read = self.about(tensor, Command::Get(tensor), Engine::get);
                 self.report(read);
             }
@@ -147,7 +150,8 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Does something with a tensor, and records it as this command. Of a number that means nothing, nothing is recorded.
+    /// Calls `with` on a tensor, and records `command`. Records nothing if the number names no
+    /// tensor.
     pub fn about<T>(
         &mut self,
         tensor: TensorId,
@@ -197,7 +201,7 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// An op was refused, or failed.
+    /// Handles an op that was refused or failed.
     #[cold]
     #[inline(never)]
     fn did_not_apply(
@@ -273,7 +277,7 @@ impl<D: Device> Books<D> {
         let key = match self.engine.replace(old, new) {
             Ok(key) => key,
             Err(error) => {
-                // What cannot be replaced stays.
+                // A target that cannot be replaced keeps its old value.
                 self.fail(&error);
                 self.engine.keep_old(&[old], &error);
                 old
@@ -288,7 +292,8 @@ impl<D: Device> Books<D> {
         Ok(())
     }
 
-    /// Keys of the inputs of an op, those of consumed ones given away.
+    /// Collects the keys of an op's inputs. Consumed inputs leave the table; other targets of an
+    /// update are aliased.
     #[inline]
     fn give(
         &mut self,
@@ -305,27 +310,28 @@ impl<D: Device> Books<D> {
             if consumed.contains(input) {
                 self.tensors.remove(inputs[input]);
             } else {
-                // The caller still holds the old value: the engine consumes another handle to it.
+                // The caller still holds the old value: the engine consumes a second handle to it.
                 keys[input] = self.engine.alias(keys[input])?;
             }
         }
         Ok(keys)
     }
 
-    /// An op was not even issued: what was to be updated goes on naming the old value.
+    /// Undoes the preparation of an op that was not issued: the new number of each update target
+    /// names the old value.
     fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: TensorId, why: &Error) {
         let targets = outputs.targets().min(keys.len());
         self.engine.keep_old(&keys[..targets], why);
         self.tensors.extend(made.and_next(targets).zip(keys.iter().copied()));
     }
 
-    /// The command at hand failed, and nobody waits for it.
+    /// Keeps the failure of the current command in the engine and in `failed`.
     fn fail(&mut self, error: &Error) {
         self.engine.fail(error.clone());
         self.failed = Some(error.clone());
     }
 
-    /// Keeps the failure of a command that nobody waits for.
+    /// Keeps a failure in the engine, for a command without an answer.
     pub fn report<T>(&mut self, result: Result<T, Error>) {
         if let Err(error) = result {
             self.engine.fail(error);

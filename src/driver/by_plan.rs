@@ -1,32 +1,36 @@
-//! Steps that run by plan: what repeats is done again without choosing, searching or keeping books.
+//! Steps that run by plan: a repeated turn runs again without evictor, allocator or bookkeeping.
 //!
 //! ```text
-//! watch    a turn is compared with those before, command by command           (watch.rs, turns.rs)
-//! foretell which kind of turn comes next                                      (kinds.rs)
-//! capture  if it came twice, the store writes down what the next one does     (engine/planned.rs, store/tape.rs)
-//! prepare  each block that it took gets an address in one block, by planners, while
-//!          another turn runs                                                  (prepare.rs)
-//! enter    at the boundary of a turn that block is taken                      (enter.rs)
-//! follow   as long as commands are as expected: kernels on known places       (follow.rs)
-//! leave    at the first that is not, the engine goes through the commands so far in its books, each place where the
-//!          plan had it, and the recognizer of steps is told which turns came; from then on all is as if there had
-//!          been no plan                                                       (leave.rs)
-//! glance   where turns are all new, they are looked at from afar only         (glance.rs)
-//! help     it is counted how much all of this helps                           (help.rs)
+//! watch    a turn is compared with earlier turns, command by command       (watch.rs, turns.rs)
+//! foretell the kind of the next turn is predicted                          (kinds.rs)
+//! capture  a turn of a kind that came twice is written down by the store   (engine/planned.rs,
+//!                                                                          store/tape.rs)
+//! prepare  planners give each of its blocks an address in one large block,
+//!          while another turn runs                                         (prepare.rs)
+//! enter    at the boundary of a turn the large block is allocated          (enter.rs)
+//! follow   expected commands run as kernels on known places                (follow.rs)
+//! leave    at an unexpected command the plan is left                       (leave.rs)
+//! glance   where turns are all new, only a hash of each is taken           (glance.rs)
+//! help     the benefit of plans is measured                                (help.rs)
 //! ```
 //!
-//! A turn that repeats leaves the tables of the engine as they were: so while turns run by plan, nothing is written there.
-//! What a turn makes in place of something that was there before (the new statistics of a batch norm) is copied to where
-//! that is when it ends, and takes over its number.
+//! When a plan is left, the engine executes the commands of the turn again in its books, with each
+//! block where the plan had it. The recognizer of steps hears which turns ran. Afterwards the state
+//! is as if there had been no plan.
 //!
-//! Turns of several kinds (training, evaluation) have their plans side by side, and run in one block, as large as the largest
-//! of them needs.
+//! A turn that repeats leaves the tables of the engine unchanged, so nothing is written there while
+//! turns run by plan. A turn may replace a value from before, such as the running statistics of a
+//! batch norm. The new value is then copied to the place of the old one at the end of the turn, and
+//! takes over its tensor slot.
 //!
-//! A turn that fits in memory when nothing is in the way is planned without evictions, whatever was evicted when it was written
-//! down. One that does not is done again as it was: what was evicted then is evicted, what was recomputed is recomputed, and
-//! what was moved is moved, unless there is an address that makes that needless.
+//! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
+//! as large as the largest of them needs.
 //!
-//! Only steps that are marked are planned, at whose boundaries nothing is left but values without a history.
+//! A turn that fits in memory without holes is planned without evictions, whatever was evicted when
+//! it was written down. Any other turn is planned as it ran, with the same evictions and
+//! recomputation. Moves are repeated too, unless addresses are found that make them needless.
+//!
+//! Only marked steps are planned, and only if all values at their boundaries are leaves.
 
 mod boundary;
 mod enter;
@@ -58,93 +62,98 @@ use std::ops::Range;
 use turns::{Expected, Numbering};
 use watch::Watched;
 
-/// Whether steps run by plan.
+/// Whether repeated steps run by plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Plan {
     /// Never.
     #[default]
     Off,
-    /// Those that repeat, as soon as they do.
+    /// Whenever a step repeats.
     Auto,
 }
 
-/// A command as it comes in each turn: tensors are called as [`Numbering`] says, values are what they look like.
+/// A command as it appears in each turn of a kind. Tensors are named by [`Numbering`]; host values
+/// are replaced by their layouts.
 type TurnCommand = Command<Expected, Layout>;
 
-/// A turn as it is done again.
+/// The plan of a turn.
 #[derive(Debug)]
 struct StepPlan {
-    /// How many actions there are up to and with each command.
+    /// Command -> number of actions up to its end.
     ends: Vec<usize>,
     actions: Vec<Action>,
-    /// What is there when it begins, and when it ends.
+    /// Live tensors at the start of the turn, and again at its end.
     boundary: Boundary,
-    /// Slots that look at the storages of it that the plan speaks of: their numbers in the plan.
+    /// Number of a storage from before in the plan -> a slot that looks at the storage.
     before: Vec<u32>,
-    /// Of each block that it takes, in order: its first byte, from that of the plan's block on. `None` if nothing is done
-    /// with it.
+    /// Offset of each block in the plan's block, in bytes, by order of allocation. `None` if
+    /// nothing is done with the block.
     offsets: Vec<Option<u64>>,
-    /// Those of them that are not moved there, in order.
+    /// Blocks that the turn allocates, in order. Targets of moves are left out.
     taken: Vec<u32>,
     /// Bytes of the plan's block.
     bytes: u64,
-    /// Bytes over which its blocks were spread when it ran without a plan, beside what is there between turns.
+    /// Bytes over which the blocks of the turn were spread when it ran without a plan; storages
+    /// from before are left out.
     unplanned_bytes: u64,
-    /// What takes the place of something when it ends: the block taken, and the storage at the boundary.
+    /// Copies at the end of the turn: the block, and the number of the storage from before that it
+    /// replaces.
     returns: Vec<(u32, u32)>,
-    /// Which tensors that it makes are in which slots then.
+    /// Tensors that take over a slot at the end: index among the tensors made in the turn, and the
+    /// slot.
     heirs: Vec<(u32, u32)>,
-    /// Of each run that was the first of its path: the command that it is of, and the call in that.
+    /// First run of a path -> its command, and the call in the command.
     firsts: Vec<(u32, u32)>,
-    /// Whether nothing is evicted in it, and nothing recomputed.
+    /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// Whether each storage that lost its last handle stayed, in order. Where none is left, it went.
+    /// Whether each storage that lost its last handle stayed, in order. Missing entries mean that
+    /// it was freed.
     unheld_stays: Vec<bool>,
     took: Totals,
-    /// If what is recomputed is verified: the actions that make what it evicts or makes again, and of each, the how manieth it
-    /// was of all that ran for the first time.
+    /// Empty unless recomputed values are verified. Action -> its index among first runs, for
+    /// actions whose outputs are evicted or made again.
     verified: FxHashMap<usize, u32>,
-    /// Its operands in the block, where that last was.
+    /// Places of all operands, for the last address of the block.
     laid: Option<Laid>,
 }
 
-/// Turns that run by plan.
+/// The state while turns run by plan.
 struct Replay<D: Device> {
-    /// First byte of the block, and its size.
+    /// First byte of the plan's block, and its size in bytes.
     start: u64,
     bytes: u64,
-    /// What is there between turns.
+    /// Live tensors between turns.
     boundary: Boundary,
-    /// Which of all times it is that plans are entered.
+    /// Serial number of this entry into plans.
     entry: u64,
-    /// The kind of the turn at hand.
+    /// Kind of the current turn.
     kind: usize,
-    /// The commands of this turn so far.
+    /// Commands of the current turn that were done.
     taken: Vec<Command<D::Op, D::Host>>,
-    /// Marks of a step among them.
+    /// Number of step marks in `taken`.
     marks: u64,
-    /// How many turns ran by plan before this one, since plans were entered.
+    /// Number of whole turns by plan since this entry.
     turns: usize,
 }
 
-/// A plan whose operands have places.
+/// Places of a plan's operands, for one address of the block.
 #[derive(Debug)]
 struct Laid {
-    /// The entry for which it was laid out, or found to be right.
+    /// The last entry with these places.
     entry: u64,
-    /// First byte of the block, and of each storage of before.
+    /// First byte of the block, and of each storage from before.
     start: u64,
     before: Vec<u64>,
-    /// Of all operands, action by action.
+    /// Places of all operands, action by action.
     places: Vec<Place>,
     layouts: Vec<Layout>,
     actions: Vec<Placed>,
-    /// From, to, bytes.
+    /// Copies at the end of the turn: source, target, bytes.
     returns: Vec<(u64, u64, u64)>,
 }
 
-/// An action whose operands have places: these of them all.
+/// The places of one action: a range of `Laid::places`, the number of inputs, and the workspace.
 #[derive(Debug)]
 struct Placed {
     operands: Range<usize>,
@@ -152,40 +161,41 @@ struct Placed {
     workspace: Range<u64>,
 }
 
-/// What a driver knows of turns.
+/// Knowledge of a driver about turns, and their plans.
 pub(super) struct Planning<D: Device> {
     numbers: Numbering,
     kinds: Kinds,
-    /// The turn at hand, if it does not run by plan.
+    /// The current turn, unless it runs by plan.
     turn: Watched,
-    /// A mark came: the next command that is no deletion begins a turn.
+    /// Whether a mark came: the next command that is no deletion begins a turn.
     is_marked: bool,
-    /// Of the turn at hand.
+    /// Time of the current turn.
     stopwatch: Stopwatch,
-    /// Turns that nobody looks at, after plans came to nothing again and again.
+    /// Turns that are not compared, after plans failed repeatedly.
     rest: Rest<4, 256>,
-    /// Turns in a row that were of no known kind.
+    /// Number of consecutive turns of unknown kind.
     strange: u32,
-    /// After a rest because of too many of those.
+    /// Hashes of turns, taken after a rest that too many unknown turns caused.
     glance: Option<Glance>,
-    /// The boundary at which the tape began, and what was counted then.
+    /// Boundary and totals at the start of the tape, while the current turn is written down.
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
-    /// How often plans were entered.
+    /// Number of entries into plans.
     entries: u64,
     balance: Balance,
     help: Help,
 }
 
-/// What plans have saved of late, less what they took: about a third of what one command costs without a plan is 1.
+/// Time recently saved by plans, less the time they cost. The unit is about a third of the time of
+/// a command without a plan.
 #[derive(Debug, Default)]
 struct Balance(i64);
 
-/// What stands beside plans in a driver.
+/// The parts of a driver that plans work with.
 pub(super) struct Beside<'a, D: Device> {
     pub books: &'a mut Books<D>,
     pub recognition: &'a mut Recognition,
-    /// Whether commands wait that are known.
+    /// Whether admitted commands wait.
     pub waits: bool,
 }
 
@@ -208,21 +218,22 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// What was planned is planned anew: limits are others now.
+    /// Forgets all plans, as limits have changed.
     pub fn forget(&mut self) {
         self.kinds.clear();
         self.turn = Watched::default();
         self.stopwatch.void();
     }
 
-    /// What was tried came to nothing: turns are not looked at for a while, each time for longer.
+    /// Stops comparing turns for a while, longer each time.
     fn give_up(&mut self) {
         (self.strange, self.balance) = (0, Balance::default());
         self.numbers.restart();
         self.rest.begin();
     }
 
-    /// Where a rest is over: whether turns are only glanced at, since those before it were like none before.
+    /// At the end of a rest, returns whether turns are still only hashed. True until a turn's hash
+    /// comes again.
     fn only_glances(&mut self) -> bool {
         let Some(glance) = &mut self.glance else { return false };
         match glance.turn_ends() {
@@ -237,7 +248,8 @@ impl<D: Device> Planning<D> {
         true
     }
 
-    /// Turns of this kind could not be planned. If none can be, nobody looks at any for a while.
+    /// Notes that a kind could not be planned. If no kind can be, turns are not compared for a
+    /// while.
     fn refuse(&mut self, kind: usize) {
         self.kinds.get_mut(kind).refuse();
         self.give_up_if_all_are_refused();
@@ -251,28 +263,29 @@ impl<D: Device> Planning<D> {
 }
 
 impl Balance {
-    /// No more than that is remembered, so that what is in vain now is soon seen.
+    /// Upper bound of the balance, so that useless plans are noticed soon.
     const MOST: i64 = 1 << 16;
 
-    /// How many bytes may be moved in the time of 1.
+    /// Bytes moved in a unit of time.
     const MOVED: u64 = 1 << 10;
 
-    /// A turn of so many commands ran by plan.
+    /// Credits a turn of `commands` commands that ran by plan.
     fn ran(&mut self, commands: usize) {
         self.0 = (self.0 + 2 * commands as i64).min(Self::MOST);
     }
 
-    /// A plan was left after so many commands.
+    /// Debits a plan that was left after `commands` commands.
     fn left(&mut self, commands: usize) {
         self.0 -= commands as i64;
     }
 
-    /// So many bytes were moved to make room for plans.
+    /// Debits moves of `bytes` bytes that made room for plans.
     fn moved(&mut self, bytes: u64) {
         self.0 -= (bytes / Self::MOVED) as i64;
     }
 
-    /// Whether plans are in vain: they took more than they saved, and more than a turn of so many commands takes.
+    /// Whether plans cost more than they saved, by more than the cost of a turn of `commands`
+    /// commands.
     fn is_spent(&self, commands: usize) -> bool {
         self.0 < -(commands as i64)
     }

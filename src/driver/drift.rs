@@ -1,43 +1,48 @@
-//! Whether a forecast holds: what turns recompute, against what was simulated.
+//! Comparison of a forecast with reality: what turns recompute against what was simulated.
 //!
-//! Costs that are measured change with what else the machine does, and memory has holes that a simulation may not have. Where
-//! turns recompute much more than was foreseen, some are run without the forecast: what recomputes less goes on.
+//! Measured costs change with the load of the machine, and memory may have holes that the
+//! simulation lacks. If turns recompute much more than was forecast, some turns run without the
+//! forecast. The better way is kept.
 
-/// A turn may recompute so many times what is expected, and so much of its work besides.
+/// Tolerance for a turn's recomputation: a factor on the expected share, and a share of its work on
+/// top.
 const MOST: (f64, f64) = (1.2, 0.01);
 
-/// So many turns in a row say that it was no accident, such as that the one before was run otherwise.
+/// Number of turns in a row that make a verdict. A single turn may be an accident, for example
+/// after a turn that ran the other way.
 const TURNS: u32 = 2;
 
-/// How the turns of a step that has a forecast go.
+/// State of the comparison for one step with a forecast.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// What turns recompute by the forecast, where they were tried without; else it is what was simulated.
+    /// Share recomputed with the forecast when a trial without it was no better. `None`: the
+    /// simulated share is expected.
     expected: Option<f64>,
-    /// They are tried without it: what they recomputed with it.
+    /// Share recomputed with the forecast before the trial; `Some` while turns run without the
+    /// forecast.
     tried: Option<f64>,
-    /// Turns since it looks so.
+    /// Number of turns counted towards the next verdict.
     turns: u32,
 }
 
-/// How the next turn is run.
+/// How the next turn runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// As this one.
+    /// Like the current turn.
     Same,
-    /// Without the forecast for a while, or with it again.
+    /// Changed: without the forecast for a trial, or with it again.
     Changed,
-    /// Without it for good.
+    /// Without the forecast for good.
     Dropped,
 }
 
 impl Drift {
-    /// Whether turns are run without the forecast, to see what that gives.
+    /// Whether turns run without the forecast, as a trial.
     pub const fn is_tried(&self) -> bool {
         self.tried.is_some()
     }
 
-    /// A turn recomputed this share of its work, where so much was simulated.
+    /// Notes the share of its work that a turn recomputed, and the simulated share.
     pub fn turned(&mut self, real: f64, simulated: f64) -> Next {
         let limit = MOST.0 * self.expected.unwrap_or(simulated) + MOST.1;
         if self.tried.is_none() && real <= limit {
@@ -68,7 +73,7 @@ mod tests {
     use super::Next::{Changed, Dropped, Same};
     use super::*;
 
-    /// What it says of turns that recompute so much, where .1 was simulated.
+    /// Answers for turns with the given shares, where .1 was simulated.
     fn told(turns: &[f64]) -> Vec<Next> {
         let mut drift = Drift::default();
         turns.iter().map(|&real| drift.turned(real, 0.1)).collect()
@@ -81,9 +86,10 @@ mod tests {
 
     #[test]
     fn what_recomputes_less_goes_on() {
-        // Better without.
+        // Turns without the forecast are better.
         assert_eq!(told(&[0.1, 0.3, 0.3, 0.4, 0.2]), [Same, Same, Changed, Same, Dropped]);
-        // Better with, and expected from then on; until it is worse than that.
+        // Turns with the forecast are better. Their share is expected afterwards, until turns are
+        // worse than that.
         let turns = [0.2, 0.2, 0.3, 0.25, 0.2, 0.2, 0.4, 0.4];
         assert_eq!(told(&turns), [Same, Changed, Same, Changed, Same, Same, Same, Changed]);
     }

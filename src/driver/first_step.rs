@@ -1,4 +1,4 @@
-//! The end of the first step, which began with setting up.
+//! The end of the first step, which includes setup.
 
 use super::books::Books;
 use crate::command::TensorId;
@@ -6,8 +6,10 @@ use crate::device::Device;
 use crate::graph::StorageKey;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What is to be [committed](crate::command::Command::Commit) at the end of a first step: a tensor of each storage that somebody
-/// holds, and whose history keeps a leaf that nobody holds any more. None if the budget would not hold all of them as leaves.
+/// Tensors to [commit](crate::command::Command::Commit) at the end of a first step.
+///
+/// One tensor of each held storage whose history keeps a leaf that no handle holds. Empty if the
+/// budget would not hold all of them as leaves.
 pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
     let graph = books.engine.graph();
     let mut known = FxHashMap::default();
@@ -17,7 +19,7 @@ pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
         .filter_map(|(tensor, key)| Some((tensor, graph.tensor(key)?.storage)))
         .filter(|&(_, storage)| keeps_leaf(books, storage, &mut known))
         .collect();
-    // Of several tensors that share bytes, one is enough.
+    // One tensor of each storage is enough.
     held.sort_unstable();
     let mut seen = FxHashSet::default();
     held.retain(|&(_, storage)| seen.insert(storage));
@@ -28,8 +30,8 @@ pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
     }
 }
 
-/// Whether the history of a storage goes through what nobody holds to a leaf that nobody does. `known` is what was found
-/// before.
+/// Whether a path leads from a storage through unheld storages to an unheld leaf. `known` caches
+/// answers for storages.
 fn keeps_leaf<D: Device>(
     books: &Books<D>,
     storage: StorageKey,
@@ -39,7 +41,7 @@ fn keeps_leaf<D: Device>(
     let unheld = |storage: StorageKey| {
         graph.sources(storage).filter(|&source| graph.storage(source).handles == 0)
     };
-    // Sources first: histories are deep.
+    // An explicit stack visits sources first: histories may be deep.
     let mut stack = vec![(storage, false)];
     while let Some((at, is_done)) = stack.pop() {
         if is_done {
@@ -128,9 +130,9 @@ mod tests {
         program.0.end_first_step();
         let leaves = [activation, new, moment].map(|tensor| program.is_leaf(tensor));
         assert_eq!(leaves, [true, true, false], "the old weight is in the history of two");
-        // That, the gradient and what the activation was made from are gone.
+        // The old weight, the gradient and the source of the activation are freed.
         assert_eq!(program.0.engine().used_bytes(), 4 * BYTES);
-        // What is made from what is held stays what it is.
+        // A tensor made from held tensors keeps its compute path.
         let held = program.call(Binary::Add, &[batch, new]);
         program.0.end_first_step();
         assert!(!program.is_leaf(held));

@@ -1,17 +1,18 @@
-//! Knowledge of a program before it runs, as a value. Whether steps are recognized is decided by `Driver::know`, and whether
-//! they are learned in `learning.rs`.
+//! Knowledge of a program before it runs, as a value. `Driver::know` decides whether steps are
+//! recognized; `learning.rs` decides whether steps are learned.
 
 use crate::evict::Forecast;
 use crate::step::KnownSteps;
 
-/// What is known of the steps of a program before it begins: from an earlier run, or from one on a simulated device.
+/// Knowledge of a program's steps before the program begins: from an earlier run, or from a run on
+/// a simulated device.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Knowledge {
-    /// Which steps there are. `None`: they are recognized from the first eviction on.
+    /// Known steps. `None`: steps are recognized from the first eviction on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub steps: Option<KnownSteps>,
-    /// How they are best run.
+    /// Forecasts: how the steps are best run.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub forecasts: Vec<Forecast>,
 }

@@ -1,13 +1,14 @@
-//! Who finds out how the steps of a program are best run, where nobody made a [`Learner`] by hand.
+//! Factories of [`Learner`]s, for drivers that were given no learner by hand.
 
 use super::{Driver, Knowledge, Learner, Plan, Rehearse};
 use crate::device::Device;
 use crate::evict::Learn;
 
-/// Makes a learner that goes as far as wanted, from a seed; `None` if there is nothing to find out, or nobody to do it.
+/// Makes a learner for an effort and a seed; `None` if there is nothing to learn or no learner is
+/// available.
 pub(crate) type NewLearner = fn(Learn, u64) -> Option<Box<dyn Learner>>;
 
-/// Learners of any kind, as there are some in the lab, which is far above.
+/// A factory of learners with its seed. The learners themselves are in the lab, a layer far above.
 #[derive(Debug)]
 pub(crate) struct Learners {
     pub new: NewLearner,
@@ -15,30 +16,32 @@ pub(crate) struct Learners {
 }
 
 impl Learners {
-    /// From now on as much is found out for a driver.
+    /// Gives the driver a learner of this effort.
     pub fn set<D: Device>(&self, driver: &mut Driver<D>, learn: Learn) {
         driver.learn_by((self.new)(learn, self.seed));
     }
 }
 
-/// What is known of a program's steps, and to be found out.
+/// Knowledge of a program's steps, and settings for learning more.
 #[derive(Debug)]
 pub(crate) struct LearnOptions {
     pub learn: Learn,
     pub learners: Learners,
-    /// One of the user's, in place of theirs until the policy changes.
+    /// The user's learner, used in place of `learners` until the policy changes.
     pub own: Option<Box<dyn Learner>>,
-    /// What is known from earlier runs.
+    /// Knowledge from earlier runs.
     pub known: Knowledge,
     /// Whether steps run by plan.
     pub plan: Plan,
-    /// Finds budgets for out-of-memory errors.
+    /// Finds budgets that out-of-memory errors name; `None` to name none.
     pub rehearse: Option<Rehearse>,
 }
 
 impl LearnOptions {
-    /// From now on the steps of a driver are recognized, if its evictor wants that and memory is short, and learned about.
-    /// Returns who does, for [changes](super::Change) of policy.
+    /// Applies all options to a driver. Returns the factory of learners, for
+    /// [changes](super::Change) of policy.
+    ///
+    /// Steps are recognized if the evictor wants that and memory is short.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) -> Learners {
         driver.know(self.known);
         match self.own {

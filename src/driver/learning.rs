@@ -1,10 +1,13 @@
-//! Learning how the steps of a loop are best run, while it runs.
+//! Learning how the steps of a loop are best run, while the loop runs.
 //!
-//! Steps are learned if they are recognized ([`Driver::know`](super::Driver::know)) and `turn_begins` finds a learner that wants them.
-//! When a loop has turned once as it was expected to, its next turn is [written down](Turn) and given to a [`Learner`],
-//! which runs it again and again on a simulated engine. From the turn after that on, what it has found is used. How much
-//! it may have tried by then is counted in [simulated ops](super::Allowance), and when its finds are used, in turns: so a program
-//! has the same evictions whenever it runs, however fast anything is.
+//! Steps are learned if they are recognized ([`Driver::know`](super::Driver::know)) and
+//! `turn_begins` finds a learner that wants them. After a loop has turned once as predicted, its
+//! next turn is [written down](Turn) and given to a [`Learner`]. The learner runs the turn many
+//! times on a simulated engine. Its finds are used from the following turn on.
+//!
+//! The effort of the learner is counted in [simulated ops](super::Allowance), and its finds are
+//! used at fixed turns. Therefore a program has the same evictions in every run, however fast the
+//! machine is.
 
 use super::drift::{Drift, Next};
 use super::recognize::Recognizing;
@@ -17,72 +20,79 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Simulated turns before the first turn is over, and more for each turn: as many ops as these have without recomputing. To simulate a
-/// turn takes about as long as launching a tenth of its kernels.
+/// Search effort: by turn `t`, `TURNS.0 + TURNS.1 * t` times the ops of a turn without
+/// recomputation. Simulating a turn takes about as long as launching a tenth of its kernels.
 const TURNS: (u64, u64) = (16, 2);
 
-/// Steps of so many commands together are given to a learner, which holds each of them several times over.
+/// Limit on the commands of all turns given to a learner, which holds several copies of each.
 const MOST_COMMANDS: usize = 1 << 17;
 
-/// So many times a turn is begun to be written down that does not come to its end.
+/// Limit on tries to write down a turn of a step, as a turn may leave the predicted step.
 const MOST_TRIES: u32 = 16;
 
-/// Finds out how turns are best run: on a thread of its own, say. One that only takes turns finds nothing.
+/// Searches how turns are best run, for example on a thread of its own. The default methods find
+/// nothing.
 pub trait Learner: Send + fmt::Debug {
-    /// Whether it is to be given turns of a step in a budget of so many bytes. Otherwise none is written down.
+    /// Whether to give turns of a step in a budget of `_budget` bytes to the learner. Otherwise
+    /// none is written down.
     fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
         true
     }
 
-    /// Is given a turn.
+    /// Takes a turn.
     fn begin(&mut self, turn: Turn);
 
-    /// Finds of `ops` simulated ops about a step ([`StepFuture::key`]) in a budget will be asked for: the ops are to be
-    /// done by then, and no more, for they slow the steps beside them. See [`Allowance`](super::Allowance).
+    /// Announces a later call of [`forecast`](Self::forecast) for this step ([`StepFuture::key`])
+    /// and budget, with `_ops` simulated ops.
+    ///
+    /// The learner should run as many ops by then and no more, since searching slows the running
+    /// steps. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
-    /// The best that was found by the runs of a step in a budget that take the first `ops` simulated ops, or by all if there
-    /// is no use in so many; waits for them. `None`: no such run came to its end.
+    /// The best forecast among runs of a step in a budget, within the first `_ops` simulated ops.
+    /// Waits for these ops, or for fewer if the search ends earlier. `None` if no run was
+    /// completed.
     fn forecast(&mut self, _step: u64, _budget: u64, _ops: u64) -> Option<Forecast> {
         None
     }
 
-    /// Whether it may find what is better than a forecast of an earlier run. Otherwise a step that has one is not given to it.
+    /// Whether the learner may find a better forecast than one of an earlier run. If not, a step
+    /// with a forecast is not given to it.
     fn improves(&self) -> bool {
         true
     }
 
-    /// Bytes of host memory that it takes.
+    /// Bytes of host memory that the learner holds.
     fn bytes(&self) -> u64 {
         0
     }
 }
 
-/// What is known of how steps are best run.
+/// A learner, with the forecasts of steps found so far.
 #[derive(Debug, Default)]
 pub(super) struct Learning {
     learner: Option<Box<dyn Learner>>,
-    /// Commands of what it was given.
+    /// Commands of all turns given to the learner.
     given: usize,
-    /// Steps in a budget.
+    /// Steps by step key and budget in bytes.
     kinds: FxHashMap<(u64, u64), StepKind>,
 }
 
 #[derive(Debug, Default)]
 struct StepKind {
     state: State,
-    /// Whether such a step came.
+    /// Whether a turn of the step came in this run.
     came: bool,
     forecast: Option<Arc<Forecast>>,
-    /// Of the forecast.
+    /// Comparison of turns with the forecast.
     drift: Drift,
 }
 
 #[derive(Debug)]
 enum State {
-    /// To be written down, so many times begun.
+    /// Not written down yet; with the number of tries so far.
     New(u32),
-    /// Given to the learner so many turns ago, and so many ops of a turn.
+    /// Given to the learner; with the number of turns since, and the ops of a turn.
     Given(u64, u64),
 }
 
@@ -97,7 +107,8 @@ impl StepKind {
         (self.forecast, self.drift) = (forecast.map(Arc::new), Drift::default());
     }
 
-    /// A turn recomputed this share of its work. Whether the next is run otherwise.
+    /// Notes the share of its work that a turn recomputed. Returns whether the next turn runs in
+    /// another way.
     fn turned(&mut self, real: f64) -> bool {
         let simulated = self.forecast.as_ref().and_then(|forecast| forecast.excess);
         let next = simulated.map(|simulated| self.drift.turned(real, simulated));
@@ -107,7 +118,8 @@ impl StepKind {
         next.is_some_and(|next| next != Next::Same)
     }
 
-    /// Costs are others than those that were simulated, or memory has other holes.
+    /// Drops a forecast that does not hold, as costs or the holes in memory differ from the
+    /// simulation. The step is learned anew.
     fn drop_forecast(&mut self) {
         self.set_forecast(None);
         self.state = State::New(0);
@@ -117,18 +129,18 @@ impl StepKind {
 /// A turn that is going on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Going {
-    /// The step, in a budget.
+    /// Step key, and budget in bytes.
     kind: (u64, u64),
-    /// Costs of the run when it began: of what is recomputed, and of the rest.
+    /// Engine totals at the start of the turn: cost of recomputation, and of first runs.
     recompute_cost: f64,
     base_cost: f64,
 }
 
 impl Learning {
-    /// From now on turns of loops are given to this learner.
+    /// Gives turns of loops to this learner from now on.
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
         self.learner = learner;
-        // What was given to another one is of no use to this one.
+        // The old learner's turns are unknown to the new one.
         self.given = 0;
         for kind in self.kinds.values_mut() {
             if let State::Given(..) = kind.state {
@@ -137,16 +149,18 @@ impl Learning {
         }
     }
 
-    /// How a step is to be run in the budget that the forecast says, whenever it is recognized: found in an earlier run.
-    /// One of another step is of no use and does no harm.
+    /// Adds a forecast found in an earlier run: how a step is best run in the forecast's budget,
+    /// whenever that step is recognized. A forecast of another step is unused and harmless.
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
         let kind = self.kinds.entry(key).insert_entry(StepKind::default()).into_mut();
         kind.set_forecast(Some(forecast));
     }
 
-    /// Finds so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
-    /// each are waited for as so many turns have that recompute nothing.
+    /// Forecasts found so far for each kind of step that came, sorted by step and budget.
+    ///
+    /// With `turns`, waits for the search of each kind. The wait is over after as many simulated
+    /// ops as `turns` turns without recomputation have.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = self;
         let mut all: Vec<Forecast> = Vec::new();
@@ -163,12 +177,12 @@ impl Learning {
         all
     }
 
-    /// Bytes of host memory that the learner takes.
+    /// Bytes of host memory that the learner holds.
     pub fn bytes(&self) -> u64 {
         self.learner.as_ref().map_or(0, |learner| learner.bytes())
     }
 
-    /// What is known by now, whether or not such a step came, in the same order.
+    /// All forecasts, also of steps that did not come, sorted by step and budget.
     pub fn remembered(&self) -> Vec<Forecast> {
         let known = self.kinds.values().filter_map(|kind| kind.forecast.as_deref());
         let mut all: Vec<Forecast> = known.cloned().collect();
@@ -176,17 +190,17 @@ impl Learning {
         all
     }
 
-    /// Whether steps may be run better from turn to turn.
+    /// Whether steps may run better from turn to turn.
     pub fn improves(&self) -> bool {
         self.learner.as_ref().is_some_and(|learner| learner.improves())
     }
 
-    /// Whether turns of a step in a budget are run by a forecast, or are to be once that was tried without.
+    /// Whether a step in a budget has a forecast, in use or suspended for a trial without it.
     pub fn has_forecast(&self, key: (u64, u64)) -> bool {
         self.kinds.get(&key).is_some_and(|kind| kind.forecast.is_some())
     }
 
-    /// Memory did not suffice by the forecast that a step in a budget has.
+    /// Drops the forecast of a step in a budget, as memory did not suffice with it.
     pub fn drop_forecast(&mut self, key: (u64, u64)) {
         self.kind(key).drop_forecast();
     }
@@ -197,7 +211,10 @@ impl Learning {
 }
 
 impl<D: Device> Recognizing<'_, D> {
-    /// A turn of a known loop begins with the command at hand, and the one before is over.
+    /// Begins a turn of a known loop with the current command, and ends the previous turn.
+    ///
+    /// A turn that was written down goes to the learner. A new kind of turn is then written down,
+    /// or finds of the learner are taken.
     pub fn turn_begins(&mut self) {
         let budget = self.books.engine.budget();
         if let Some(turn) =
@@ -243,7 +260,8 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// Notes what the turn before recomputed, and that another begins.
+    /// Compares the recomputation of the previous turn with its forecast, and notes the totals for
+    /// the next turn.
     fn turn_is_over(&mut self) {
         let Stats { recompute_cost, base_cost, .. } = self.books.engine.stats();
         if let Some(last) = self.recognizer.going.take() {
@@ -268,14 +286,14 @@ impl<D: Device> Recognizing<'_, D> {
         let kind = self.learning.kind((step, budget));
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found
-            // One from an earlier run may have taken more effort.
+            // A forecast of an earlier run may be better, if more effort went into it.
             && kind.forecast.as_deref().is_none_or(|now| excess(&found) < excess(now))
         {
             kind.set_forecast(Some(found));
         }
     }
 
-    /// How a step is run, as far as is known.
+    /// The foresight for the known step: by its forecast if known, else plain.
     pub fn foresight_of(&self) -> Option<Arc<Foresight>> {
         let known = self.recognizer.known.as_ref()?;
         let budget = self.books.engine.budget();
@@ -291,7 +309,7 @@ fn sort(forecasts: &mut [Forecast]) {
     forecasts.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
 }
 
-/// Simulated ops whose finds are used from a turn on, of a step whose turns have so many.
+/// Simulated ops whose finds are used at turn `turns`. `ops`: ops of one turn.
 const fn ops_by(turns: u64, ops: u64) -> u64 {
     ops.saturating_mul(TURNS.0 + TURNS.1 * turns)
 }

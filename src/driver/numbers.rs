@@ -1,4 +1,5 @@
-//! Which tensor a number means. Who sends commands counts: a runtime by `new_ids`, in `runtime.rs`.
+//! The table from tensor numbers to the engine's keys. The sender of commands assigns the numbers:
+//! a runtime by `new_ids`, in `runtime.rs`.
 
 use crate::command::TensorId;
 use crate::graph::TensorKey;
@@ -6,32 +7,35 @@ use rustc_hash::FxHashMap;
 use slotmap::Key as _;
 use std::collections::VecDeque;
 
-/// Number -> key. Numbers are counted up, and most tensors go soon: those of late are in a row, without a hash.
+/// Number -> key. Numbers count up and most tensors are deleted soon, so recent numbers are in a
+/// row, without a hash.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The number of the first in the row.
+    /// Number of the first entry of the row.
     first: u64,
-    /// Keys of the numbers from there on; null where one means nothing.
+    /// Keys of consecutive numbers from `first` on; null for a number that is not in use.
     row: VecDeque<TensorKey>,
-    /// How many in the row are not null.
+    /// Number of entries of the row that are not null.
     in_row: usize,
-    /// Those with lower numbers.
+    /// Keys of numbers below `first`.
     early: FxHashMap<TensorId, TensorKey>,
-    /// If somebody asks what changed.
+    /// Log of changes, if the planner asked for one.
     changes: Option<Box<Changes>>,
 }
 
-/// Numbers that came to mean something or nothing since somebody asked, in that order. Those that did both are left out
-/// now and then: so there are never many more than mean something now, or did when somebody asked.
+/// Numbers that were inserted or removed since the last query, in order.
+///
+/// Numbers that were both inserted and removed are purged now and then. Therefore the log is never
+/// much longer than the number of entries now plus those at the last query.
 #[derive(Debug, Default)]
 struct Changes {
-    /// Whether each came to mean something.
+    /// Changed numbers, with `true` for an insertion and `false` for a removal.
     all: Vec<(TensorId, bool)>,
-    /// With more of them, some are left out.
+    /// Length above which the log is purged.
     most: usize,
 }
 
-/// A row that is shorter than this is kept whatever is in it.
+/// Length up to which a row is kept, whatever the share of nulls.
 const SHORT: usize = 1 << 12;
 
 impl Numbers {
@@ -55,14 +59,14 @@ impl Numbers {
         }
     }
 
-    /// What one number means is what another one means from now on. Nobody is told that it changed.
+    /// Moves the key of one number to another number. The log of changes does not contain the move.
     pub fn rename(&mut self, before: TensorId, after: TensorId) {
         if let Some(key) = self.take(before) {
             self.put(after, key);
         }
     }
 
-    /// Returns what it meant.
+    /// Sets the key of a number. Returns its previous key.
     #[inline(always)]
     fn put(&mut self, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         let Some(at) = tensor.0.checked_sub(self.first) else {
@@ -82,7 +86,7 @@ impl Numbers {
     #[cold]
     fn insert_beside(&mut self, at: u64, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         if at > (self.row.len() + SHORT) as u64 {
-            // Others have counted on meanwhile: a new row.
+            // Other senders have counted far ahead meanwhile: start a new row.
             self.retire(self.row.len());
             self.first = tensor.0;
             self.row.push_back(key);
@@ -131,13 +135,14 @@ impl Numbers {
         Some(key)
     }
 
-    /// From now on it is noted what changes, beginning with all that means something; or it is noted no more.
+    /// Starts or stops the log of changes. A new log begins with an insertion of every number in
+    /// use.
     pub fn note_changes(&mut self, wanted: bool) {
         let all = self.iter().map(|(tensor, _)| (tensor, true)).collect();
         self.changes = wanted.then(|| Box::new(Changes { all, most: SHORT }));
     }
 
-    /// What changed since this was last asked, rising.
+    /// Takes the numbers that changed since the last call, in ascending order, each once.
     pub fn take_changes(&mut self) -> Vec<TensorId> {
         let Some(changes) = &mut self.changes else { return Vec::new() };
         changes.most = SHORT;
@@ -148,7 +153,7 @@ impl Numbers {
         all
     }
 
-    /// Whether nothing changed since then.
+    /// Whether nothing changed since the last [`take_changes`](Self::take_changes).
     pub fn is_unchanged(&self) -> bool {
         self.changes.as_ref().is_none_or(|changes| changes.all.is_empty())
     }
@@ -166,11 +171,11 @@ impl Numbers {
         }
     }
 
-    /// Leaves out what came and went.
+    /// Purges numbers that were inserted and removed since the last query.
     #[cold]
     fn note_less(&mut self) {
         let Some(mut changes) = self.changes.take() else { return };
-        // Stable, so that the first of a number tells whether it meant something before.
+        // Stable, so that the first event of a number tells whether it was in use before.
         changes.all.sort_by_key(|(tensor, _)| *tensor);
         changes.all.dedup_by_key(|(tensor, _)| *tensor);
         changes.all.retain(|&(tensor, was_new)| !was_new || self.get(tensor).is_some());
@@ -178,7 +183,7 @@ impl Numbers {
         self.changes = Some(changes);
     }
 
-    /// All that mean something, in no order.
+    /// All numbers in use with their keys, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (TensorId, TensorKey)> {
         let row = (self.first..).map(TensorId).zip(self.row.iter().copied());
         let early = self.early.iter().map(|(&tensor, &key)| (tensor, key));
@@ -189,10 +194,10 @@ impl Numbers {
         tensors.into_iter().for_each(|(tensor, key)| self.insert(tensor, key));
     }
 
-    /// Keeps a row that is mostly nulls from growing on.
+    /// Shortens a row that is mostly nulls.
     #[cold]
     fn shorten(&mut self) {
-        // Half of it, so that each number is moved once at the most.
+        // Half of the row, so that each number is moved at most once.
         if self.in_row * 4 < self.row.len() {
             self.retire(self.row.len() / 2);
             if self.row.capacity() > 4 * self.row.len().max(SHORT) {
@@ -201,7 +206,7 @@ impl Numbers {
         }
     }
 
-    /// Takes so many from the start of the row.
+    /// Moves the first `count` entries of the row to `early`.
     fn retire(&mut self, count: usize) {
         for (tensor, key) in (self.first..).zip(self.row.drain(..count)) {
             if !key.is_null() {
@@ -228,7 +233,7 @@ mod tests {
             let mut next = seed * 1_000_000;
             for step in 0..60_000 {
                 match draw.below(10) {
-                    // Now and then others count on, by little or by much.
+                    // Now and then other senders count on, by little or by much.
                     0 if draw.below(50) == 0 => next += draw.below(20_000) as u64,
                     0..=4 => {
                         let tensor = TensorId(next);
@@ -237,7 +242,7 @@ mod tests {
                         numbers.insert(tensor, key);
                         expected.insert(tensor, key);
                     }
-                    // Threads send what they number in any order.
+                    // Threads send their numbers in any order.
                     5 => {
                         let back = draw.below(6000) as u64;
                         let (tensor, key) =

@@ -1,4 +1,4 @@
-//! The stage that recognizes steps: what came before will come again, and the evictor is told.
+//! The stage that recognizes steps: it expects earlier commands to repeat, and tells the evictor.
 
 mod hear;
 #[cfg(test)]
@@ -19,48 +19,51 @@ use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Whether steps are recognized, and what is known of them.
+/// The recognizer, if steps are recognized, and the learning of forecasts.
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     recognizer: Option<Box<Recognizer>>,
-    /// Whether they will be once something is evicted.
+    /// Whether recognition begins with the first eviction.
     once_short: bool,
-    /// How recognized steps are best run.
+    /// Forecasts: how recognized steps are best run.
     pub learning: Learning,
 }
 
-/// What a driver knows of the steps of its program.
+/// Knowledge of the steps of a driver's program.
 #[derive(Debug, Default)]
 pub(super) struct Recognizer {
     steps: Steps,
-    /// What each storage is in a step.
+    /// Role of each storage in a step.
     roles: SecondaryMap<StorageKey, Role>,
-    /// Of each role, the storage that was made last: of several, that is what will be read.
+    /// Role index -> the storage made last in that role. If several storages have had a role, the
+    /// last one will be read.
     players: Vec<Option<StorageKey>>,
-    /// What is expected, as the evictor was told.
+    /// The predicted step, as the evictor was told.
     pub known: Option<Known>,
-    /// How that is run, and in which budget; `None` if it has yet to be made.
+    /// The foresight for the predicted step and its budget in bytes; `None` if it has yet to be
+    /// made.
     pub foresight: Option<(u64, Arc<Foresight>)>,
-    /// Where in it the command at hand is.
+    /// Position of the current command in the predicted step.
     at: usize,
-    /// The turn that is going on; `None` before one has begun as it was expected to, and where it is guessed.
+    /// The current turn. `None` before a turn has begun as predicted, and in a turn whose evictor
+    /// is told nothing.
     pub going: Option<Going>,
-    /// Whether the evictor is told what is expected.
+    /// Whether the evictor is told predictions.
     pub trust: Trust,
-    /// Whether it is to be told with the next command.
+    /// Whether to tell the evictor with the next command.
     tells: bool,
 }
 
-/// A command that is running, and where it is among those that have come before.
+/// A running command, matched to a node of the recognizer.
 #[derive(Debug)]
 pub(super) struct Recognized {
     node: NodeId,
-    /// What it makes, but for views.
+    /// Outputs of the command with their roles, views left out.
     makes: SmallVec<[(TensorId, Role); 2]>,
 }
 
 impl Recognizer {
-    /// A storage was made in this role. Returns the one that it played before.
+    /// Gives a role to a new storage. Returns the storage's previous role.
     fn cast(&mut self, storage: StorageKey, role: Role) -> Option<Role> {
         let index = role.index();
         if self.players.len() <= index {
@@ -75,7 +78,8 @@ impl Recognizer {
         self.roles.insert(storage, role).filter(|before| *before != role)
     }
 
-    /// What plays some roles has others from now on, or none: all at once.
+    /// Changes roles all at once. Each storage that holds the first role of a pair gets the second
+    /// role, or none.
     fn recast(&mut self, roles: Vec<(Role, Option<Role>)>) {
         let player = |(before, now): (Role, Option<Role>)| {
             let storage = (*self.players.get(before.index())?)?;
@@ -88,25 +92,26 @@ impl Recognizer {
         }
     }
 
-    /// The value of the known step that a storage holds when the command at `position` is next; `None` if it is none of
-    /// the step's.
+    /// The value of the known step that a storage holds, if the command at `position` is next.
+    /// `None` if the step has no such value.
     pub fn value_of(&self, storage: StorageKey, position: usize) -> Option<u32> {
         let role = *self.roles.get(storage)?;
         Some(self.known.as_ref()?.value(role, position))
     }
 
-    /// The storages that play roles, with those.
+    /// All storages with a role, and the role of each.
     fn playing(&self) -> impl Iterator<Item = (StorageKey, Role)> {
         let players = self.players.iter().flatten();
         players.filter_map(|&storage| Some((storage, *self.roles.get(storage)?)))
     }
 
-    /// The turn that ended with the last command; empty if turns are not compared.
+    /// Nodes of the turn that ended with the last command; empty if turns are not compared.
     pub fn last_turn(&self) -> &[NodeId] {
         self.steps.last_turn()
     }
 
-    /// Turns came again by plan, whose commands were not heard. The evictor is told anew with the next command.
+    /// Replays turns that ran by plan, whose commands were not heard. The evictor is told again
+    /// with the next command.
     pub fn hear_again<'a>(&mut self, turns: impl Iterator<Item = &'a [NodeId]>) {
         turns.for_each(|turn| self.steps.came_again(turn));
         let renamed = self.steps.take_renamed();
@@ -118,13 +123,13 @@ impl Recognizer {
 }
 
 impl Recognition {
-    /// Steps are recognized from now on, by what an earlier run knew of them.
+    /// Starts recognizing steps, with knowledge of an earlier run.
     pub fn begin(&mut self, known: KnownSteps) {
         let steps = Steps::of_another_run(known);
         self.recognizer = Some(Box::new(Recognizer { steps, ..Recognizer::default() }));
     }
 
-    /// They are recognized no more, or again from the first eviction on.
+    /// Stops recognizing steps. With `once_short`, recognition starts again at the first eviction.
     pub fn end(&mut self, once_short: bool) {
         (self.recognizer, self.once_short) = (None, once_short);
     }
@@ -137,18 +142,18 @@ impl Recognition {
         self.recognizer.as_deref_mut()
     }
 
-    /// What is known of the steps by now; `None` if they are not recognized yet.
+    /// Knowledge of the steps until now; `None` if steps are not recognized yet.
     pub fn known_steps(&self) -> Option<KnownSteps> {
         Some(self.recognizer.as_ref()?.steps.keep())
     }
 
-    /// Bytes of host memory for what is known of steps, and for what learns about them.
+    /// Bytes of host memory for knowledge of steps and for the learner.
     pub fn bytes(&self) -> u64 {
         let recognizer = self.recognizer.as_ref().map_or(0, |recognizer| recognizer.steps.bytes());
         self.learning.bytes() + recognizer
     }
 
-    /// A command is next.
+    /// Hears the next command, before it runs.
     #[inline(always)]
     pub fn before<D: Device>(
         &mut self,
@@ -179,7 +184,8 @@ impl Recognition {
         recognized.flatten()
     }
 
-    /// A tensor goes with the command at hand.
+    /// Notes the end of a tensor with the current command. After the last handle of a storage, its
+    /// role counts as unheld.
     fn ends<D: Device>(&mut self, books: &Books<D>, tensor: TensorId) {
         if let Some(storage) = books.storage_of(tensor)
             && books.engine.graph().storage(storage).handles == 1
@@ -190,7 +196,7 @@ impl Recognition {
         }
     }
 
-    /// The command ran.
+    /// Notes that the command ran.
     #[inline(always)]
     pub fn after<D: Device>(&mut self, books: &mut Books<D>, recognized: Option<Recognized>) {
         if let Some(recognized) = recognized {
@@ -205,7 +211,8 @@ impl Recognition {
         }
     }
 
-    /// The command at hand failed. If that may be because of what was foreseen, what comes next is guessed.
+    /// Handles a failure of the current command. An out-of-memory or a failed regeneration may be
+    /// due to foresight, so later commands are guessed.
     #[cold]
     pub fn failed<D: Device>(&mut self, books: &mut Books<D>) {
         let is_memory = match books.failed.take() {
@@ -232,7 +239,8 @@ pub(super) struct Recognizing<'a, D: Device> {
 }
 
 impl<D: Device> Recognizing<'_, D> {
-    /// Memory did not suffice. If that may be because of what was foreseen, what comes next is guessed.
+    /// Handles a lack of memory. A forecast in use is dropped; without one, trust in foresight is
+    /// lost for a while.
     fn ran_out_of_memory(&mut self) {
         match &self.recognizer.known {
             Some(known) if self.has_forecast() => {
@@ -298,7 +306,7 @@ impl<D: Device> Recognizing<'_, D> {
     fn ran(&mut self, Recognized { node, makes }: Recognized) {
         self.recognizer.steps.ran(node, self.books.last_cost);
         for (tensor, role) in makes {
-            // What could not be made has no storage.
+            // A tensor that could not be made has no storage.
             if let Some(storage) = self.books.storage_of(tensor)
                 && let Some(before) = self.recognizer.cast(storage, role)
             {
@@ -313,7 +321,7 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// A turn is over: the next is foreseen or guessed, whichever recomputes less.
+    /// Ends a turn. The next turn is foreseen or guessed, whichever recomputes less.
     fn compare_turn(&mut self) {
         let was_told = self.is_told();
         let compared = !self.has_forecast();
@@ -325,12 +333,13 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// Whether the evictor is told what is expected of the turn at hand.
+    /// Whether the evictor is told predictions in the current turn.
     pub fn is_told(&self) -> bool {
         self.recognizer.trust.is_given() || self.has_forecast()
     }
 
-    /// Whether the turn at hand has a forecast: then [`Drift`](super::drift::Drift) says what is tried.
+    /// Whether the current step has a forecast. [`Drift`](super::drift::Drift) then decides how its
+    /// turns run.
     fn has_forecast(&self) -> bool {
         let known = self.recognizer.known.as_ref();
         known.is_some_and(|known| {
@@ -354,12 +363,14 @@ impl<D: Device> Recognizing<'_, D> {
         Costs { work, again, planned, budget: self.books.engine.budget() }
     }
 
-    /// From the end of what is known, or from before a loop, to where the loop begins, the command at hand: what was made is
-    /// now what was there before. Returns where that is.
+    /// Moves to the start of the loop, from the end of the known step or from before the loop.
+    /// Values made in the last turn are carried values now. Returns the position of the current
+    /// command.
     fn turn_around(&mut self, at: usize) -> usize {
         let at = match self.recognizer.steps.is_loop() {
             true => at,
-            // What came before the loop will not come again, or its next turn is another.
+            // The commands before the loop do not repeat, or the next turn differs. Predict anew
+            // along the links.
             false => {
                 self.recognizer.known = self.recognizer.steps.look_along();
                 self.recognizer.foresight = None;
@@ -368,20 +379,20 @@ impl<D: Device> Recognizing<'_, D> {
         };
         match at {
             0 => {
-                // Where steps are marked, turns are what is between marks.
+                // In a marked program, turns are compared at marks.
                 if !self.recognizer.steps.is_marked() {
                     self.compare_turn();
                 }
                 self.turn_begins();
             }
-            // What is written down is no turn of it.
+            // The commands written down so far are not a whole turn.
             _ => (self.books.writing, self.recognizer.going) = (None, None),
         }
         self.foresee_from(at);
         at
     }
 
-    /// Tells the evictor what is expected, and that the command at hand is number `at` of that.
+    /// Tells the evictor the predicted step, with the current command at position `at`.
     fn foresee_from(&mut self, at: usize) {
         self.recognizer.tells = false;
         if !self.is_told() {
@@ -394,8 +405,8 @@ impl<D: Device> Recognizing<'_, D> {
         let told = self.books.engine.foresee(Some(Arc::clone(foresight)));
         self.recognizer.foresight = made;
         self.books.report(told);
-        // By their roles, of which there are no more than the program has: tables of storages are as long as there ever
-        // were storages.
+        // Iterate by role: the number of roles is bounded by the program, while tables by storage
+        // are as long as the highest storage index ever used.
         for (storage, _) in self.recognizer.playing() {
             if self.books.engine.graph().contains(storage)
                 && let Some(value) = self.recognizer.value_of(storage, at)

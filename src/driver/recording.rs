@@ -1,4 +1,4 @@
-//! A recording that is being made: each entry, and before it what the engine told of memory meanwhile.
+//! A recording in progress: each entry, preceded by the memory events since the previous entry.
 
 use super::{Entry, Recorder};
 use crate::command::TensorId;
@@ -12,23 +12,24 @@ use crate::guard::caught;
 use crate::sync::channel::{Receiver, Sender};
 use slotmap::SecondaryMap;
 
-/// Who records, and what was told since the last entry.
+/// A recorder, and the memory events since the last entry.
 pub(super) struct Recording {
     recorder: Box<dyn Recorder>,
     told: Receiver<Told>,
-    /// Number under which a storage was first known, for each that has one.
+    /// First number of each numbered storage.
     numbers: SecondaryMap<StorageKey, TensorId>,
 }
 
 impl Recording {
-    /// Listens from now on, until it is finished.
+    /// Starts listening to the engine. The recording goes on until it is finished.
     pub fn new<D: Device>(recorder: Box<dyn Recorder>, engine: &mut Engine<D>) -> Self {
         let (to, told) = crate::sync::channel::unbounded();
         engine.listen(Box::new(Ear { to, run_cost: 0.0 }));
         Self { recorder, told, numbers: SecondaryMap::new() }
     }
 
-    /// Records a command that was executed. `storage_of` knows the tensors that it made.
+    /// Records one entry. `storage_of` gives the storage of each tensor that the entry's command
+    /// made.
     pub fn record(
         &mut self,
         entry: &Entry,
@@ -38,7 +39,8 @@ impl Recording {
             let new = self.record_told();
             self.recorder.record(entry);
             let mut number = |tensor| {
-                // One that looks at a storage, or is its updated value, is not the first.
+                // A view or an updated value gives another number to a known storage. The first
+                // number stays.
                 if let Some(key) = storage_of(tensor).filter(|&key| !self.numbers.contains_key(key))
                 {
                     self.numbers.insert(key, tensor);
@@ -51,8 +53,8 @@ impl Recording {
         })
     }
 
-    /// Records what was told of storages that have numbers. Returns the rest, which are about what the command at
-    /// hand makes.
+    /// Records pending events of numbered storages. Returns the other events, which concern outputs
+    /// of the current command.
     fn record_told(&mut self) -> Vec<Told> {
         let mut new = Vec::new();
         while let Ok(told) = self.told.try_recv() {
@@ -63,7 +65,7 @@ impl Recording {
         new
     }
 
-    /// Whether the storage has a number.
+    /// Records one event. Returns false if the storage has no number yet.
     fn record_one(&mut self, told: Told) -> bool {
         let Some(&tensor) = self.numbers.get(told.storage) else { return false };
         let Told { bytes, used, .. } = told;
@@ -74,7 +76,7 @@ impl Recording {
         true
     }
 
-    /// Writes out all of it.
+    /// Records the last events, and writes out the recording.
     pub fn finish(mut self) -> Result<(), Error> {
         let finished = caught(recorder, || {
             self.record_told();
@@ -88,12 +90,12 @@ fn recorder() -> String {
     "the recorder".to_owned()
 }
 
-/// What happened to a storage.
+/// A memory event of one storage.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     storage: StorageKey,
     bytes: u64,
-    /// Bytes in use then.
+    /// Bytes in use after the event.
     used: u64,
     what: What,
 }
@@ -101,15 +103,15 @@ struct Told {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Evicted(Cause),
-    /// The cost, with the first storage that a run brought back.
+    /// Cost of the run, told with its first storage; 0 for further storages.
     Regenerated(f64),
 }
 
-/// Passes on what the engine tells.
+/// A listener that sends the engine's memory events to the recording.
 #[derive(Debug)]
 struct Ear {
     to: Sender<Told>,
-    /// Of the last run, until it is told.
+    /// Cost of the last run, until it is sent.
     run_cost: f64,
 }
 
@@ -127,7 +129,7 @@ impl Listener for Ear {
             }
             _ => return,
         };
-        // Once the recording is finished, nobody is there.
+        // The receiver is gone once the recording is finished.
         let _ = self.to.send(Told { storage, bytes, used: view.used_bytes(), what });
     }
 }

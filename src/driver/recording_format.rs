@@ -5,17 +5,17 @@ use crate::command::{RecordedCommand, TensorId, Window};
 use crate::event::Cause;
 use std::fmt;
 
-/// One line of a recording: a command after it was executed, a setting that was changed, or what happened to memory
-/// meanwhile.
+/// One line of a recording: an executed command, a changed setting, or a memory event.
 ///
-/// What happens during a command or a change comes before it, unless it happens to what the command makes.
+/// Memory events during a command or a change come before it. Events of the storages that the
+/// command makes come after it.
 ///
-/// `used` is how many bytes are in use then: all that is resident. `None` in recordings of version 1 or 2.
+/// `used` is the number of resident bytes after the entry. `None` in recordings of version 1 or 2.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
 #[non_exhaustive]
-#[allow(clippy::large_enum_variant)] // Most are the large one, and few are held at a time.
+#[allow(clippy::large_enum_variant)] // Most are large, and few are held at a time.
 pub enum Entry {
     /// The first entry.
     Begin {
@@ -26,80 +26,87 @@ pub enum Entry {
         /// Bytes the run may hold; `None` in recordings of version 1 or 2.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         budget: Option<u64>,
-        /// Bytes above which the run evicts before each op, if there is such a threshold.
+        /// Bytes above which the run evicts before each op; `None` without a threshold.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         eviction_threshold: Option<u64>,
-        /// What is evicted, by name, as in [`Setting::Policy`]. `None` in recordings before version 5, too.
+        /// Name of the eviction policy, as in [`Setting::Policy`]. Also `None` in recordings before
+        /// version 5.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         policy: Option<String>,
-        /// How far the evictor saw.
+        /// Number of commands that the evictor saw ahead.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Window::is_default"))]
         window: Window,
-        /// What the run knew of its steps.
+        /// Knowledge of the steps when the recording began.
         #[cfg_attr(feature = "serde", serde(flatten))]
         known: Knowledge,
     },
-    /// A command was executed. An update that was skipped is a view of the old value.
+    /// A command that was executed. A skipped update is recorded as a view of the old value.
     Did {
-        /// Which, with what it cost.
+        /// The command, with its measured cost.
         command: RecordedCommand,
         /// Bytes in use.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         used: Option<u64>,
-        /// With the end of a step: most bytes ever in use so far, workspaces included.
+        /// Highest number of bytes in use until now, workspaces included. Given only at the end of
+        /// a step.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         peak: Option<u64>,
     },
-    /// A setting was changed.
+    /// A change of a setting.
     Set {
-        /// Which, and to what.
+        /// The setting with its new value.
         #[cfg_attr(feature = "serde", serde(flatten))]
         setting: Setting,
-        /// Whether that failed: then it is as it was, but something may have been evicted or brought back.
+        /// Whether the change failed. The setting is then unchanged, but storages may have been
+        /// evicted or restored.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
         failed: bool,
         /// Bytes in use.
         used: u64,
     },
-    /// The bytes of a storage went.
+    /// An eviction of a storage.
     Evict {
-        /// The number under which it was first known: of the tensor that it was made for, which may be deleted.
+        /// First number of the storage. That tensor may be deleted.
         tensor: TensorId,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
-        /// Why they went.
+        /// Reason of the eviction.
         cause: Cause,
         /// Bytes in use.
         used: u64,
     },
-    /// A storage was brought back.
+    /// A storage that was restored.
     Regenerate {
-        /// As in [`Entry::Evict`].
+        /// First number of the storage, as in [`Entry::Evict`].
         tensor: TensorId,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
-        /// Cost of the run that brought it back; 0 if that is told of another storage that the same run brought back.
+        /// Cost of the run that restored the storage; 0 if the cost was told with another storage
+        /// of the same run.
         cost: f64,
         /// Bytes in use.
         used: u64,
     },
-    /// The last entry, which [`Recorder::finish`] adds: without it, the recording was cut off.
+    /// The last entry, added by [`Recorder::finish`]. A recording without it was cut off.
     End,
 }
 
-/// Version of the format. From 2 on, a recording ends with [`Entry::End`]; from 3 on, it says how many bytes were in use
-/// and what was evicted and brought back; from 4 on, it has each command as it was given, with its
-/// ops' attributes; from 5 on, it has what is set while the run goes on, and the policy at its beginning.
+/// Version of the format. Additions by version:
+///
+/// - 2: the last entry is [`Entry::End`].
+/// - 3: bytes in use, and what was evicted and restored.
+/// - 4: each command as it was given, with the attributes of its ops.
+/// - 5: settings that change during the run, and the policy at its beginning.
 pub const VERSION: u32 = 5;
 
-/// Takes the entries of a recording. Called on the thread that executes the commands.
+/// Takes the entries of a recording, on the thread that executes the commands.
 pub trait Recorder: Send + fmt::Debug {
     /// Records one entry. An error is kept for [`Recorder::finish`].
     fn record(&mut self, entry: &Entry);
 
-    /// The run is over: writes out everything recorded.
+    /// Writes out all entries, at the end of the run.
     ///
     /// # Errors
-    /// The first error, now or before.
+    /// The first error of this call or of an earlier [`Recorder::record`].
     fn finish(&mut self) -> std::io::Result<()>;
 }

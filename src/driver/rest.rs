@@ -1,53 +1,53 @@
-//! The one back-off: what came to nothing is not tried for a number of turns, twice as many each time.
+//! The one back-off: an action that failed is not tried for a number of turns, doubled each time.
 
-/// Turns in which something is not tried: `FIRST` the first time, `MOST` at most.
+/// A number of turns without a try: `FIRST` the first time, at most `MOST`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest<const FIRST: u32, const MOST: u32> {
-    /// Turns to come.
+    /// Turns left in this rest.
     left: u32,
-    /// Turns of the next rest, if that is more than `FIRST`.
+    /// Length of the next rest in turns, if more than `FIRST`.
     next: u32,
 }
 
 impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
-    /// Turns to come.
+    /// Turns left in this rest.
     pub const fn left(&self) -> u32 {
         self.left
     }
 
-    /// Whether it is tried.
+    /// Whether the action may be tried.
     pub const fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Begins a rest, twice as long as the last one: what was tried came to nothing.
+    /// Begins a rest after a failed try, twice as long as the last one.
     pub fn begin(&mut self) {
         self.left = self.next.max(FIRST);
         self.next = self.left.saturating_mul(2).min(MOST);
     }
 
-    /// [`begin`](Self::begin) in the middle of a turn, which counts as one more.
+    /// [`begin`](Self::begin) in the middle of a turn, which is added to the rest.
     pub fn begin_within_a_turn(&mut self) {
         self.begin();
         self.left += 1;
     }
 
-    /// Rests for so many turns. The next rest is as long as it would have been.
+    /// Rests for `turns` turns. The length of the next rest is unchanged.
     pub const fn pause(&mut self, turns: u32) {
         self.left = turns;
     }
 
-    /// A turn is over.
+    /// Counts a turn as over.
     pub const fn pass(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// The turn at hand is the last of this rest, if there is one.
+    /// Makes the current turn the last of the rest, if there is a rest.
     pub fn end_with_this_turn(&mut self) {
         self.left = self.left.min(1);
     }
 
-    /// Makes the next rest as long as the first: what was tried worked.
+    /// Resets the length of the next rest to `FIRST`, after a success.
     pub const fn forget(&mut self) {
         self.next = 0;
     }

@@ -1,11 +1,11 @@
-//! Settings that change while a driver works. A recording has them, so that a replay makes them, too.
+//! Settings that change while a driver works. A recording contains each change, for its replay.
 
 use super::{Driver, Learners};
 use crate::device::Device;
 use crate::error::Error;
 use crate::evict::{Evictor, Learn};
 
-/// A setting, and what it is from now on.
+/// A setting with its new value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -13,28 +13,28 @@ use crate::evict::{Evictor, Learn};
 pub enum Setting {
     /// Bytes the run may hold.
     Budget(u64),
-    /// Bytes above which it evicts before each op, if there is such a threshold.
+    /// Bytes above which the run evicts before each op; `None` without a threshold.
     EvictionThreshold(Option<u64>),
-    /// What is evicted, as [`PolicyKind`](crate::PolicyKind) prints and parses. `None`: an evictor of somebody's own,
-    /// which has no name.
+    /// The eviction policy, as [`PolicyKind`](crate::PolicyKind) prints and parses it. `None` for a
+    /// custom evictor, which has no name.
     Policy(Option<String>),
     /// Whether history is kept.
     Enabled(bool),
 }
 
-/// A setting that is to change.
+/// A change of a setting, with all values needed.
 #[derive(Debug)]
 pub(crate) enum Change {
     Budget(u64),
     EvictionThreshold(Option<u64>),
-    /// And how much is found out for it.
+    /// A new evictor, and the effort to learn for it.
     Evictor(Box<dyn Evictor>, Learn),
     /// Whether history is kept.
     Enabled(bool),
 }
 
 impl Change {
-    /// Makes it, in order with the commands.
+    /// Makes the change on a driver, in order with the commands.
     pub fn make<D: Device>(self, driver: &mut Driver<D>, learners: &Learners) -> Result<(), Error> {
         match self {
             Self::Budget(bytes) => driver.set_budget(bytes),
@@ -50,10 +50,10 @@ impl Change {
     }
 }
 
-/// The name that a replay finds the same policy by.
+/// The name by which a replay finds the same policy; `None` if no name parses to it.
 pub(super) fn name_of(evictor: &dyn Evictor) -> Option<String> {
     let kind = evictor.kind()?;
     let name = kind.to_string();
-    // No number that is one, such as NaN, can be read again.
+    // A `NaN` parameter is not equal to itself, so its name never matches.
     (name.parse() == Ok(kind.canonical())).then_some(name)
 }

@@ -1,4 +1,4 @@
-//! What a driver owes beside commands.
+//! Duties of a driver beside executing commands.
 
 use super::*;
 use crate::command::Window;
@@ -14,7 +14,8 @@ use crate::ops::{Accumulate, Contiguous, Op};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// Whoever has a device that owns its memory had to go past the driver to read, and recordings had no `get`.
+/// Regression: devices that own their memory had to bypass the driver to read, so recordings lacked
+/// the `get`.
 #[test]
 fn a_visit_is_a_get_to_whoever_looks_ahead_or_records() {
     let costs = CostModelKind::Flops.build();
@@ -41,7 +42,7 @@ fn a_visit_is_a_get_to_whoever_looks_ahead_or_records() {
     assert_eq!(*lock(&lines.0), ["put", "get", "get"]);
 }
 
-/// Names of the commands that are recorded.
+/// Names of the recorded commands.
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<Mutex<Vec<&'static str>>>);
 
@@ -57,8 +58,8 @@ impl Recorder for Lines {
     }
 }
 
-/// The handle made for the engine to consume stayed when the engine refused the update, and the refusal was told
-/// again and again.
+/// Regression: the handle made for the engine to consume stayed after the engine refused the
+/// update. The refusal was told again and again.
 #[test]
 fn an_update_that_the_engine_refuses_leaves_no_handle() {
     let costs = CostModelKind::Flops.build();
@@ -83,7 +84,7 @@ fn an_update_that_the_engine_refuses_leaves_no_handle() {
     let view = Outputs::view(0, turned);
     assert!(execute(Command::Put { tensor: TensorId(0), host, leaf: false }).is_none());
     assert!(execute(Command::Apply(call(Contiguous.into(), 0, view, 1))).is_none());
-    // Another handle keeps the old value, and what is not contiguous is not updated.
+    // Another handle keeps the old value, and a tensor that is not contiguous is not updated.
     let update = |made| call(Accumulate.into(), 1, Outputs::updates(1), made);
     assert!(matches!(execute(Command::Apply(update(2))), Some(Error::Op(_))));
     assert!(matches!(execute(Command::UpdateAll(vec![update(3)])), Some(Error::Op(_))));
@@ -94,7 +95,8 @@ fn an_update_that_the_engine_refuses_leaves_no_handle() {
     assert_eq!(driver.engine_mut().stats().tensors, 0);
 }
 
-/// The first op of a turn did not go with its plan, and was tried by it again and again until the stack was full.
+/// Regression: the first op of a turn did not match its plan. The plan was entered again and again
+/// until the stack was full.
 #[test]
 fn a_turn_whose_first_op_needs_other_workspace_runs_without_a_plan() {
     let costs = CostModelKind::Flops.build();

@@ -1,4 +1,5 @@
-//! Commands of a running program, written down under numbers of their own, so that they can be run again elsewhere.
+//! Commands of a running program, written down under new numbers, so that the commands can run
+//! again elsewhere.
 
 use super::books::Books;
 use crate::command::{
@@ -11,18 +12,19 @@ use crate::op::{Look, Outputs};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// See the [module](self) documentation.
+/// A program with a map from the driver's numbers to its own; see the [module](self) documentation.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     pub program: RecordedProgram,
-    /// Number in the driver -> in the program.
+    /// Number in the driver -> number in the program.
     tensors: FxHashMap<TensorId, TensorId>,
-    /// Whether a command was refused: it speaks of a tensor that is not in the program.
+    /// Whether the program refused a command, because the command names a tensor that the program
+    /// lacks.
     pub is_lost: bool,
 }
 
 impl Transcript {
-    /// Writes the next command, under the driver's numbers.
+    /// Appends a command given in the driver's numbers.
     pub fn push(&mut self, command: &RecordedCommand) {
         let next = self.program.next();
         let mut made = 0;
@@ -30,7 +32,8 @@ impl Transcript {
             self.tensors.insert(tensor, next.plus(made));
             made += 1;
         });
-        // What is not known has a number that is not there, which the program refuses.
+        // An unknown tensor gets a number that is not made yet. The program refuses the command
+        // then.
         let now = |tensor| self.tensors.get(&tensor).copied().unwrap_or(next);
         self.add(command.clone().renumbered(now));
         command.ends(|tensor| _ = self.tensors.remove(&tensor));
@@ -41,13 +44,13 @@ impl Transcript {
         self.tensors.contains_key(&tensor)
     }
 
-    /// Writes the next command, under the program's numbers.
+    /// Appends a command given in the program's numbers.
     pub fn add(&mut self, command: RecordedCommand) {
         self.is_lost |= self.program.push(command).is_err();
     }
 
-    /// Puts a value of so many bytes that was there before, and that nothing can bring back. Its elements have the type of this look
-    /// at it, if there is one.
+    /// Appends a put of `bytes` bytes that stands for a value made earlier, which nothing can
+    /// recompute. The element type is that of `look`, if given.
     pub fn put_constant(&mut self, bytes: u64, look: Option<&Layout>) -> TensorId {
         let tensor = self.program.next();
         let host = look.map(Layout::dtype).map_or_else(
@@ -61,8 +64,9 @@ impl Transcript {
         tensor
     }
 
-    /// Makes each tensor of the driver a view of the program's tensor that stands for its storage, which is deleted then. Calls
-    /// `with` for each of them, with its storage.
+    /// Makes a view for each tensor of the driver whose storage has a root, then deletes the roots.
+    /// `roots` maps a storage to the program's tensor for it. Calls `with` for each view, with its
+    /// storage.
     pub fn look<D: Device>(
         &mut self,
         books: &Books<D>,

@@ -1,91 +1,100 @@
-//! Whether steps that are foreseen go better than steps that are guessed.
+//! Comparison of steps whose evictor is told predictions with steps whose evictor is not.
 //!
-//! Before a step is known it is guessed, so there is something to compare with: what turns of the same commands recomputed
-//! then. Where foreseen turns recompute more, the next ones are guessed again, for twice as many turns each time. It counts
-//! costs of the cost model, never time, so a run depends on nothing else.
+//! A turn is foreseen if the evictor was told its commands ahead, and guessed if the evictor was
+//! told next to none. The first turns of each kind are guessed, and are what later turns are
+//! compared with. Where foreseen turns recompute more, the next turns are guessed again, for twice
+//! as many turns each time.
+//!
+//! All costs are in units of the cost model, never time. Therefore runs are reproducible.
 
 use super::rest::Rest;
 use crate::rng::mix;
 
-/// Foreseen turns may recompute so much more than guessed ones, all together, in shares of the work of a turn.
+/// Excess recomputation of foreseen turns over guessed turns that is tolerated in total, in shares
+/// of a turn's work.
 const MOST_LOST: f64 = 0.1;
-/// A turn that recomputes so much more is guessed from there.
+/// Excess recomputation of a single turn, in shares of its work. Beyond it, the rest of the turn is
+/// guessed.
 const MOST_AT_ONCE: f64 = 0.5;
-/// A turn that recomputes so many times its work is guessed once, if no such turn was.
+/// Recomputation of a turn, in multiples of its work, that starts a trial of guessed turns if no
+/// guessed turn is known.
 const MOST_UNCOMPARED: f64 = 4.0;
-/// Turns that are guessed after the first time that foreseeing was worse.
+/// Turns that are guessed after foresight was worse for the first time.
 const REST: u32 = 8;
-/// Turns that are guessed for something to compare with.
+/// Turns that are guessed in a trial.
 const TRIAL: u32 = 2;
-/// Kinds of turns that are known.
+/// Limit on remembered kinds of turns.
 const KINDS: usize = 16;
-/// A turn of which so many in a hundred commands were foreseen is no guessed one.
+/// Percentage of foreseen commands below which a turn counts as guessed.
 const FEW: u64 = 10;
 
-/// Costs of a run so far.
+/// Totals of a run so far, in units of the cost model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Costs {
-    /// Cost of what ran for the first time.
+    /// Cost of first runs.
     pub work: f64,
-    /// Cost of what ran again.
+    /// Cost of reruns.
     pub again: f64,
-    /// Steps that ran by plan: nothing is heard of their commands.
+    /// Number of steps by plan. Their commands were not heard.
     pub planned: u64,
-    /// Bytes of the budget. In another one, turns recompute something else.
+    /// Budget in bytes. Recomputation in different budgets is not comparable.
     pub budget: u64,
 }
 
-/// Turns of one kind.
+/// Turns of one kind, compared.
 #[derive(Clone, Copy, Debug)]
 struct Compared {
-    /// A hash of its commands, and how many there are.
+    /// Hash of the commands, and their number.
     tokens: u64,
     commands: u64,
-    /// Share of its work that the last guessed one recomputed.
+    /// Recomputation of the last guessed turn, as a share of its work.
     guessed: f64,
-    /// Share of its work that the last foreseen one recomputed.
+    /// Recomputation of the last foreseen turn, as a share of its work.
     foreseen: Option<f64>,
 }
 
-/// Whether what is foreseen is gone by.
+/// Decides whether the evictor is told predictions.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The latest last.
+    /// Kinds of turns, the latest last.
     kinds: Vec<Compared>,
-    /// The turn at hand: where it began, its commands, and how many of them were foreseen. `None` before the first.
+    /// The current turn: totals at its start, hash and number of its commands, and the number of
+    /// foreseen commands. `began` is `None` before the first turn.
     began: Option<Costs>,
     tokens: u64,
     commands: u64,
     foreseen: u64,
     has_failed: bool,
-    /// The last turn that was guessed did not fit in memory: none is guessed to recompute less.
+    /// Whether the last guessed turn did not fit in memory. Guessing is then no alternative.
     guess_fails: bool,
-    /// Commands of that turn.
+    /// Number of commands of the guessed turn that did not fit.
     too_many: u64,
-    /// Whether the turn before was run otherwise: this one begins with what that one left.
+    /// Whether the previous turn ran the other way. The current turn begins with the storages that
+    /// the previous one left resident.
     is_first: bool,
-    /// Work of the turn before.
+    /// Work of the previous turn.
     work: f64,
-    /// How much more foreseen turns have recomputed than guessed ones; see [`MOST_LOST`].
+    /// Accumulated excess recomputation of foreseen turns over guessed turns, at least 0; see
+    /// [`MOST_LOST`].
     lost: f64,
-    /// Turns that are guessed, after foreseeing was worse.
+    /// Turns that are guessed after foresight was worse.
     rest: Rest<REST, { 1 << 16 }>,
 }
 
 impl Trust {
-    /// Whether what is foreseen is gone by.
+    /// Whether the evictor is told predictions.
     pub const fn is_given(&self) -> bool {
         self.rest.is_over()
     }
 
-    /// A command came, and was foreseen or was not.
+    /// Notes a command, and whether it was foreseen.
     pub fn hear(&mut self, token: u64, foreseen: bool) {
         self.tokens = mix(self.tokens, token);
         self.commands += 1;
         self.foreseen += u64::from(foreseen);
     }
 
-    /// Whether the turn at hand has recomputed so much by now that it is better guessed.
+    /// Whether the current turn has recomputed so much that the rest is better guessed.
     pub fn is_lost(&self, now: Costs) -> bool {
         let Some(began) = self.began else { return false };
         if !self.rest.is_over()
@@ -96,7 +105,8 @@ impl Trust {
         {
             return false;
         }
-        // An evaluation is no measure for a turn that trains.
+        // A kind with far fewer commands, such as an evaluation, is no standard for a turn that
+        // trains.
         let may_be = |kind: &&Compared| kind.commands + kind.commands / 8 >= self.commands;
         let guessed = self.kinds.iter().filter(may_be).map(|kind| kind.guessed);
         let Some(most) = guessed.reduce(f64::max) else { return false };
@@ -104,31 +114,33 @@ impl Trust {
         now.again - began.again > (most + MOST_AT_ONCE) * work
     }
 
-    /// A command failed for want of memory, or recomputed more than it may.
+    /// Notes that a command failed for lack of memory, or exceeded a recompute limit.
     pub fn failed(&mut self) {
-        // What the turn recomputes says nothing any more, nor do failures that come of this one.
+        // The totals of this turn cannot be compared any more. Later failures of the turn follow
+        // from this failure.
         self.began = None;
         if std::mem::replace(&mut self.has_failed, true) {
             return;
         }
         self.guess_fails = !self.rest.is_over() || self.is_guessed();
         if self.guess_fails {
-            // It is no better then.
+            // Guessing fails as well, so a rest would not help.
             self.rest.end_with_this_turn();
         } else {
-            // How often turns were compared before is another matter.
+            // The rest after a failure has the first length, however often comparisons were lost
+            // before.
             self.rest.forget();
             self.withdraw();
         }
     }
 
-    /// Whether next to nothing of the turn at hand was foreseen so far.
+    /// Whether fewer than `FEW` percent of the current turn's commands were foreseen.
     const fn is_guessed(&self) -> bool {
         100 * self.foreseen < FEW * self.commands
     }
 
-    /// The turn at hand is over. One that is not `compared` was foreseen in another way than by what usually comes next:
-    /// whether that is better is for others to say.
+    /// Ends the current turn. `compared` is false for a turn that ran by a forecast: its comparison
+    /// is done elsewhere.
     pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
         let tokens = std::mem::take(&mut self.tokens);
         let (commands, was_guessed) = (self.commands, self.is_guessed());
@@ -140,7 +152,7 @@ impl Trust {
         let began = self.began.replace(now);
         let is_first = std::mem::replace(&mut self.is_first, false);
         if began.is_some_and(|began| began.budget != now.budget) {
-            // Nothing is known of this one.
+            // Nothing is known about turns in the new budget.
             *self = Self { began: Some(now), ..Self::default() };
             return;
         }
@@ -171,7 +183,7 @@ impl Trust {
         let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
         self.kinds.push(Compared { tokens, commands, guessed, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
-            // It is no better.
+            // Guessing is no better.
             self.rest.end_with_this_turn();
         }
     }
@@ -195,7 +207,7 @@ impl Trust {
         }
     }
 
-    /// Turns are guessed for a while from now on.
+    /// Stops telling predictions for a number of turns.
     pub fn withdraw(&mut self) {
         self.rest.begin_within_a_turn();
         (self.lost, self.is_first) = (0.0, true);
@@ -206,8 +218,8 @@ impl Trust {
 mod tests {
     use super::*;
 
-    /// Turns one after the other, of which each recomputes so much if it is foreseen and if it is guessed: how many of
-    /// the last ones were foreseen, and what was recomputed beside what is least.
+    /// Runs turns with given recomputation, foreseen or guessed. Returns how many turns were
+    /// foreseen, and the recomputation in excess of the better choice.
     fn run(
         turns: usize,
         foreseen: impl Fn(usize) -> f64,
@@ -217,7 +229,7 @@ mod tests {
         let (mut times, mut lost) = (0, 0.0);
         trust.turn_is_over(costs, true);
         for turn in 0..turns {
-            // It is known from the third on.
+            // The kind is known from the third turn on.
             let goes_by = turn > 1 && trust.is_given();
             let again = if goes_by { foreseen(turn) } else { guessed(turn) };
             for command in 0..10 {
@@ -239,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Over a long run it costs next to nothing, however much worse it is.
+    /// The cost of comparing is small over a long run, however much worse foresight is.
     #[test]
     fn what_recomputes_more_is_left_for_twice_as_long_each_time() {
         for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
@@ -257,7 +269,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// A guess that gets worse is noticed while turns are guessed.
+    /// A guess that becomes worse is noticed while turns are guessed.
     #[test]
     fn what_is_guessed_is_guessed_no_longer_than_it_is_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };
@@ -300,7 +312,8 @@ mod tests {
         assert!(trust.is_given(), "guessed, it failed, too");
     }
 
-    /// A step that had run for twenty turns ran out of memory in the next, as that was guessed to recompute less.
+    /// Regression: a step had run for twenty turns and then ran out of memory, as guessing was
+    /// expected to recompute less.
     #[test]
     fn what_does_not_fit_when_guessed_is_not_guessed_to_recompute_less() {
         for guess_fits in [true, false] {

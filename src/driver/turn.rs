@@ -1,4 +1,4 @@
-//! A turn of a loop, written down while it runs, so that it can be run again elsewhere.
+//! A turn of a loop, written down during its run, to run again elsewhere.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -10,34 +10,37 @@ use crate::step::StepFuture;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// One turn of a loop, from the beginning of a known step to its end. What comes from `begin` on can be
-/// [captured](RecordedProgram::capture): so a step of a running program becomes one that can be planned.
+/// One turn of a loop, from the beginning of a known step to its end.
+///
+/// The commands from `begin` on can be [captured](RecordedProgram::capture), and so a step of a
+/// running program can be planned.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// First what was there before, as values that nothing can bring back; then the step.
+    /// Puts of the values from before, which nothing can recompute, followed by the step.
     pub program: Arc<RecordedProgram>,
-    /// How many commands come before the step.
+    /// Number of commands before the step.
     pub begin: usize,
-    /// What the step uses when.
+    /// Uses of each value of the step.
     pub step: Arc<StepFuture>,
-    /// What tensors that were there before hold of the step's values, for [`Driver::bind`](super::Driver::bind).
+    /// Tensors from before with their values of the step, for
+    /// [`Driver::bind`](super::Driver::bind).
     pub carried: Vec<(TensorId, u32)>,
-    /// Bytes of the budget in which it ran. It can be run again in another.
+    /// Budget of the run in bytes. The turn can run again in another budget.
     pub budget: u64,
-    /// Of the engine that ran it.
+    /// Settings of the engine that ran the turn.
     pub settings: Settings,
-    /// Whether that has an arena; otherwise it only counts bytes.
+    /// Whether the engine has an arena; if not, only bytes are counted.
     pub in_arena: bool,
 }
 
 impl Turn {
-    /// Ops of the step, if it recomputes nothing.
+    /// Number of ops of the step without recomputation.
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.program.ops_from(self.begin)
     }
 
-    /// Floating-point operations of these, as far as that was recorded.
+    /// Floating-point operations of the step without recomputation, as far as recorded.
     #[must_use]
     pub fn flops(&self) -> f64 {
         let calls = self.program.commands()[self.begin..].iter().flat_map(Command::calls);
@@ -55,7 +58,8 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Writes down the turn that begins with the next command. `value` says which value of the step a storage holds.
+    /// Begins to write down the turn that the next command begins. `value` maps a storage to its
+    /// value in the step.
     pub fn begin<D: Device>(
         books: &Books<D>,
         step: &Arc<StepFuture>,
@@ -70,7 +74,7 @@ impl Writing {
             let Some(info) = graph.tensor(key) else { continue };
             let of = graph.storage(info.storage);
             let is_used = value(info.storage).is_some_and(|value| !step.uses(value).is_empty());
-            // What the step does not use is in the way only where it cannot be evicted.
+            // An unused storage matters only if it cannot be evicted.
             if (is_used || of.producer.is_none()) && !roots.contains_key(&info.storage) {
                 let put = transcript.put_constant(of.bytes, Some(&info.layout));
                 roots.insert(info.storage, put);
@@ -84,12 +88,12 @@ impl Writing {
         Self { transcript, begin, step: Arc::clone(step), carried }
     }
 
-    /// The next command, which was executed.
+    /// Appends a command that was executed.
     pub fn push(&mut self, command: &RecordedCommand) {
         self.transcript.push(command);
     }
 
-    /// The turn is over. `None` if it could not be written down.
+    /// Ends the turn. `None` if it could not be written down.
     pub fn finish<D: Device>(self, engine: &Engine<D>) -> Option<Turn> {
         let Self { transcript: Transcript { program, is_lost, .. }, begin, step, carried } = self;
         (!is_lost).then(|| Turn {

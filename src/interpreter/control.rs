@@ -1,4 +1,4 @@
-//! State that a runtime and its worker share, beside the queue of commands.
+//! State shared by a runtime and its worker, beside the queue of commands.
 
 use crate::command::Window;
 use crate::error::{Error, RuntimeError};
@@ -6,12 +6,12 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{CachePadded, Condvar, Mutex, OnceLock, lock, wait};
 use std::cell::Cell;
 
-/// Most bytes of host values on their way to the worker. Whoever sends more waits, unless nothing else is on its way.
-/// A worker that looks ahead must not wait for more before it goes on.
+/// Limit on bytes of host values in flight to the worker. A sender beyond it waits, unless no other
+/// value is in flight. A worker that looks ahead must not wait for more before it goes on.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {
-    /// The runtime whose worker this thread belongs to, by the address of its [`Control`].
+    /// The runtime whose worker this thread belongs to, as the address of its [`Control`].
     static SERVES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -19,23 +19,23 @@ thread_local! {
 pub(crate) struct Control {
     /// Number of commands sent so far.
     sent: CachePadded<AtomicU64>,
-    /// Number of the worker's current command. Commands are executed in the order in which they were sent.
+    /// Number of the worker's current command. Commands are executed in the order of sending.
     at: CachePadded<AtomicU64>,
-    /// Regenerations for commands up to this number are cancelled.
+    /// Number of the last cancelled command: regenerations for commands up to it are cancelled.
     cancelled: AtomicU64,
-    /// The last handle of the runtime is gone.
+    /// Whether the last handle of the runtime is gone.
     closing: AtomicBool,
-    /// Number of answers that somebody may still read.
+    /// Number of answers that callers may still read.
     readers: AtomicUsize,
     in_flight: Mutex<InFlight>,
     landed: Condvar,
-    /// Why the worker ended, if it ended early.
+    /// Reason why the worker ended, if it ended early.
     why_stopped: OnceLock<String>,
-    /// The process that the worker is in.
+    /// The process of the worker.
     process: Process,
 }
 
-/// A process by its number; the running one by default.
+/// A process id; the current process by default.
 #[derive(Debug, PartialEq, Eq)]
 struct Process(u32);
 
@@ -48,12 +48,12 @@ impl Default for Process {
 #[derive(Debug, Default)]
 struct InFlight {
     bytes: u64,
-    /// The worker is gone: no value will arrive any more.
+    /// Whether the worker is gone: no value will arrive any more.
     ended: bool,
 }
 
 impl Control {
-    /// The calling thread belongs to the worker until it ends.
+    /// Marks the calling thread as part of the worker, until the thread ends.
     pub fn serve(&self) {
         SERVES.set(self.address());
     }
@@ -62,7 +62,8 @@ impl Control {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Why the calling thread would wait for the worker for ever, if so.
+    /// The error of a wait that would never end: on a thread of the worker, or in a forked process.
+    /// `None` if waiting is allowed.
     pub fn bars_waiting(&self) -> Option<Error> {
         if SERVES.get() == self.address() {
             Some(RuntimeError::OwnThread.into())
@@ -73,18 +74,18 @@ impl Control {
         }
     }
 
-    /// A command is about to be sent.
+    /// Counts a command that is about to be sent.
     pub fn will_send(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The worker begins the next command.
+    /// Counts a command that the worker begins.
     pub fn next_command(&self) {
-        // Only the worker writes it.
+        // Only the worker writes `at`.
         self.at.store(self.at() + 1, Ordering::Relaxed);
     }
 
-    /// The number of the worker's current command, or of the last one while it waits.
+    /// Number of the worker's current command, or of the last command while the worker waits.
     pub fn at(&self) -> u64 {
         self.at.load(Ordering::Relaxed)
     }
@@ -94,13 +95,13 @@ impl Control {
         self.cancelled.fetch_max(self.sent.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The last handle of the runtime is dropped.
+    /// Notes that the last handle of the runtime is dropped.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to abandon a regeneration for the current command: it was cancelled, or the runtime is closing and no
-    /// answer can be read any more.
+    /// Whether to give up a regeneration for the current command: the command is cancelled, or the
+    /// runtime is closing and no answer can be read any more.
     pub fn is_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         (cancelled > 0 && cancelled >= self.at())
@@ -115,16 +116,18 @@ impl Control {
         self.readers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A value of `bytes` bytes is about to be sent.
+    /// Counts a value of `bytes` bytes that is about to be sent.
     pub fn take_off(&self, bytes: u64) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_add(bytes);
     }
 
-    /// It was sent: waits until no more bytes are on their way than may be, or only those.
+    /// Waits, after a value of `bytes` bytes was sent, until the bytes in flight are within the
+    /// limit or belong to this value only.
     ///
     /// # Errors
-    /// If the worker is gone, or would be waited for in vain.
+    /// [`RuntimeError::Stopped`] if the worker is gone, or the error of
+    /// [`bars_waiting`](Self::bars_waiting).
     pub fn await_landing(&self, bytes: u64) -> Result<(), Error> {
         let mut in_flight = lock(&self.in_flight);
         while !in_flight.ended && in_flight.bytes > bytes.max(MOST_IN_FLIGHT) {
@@ -136,7 +139,7 @@ impl Control {
         if in_flight.ended { Err(self.stopped()) } else { Ok(()) }
     }
 
-    /// `bytes` bytes have arrived.
+    /// Notes that `bytes` bytes have arrived.
     pub fn land(&self, bytes: u64) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_sub(bytes);
@@ -144,7 +147,7 @@ impl Control {
         self.landed.notify_all();
     }
 
-    /// The worker ends, early if there is a reason.
+    /// Notes that the worker ends; `why` is the reason of an early end.
     pub fn end(&self, why: Option<String>) {
         if let Some(why) = why {
             let _ = self.why_stopped.set(why);
@@ -153,7 +156,7 @@ impl Control {
         self.landed.notify_all();
     }
 
-    /// The error of commands after that.
+    /// The error of commands after the worker's end.
     pub fn stopped(&self) -> Error {
         let why = self.why_stopped.get().map_or("its worker thread ended", String::as_str);
         RuntimeError::Stopped { why: why.to_owned() }.into()
@@ -183,13 +186,13 @@ mod tests {
         };
         assert!((1..=5).all(cancelled));
         assert!(!(6..=8).any(cancelled));
-        // Before anything was sent.
+        // Cancel before anything was sent.
         let control = control(0, 0);
         control.cancel();
         assert!(!control.is_cancelled());
     }
 
-    /// Dropping a runtime waited for regenerations whose results nobody could read.
+    /// Regression: dropping a runtime waited for regenerations whose results no caller could read.
     #[test]
     fn without_readers_nothing_is_brought_back_for_a_runtime_that_goes() {
         let control = control(1, 1);

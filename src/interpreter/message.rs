@@ -1,4 +1,4 @@
-//! What the worker is sent.
+//! Messages to the worker.
 
 use crate::command::{Command, Ids, TensorId};
 use crate::driver::Change;
@@ -10,22 +10,23 @@ use crate::op::Operation;
 use crate::step::KnownSteps;
 use crate::sync::channel::Sender;
 
-/// A command or a question, and the handles that were dropped before it was sent.
+/// A command or a question, with the handles dropped before.
 pub(crate) struct Message<O, H> {
     pub deleted: Ids,
     pub what: What<O, H>,
 }
 
-// A message is moved six times on its way, and for more bytes than these memcpy takes twice the instructions.
+// A message is moved six times on its way. Beyond this size, each memcpy takes twice the
+// instructions.
 const _: () = assert!(size_of::<Message<crate::Op, crate::HostTensor>>() <= 256);
 
-#[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
+#[allow(clippy::large_enum_variant)] // Boxing the large, most frequent variant costs more.
 pub(crate) enum What<O, H> {
     Do(Command<O, H>),
     Ask(Question<H>),
 }
 
-/// Something with an answer.
+/// A request with an answer.
 pub(crate) enum Question<H> {
     Get { tensor: TensorId, reply: Sender<Result<H, Error>> },
     Sync { reply: Sender<Result<(), Error>> },
@@ -38,17 +39,17 @@ pub(crate) enum Question<H> {
     KnownSteps { reply: Sender<Result<Option<KnownSteps>, Error>> },
 }
 
-/// Memory in words.
+/// Forms of a text about memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Description {
-    /// A line of at most so many characters.
+    /// A line of at most this number of characters.
     Occupancy(usize),
-    /// Chunk by chunk.
+    /// One line for each chunk.
     Map,
 }
 
 impl<O: Operation, H> What<O, H> {
-    /// Its name, for spans, and what it is, for messages.
+    /// Name for spans, and description for messages.
     pub const fn words(&self) -> [&'static str; 2] {
         match self {
             Self::Do(command) => [command.name(), command.kind()],
@@ -56,7 +57,7 @@ impl<O: Operation, H> What<O, H> {
         }
     }
 
-    /// The name of its op; of several updates, that of the first.
+    /// Name of the op, or of the first of several updates.
     pub fn op(&self) -> Option<&str> {
         match self {
             Self::Do(command) => command.op(),

@@ -1,4 +1,4 @@
-//! Describing and starting a runtime.
+//! Options of a runtime, and its start.
 
 use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
@@ -18,14 +18,14 @@ use crate::step::KnownSteps;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-/// A policy of the crate, or one of your own.
+/// A policy of the crate, or a custom one.
 #[derive(Debug)]
 pub enum PolicyChoice {
-    /// One of the crate.
+    /// A policy of the crate.
     Kind(PolicyKind),
-    /// Scores of your own.
+    /// A custom policy, which gives scores.
     Own(Box<dyn Policy>),
-    /// An evictor of your own.
+    /// A custom evictor.
     Evictor(Box<dyn Evictor>),
 }
 
@@ -42,7 +42,7 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// The policy of the crate, if it is one.
+    /// The policy of the crate; `None` for a custom one.
     #[must_use]
     pub const fn kind(&self) -> Option<PolicyKind> {
         match self {
@@ -51,8 +51,8 @@ impl PolicyChoice {
         }
     }
 
-    /// How much is to be found out for it: by [`Driver::learn_by`](crate::program::Driver::learn_by), for those who make an
-    /// [`Engine`] of their own.
+    /// Effort to learn forecasts for the policy, for callers with an [`Engine`] of their own: see
+    /// [`Driver::learn_by`](crate::program::Driver::learn_by).
     #[must_use]
     pub const fn learn(&self) -> Learn {
         match self {
@@ -61,8 +61,8 @@ impl PolicyChoice {
         }
     }
 
-    /// Who decides by it: for those who make an [`Engine`] of their own. `seed` is that of the policy `random`, and of the
-    /// sample of [`Builder::sqrt_sampling`].
+    /// Makes the evictor of the policy, for callers with an [`Engine`] of their own. `seed` is used
+    /// by the policy `random` and by the sample of [`Builder::sqrt_sampling`].
     #[must_use]
     pub fn evictor(self, seed: u64, sqrt_sampling: bool) -> Box<dyn Evictor> {
         let sampling = sqrt_sampling.then_some(seed);
@@ -80,17 +80,17 @@ impl<P: Policy + 'static> From<P> for PolicyChoice {
     }
 }
 
-/// A cost model of the crate, or one of your own.
+/// A cost model of the crate, or a custom one.
 #[derive(Debug)]
 pub enum CostModelChoice {
-    /// One of the crate.
+    /// A cost model of the crate.
     Kind(CostModelKind),
-    /// One of your own.
+    /// A custom cost model.
     Own(Box<dyn CostModel>),
 }
 
 impl CostModelChoice {
-    /// The cost model: for those who make an [`Engine`] of their own.
+    /// Makes the cost model, for callers with an [`Engine`] of their own.
     #[must_use]
     pub fn build(self) -> Box<dyn CostModel> {
         match self {
@@ -112,7 +112,7 @@ impl<C: CostModel + 'static> From<C> for CostModelChoice {
     }
 }
 
-/// A description of a [`Runtime`]. Invalid values are reported when the runtime is started.
+/// Options of a [`Runtime`]. Invalid values are reported when the runtime is started.
 #[derive(Debug)]
 pub struct Builder {
     budget: Option<u64>,
@@ -125,17 +125,17 @@ pub struct Builder {
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
     known: Knowledge,
-    /// In place of that of the policy.
+    /// A learner that replaces the policy's.
     learner: Option<Box<dyn Learner>>,
     pub(crate) plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
     interrupt: Interrupt,
-    /// Whether out-of-memory errors are to name a budget that passes.
+    /// Whether out-of-memory errors name a budget that passes.
     pub(crate) names_budgets: bool,
     wrong: Option<String>,
 }
 
-/// Asked whether a regeneration is to end.
+/// A predicate that tells whether to give up a regeneration.
 #[derive(Default)]
 struct Interrupt(Option<Box<dyn Fn() -> bool + Send>>);
 
@@ -169,9 +169,9 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The memory limit, in bytes or as text such as `"1.5GiB"`: a hard limit on parameters, activations,
-    /// gradients and workspaces together. Default: the machine's memory; on a GPU, what is free, less a
-    /// margin.
+    /// The memory limit, in bytes or as text such as `"1.5GiB"`: a hard limit on parameters,
+    /// activations, gradients and workspaces together. Default: the machine's memory; on a GPU, the
+    /// free memory less a margin.
     #[must_use]
     #[doc(alias("memory limit", "set_per_process_memory_fraction"))]
     pub fn budget<B: TryInto<ByteSize, Error: Display>>(mut self, budget: B) -> Self {
@@ -179,8 +179,9 @@ impl Builder {
         self
     }
 
-    /// Before each op, evict until at most this much memory is used: a soft limit below the budget, in bytes or as
-    /// text. Default: none, so that tensors are evicted only when an allocation does not fit.
+    /// Sets a soft limit below the budget, in bytes or as text: before each op, tensors are evicted
+    /// until at most this much memory is used. Default: none, so that tensors are evicted only when
+    /// an allocation does not fit.
     #[must_use]
     pub fn eviction_threshold<B: TryInto<ByteSize, Error: Display>>(
         mut self,
@@ -190,49 +191,53 @@ impl Builder {
         self
     }
 
-    /// Evict tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
+    /// Evicts tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
     #[must_use]
     pub fn min_evict_bytes<B: TryInto<ByteSize, Error: Display>>(mut self, bytes: B) -> Self {
         self.settings.min_evict_bytes = self.bytes("smallest eviction", bytes);
         self
     }
 
-    /// How much of a hole a tensor takes; see [`SplitRule`]. Default: [`SplitRule::Exact`].
+    /// Part of a hole that a tensor takes; see [`SplitRule`]. Default: [`SplitRule::Exact`].
     #[must_use]
     pub const fn split_rule(mut self, rule: SplitRule) -> Self {
         self.settings.split_rule = rule;
         self
     }
 
-    /// Take memory from the device region by region, as it is needed, and not all of it at once; each region is twice
-    /// as large as the one before. Default: off.
+    /// Takes memory from the device region by region, as needed, instead of all at once. Each
+    /// region is twice as large as the one before. Default: off.
     ///
-    /// A device of your own is asked by [`Device::take`]. On the CPU, the system gives memory when it is first written either
-    /// way. A GPU is asked for all of the budget at once either way, so blocks only lie closer together there.
+    /// A custom device is asked by [`Device::take`]. On the CPU, the system gives memory when it is
+    /// first written either way. A GPU is asked for all of the budget at once either way, so there
+    /// the option only places blocks closer together.
     #[must_use]
     pub const fn allow_growth(mut self, on: bool) -> Self {
         self.settings.allow_growth = on;
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::Learned`], which recognizes the
-    /// steps of the program once memory is short, and looks ahead; until then it goes by [`PolicyKind::Ancestors`].
+    /// The eviction policy: a [`PolicyKind`], or a custom [`Policy`].
     ///
-    /// [`Learn::Portfolio`] and [`Learn::Search`] search for forecasts, too: that needs the feature `lab`, or [`Builder::learn_by`].
+    /// Default: [`PolicyKind::Learned`]. It recognizes the steps of the program once memory is
+    /// short, and looks ahead. Before that it works like [`PolicyKind::Ancestors`].
+    ///
+    /// [`Learn::Portfolio`] and [`Learn::Search`] also search for forecasts. The search needs the
+    /// feature `lab`, or [`Builder::learn_by`].
     #[must_use]
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
         self
     }
 
-    /// Who decides what to evict: an [`Evictor`] of your own, in place of a policy.
+    /// A custom [`Evictor`] in place of a policy.
     #[must_use]
     pub fn evictor(mut self, evictor: impl Evictor + 'static) -> Self {
         self.policy = PolicyChoice::Evictor(Box::new(evictor));
         self
     }
 
-    /// How the cost of recomputing is estimated: a [`CostModelKind`], or a [`CostModel`] of your own. Default:
+    /// The estimate of recompute costs: a [`CostModelKind`], or a custom [`CostModel`]. Default:
     /// [`CostModelKind::Flops`].
     #[must_use]
     pub fn cost_model(mut self, cost_model: impl Into<CostModelChoice>) -> Self {
@@ -240,47 +245,55 @@ impl Builder {
         self
     }
 
-    /// At each eviction, score about `2 * sqrt(n)` of `n` candidates instead of all. Default: off.
+    /// Scores about `2 * sqrt(n)` of `n` candidates at each eviction, instead of all. Default: off.
     #[must_use]
     pub const fn sqrt_sampling(mut self, on: bool) -> Self {
         self.sqrt_sampling = on;
         self
     }
 
-    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Linger`].
+    /// Treatment of tensors recomputed only as inputs of other reruns. Default: [`Dead::Linger`].
     #[must_use]
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;
         self
     }
 
-    /// Fail when recomputing has cost more in total than this multiple of the work itself. Default: never.
+    /// Fails when the total cost of recomputing exceeds this multiple of the work itself. Default:
+    /// never.
     #[must_use]
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
         self.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit));
         self
     }
 
-    /// Fail a command when regenerating what it reads costs more than this multiple of running each op involved
-    /// once. Default: 100.
+    /// Fails a command when regenerating its inputs costs more than this multiple of running each
+    /// op involved once. Default: 100.
     #[must_use]
     pub const fn regeneration_limit(mut self, limit: f64) -> Self {
         self.settings.regeneration_limit = limit;
         self
     }
 
-    /// Check that what is recomputed has the bits that were evicted: of this share of the values that go, from above 0 up to 1,
-    /// where 1 is all. Of each, a hash is kept on the host when it is evicted, and compared each time that it is recomputed, or
-    /// brought back from its copy on the host; by plan or not. If an op gives other bits, the command that needed it fails with
-    /// [`Error::OtherBits`], which names the op, the step and the first element that differs; so does each later command that
-    /// needs it. Default: off. A sample depends on the order of evictions alone.
+    /// Checks recomputed values against the evicted bits. `share` is the share of evicted values
+    /// that are checked, above 0 and up to 1, where 1 checks all. Default: off.
     ///
-    /// On the host, hashes of `f32` take 3 % of the bytes of what is evicted, of `bf16` 6 %, and at most 8 KiB a value of up to 16
-    /// million elements ([`Stats::hash_bytes`], which count as host bytes). Each value that goes is looked at once, and each that
-    /// is recomputed once more: on a core of 2 GHz at about 3 GB/s for `f32` and 1.3 GB/s for `bf16`, on the CPU shared among the threads. A step of
-    /// ResNet-20 in 40 % of its memory takes a fifth longer on two threads, and a twentieth where a tenth is looked at. A GPU is waited for
-    /// whenever something is looked at, and what is looked at is copied to the host. A device that only counts, such as
-    /// [`Builder::sim`], has no bits: that is an error when it is started.
+    /// A hash of each checked value is kept on the host when it is evicted. The hash is compared
+    /// each time that the value is recomputed, or restored from its host copy; by plan or not. If
+    /// an op gives other bits, the command that needed it fails with [`Error::OtherBits`]. The
+    /// error names the op, the step and the first element that differs. Each later command that
+    /// needs the value fails too. A sample depends on the order of evictions alone.
+    ///
+    /// Hashes take 3 % of the evicted bytes for `f32` and 6 % for `bf16`. A value of up to 16
+    /// million elements takes at most 8 KiB. [`Stats::hash_bytes`] counts hashes, as host bytes.
+    /// Each checked value is read once when it is evicted, and once more each time it is
+    /// recomputed. A core of 2 GHz reads about 3 GB/s of `f32` and 1.3 GB/s of `bf16`; on the CPU
+    /// the work is shared among the threads. On two threads, a step of ResNet-20 in 40 % of its
+    /// memory takes a fifth longer. With a tenth of the values checked, it takes a twentieth
+    /// longer.
+    ///
+    /// A GPU is waited for at each check, and checked values are copied to the host. A device that
+    /// only counts, such as [`Builder::sim`], has no bits: starting it is an error.
     ///
     /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
     ///
@@ -309,36 +322,44 @@ impl Builder {
         self
     }
 
-    /// Threads that run kernels on the CPU. Results do not depend on it. Default: one per core.
+    /// Number of threads for kernels on the CPU, without effect on results. Default: one per core.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Record all commands; see [`crate::trace`].
+    /// Records all commands; see [`crate::trace`].
     #[must_use]
     pub fn record(mut self, recorder: impl Recorder + 'static) -> Self {
         self.recorder = Some(Box::new(recorder));
         self
     }
 
-    /// Lets the evictor know of the next so many commands before they run: which tensors they read, and which they let
-    /// go; see [`Future`](crate::graph::Future). What it knows depends on the program alone, never on timing: a command
-    /// runs once so many others have come after it, or one with an answer, such as a `get`, or 64 MiB of values from the
-    /// host. So the last commands stay undone until more come, and handles that an idle program drops until the next one.
-    /// Default: 0, so that no command waits for others.
+    /// Number of waiting commands with effects known to the evictor: the tensors read, and the
+    /// tensors freed. See [`Future`](crate::graph::Future). Default: 0, so that no command waits
+    /// for others.
+    ///
+    /// The evictor's knowledge depends on the program alone, never on timing. A command runs once
+    /// this number of commands has followed. A command with an answer, such as a `get`, or 64 MiB
+    /// of host values also end the wait. Therefore the last commands are delayed until more come,
+    /// and an idle program's dropped handles are freed with its next command.
     #[must_use]
     pub const fn look_ahead(mut self, commands: usize) -> Self {
         self.window = Window::of(commands);
         self
     }
 
-    /// Whether steps run by plan. With [`Plan::Auto`], a step that is marked ([`Runtime::step`]) and repeats is done again
-    /// without keeping books: the places of all that it makes are settled once, in one block. If it does not fit in the budget, so are
-    /// its evictions, and what it recomputes; but not with an eviction threshold or a recompute limit. Steps of several
-    /// kinds have their plans side by side. At the first command that is not as before, the runtime goes on as if there
-    /// had been no plan: same bits, same budget. Not beside [`Builder::record`] and [`Builder::look_ahead`]. Default: [`Plan::Off`].
+    /// Whether steps run by plan. Default: [`Plan::Off`].
+    ///
+    /// With [`Plan::Auto`], a step that is marked ([`Runtime::step`]) and repeats runs again
+    /// without bookkeeping: all its outputs have fixed places in one block. If the step does not
+    /// fit in the budget, its evictions and recomputation are fixed as well. Such steps are not
+    /// planned beside an eviction threshold or a recompute limit. Steps of several kinds have plans
+    /// side by side.
+    ///
+    /// At the first command that differs, the runtime goes on as if there had been no plan: same
+    /// bits, same budget. Plans are off beside [`Builder::record`] and [`Builder::look_ahead`].
     ///
     /// ```
     /// use remat::prelude::*;
@@ -362,8 +383,9 @@ impl Builder {
         self
     }
 
-    /// Lets a [`Listener`] hear every event of the engine: evictions, regenerations, steps, ... It is called on the
-    /// worker thread, which waits for it. May be called several times.
+    /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
+    /// and others. It is called on the worker thread, which waits for it. Several listeners may be
+    /// added.
     #[must_use]
     pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.push(Box::new(listener));
@@ -381,7 +403,8 @@ impl Builder {
         }
         let team = Team::new(self.threads).map_err(RuntimeError::NoDevice)?;
         let members = team.clone();
-        // The worker is a thread of the team, so that small ops run without a hand-over between threads.
+        // The worker is a thread of the team, so that small ops run without a hand-over between
+        // threads.
         self.start(move |bytes| Cpu::of(&members, bytes), team)
     }
 
@@ -396,8 +419,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::NoDevice`] if there is no driver, no such device, or no cuBLAS. If an option is invalid, or the
-    /// budget cannot be reserved.
+    /// [`RuntimeError::NoDevice`] if there is no driver, no such device, or no cuBLAS. Another
+    /// error if an option is invalid, or the budget cannot be reserved.
     #[cfg(feature = "cuda")]
     pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {
         if let Some(wrong) = self.wrong.take() {
@@ -411,9 +434,12 @@ impl Builder {
         self.device(move |bytes| crate::device::cuda::Cuda::of(&gpu, bytes))
     }
 
-    /// Asks `wanted` on the worker's thread before each run of a regeneration whether to give it up, as [`Runtime::cancel`] would:
-    /// the command fails with [`RegenerationError::Cancelled`], and all else is as it was. Steps that run by plan do not ask.
-    /// Such as an [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
+    /// Sets a predicate that gives up regenerations, as [`Runtime::cancel`] would. An example is an
+    /// [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
+    ///
+    /// The worker's thread calls `wanted` before each rerun, by plan or not. If `wanted` returns
+    /// true, the command that needs the rerun fails with [`RegenerationError::Cancelled`], and all
+    /// else is unchanged.
     ///
     /// [`RegenerationError::Cancelled`]: crate::error::RegenerationError::Cancelled
     #[must_use]
@@ -422,26 +448,28 @@ impl Builder {
         self
     }
 
-    /// How steps are best run, from [`Runtime::forecasts`] of an earlier run: used by the policy `learned` where it recognizes
-    /// one of these steps, in the same budget.
+    /// Adds forecasts from [`Runtime::forecasts`] of an earlier run. The policy `learned` uses them
+    /// where it recognizes one of their steps, in the same budget.
     #[must_use]
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
         self
     }
 
-    /// Who finds out how steps are best run, in place of the search of `learned:portfolio` or `learned:search`, until the policy
-    /// changes: one of your own, or one that only keeps the turns that it is given, to search another day (`lab::Search`).
-    /// A recording says nothing of it.
+    /// Replaces the search of `learned:portfolio` or `learned:search` by another learner, until the
+    /// policy changes. An example is a learner that only keeps the turns that it is given, for a
+    /// later search (`lab::Search`). Recordings do not mention it.
     #[must_use]
     pub fn learn_by(mut self, learner: impl Learner + 'static) -> Self {
         self.learner = Some(Box::new(learner));
         self
     }
 
-    /// The steps of the program, from [`Runtime::known_steps`] of an earlier run: a policy that looks ahead foresees them from
-    /// the first command on. With none ([`KnownSteps::default`]) they are recognized from then on, for a later run; otherwise
-    /// from the first eviction on.
+    /// Steps of the program, from [`Runtime::known_steps`] of an earlier run. A policy that looks
+    /// ahead predicts them from the first command on.
+    ///
+    /// With an empty value ([`KnownSteps::default`]), steps are recognized from the first command
+    /// on, for a later run. Without this call, they are recognized from the first eviction on.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -479,7 +507,8 @@ impl Builder {
         self
     }
 
-    /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get` returns zeros.
+    /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get`
+    /// returns zeros.
     ///
     /// # Errors
     /// If an option is invalid.
@@ -487,8 +516,8 @@ impl Builder {
         self.device(|bytes| Ok(crate::device::sim::Sim::<crate::ops::Op, _>::cpu(bytes)))
     }
 
-    /// Starts a runtime on a device of your own. `make` is called on the worker thread with the budget in bytes. A
-    /// device may have less memory than that: then this is the budget.
+    /// Starts a runtime on a custom device. `make` is called on the worker thread with the budget
+    /// in bytes. If the device has less memory, its memory is the budget.
     ///
     /// ```
     /// use remat::device::sim::{Sim, Speed};
@@ -508,7 +537,7 @@ impl Builder {
         self.start(make, OwnThread)
     }
 
-    /// Like [`Builder::device`], with a choice of the thread to run on.
+    /// Starts a runtime on a custom device, with a choice of the thread to run on.
     fn start<D: Device>(
         mut self,
         make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
@@ -523,23 +552,25 @@ impl Builder {
         let budget = self.budget.unwrap_or_else(machine_memory);
         self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
+        // Channels: commands to the worker, its start, and its end, seen when `alive` is dropped.
         let (sender, commands) = crate::sync::channel::bounded(QUEUE);
         let (started, start) = crate::sync::channel::bounded(1);
         let (alive, ended) = crate::sync::channel::bounded(0);
         let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let serving = Arc::clone(&control);
+        // The worker's whole life: open the engine, report the start, and execute commands.
         let work = move || {
             let learn = self.policy.learn();
             #[cfg(feature = "lab")]
             let (new, rehearse) =
                 (crate::lab::learner, Some(crate::lab::passing_budget as Rehearse));
-            // Without the lab nobody can: `check_search`.
+            // Without the lab there is no search: see `check_search`.
             #[cfg(not(feature = "lab"))]
             let (new, rehearse) = (|_, _| None, None::<Rehearse>);
             let learners = Learners { new, seed };
             let rehearse = rehearse.filter(|_| self.names_budgets);
-            // Who looks ahead wants to know of commands before they run, and who records of all that each does.
+            // Windows and recordings need each command to be executed one by one.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };
             let evictor = self.policy.evictor(seed, sqrt_sampling);
@@ -586,7 +617,7 @@ impl Builder {
             .map_err(|e| {
                 RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
             })?;
-        // A device may have less than it was asked for.
+        // A device may have less memory than the budget.
         let budget = start.recv().map_err(|_| controlled.stopped())??;
         let control = controlled;
         let thread = worker;
@@ -605,7 +636,7 @@ impl Builder {
     }
 }
 
-/// An error where a policy searches for forecasts, and the search is not compiled in.
+/// Returns an error if the policy searches for forecasts, and the search is not compiled in.
 pub(super) fn check_search(policy: &PolicyChoice) -> Result<(), Error> {
     match policy.kind() {
         Some(kind) if kind.searches() && !cfg!(feature = "lab") => {
@@ -619,7 +650,7 @@ pub(super) fn check_search(policy: &PolicyChoice) -> Result<(), Error> {
     }
 }
 
-/// A device that keeps within the budget.
+/// Makes the device, and checks its memory against the budget.
 fn made<D: Device>(
     make: impl FnOnce(u64) -> Result<D, DeviceError>,
     budget: u64,
@@ -636,14 +667,14 @@ fn made<D: Device>(
     Ok(device)
 }
 
-/// Where the work of a runtime's thread is done. A type parameter, because dynamic dispatch would cost small ops a few
-/// percent.
+/// The thread that does a runtime's work. A type parameter, because dynamic dispatch would cost
+/// small ops a few percent.
 trait Thread: Send + 'static {
-    /// Has every thread begin so, and does the work on one of them.
+    /// Calls `begin` on every thread, and `work` on a single thread.
     fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send);
 }
 
-/// On that thread itself.
+/// The runtime's own thread.
 struct OwnThread;
 
 impl Thread for OwnThread {
@@ -653,7 +684,7 @@ impl Thread for OwnThread {
     }
 }
 
-/// On a thread of the team, while the runtime's own thread waits.
+/// A thread of the team, while the runtime's own thread waits.
 impl Thread for Team {
     fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send) {
         self.on_each(begin);
@@ -666,14 +697,15 @@ fn machine_memory() -> u64 {
     memory_of("MemTotal:").unwrap_or(64 << 30)
 }
 
-/// What is free, less a margin for what is not in a budget: 512 MiB, or 5 % if that is more. `None`: the system does not say.
+/// Free memory less a margin for bytes outside of a budget: 512 MiB, or 5 % if that is more. `None`
+/// if the system does not tell.
 #[cfg(feature = "lab")]
 pub(crate) fn available_memory() -> Option<u64> {
     let free = memory_of("MemAvailable:").filter(|&free| free > 0)?;
     Some(free - (512 << 20).max(free / 20).min(free / 2))
 }
 
-/// A line of what Linux says of its memory, in bytes.
+/// A figure of `/proc/meminfo`, in bytes.
 fn memory_of(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

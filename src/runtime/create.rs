@@ -7,8 +7,8 @@ use crate::ops::{Distribution, Fill, Op, Random, Tensor, dims};
 use std::ops::Range;
 
 impl Runtime<Op, HostTensor> {
-    /// A tensor of these elements, in row-major order; see [`Runtime::put`]. Numbers without a suffix are `f32` or `i32`.
-    /// For `f64`, put a [`HostTensor::new`].
+    /// A tensor of these elements, in row-major order; see [`Runtime::put`]. Numbers without a
+    /// suffix are `f32` or `i32`. For `f64`, put a [`HostTensor::new`].
     ///
     /// # Errors
     /// If the number of elements does not match the shape.
@@ -27,7 +27,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
         self.first(Fill { shape, value })
     }
 
-    /// Zeros.
+    /// A tensor of zeros.
     ///
     /// # Errors
     /// If the shape has too many dimensions or too many elements.
@@ -35,7 +35,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
         self.full(shape, 0.0)
     }
 
-    /// Ones.
+    /// A tensor of ones.
     ///
     /// # Errors
     /// If the shape has too many dimensions or too many elements.
@@ -43,29 +43,30 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
         self.full(shape, 1.0)
     }
 
-    /// Random numbers, which depend on the seed of the runtime. Regenerating them after an eviction gives the same
-    /// numbers.
+    /// A tensor of random numbers, drawn with the seed of the runtime. Regenerating it after an
+    /// eviction gives the same numbers.
     ///
     /// # Errors
-    /// If the shape has too many dimensions or too many elements, or the parameters of the distribution make no sense.
+    /// If the shape has too many dimensions or too many elements, or the parameters of the
+    /// distribution are invalid.
     pub fn random(&self, shape: &[usize], distribution: Distribution) -> Result<Tensor, Error> {
         let shape = dims("random", shape)?;
         let (key, counter) = self.next_random();
         self.first(Random { distribution, shape, key, counter })
     }
 
-    /// Random numbers of a normal distribution; see [`Runtime::random`].
+    /// A tensor of normally distributed random numbers; see [`Runtime::random`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Runtime::random`].
     pub fn normal(&self, shape: &[usize], mean: f32, std: f32) -> Result<Tensor, Error> {
         self.random(shape, Distribution::Normal { mean, std })
     }
 
-    /// Random numbers evenly from a range; see [`Runtime::random`].
+    /// A tensor of random numbers evenly distributed in a range; see [`Runtime::random`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors of [`Runtime::random`].
     pub fn uniform(&self, shape: &[usize], range: Range<f32>) -> Result<Tensor, Error> {
         self.random(shape, Distribution::Uniform { low: range.start, high: range.end })
     }

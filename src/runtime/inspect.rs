@@ -1,4 +1,4 @@
-//! Looks at the memory, after all commands sent so far.
+//! Views of memory and of learned knowledge, after all commands sent so far.
 
 use super::Runtime;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use crate::op::Operation;
 use crate::step::KnownSteps;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
-    /// Every chunk of memory, with what the tensors in it are called: a memory map for tools. No chunks where the
+    /// A memory map for tools: every chunk of memory, with the labels of its tensors. Empty if the
     /// device owns its memory.
     ///
     /// # Errors
@@ -18,9 +18,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Snapshot { reply })?.wait()
     }
 
-    /// How the steps that were recognized so far are best run, by what is known of them by now; for [`Builder::forecasts`] of
-    /// a later run. With `turns`, waits until as many ops of each are simulated as so many turns have that recompute nothing. Empty
-    /// unless the policy is `learned:portfolio` or `learned:search`.
+    /// Forecasts for the steps recognized so far, for [`Builder::forecasts`] of a later run.
+    ///
+    /// With `turns`, waits for the search of each kind of step. The wait is over after as many
+    /// simulated ops as `turns` turns without recomputation have. Empty unless the policy is
+    /// `learned:portfolio` or `learned:search`.
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
     ///
@@ -30,8 +32,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Forecasts { turns, reply })?.wait()
     }
 
-    /// The steps of the program, as far as they are recognized; for [`Builder::known_steps`] of a later run. `None` unless the
-    /// policy looks ahead, and something was evicted or [`Builder::known_steps`] was given.
+    /// Steps of the program recognized so far, for [`Builder::known_steps`] of a later run. `None`
+    /// unless the policy looks ahead, and something was evicted or [`Builder::known_steps`] was
+    /// given.
     ///
     /// [`Builder::known_steps`]: super::Builder::known_steps
     ///
@@ -41,8 +44,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::KnownSteps { reply })?.wait()
     }
 
-    /// The memory map as text, as TensorFlow's allocator logs it: bins, chunks in address order, totals. See
-    /// [`Arena::dump`](crate::memory::Arena::dump). Empty where the device owns its memory.
+    /// The memory map as text, in the form that TensorFlow's allocator logs: bins, chunks in
+    /// address order, totals. See [`Arena::dump`](crate::memory::Arena::dump). Empty if the device
+    /// owns its memory.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -51,8 +55,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Describe { what, reply })?.wait()
     }
 
-    /// Memory as one line of at most `width` characters, `*` for used and `_` for free. See
-    /// [`Arena::occupancy`](crate::memory::Arena::occupancy). Empty where the device owns its memory.
+    /// The memory map as one line of at most `width` characters, `*` for used and `_` for free. See
+    /// [`Arena::occupancy`](crate::memory::Arena::occupancy). Empty if the device owns its memory.
     ///
     /// ```
     /// use remat::prelude::*;

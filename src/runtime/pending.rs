@@ -4,7 +4,8 @@ use crate::sync::channel::{Receiver, select};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// An answer on its way: asked for now, and waited for when it is needed. Commands sent in between do not wait for it.
+/// An answer that was asked for and can be waited for later. Commands sent in between do not wait
+/// for it.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -22,10 +23,10 @@ use std::sync::Arc;
 #[must_use = "an answer that nobody waits for takes its error with it"]
 pub struct Pending<R> {
     answer: Receiver<Result<R, Error>>,
-    /// Disconnected once the worker is gone. A command that it has not read stays in the queue with the sender for its
-    /// answer, so `answer` alone would not tell.
+    /// Disconnected once the worker is gone. A command that the worker never read stays in the
+    /// queue with the sender of its answer, so `answer` alone would not tell.
     ended: Receiver<Infallible>,
-    /// Counts this answer.
+    /// The counter of answers that may still be read.
     control: Arc<Control>,
 }
 
@@ -42,9 +43,12 @@ impl<R> Pending<R> {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// Those of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped). An answer that is not there
-    /// yet is [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread) in a listener, a cost model, a device or an op
-    /// of the runtime, and [`RuntimeError::Forked`](crate::error::RuntimeError::Forked) in a process that was forked since.
+    /// Errors of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    ///
+    /// An answer that has not arrived cannot be waited for in a listener, a cost model, a device or
+    /// an op of the runtime: [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). In
+    /// a process that was forked since, the error is
+    /// [`RuntimeError::Forked`](crate::error::RuntimeError::Forked).
     pub fn wait(self) -> Result<R, Error> {
         if let Some(barred) = self.control.bars_waiting() {
             return self.answer.try_recv().unwrap_or(Err(barred));
@@ -59,7 +63,7 @@ impl<R> Pending<R> {
                     Err(stopped())
                 }
             },
-            // It may have answered before it ended.
+            // The worker may have answered before it ended.
             recv(self.ended) -> _ => self.answer.try_recv().map_err(|_| stopped())?,
         }
     }

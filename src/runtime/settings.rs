@@ -1,4 +1,4 @@
-//! Changing settings while the runtime works. Each waits for the commands before it.
+//! Changes of settings while the runtime works. Each change waits for all earlier commands.
 
 use super::builder::check_search;
 use super::{PolicyChoice, Runtime};
@@ -11,8 +11,8 @@ use crate::sync::atomic::Ordering;
 use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
-    /// Sets the memory limit, in bytes or as text: anything up to the budget that the runtime was opened with. A smaller
-    /// one holds when this returns: what is above it was evicted.
+    /// Sets the memory limit, in bytes or as text, up to the budget that the runtime was opened
+    /// with. A smaller limit holds when the call returns: tensors above it were evicted.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -28,8 +28,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If it is above the budget that the runtime was opened with, or below what cannot be evicted. Nothing has changed
-    /// then.
+    /// If the limit is above the budget that the runtime was opened with, or below the bytes that
+    /// cannot be evicted. Nothing has changed then.
     pub fn set_budget<B: TryInto<ByteSize, Error: Display>>(&self, budget: B) -> Result<(), Error> {
         let budget = bytes("budget", budget)?;
         self.change(Change::Budget(budget))?;
@@ -37,19 +37,19 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Sets the eviction threshold, in bytes; `None` takes it away. It acts from the next op on.
+    /// Sets the eviction threshold, in bytes, from the next op on. `None` removes the threshold.
     ///
     /// # Errors
-    /// If it is above the budget.
+    /// If the threshold is above the budget.
     pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
         self.change(Change::EvictionThreshold(threshold))
     }
 
-    /// Lets another policy or evictor decide from now on what to evict.
+    /// Replaces the policy or evictor.
     ///
     /// # Errors
-    /// If an evictor of your own panics when it is told what is evicted, or a policy searches, and the search is not compiled in.
-    /// Nothing has changed then.
+    /// If a custom evictor panics when it is told the current evictions, or if a policy searches
+    /// and the search is not compiled in. Nothing has changed then.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         let policy = policy.into();
         check_search(&policy)?;
@@ -58,7 +58,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.change(Change::Evictor(evictor, learn))
     }
 
-    /// Keeps history again, so that tensors made from now on can be evicted. See [`Runtime::disable`].
+    /// Keeps history again, so that tensors made from now on can be evicted. See
+    /// [`Runtime::disable`].
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`].
@@ -66,12 +67,14 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.change(Change::Enabled(true))
     }
 
-    /// Stops rematerialization: every tensor is brought back and stays, its history and its host copy are freed, and
-    /// ops cost no bookkeeping until [`Runtime::enable`]. For a phase that is known to fit.
+    /// Stops rematerialization, for a phase that is known to fit.
+    ///
+    /// Every tensor is restored and stays resident, its history and its host copy are freed, and
+    /// ops cost no bookkeeping until [`Runtime::enable`].
     ///
     /// # Errors
-    /// If the budget does not hold all tensors. They can be evicted then as before, but for those that were made leaves
-    /// by then.
+    /// If the budget does not hold all tensors. They can then be evicted as before, except those
+    /// that were already made leaves.
     pub fn disable(&self) -> Result<(), Error> {
         self.change(Change::Enabled(false))
     }

@@ -10,17 +10,17 @@ use smallvec::SmallVec;
 /// One of several updates in place; see [`Runtime::update_all`].
 #[derive(Debug)]
 pub struct Update<'a, O: Operation> {
-    /// An op whose outputs are its first inputs in place, and no others.
+    /// An op whose outputs are exactly its first inputs, updated in place.
     pub op: O,
-    /// Those inputs. The handles stand for the new values afterwards.
+    /// Tensors to update, the op's first inputs. The handles name the new values afterwards.
     pub targets: Vec<&'a mut Tensor>,
-    /// The other inputs.
+    /// Other inputs of the op.
     pub others: Vec<&'a Tensor>,
 }
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Runs an op that updates in place. Its first inputs are `targets`, whose new values are its
-    /// outputs; the handles in `targets` stand for the new values afterwards.
+    /// outputs. The handles in `targets` name the new values afterwards.
     ///
     /// ```
     /// use remat::ops::Accumulate;
@@ -33,16 +33,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// If there are other handles to an old value, they keep it, and the update works on a copy. Otherwise it works in
-    /// the storage itself.
+    /// If there are other handles to an old value, they keep it, and the update works on a copy.
+    /// Otherwise it works in the storage itself.
     ///
-    /// An update that cannot be made, because another input is lost to a failure or there is no room, is skipped: the
-    /// handles keep the old values. The next `get` or `sync` returns the reason, once. Until then, what is computed from
-    /// these handles is lost for the same reason; an update of them that works clears that.
+    /// An update is skipped if another input is lost to a failure, or if there is no room: the
+    /// handles keep the old values. The next `get` or `sync` returns the reason, once. Until then,
+    /// everything computed from these handles is lost for the same reason. A later update of the
+    /// handles that succeeds clears that state.
     ///
     /// # Errors
-    /// As for [`Runtime::apply`], and if the outputs of the op are not exactly its first inputs in place. Nothing has
-    /// changed then.
+    /// Errors of [`Runtime::apply`], and an error if the outputs of the op are not exactly its
+    /// first inputs in place. Nothing has changed then.
     pub fn update(
         &self,
         op: impl Into<O>,
@@ -55,15 +56,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Several updates, all or none. If anything failed since the last [`Runtime::step`], or memory does not hold all
-    /// inputs and workspaces together, none is made, and all handles keep the old values. The next `get` or `sync`
-    /// returns the reason, once.
+    /// Runs several updates, all or none.
     ///
-    /// Only if the device fails halfway, or a cost model or an op's `flops` panics, may some updates be made and others
-    /// not.
+    /// None is made if anything failed since the last [`Runtime::step`], or if memory does not hold
+    /// all inputs and workspaces together. All handles then keep the old values. The next `get` or
+    /// `sync` returns the reason, once.
+    ///
+    /// Only if the device fails halfway, or if a cost model or an op's `flops` panics, may some
+    /// updates be made and others not.
     ///
     /// # Errors
-    /// As for [`Runtime::update`]. Nothing has changed then.
+    /// Errors of [`Runtime::update`]. Nothing has changed then.
     pub fn update_all(&self, updates: Vec<Update<'_, O>>) -> Result<(), Error> {
         let mut calls = Vec::with_capacity(updates.len());
         let mut renamed = Vec::with_capacity(updates.len());
@@ -77,17 +80,19 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Lets `target` stand for `value` from now on, which becomes a leaf. For state that is computed anew instead of
-    /// being updated in place, such as the running statistics of a batch norm.
+    /// Replaces the value of `target` by `value`, which becomes a leaf. For state that is computed
+    /// anew instead of being updated in place, such as the running statistics of a batch norm.
     ///
-    /// If `value` is lost to a failure, or anything failed since the last [`Runtime::step`], `target` keeps the old
-    /// value. If anything fails before the next step, or before the next backward pass of a
-    /// [`Tape`](crate::autograd::Tape), it gets the old value back.
-    /// The next `get` of `target` returns the reason then, once, unless it was told before, or another replacement or an
-    /// update of `target` worked.
+    /// If `value` is lost to a failure, or anything failed since the last [`Runtime::step`],
+    /// `target` keeps the old value. If anything fails before the next step, or before the next
+    /// backward pass of a [`Tape`](crate::autograd::Tape), it gets the old value back.
+    ///
+    /// The next `get` of `target` then returns the reason, once. It does not if the reason was told
+    /// before, or if another replacement or an update of `target` succeeded.
     ///
     /// # Errors
-    /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed then.
+    /// If the two differ in type or shape, are not contiguous, or belong to another runtime.
+    /// Nothing has changed then.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         self.shared.replace(target, value)
     }
@@ -133,7 +138,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     }
 }
 
-/// Lets handles stand for new values.
+/// Makes handles name new values.
 fn rename(targets: &mut [&mut Tensor], made: Tensors) {
     for (target, new) in targets.iter_mut().zip(made) {
         **target = new;

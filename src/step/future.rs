@@ -1,50 +1,50 @@
-//! When a step uses what, known before it runs.
+//! Uses of a step's values, known before the step runs.
 //!
-//! A step is known because it is written down (a recording in the lab), or because it ran before. Either way it is
-//! told as positions: those of its commands, from 0, deletions not counted. What a command makes has a number, its
-//! *ordinal*, in the order of creation within the step. An engine that is to use the knowledge learns which of its
-//! storages has which ordinal as it makes them: [`Foreseen`](crate::graph::Foreseen).
+//! A step is known from a recording in the lab, or from an earlier run of it. Its commands have
+//! positions, counted from 0 without deletions. Its values have *ordinals*, counted in the order of
+//! creation within the step. An engine that uses this knowledge learns the ordinals of its storages
+//! as it makes them: [`Foreseen`](crate::graph::Foreseen).
 
 use crate::rng::mix;
 use rustc_hash::FxHashSet;
 
-/// No use to come.
+/// Position of a use that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// When a step uses what: the positions of the uses of each of its values, and how time and memory go by when nothing
-/// is evicted.
+/// Uses of a step's values by position, with time and memory at each position if nothing is
+/// evicted.
 ///
-/// A value is what a storage holds between two updates in place: an update makes a new one.
+/// A value is the content of a storage between two updates in place: an update makes a new value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepFuture {
-    /// `uses[starts[i]..starts[i + 1]]` are those of value `i`, rising.
+    /// Uses of value `i` are `uses[starts[i]..starts[i + 1]]`, in ascending order.
     starts: Vec<u32>,
     uses: Vec<u32>,
-    /// `outputs[made_from[at]..made_from[at + 1]]`: the values that the tensors hold that the command at `at` makes, in
-    /// their order.
+    /// Values of the output tensors of the command at `at` are `outputs[made_from[at]..made_from[at
+    /// + 1]]`, in order.
     made_from: Vec<u32>,
     outputs: Vec<u32>,
     bytes: Vec<u64>,
-    /// Position of the command that makes each value; 0 for those that were there before.
+    /// Position of the command that makes each value; 0 for carried values.
     made: Vec<u32>,
-    /// The first position at which nobody holds it any more.
+    /// First position at which no handle holds each value.
     gone: Vec<u32>,
-    /// How many were there before: they come first.
+    /// Number of values from before the step, which have the lowest ordinals.
     carried: u32,
-    /// Cost of all commands before each position, and of all.
+    /// Cost of all commands before each position; the last entry is the total.
     time: Vec<f64>,
     /// Bytes in use at each position.
     usage: Vec<u64>,
 }
 
 impl StepFuture {
-    /// Number of commands.
+    /// Number of positions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.usage.len()
     }
 
-    /// Whether it has no command.
+    /// Whether the step has no positions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.usage.is_empty()
@@ -56,94 +56,95 @@ impl StepFuture {
         self.bytes.len()
     }
 
-    /// Number of values that were there before the step: ordinals below it.
+    /// Number of values from before the step, which have the lowest ordinals.
     #[must_use]
     pub const fn carried(&self) -> usize {
         self.carried as usize
     }
 
-    /// Positions at which a value is read, rising.
+    /// Positions at which a value is read, in ascending order.
     ///
     /// # Panics
-    /// If there is no such value, here and below.
+    /// If the ordinal is out of range. This holds for all methods with an ordinal.
     #[must_use]
     pub fn uses(&self, ordinal: u32) -> &[u32] {
         &self.uses
             [self.starts[ordinal as usize] as usize..self.starts[ordinal as usize + 1] as usize]
     }
 
-    /// The values that the tensors hold that a command makes, in their order.
+    /// Values of the output tensors of the command at `at`, in order.
     #[must_use]
     pub fn outputs(&self, at: usize) -> &[u32] {
         &self.outputs[self.made_from[at] as usize..self.made_from[at + 1] as usize]
     }
 
-    /// Size of a value.
+    /// Bytes of a value.
     #[must_use]
     pub fn bytes(&self, ordinal: u32) -> u64 {
         self.bytes[ordinal as usize]
     }
 
-    /// The positions from which on a value is there, and from which on nobody holds it any more.
+    /// Positions of a value's life: from its creation to the first position without handles.
     #[must_use]
     pub fn life(&self, ordinal: u32) -> std::ops::Range<u32> {
         self.made[ordinal as usize]..self.gone[ordinal as usize]
     }
 
-    /// Cost of all commands before each position, and last of all commands: one more than there are commands.
+    /// Cost of all commands before each position, and last the total: `len() + 1` entries.
     #[must_use]
     pub fn time(&self) -> &[f64] {
         &self.time
     }
 
-    /// Bytes in use at each position when nothing is evicted; workspaces are not counted.
+    /// Bytes in use at each position if nothing is evicted, without workspaces.
     #[must_use]
     pub fn usage(&self) -> &[u64] {
         &self.usage
     }
 
-    /// Number of gaps: times between two uses of a value, the one before its first and the one after its last use
-    /// included.
+    /// Number of gaps of all values. A value's gaps lie before its first use, between consecutive
+    /// uses, and after its last use.
     #[must_use]
     pub const fn gaps(&self) -> usize {
         self.uses.len() + self.bytes.len()
     }
 
-    /// Number of the gap that a value is in at a position.
+    /// Number of the gap that contains position `at` for a value.
     #[must_use]
     #[inline]
     pub fn gap(&self, ordinal: u32, at: u32) -> usize {
         self.next(ordinal, at) + ordinal as usize
     }
 
-    /// The gaps of a value.
+    /// Numbers of a value's gaps.
     #[must_use]
     pub fn gaps_of(&self, ordinal: u32) -> std::ops::RangeInclusive<usize> {
         let of = ordinal as usize;
         self.starts[of] as usize + of..=self.starts[of + 1] as usize + of
     }
 
-    /// The gaps of a value that end with a use, each with the positions at its beginning and its end.
+    /// Gaps of a value that end with a use: number, position of the start, position of the use.
     pub fn gaps_before_uses(&self, ordinal: u32) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
         let uses = self.uses(ordinal);
         let from = std::iter::once(self.life(ordinal).start).chain(uses.iter().copied());
         self.gaps_of(ordinal).zip(from.zip(uses)).map(|(gap, (from, &to))| (gap, from, to))
     }
 
-    /// The first use of a value from a position on; [`NEVER`] if there is none.
+    /// Position of the first use of a value from `at` on; [`NEVER`] if there is none.
     #[inline]
     pub(crate) fn next_use(&self, ordinal: u32, at: u32) -> u32 {
         let next = self.next(ordinal, at);
         if next < self.starts[ordinal as usize + 1] as usize { self.uses[next] } else { NEVER }
     }
 
-    /// Position in `uses` of that; the end of the value's if there is none.
+    /// Index in `uses` of the first use from `at` on; the end of the value's range if there is
+    /// none.
     #[inline]
     fn next(&self, ordinal: u32, at: u32) -> usize {
         let of = ordinal as usize;
         let (start, end) = (self.starts[of] as usize, self.starts[of + 1] as usize);
         let uses = &self.uses[start..end];
-        // Most have one or two.
+        // Most values have one or two uses.
         match uses {
             [] => start,
             [only] => start + usize::from(*only < at),
@@ -151,8 +152,8 @@ impl StepFuture {
         }
     }
 
-    /// A hash of what the step does, but for what it costs: the same in every process and version of this crate that
-    /// tells steps apart in the same way.
+    /// A hash of the step without its costs. Equal in all processes and crate versions with the
+    /// same definition of a step.
     #[must_use]
     pub fn key(&self) -> u64 {
         let mut hash = mix(1, self.len() as u64);
@@ -164,7 +165,7 @@ impl StepFuture {
     }
 }
 
-/// Puts a [`StepFuture`] together, command by command.
+/// Builds a [`StepFuture`], command by command.
 #[derive(Debug, Default)]
 pub(crate) struct StepFutureBuilder {
     uses: Vec<Vec<u32>>,
@@ -172,17 +173,17 @@ pub(crate) struct StepFutureBuilder {
 }
 
 impl StepFutureBuilder {
-    /// Position of the command at hand.
+    /// Position of the current command.
     fn at(&self) -> u32 {
         self.future.time.len() as u32
     }
 
-    /// Whether no command was told, and nothing that one makes.
+    /// Whether neither a command nor an output was added yet.
     pub fn is_new(&self) -> bool {
         self.future.made_from.is_empty() && self.future.outputs.is_empty()
     }
 
-    /// A value of so many bytes that the command at hand makes.
+    /// Adds an output of the current command, of `bytes` bytes. Returns its ordinal.
     pub fn value(&mut self, bytes: u64) -> u32 {
         let ordinal = self.future.bytes.len() as u32;
         self.future.bytes.push(bytes);
@@ -192,14 +193,14 @@ impl StepFutureBuilder {
         ordinal
     }
 
-    /// A value of so many bytes that was there before the step. All of these come before the first command.
+    /// Adds a value of `bytes` bytes from before the step. Must be called before the first command.
     pub fn carry(&mut self, bytes: u64) -> u32 {
         debug_assert!(self.is_new());
         self.future.carried += 1;
         self.value(bytes)
     }
 
-    /// The command at hand reads it.
+    /// Adds a read of a value by the current command.
     pub fn read(&mut self, ordinal: u32) {
         let at = self.at();
         let uses = &mut self.uses[ordinal as usize];
@@ -208,8 +209,8 @@ impl StepFutureBuilder {
         }
     }
 
-    /// The command at hand reads what is held of what these values are made from, through what nobody holds: if they were
-    /// evicted, they are restored from that.
+    /// Adds reads by the current command of the held values that `restored` would be recomputed
+    /// from, reached through unheld values.
     pub fn read_sources<'a>(&mut self, mut restored: Vec<u32>, sources: impl Fn(u32) -> &'a [u32]) {
         let mut seen: FxHashSet<u32> = restored.iter().copied().collect();
         while let Some(value) = restored.pop() {
@@ -224,22 +225,22 @@ impl StepFutureBuilder {
         }
     }
 
-    /// The next tensor that the command at hand makes holds this value.
+    /// Adds an output tensor of the current command, holding the value.
     pub fn output(&mut self, ordinal: u32) {
         self.future.outputs.push(ordinal);
     }
 
-    /// Its last handle went: after the command that was told last, or with the one at hand, which is not told yet.
+    /// Notes that no handle holds a value from the current position on.
     pub fn gone(&mut self, ordinal: u32) {
         self.future.gone[ordinal as usize] = self.at();
     }
 
-    /// Whether somebody holds it, as far as was told.
+    /// Whether a handle holds the value at the current position.
     pub fn is_held(&self, ordinal: u32) -> bool {
         self.future.gone[ordinal as usize] == NEVER
     }
 
-    /// The command at hand is told, and costs so much.
+    /// Ends the current command, with its cost.
     pub fn next(&mut self, cost: f64) {
         if self.future.made_from.is_empty() {
             self.future.made_from.push(0);
@@ -248,7 +249,7 @@ impl StepFutureBuilder {
         self.future.time.push(cost);
     }
 
-    /// All commands are told.
+    /// Ends the step, after its last command.
     pub fn finish(self) -> StepFuture {
         let Self { uses, mut future } = self;
         let commands = future.time.len();

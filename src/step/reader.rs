@@ -1,4 +1,4 @@
-//! The one reader of commands: what each of them does to values.
+//! The single reader of commands: the values read, made and freed by each command.
 
 #[cfg(test)]
 mod tests;
@@ -9,38 +9,38 @@ use crate::layout::Layout;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Values by number: they are counted in the order in which they are made.
+/// Numbers of values, counted in the order in which the values are made.
 pub(crate) type Values = SmallVec<[u32; 4]>;
 
-/// Knows which value each tensor looks at, as commands are read one after the other.
+/// Reads commands in order, and tracks the value of each tensor.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// The value that each tensor looks at, and how. Numbers that mean nothing any more are not in it.
+    /// Value and layout of each tensor. Ended numbers are removed.
     tensors: FxHashMap<TensorId, (u32, Layout)>,
     values: Vec<Value>,
     storages: u32,
 }
 
-/// Bytes with one content: what a storage holds between two updates.
+/// A value: the content of a storage between two updates.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     /// Bytes of the storage.
     bytes: u64,
     storage: u32,
-    /// Tensors that look at it.
+    /// Number of tensors that look at the value.
     handles: u32,
 }
 
-/// What a command does to values.
+/// The effect of a command on values.
 #[derive(Debug, Default)]
 pub(crate) struct Deed {
-    /// What must be resident for it, each once, in the order in which it is named.
+    /// Values required to be resident for the command, each once, in the order of inputs.
     pub reads: Values,
-    /// What it makes, in order.
+    /// Values that the command makes, in order.
     pub makes: SmallVec<[Made; 2]>,
-    /// What each tensor that it makes looks at, in order.
+    /// Value of each output tensor, in order.
     pub outputs: SmallVec<[u32; 2]>,
-    /// What nobody holds any more.
+    /// Values whose last tensor ended with the command.
     pub gone: SmallVec<[u32; 2]>,
 }
 
@@ -48,18 +48,19 @@ pub(crate) struct Deed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub value: u32,
-    /// Whether it takes over the storage of the value that it updates.
+    /// Whether the value takes over the storage of its target.
     pub in_place: bool,
 }
 
 impl Reader {
-    /// A tensor that looks at a storage of its own, and that no command makes. Returns its value.
+    /// Adds a tensor with a new storage, from outside of all commands. Returns its value.
     pub fn add(&mut self, tensor: TensorId, layout: Layout) -> u32 {
         let storage = self.new_storage();
         self.make(tensor, layout, layout.bytes(), storage)
     }
 
-    /// Another tensor that looks at what one looks at. A tensor that is not known looks at nothing, and so does this one.
+    /// Adds a tensor with the value of the tensor `of`. Returns the value; `None` if `of` is
+    /// unknown.
     pub fn look(&mut self, tensor: TensorId, of: TensorId, layout: Layout) -> Option<u32> {
         let value = self.value(of)?;
         self.values[value as usize].handles += 1;
@@ -67,22 +68,22 @@ impl Reader {
         Some(value)
     }
 
-    /// The value that a tensor looks at; `None` if it means nothing.
+    /// The value of a tensor; `None` for an unused number.
     pub fn value(&self, tensor: TensorId) -> Option<u32> {
         self.tensors.get(&tensor).map(|look| look.0)
     }
 
-    /// How a tensor looks at its storage; of one that means nothing, no bytes.
+    /// The layout of a tensor; 0 bytes for an unused number.
     pub fn layout(&self, tensor: TensorId) -> Layout {
         self.tensors.get(&tensor).map_or_else(|| Layout::raw(0), |look| look.1)
     }
 
-    /// Layouts of what a call reads.
+    /// Layouts of a call's inputs.
     pub fn inputs<O>(&self, call: &Apply<O>) -> SmallVec<[Layout; 4]> {
         call.inputs.iter().map(|&input| self.layout(input)).collect()
     }
 
-    /// Number of values so far.
+    /// Number of values until now.
     #[cfg(test)]
     pub const fn values(&self) -> usize {
         self.values.len()
@@ -93,7 +94,7 @@ impl Reader {
         self.values[value as usize].bytes
     }
 
-    /// The storage of a value, by number: storages are counted in the order in which they are made.
+    /// Number of the value's storage. Storages are counted in the order of creation.
     pub fn storage(&self, value: u32) -> u32 {
         self.values[value as usize].storage
     }
@@ -103,12 +104,14 @@ impl Reader {
         self.values[value as usize].handles > 0
     }
 
-    /// The next command; `put` is asked for the layout of a value from the host. A command whose tensors are not known is
-    /// read as far as they are: a view of nothing is a value without bytes.
+    /// Reads the next command. `put` gives the layout of a host value.
+    ///
+    /// A command may name unknown tensors. They are left out of its reads, and a view of one is a
+    /// new value of 0 bytes.
     pub fn read<O, H>(&mut self, command: &Command<O, H>, put: impl FnOnce(&H) -> Layout) -> Deed {
         let mut deed = Deed::default();
         let mut named = Values::new();
-        // A view needs nothing to be there.
+        // A view reads no bytes.
         if command.calls().iter().all(|call| call.outputs.written().is_some()) {
             command.reads(|tensor| named.extend(self.value(tensor)));
         }
@@ -140,7 +143,8 @@ impl Reader {
         deed
     }
 
-    /// One or more calls, all of whose inputs are there from the first to the last: `named` are their values, repeats included.
+    /// Reads the calls of a command. All inputs are live until the last call; `named` are the
+    /// values of all inputs, repeats included.
     fn calls<O>(&mut self, deed: &mut Deed, calls: &[Apply<O>], named: &[u32]) {
         for call in calls {
             for (tensor, look) in call.outputs().zip(call.outputs.views()) {
@@ -168,7 +172,8 @@ impl Reader {
         }
     }
 
-    /// The value whose storage the new value of a target takes over, in a command that names these values.
+    /// The old value, if an update of `target` takes over its storage; `None` for a new storage.
+    /// `named` are the values of all inputs of the command.
     fn taken_over(&self, target: TensorId, is_given: bool, named: &[u32]) -> Option<u32> {
         let (old, layout) = self.tensors.get(&target)?;
         let Value { bytes, handles, .. } = self.values[*old as usize];

@@ -1,16 +1,16 @@
-//! Steps that repeat are recognized, marked or not.
+//! Recognition of repeated steps, marked or not.
 //!
-//! Commands that were seen are nodes, each linked to the one that came after it the last time. While the commands that
-//! come are those of a known sequence, one walks along, and what comes next is known as far as the links lead: the
-//! [course](course). A command that does not fit makes a node, and so a sequence of its own, until the commands are
-//! known again. So training, evaluation and what happens every n-th step lie side by side, and where several sequences
-//! go on from one node, their turns are [counted](Branch).
+//! Each distinct command is a node, linked to the node that followed it last time. While commands
+//! follow the links, later commands are predicted along them: the [course](course). A command that
+//! does not fit makes a new node, and so a sequence of its own, until commands match known nodes
+//! again. Training, evaluation and periodic steps are then sequences side by side. Where several
+//! sequences continue from one node, their turns are [counted](Branch).
 //!
-//! Two steps are of one kind if they use the same when: [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are
-//! compared command by command, in `driver/by_plan/kinds.rs`.
+//! Two steps are of one kind if they use equal values at equal positions:
+//! [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are compared command by
+//! command, in `driver/by_plan/kinds.rs`.
 //!
-//! Nothing depends on being right: commands are what they are, and whoever decides by what is expected of them must lose
-//! nothing but time.
+//! Predictions may be wrong. They must affect only time, never results.
 
 mod branch;
 mod context;
@@ -28,32 +28,32 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::num::NonZeroU32;
 
-/// More nodes than this are not kept. Some 20 MiB.
+/// Limit on nodes, about 20 MiB.
 const MOST: usize = 1 << 16;
-/// So many commands may be missing, or have come in between, for the sequence to be found again at the next command that
-/// fits. Else the last [`context::LENGTH`] commands must be those of a known one.
+/// Limit on missing or inserted commands, up to which a sequence is found again at the next command
+/// that fits. Beyond the limit, the last [`context::LENGTH`] commands must match a known sequence.
 const NEAR: usize = 8;
-/// Bounds of the doubt in expectations, in commands.
+/// Bounds of the doubt in predictions, in commands.
 const DOUBT: usize = 8;
 const MOST_DOUBT: usize = 1 << 12;
-/// New commands are not compared with known ones farther back than this.
+/// Number of commands that are compared backwards to find a known sequence.
 const FAR: usize = 256;
-/// In parts of a marked step that are longer than this, commands may be those that have come in the same part: there
-/// may be any number of them.
+/// Limit on the commands of a part of a marked step that are told apart. In a longer part, a
+/// command may match a node of the same part, as parts have no limit on length.
 const MOST_APART: usize = 1 << 13;
 
-/// What a storage is in the steps that repeat: the same output of the same command in each of them. What updates a value
-/// in place, or replaces it, has its role from then on: so a parameter has the same role in all steps.
+/// The role of a storage in a repeated step: the same output of the same command each time. An
+/// update in place or a replacement takes over the role, so a parameter has one role in all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "u32", into = "u32"))]
 pub(crate) struct Role {
-    /// Its index and 1, so that an `Option` takes no more room.
+    /// Index plus 1, so an `Option` takes no more space.
     number: NonZeroU32,
 }
 
 impl Role {
-    /// The next ones.
+    /// The role `roles` further on.
     pub const fn after(self, roles: u32) -> Self {
         Self { number: self.number.saturating_add(roles) }
     }
@@ -75,16 +75,16 @@ impl From<Role> for u32 {
     }
 }
 
-/// A command, as far as it is the same in each step.
+/// The parts of a command that are equal in each step.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// What it is. What that is made of is for the caller to say.
+    /// Hash of the command. The caller decides what is hashed.
     pub token: u64,
-    /// Roles of its inputs; `None` for a storage without.
+    /// Roles of the inputs; `None` for a storage without a role.
     pub inputs: SmallVec<[Option<Role>; 8]>,
-    /// Whether it reads them. Else it looks at them.
+    /// Whether the command reads the bytes of its inputs. A view does not.
     pub reads: bool,
-    /// Its outputs.
+    /// Outputs of the command.
     pub makes: SmallVec<[Makes; 2]>,
 }
 
@@ -92,106 +92,108 @@ pub(crate) struct Heard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Makes {
-    /// A value of so many bytes.
+    /// A new value in a role of its own; the size in bytes.
     Value(u64),
-    /// Another look at an input.
+    /// A view of an input; the index of that input.
     Look(u32),
-    /// A new value of an input, which had the role until then.
+    /// A new value in the role of an input; the index of that input.
     Update(u32),
-    /// A look at an input, which has the role of another from now on.
+    /// A view of an input, in the role of a second input.
     Replace {
-        /// At this one.
+        /// Index of the input that is viewed.
         by: u32,
-        /// Which had the role until then.
+        /// Index of the input that has the role before.
         target: u32,
     },
 }
 
 pub(crate) type NodeId = u32;
 
-/// The sequences, and where in them the program is.
+/// Known sequences of commands, and the position of the program in them.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     nodes: Vec<Node>,
-    /// Of each role: its size, and the node after which nobody held it any more.
+    /// Size in bytes of each role, and the node after the end of its last handle.
     roles: Vec<(u64, NodeId)>,
-    /// Roles that turned out to be others: what is made in them has the others.
+    /// Roles that proved equal to older roles; new -> old.
     same: FxHashMap<Role, Role>,
-    /// What turned out so with the last command, for what has them already: all at once. `None`: it has no role.
+    /// Role changes of the last command, to be applied all at once. `None`: no role any more.
     renamed: Vec<(Role, Option<Role>)>,
-    /// The last node whose command was the last of these.
+    /// Context hash -> the last node at its end.
     index: FxHashMap<u64, NodeId>,
     context: Context,
-    /// The node of the last command.
+    /// Node of the last command.
     at: Option<NodeId>,
-    /// Where it left what was expected: the node that should have come, and how many have come since.
+    /// End of a correct prediction: the node predicted there, and the number of commands since.
     left: Option<(NodeId, usize)>,
     /// Nodes of the course, in order.
     course: Vec<NodeId>,
     again: Option<usize>,
-    /// Where on it the last command was. `None`: it is not what is expected any more.
+    /// Position of the last command on the course. `None`: commands left the course.
     on_course: Option<usize>,
-    /// Whether the next turn of the loop is another than this one.
+    /// Whether the next turn of the loop differs from this turn.
     turns_differ: bool,
-    /// Commands since the course was made.
+    /// Number of commands since the course was made.
     since: usize,
-    /// Commands of late that were as expected, one after the other.
+    /// Number of consecutive commands that were predicted, up to the last.
     as_expected: usize,
-    /// After so many of them the next are expected, too. It rises while expectations come to nothing.
+    /// Number of predicted commands in a row that is required for a new course. Rises while
+    /// predictions fail.
     doubt: usize,
-    /// Numbers the courses, for [`Node::place`].
+    /// Number of courses made, for [`Node::place`].
     courses: u32,
     /// Whether the program marks the ends of steps.
     is_marked: bool,
-    /// Numbers the parts of steps, for [`Node::part`]: a part is over when nothing that it made is held any more, and with
-    /// the step.
+    /// Number of the current part, for [`Node::part`]. A part ends with the step, or when none of
+    /// its outputs is held any more.
     part: u32,
-    /// Commands of it so far.
+    /// Number of commands in the current part.
     since_part: usize,
-    /// What it made that is held.
+    /// Held roles that the current part made.
     held: FxHashSet<Role>,
     turns: Turns,
-    /// What plays a role at a mark, and has another from then on: all at once. No role is in two of `plays` of a mark, or in
-    /// two of `inherits`.
+    /// Role changes at each mark, applied all at once. Within a mark, no role occurs twice in
+    /// `plays` or twice in `inherits`.
     heirs: FxHashMap<NodeId, Vec<Heir>>,
 }
 
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Node {
-    /// What the command is, but for which storages are its inputs.
+    /// Hash of the command without the identity of its inputs.
     token: u64,
-    /// Its inputs; `None` for one without a role.
+    /// Roles of the inputs; `None` for an input without a role.
     inputs: SmallVec<[Option<Role>; 4]>,
     reads: bool,
     makes: SmallVec<[Makes; 1]>,
-    /// That of the first value that it makes; those of others follow.
+    /// Role of the first new value; later values have the following roles.
     first: Role,
-    /// What it cost the last time, in the units of the cost model.
+    /// Last measured cost, in units of the cost model.
     cost: f64,
     next: Option<NodeId>,
-    /// How often, while nothing else did.
+    /// Number of times of `next`, while there is no second successor.
     times: u32,
-    /// What came before it the last time.
+    /// Predecessor the last time.
     before: Option<NodeId>,
-    /// If others have come after it as well.
+    /// Successors, if there are several.
     branch: Option<Box<Branch>>,
-    /// Where on which course it is.
+    /// Course number, and position on that course.
     #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
-    /// The part in which it came last; 0 if that is of no interest.
+    /// Number of the part in which the node came last; 0 if parts do not matter.
     #[cfg_attr(feature = "serde", serde(skip))]
     part: u32,
 }
 
-/// The token of a command by which the program marks the end of a step.
+/// Token of the command that marks the end of a step.
 pub(crate) const MARK: u64 = 1;
 
-/// No node.
+/// The null node.
 const NOWHERE: NodeId = NodeId::MAX;
 
 impl Steps {
-    /// This command is next. Returns its node. Roles may turn out to be others with it: [`Steps::take_renamed`].
+    /// Hears the next command. Returns its node. Roles may prove equal to older roles:
+    /// [`Steps::take_renamed`].
     pub fn hear(&mut self, heard: Heard) -> NodeId {
         self.context.push(heard.token);
         if self.held.is_empty() {
@@ -205,7 +207,7 @@ impl Steps {
         self.at.unwrap_or(node)
     }
 
-    /// The command of this node is next.
+    /// Moves to the node of the next command.
     fn come_to(&mut self, node: NodeId) {
         self.nodes[node as usize].before = self.at;
         self.go_to(node);
@@ -218,12 +220,12 @@ impl Steps {
         }
     }
 
-    /// The turn that ended with the last command, a mark; empty if turns are not compared.
+    /// Nodes of the turn that ended with the last command, a mark; empty if turns are not compared.
     pub fn last_turn(&self) -> &[NodeId] {
         self.turns.last()
     }
 
-    /// A turn came again whose commands were not heard: it ran by plan, so what plays roles is as it was before.
+    /// Replays a turn by plan, after its end. Storages have the same roles as before the turn.
     pub fn came_again(&mut self, turn: &[NodeId]) {
         for &node in turn {
             let Some(of) = self.nodes.get(node as usize) else { return };
@@ -232,7 +234,8 @@ impl Steps {
         }
     }
 
-    /// Roles that turned out to be others with the last command, all at once; `None`: to be none.
+    /// Takes the role changes of the last command, to be applied all at once; `None`: no role any
+    /// more.
     pub fn take_renamed(&mut self) -> Vec<(Role, Option<Role>)> {
         std::mem::take(&mut self.renamed)
     }
@@ -243,7 +246,7 @@ impl Steps {
         values.map(|role| self.same.get(&role).copied().unwrap_or(role))
     }
 
-    /// Which roles what a command makes plays, as [`Heard::makes`] lists them; `None` for views.
+    /// Roles of a command's outputs, as listed in [`Heard::makes`]; `None` for views.
     pub fn made_by(&self, id: NodeId) -> impl Iterator<Item = Option<Role>> {
         let node = &self.nodes[id as usize];
         let mut values = self.values_of(id);
@@ -274,21 +277,22 @@ impl Steps {
         self.since_part += 1;
     }
 
-    /// Whether a node came before in this part of a step, so that what comes now is another command, though it is like that.
-    /// What both make is held at the same time, and used at different ones: so are the gradients of the batches that are
-    /// added up for one update.
+    /// Whether a node already came in this part of the step. Then an equal command is another node.
+    ///
+    /// Outputs of the two are held together and used at different times. For example, the gradients
+    /// of several batches are added up for one update.
     fn is_past(&self, node: NodeId) -> bool {
         self.is_marked
             && self.since_part < MOST_APART
             && self.nodes[node as usize].part == self.part
     }
 
-    /// Whether a command may be that of a node.
+    /// Whether a command matches a node.
     fn may_be(&self, node: NodeId, heard: &Heard) -> bool {
         self.nodes[node as usize].is(heard) && !self.is_past(node)
     }
 
-    /// Whether there are too many nodes to go on: all should be forgotten, and learned anew.
+    /// Whether the limit on nodes is reached. All should then be forgotten and learned anew.
     pub const fn is_full(&self) -> bool {
         self.nodes.len() >= MOST
     }
@@ -301,9 +305,11 @@ impl Steps {
         self.find_by_context(heard).unwrap_or_else(|| self.add(heard))
     }
 
-    /// The known node that this command is, near what was expected: another that has come here before, or one after some
-    /// that are missing or have come in between. What has no inputs to be known by is not found so: there are many like
-    /// it.
+    /// Finds a command near the predicted position: another known successor, or a node a few links
+    /// on.
+    ///
+    /// A command without inputs that have roles is only found as a successor, since many commands
+    /// look like it.
     fn find_near(&self, heard: &Heard) -> Option<NodeId> {
         let at = self.at?;
         let is = |node: &NodeId| self.may_be(*node, heard);
@@ -320,9 +326,10 @@ impl Steps {
         })
     }
 
-    /// The known node that this command is, by what came before: commands that were as those before the node, from
-    /// inputs that are the same. They had nodes made for them, for nobody knew yet; now what they made plays the known
-    /// roles.
+    /// Finds a command by its context: the preceding commands equal those before a known node, from
+    /// equal inputs on.
+    ///
+    /// The preceding commands had new nodes made for them. Their outputs take the known roles now.
     fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
         let node = *self.index.get(&self.context.key()?)?;
         let of = |node: NodeId| &self.nodes[node as usize];
@@ -331,11 +338,13 @@ impl Steps {
         }
         let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
         let (mut new, mut known) = (self.at?, of(node).before?);
-        // Two of one part are two commands, however alike they are.
+        // Two commands of one part are different nodes, however alike.
         let are_apart = |new: NodeId, known: NodeId| {
             self.is_past(known) || of(new).part != 0 && of(new).part == of(known).part
         };
         let may_be = |new, known| of(new).is_like(of(known)) && !are_apart(new, known);
+        // Pair the last commands with the commands before the known node, backwards while they are
+        // alike.
         while new != known && may_be(new, known) && pairs.len() < FAR {
             pairs.push((new, known));
             match (of(new).before, of(known).before) {
@@ -343,8 +352,8 @@ impl Steps {
                 _ => break,
             }
         }
-        // From the first on: what is made in both is the same from then on. Where inputs are not the same, they can have
-        // the same past only after that.
+        // From the oldest pair on: outputs of a pair have equal roles from then on. Where inputs
+        // disagree, the common past can only begin after that pair.
         let mut likeness = Likeness::default();
         let mut first = pairs.len();
         for (at, &(new, known)) in pairs.iter().enumerate().rev() {
@@ -360,6 +369,7 @@ impl Steps {
         if !agrees || !likeness.from_before || pairs.len() + 1 < context::LENGTH {
             return None;
         }
+        // Link the known nodes in place of the new ones, from the first pair on.
         if let (Some(&(first_new, first_known)), Some(&(_, at))) = (pairs.last(), pairs.first()) {
             let before = of(first_new).before;
             self.nodes[first_known as usize].before = before;
@@ -376,6 +386,7 @@ impl Steps {
             self.nodes[known as usize].part = self.nodes[new as usize].part;
         }
         self.turns.correct(pairs.iter().map(|pair| pair.1));
+        // Storages of the new commands take the known roles.
         for (&role, &known) in &likeness.same {
             self.renamed.push((role, Some(known)));
             if self.held.remove(&role) {
@@ -386,14 +397,15 @@ impl Steps {
         Some(node)
     }
 
-    /// The command of a node ran, and cost this much.
+    /// Notes the cost of a command that ran.
     pub fn ran(&mut self, node: NodeId, cost: f64) {
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.cost = cost;
         }
     }
 
-    /// Nobody holds what plays this role any more, after the last command, or with it.
+    /// Notes that no handle holds the storage in this role any more, after or with the last
+    /// command.
     pub fn gone(&mut self, role: Role) {
         self.held.remove(&role);
         if let (Some(role), Some(at)) = (self.roles.get_mut(role.index()), self.at) {
@@ -411,12 +423,12 @@ impl Steps {
         self.is_marked
     }
 
-    /// Where on the course the last command is; `None` if that is not what is expected.
+    /// Position of the last command on the course; `None` if commands left the course.
     pub const fn on_course(&self) -> Option<usize> {
         self.on_course
     }
 
-    /// Bytes of all this.
+    /// Bytes of host memory of all tables.
     pub fn bytes(&self) -> u64 {
         let node = size_of::<Node>() + size_of::<NodeId>();
         let entry = size_of::<(u64, NodeId)>() + 1;
@@ -428,7 +440,8 @@ impl Steps {
             + self.heirs.values().map(|heirs| size_of_val(&heirs[..]) as u64).sum::<u64>()
     }
 
-    /// What is expected after the last command: before the first, the first of an earlier run.
+    /// The predicted node after the last command. Before the first command, the first node of an
+    /// earlier run.
     fn expected(&self) -> Option<NodeId> {
         match self.at {
             Some(at) => self.after(at),
@@ -436,7 +449,7 @@ impl Steps {
         }
     }
 
-    /// What is expected after a node.
+    /// The predicted successor of a node.
     fn after(&self, node: NodeId) -> Option<NodeId> {
         let node = &self.nodes[node as usize];
         match &node.branch {
@@ -470,7 +483,7 @@ impl Steps {
         (self.nodes.len() - 1) as NodeId
     }
 
-    /// This node comes next, be it expected or not.
+    /// Makes a node the successor of the last node, predicted or not.
     fn go_to(&mut self, node: NodeId) {
         let expected = self.expected();
         self.since += 1;
@@ -499,8 +512,8 @@ impl Steps {
             });
         }
         self.follow_course(node);
-        // Where nothing has changed for so long, the entry is there. Of several in one part of a step, the first is known by
-        // its context, and the others by what comes before them.
+        // Nodes that occur again in a part keep the first entry: the first occurrence is found by
+        // its context, later ones by their predecessors.
         if let Some(key) = self.context.key()
             && !self.index.get(&key).is_some_and(|&known| self.is_past(known))
         {
@@ -509,19 +522,20 @@ impl Steps {
         self.at = Some(node);
     }
 
-    /// Whether this node is what comes next on the course, and what comes after it what is expected still.
+    /// Checks whether a node is next on the course, and whether the course still agrees with the
+    /// links.
     fn follow_course(&mut self, node: NodeId) {
         let Some(at) = self.on_course else { return };
         let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
         self.on_course = next.filter(|&next| self.course[next] == node);
-        // The turn of another may come, the next time that it is here.
+        // Another sequence may take its turn the next time around.
         if let (Some(_), Some(last)) = (self.on_course, self.at) {
             self.turns_differ |=
                 self.nodes[last as usize].branch.is_some() && self.after(last) != Some(node);
         }
         if self.on_course.is_none() {
             self.doubt = match self.since {
-                // It has held as long as it was.
+                // The course has held for at least its own length.
                 lasted if lasted >= self.course.len() => 0,
                 _ => (2 * self.doubt + DOUBT).min(MOST_DOUBT),
             };
@@ -529,7 +543,7 @@ impl Steps {
     }
 }
 
-/// Grows by a quarter: a vector that doubles may take twice what is in it.
+/// Pushes with growth by a quarter. Doubling would waste up to half of the memory.
 fn push<T>(all: &mut Vec<T>, one: T) {
     if all.len() == all.capacity() {
         all.reserve_exact(all.len() / 4 + 64);
@@ -537,12 +551,13 @@ fn push<T>(all: &mut Vec<T>, one: T) {
     all.push(one);
 }
 
-/// How far commands are those that came before.
+/// Comparison of new commands with known ones.
 #[derive(Default)]
 struct Likeness {
-    /// What the ones make and the known ones made.
+    /// Roles of new outputs -> roles of the known outputs.
     same: FxHashMap<Role, Role>,
-    /// Whether there was an input from before them all. There must be: many values are made of nothing.
+    /// Whether some input was made before all compared commands. Required, since many values are
+    /// made from nothing.
     from_before: bool,
 }
 
@@ -560,7 +575,7 @@ impl Likeness {
 }
 
 impl Node {
-    /// Of the values that it makes.
+    /// Roles of the values that the command makes.
     fn roles(&self) -> impl Iterator<Item = Role> + use<> {
         let values =
             self.makes.iter().filter(|makes| matches!(makes, Makes::Value(_))).count() as u32;
@@ -572,7 +587,7 @@ impl Node {
         self.is_like_heard(heard) && self.inputs[..] == heard.inputs[..]
     }
 
-    /// But for its inputs.
+    /// Equality without inputs.
     fn is_like_heard(&self, heard: &Heard) -> bool {
         self.token == heard.token && self.reads == heard.reads && self.makes[..] == heard.makes[..]
     }

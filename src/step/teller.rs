@@ -1,11 +1,11 @@
-//! A step that is known as a whole, told from its commands.
+//! Conversion of a step's commands to a [`StepFuture`].
 
 use super::reader::{Deed, Reader, Values};
 use super::{StepFuture, StepFutureBuilder};
 use crate::command::{Command, RecordedProgram, TensorId};
 use crate::layout::Layout;
 
-/// Makes a [`StepFuture`] of commands, as they are told one after the other.
+/// Makes a [`StepFuture`] from commands, told in order.
 ///
 /// ```
 /// use remat::op::Outputs;
@@ -29,26 +29,28 @@ pub struct StepTeller {
     builder: StepFutureBuilder,
     /// Value -> its history.
     told: Vec<Told>,
-    /// Ends of steps told so far.
+    /// Number of step marks until now.
     ends: u32,
-    /// The first value made since the last of them.
+    /// First value made since the last mark.
     since: usize,
 }
 
 /// The history of a value.
 #[derive(Debug, Default)]
 struct Told {
-    /// The values that it is made from; none if it is a leaf.
+    /// Inputs of the value's command; empty for a leaf.
     sources: Values,
-    /// The step before whose end it was made, and the oldest one that its history went back to, when that ended, through
-    /// what nobody held.
+    /// Steps, by number: the step that made the value, and the oldest step to which its history
+    /// reached back through unheld values at the end of that step.
     born: u32,
     oldest: u32,
 }
 
 impl StepTeller {
-    /// A tensor of so many bytes that is there before the step. Two that look at one storage are told by
-    /// [`StepTeller::carry_view`]. What the step reads and was not told counts as a tensor without bytes.
+    /// Adds a tensor of `bytes` bytes that is live before the step. [`StepTeller::carry_view`] adds
+    /// views of it.
+    ///
+    /// Tensors that the step reads and that were not added count as 0 bytes.
     ///
     /// # Panics
     /// If a command was told before.
@@ -59,17 +61,17 @@ impl StepTeller {
         self.told.push(Told::default());
     }
 
-    /// Another tensor that looks at the storage of one that was [carried](Self::carry).
+    /// Adds a view of a [carried](Self::carry) tensor.
     ///
     /// # Panics
-    /// If that one was not.
+    /// If `of` was not carried.
     pub fn carry_view(&mut self, tensor: TensorId, of: TensorId) {
         let layout = self.reader.layout(of);
         assert!(self.reader.look(tensor, of, layout).is_some(), "it was not carried");
     }
 
-    /// The next command: `put_bytes` is asked for the size of a value from the host, and `cost` is what it costs when
-    /// all it reads is there. A command whose tensors are not known is told as far as they are.
+    /// Adds the next command. `put_bytes` gives the size of a host value, and `cost` is the cost of
+    /// the command if its inputs are resident. Unknown tensors are left out.
     pub fn tell<O, H>(
         &mut self,
         command: &Command<O, H>,
@@ -79,7 +81,7 @@ impl StepTeller {
         let put = |host: &H| Layout::raw(put_bytes(host) as usize);
         let Deed { reads, makes, outputs, gone } = self.reader.read(command, put);
         reads.iter().for_each(|&value| self.builder.read(value));
-        // Updates are committed.
+        // An updated value is a leaf.
         let updates = command.calls().iter().any(|call| call.outputs.targets() > 0);
         let sources = if updates { Values::new() } else { reads };
         for made in makes {
@@ -97,15 +99,16 @@ impl StepTeller {
         }
     }
 
-    /// All commands were told.
+    /// Ends the step, after its last command.
     #[must_use]
     pub fn finish(self) -> StepFuture {
         self.builder.finish()
     }
 
-    /// The end of a step. What is held and made from earlier steps, through what nobody holds, becomes a leaf there: it is
-    /// read, as [`Engine::step`](crate::engine::Engine::step) says. So is what is held of what that is made from: if it was
-    /// evicted, it is restored from that.
+    /// Marks the end of a step. Held values whose history reaches back to earlier steps, through
+    /// unheld values, become leaves there. The mark reads them, as
+    /// [`Engine::step`](crate::engine::Engine::step) says. It also reads the held values that they
+    /// would be restored from, if evicted.
     fn step(&mut self) {
         let mut restored = Vec::new();
         for value in self.since..self.told.len() {
@@ -126,7 +129,7 @@ impl StepTeller {
 }
 
 impl RecordedProgram {
-    /// What it uses when: its own future, for who replays it. Costs are those that were recorded.
+    /// The future of the whole program, for a replay. Costs are the recorded ones.
     #[must_use]
     pub fn future(&self) -> StepFuture {
         let mut teller = StepTeller::default();

@@ -8,7 +8,8 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Forecasts, and what they hold for. Each is that of a step in a budget: of any other it is of no use, and does no harm.
+/// Forecasts in a file, with their origin. A forecast belongs to a step and a budget; elsewhere a
+/// forecast is unused and harmless.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cache {
@@ -17,15 +18,15 @@ pub(super) struct Cache {
     forecasts: Vec<Forecast>,
 }
 
-/// A cache has some hundred KiB after hundreds of runs.
+/// Limit on the file. A cache has some hundred KiB after hundreds of runs.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Where forecasts come from: elsewhere costs are others.
+/// Origin of forecasts. Costs differ elsewhere.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Origin {
     /// Version of this crate.
     remat: String,
-    /// The device and its threads.
+    /// Name of the device, with its number of threads.
     device: String,
     cost_model: String,
 }
@@ -46,7 +47,7 @@ impl Origin {
 }
 
 impl Cache {
-    /// Reads the file; nothing if there is none yet.
+    /// Reads the file. A missing file is an empty cache.
     pub fn read(path: &Path, here: Origin, names: &Names) -> Result<Self, TuneError> {
         let refused = |what: &dyn fmt::Display| {
             let name = names.cache;
@@ -74,7 +75,7 @@ impl Cache {
         &self.forecasts
     }
 
-    /// Puts these in place of those of the same steps in the same budgets. Whether that changes anything.
+    /// Replaces forecasts of the same steps and budgets. Returns whether anything changed.
     pub fn add(&mut self, found: &[Forecast]) -> bool {
         let before = self.forecasts.clone();
         let key = |forecast: &Forecast| (forecast.step, forecast.budget);

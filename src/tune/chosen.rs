@@ -1,5 +1,5 @@
-//! Choosing a budget that passes, before anything is computed: the one asked for, what is free, or by default 40 % ([`USUAL`])
-//! of the smallest that evicts nothing.
+//! Choice of a budget that passes, before the run: the requested one, the free memory, or by
+//! default 40 % ([`USUAL`]) of the smallest budget that evicts nothing.
 
 use super::rehearsal::Verdict;
 use super::{Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError};
@@ -12,49 +12,49 @@ use std::fmt;
 /// The default budget in percent, if it passes.
 pub const USUAL: u32 = 40;
 
-/// A default budget may recompute at most as much as the work itself, besides what the eviction threshold
-/// alone makes it recompute.
+/// Limit on recomputation in a default budget, over the work itself. Recomputation due to the
+/// eviction threshold alone comes on top.
 const CHOSEN_RATIO: f64 = 1.0;
 
-/// A budget named in an error message may recompute more, but not without end.
+/// Limit on recomputation in a budget that an error message names, over the work itself.
 const NAMED_RATIO: f64 = 10.0;
 
-/// Where costs are measured, evictions differ from run to run. A budget then counts as passing only if one
-/// smaller by this part passes, too.
+/// Margin for measured costs, whose evictions differ from run to run. A budget then passes only if
+/// one smaller by this part passes, too.
 const MARGIN: f64 = 0.05;
 
-/// The memory that a run takes.
+/// The memory that a run needs.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
-    /// 100 %: the smallest budget found under which nothing is evicted.
+    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
     full_budget: u64,
-    /// Most bytes in use at once where nothing limits them.
+    /// Most bytes in use at once without a limit.
     peak: u64,
     /// Bytes held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
-    /// Whether costs are measured, so that evictions differ from run to run.
+    /// Whether costs are measured. Evictions then differ from run to run.
     is_measured: bool,
 }
 
-/// Why this budget was chosen.
+/// The reason why this budget was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     /// The budget was asked for.
     Asked,
     /// The budget is the free memory.
     Auto,
-    /// None was given, and the default passes.
+    /// No budget was given, and the default passes.
     Usual,
-    /// None was given, and the default is too small.
+    /// No budget was given, and the default is too small.
     Passes,
     /// Only a threshold was given, and it does not fit below the default.
     Threshold,
 }
 
-/// A budget that passes in a rehearsal, with a threshold that goes with it.
+/// A budget that passes in a rehearsal, with a matching threshold.
 ///
-/// The budget prints as a line that says how much it is, and why.
+/// Its `Display` is a line with its size and the reason for it.
 #[derive(Clone, Debug)]
 pub struct ChosenBudget {
     needs: Needs,
@@ -62,19 +62,19 @@ pub struct ChosenBudget {
     reason: Reason,
     /// The rehearsal under this budget.
     rehearsed: Rehearsed,
-    /// Whether it thrashes with the threshold, but not without it.
+    /// Whether the run thrashes with the threshold, but not without it.
     threshold_thrashes: bool,
-    /// Memory that the device has free, less a margin; `None`: unknown.
+    /// Free memory of the device in bytes, less a margin; `None` if unknown.
     free: Option<u64>,
     names: Names,
 }
 
 impl<P: Trainable> Rehearsal<'_, '_, P> {
-    /// Settles on a budget that passes.
+    /// Chooses a budget that passes.
     ///
     /// # Errors
-    /// [`TuneError::Refused`] if the budget that was asked for does not pass, [`TuneError::AboveFree`] if the default is above
-    /// what is free.
+    /// [`TuneError::Refused`] if the requested budget does not pass, [`TuneError::AboveFree`] if
+    /// the default is above the free memory.
     pub fn choose(&self) -> Result<ChosenBudget, TuneError> {
         let needs = Needs::of(self)?;
         let chooser = Chooser { rehearsal: self, needs };
@@ -103,7 +103,8 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
         chosen.too_large().map_or(Ok(chosen), Err)
     }
 
-    /// The error of a run that passed its rehearsal, but ran out of memory in the budget: with a larger one that passes.
+    /// The error of a run that passed its rehearsal, but ran out of memory in the budget. Names a
+    /// larger budget that passes.
     #[must_use]
     pub fn too_small(&self, chosen: &ChosenBudget, error: &Error) -> TuneError {
         let chooser = Chooser { rehearsal: self, needs: chosen.needs };
@@ -114,26 +115,28 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
 }
 
 impl ChosenBudget {
-    /// A default budget above what is free would end in swapping, or in a killed process.
+    /// The error if a default budget is above the free memory: the run would end in swapping, or in
+    /// a killed process.
     fn too_large(&self) -> Option<TuneError> {
         let is_default = !matches!(self.reason, Reason::Asked | Reason::Auto);
         let free = self.free.filter(|&free| is_default && free < self.budget)?;
         Some(TuneError::AboveFree { budget: self.budget, free, names: self.names })
     }
 
-    /// 100 %: the smallest budget found under which nothing is evicted.
+    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
     #[must_use]
     pub const fn full_budget(&self) -> u64 {
         self.needs.full_budget
     }
 
-    /// Most bytes in use at once where nothing limits them.
+    /// Most bytes in use at once without a limit.
     #[must_use]
     pub const fn unbudgeted_peak(&self) -> u64 {
         self.needs.peak
     }
 
-    /// Parameters, buffers and the optimizer's state: what is held between steps, and never evicted.
+    /// Bytes of parameters, buffers and the optimizer's state, which are held between steps and
+    /// never evicted.
     #[must_use]
     pub const fn state(&self) -> u64 {
         self.needs.state
@@ -145,7 +148,7 @@ impl ChosenBudget {
         self.budget
     }
 
-    /// The rehearsal under it, without a forecast.
+    /// The rehearsal under the budget, without forecasts.
     #[must_use]
     pub const fn rehearsed(&self) -> &Rehearsed {
         &self.rehearsed
@@ -163,7 +166,8 @@ impl ChosenBudget {
         self.needs.threshold
     }
 
-    /// Warnings about a run that will be slow, whose threshold cannot be met, or that takes more than is free.
+    /// Warnings about a run that will be slow, whose threshold cannot be met, or that takes more
+    /// than the free memory.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
@@ -189,7 +193,7 @@ impl ChosenBudget {
         warnings
     }
 
-    /// How to recompute less, in words.
+    /// A way to recompute less, as text.
     #[must_use]
     pub fn cure(&self) -> String {
         let Names { budget, threshold, .. } = self.names;
@@ -201,38 +205,38 @@ impl ChosenBudget {
     }
 }
 
-/// A warning before the first step. Each has a cure, in words.
+/// A warning before the first step. Each has a remedy, as text.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The eviction threshold is below what cannot be evicted.
+    /// The eviction threshold is below the bytes that cannot be evicted.
     ThresholdNotMet {
-        /// In bytes.
+        /// The threshold in bytes.
         threshold: u64,
-        /// Most bytes that cannot be evicted at once.
+        /// Greatest number of bytes that cannot be evicted at once.
         least: u64,
-        /// Parameters, buffers and the optimizer's state.
+        /// Bytes of parameters, buffers and the optimizer's state.
         state: u64,
-        /// The cure.
+        /// The remedy.
         cure: String,
     },
-    /// The run takes more than is free.
+    /// The run takes more than the free memory.
     AboveFree {
         /// Most bytes in use at once.
         peak: u64,
-        /// Memory that is free, less a margin.
+        /// Free memory in bytes, less a margin.
         free: u64,
-        /// The cure.
+        /// The remedy.
         cure: String,
     },
     /// A step recomputes several times its own work.
     Thrashes {
-        /// Work that is recomputed, over the step's own.
+        /// Cost of recomputation over the step's own work.
         ratio: f64,
-        /// The cure.
+        /// The remedy.
         cure: String,
     },
-    /// Forecasts could not be kept for later runs.
+    /// Forecasts could not be kept for later runs; the reason.
     NotKept(String),
 }
 
@@ -260,12 +264,12 @@ impl fmt::Display for Warning {
 }
 
 impl Needs {
-    /// Finds them by rehearsals, first without a limit, then with one.
+    /// Measures the needs by rehearsals, first without a limit, then with one.
     fn of<P: Trainable>(rehearsal: &Rehearsal<'_, '_, P>) -> Result<Self, TuneError> {
         let tuner = rehearsal.tuner;
         (tuner.progress)(Progress::Unlimited);
         let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
-        // What is in use leaves holes, so more is needed than is ever in use.
+        // Blocks leave holes, so the budget must exceed the most bytes in use.
         let mut full_budget = peak;
         let mut more = (peak / 400).max(crate::memory::ALIGNMENT);
         loop {
@@ -273,7 +277,7 @@ impl Needs {
             if rehearsal.fits(full_budget)? {
                 break;
             }
-            // By a quarter of a percent at first, then ever faster, so that it ends.
+            // Grow by a quarter of a percent at first, then ever faster, so that the loop ends.
             full_budget = full_budget.saturating_add(more);
             more += more / 8;
         }
@@ -282,7 +286,7 @@ impl Needs {
         Ok(Self { full_budget, peak, state, threshold, is_measured })
     }
 
-    /// A note on the margin of a budget that the program chose or named.
+    /// A note on the margin of a budget that the tuner chose or named.
     fn margin(&self) -> String {
         match self.is_measured {
             true => format!(
@@ -302,14 +306,14 @@ impl Needs {
     }
 }
 
-/// Looks for budgets that pass.
+/// Search for budgets that pass.
 struct Chooser<'a, P> {
     rehearsal: &'a Rehearsal<'a, 'a, P>,
     needs: Needs,
 }
 
 impl<P: Trainable> Chooser<'_, P> {
-    /// Rehearses a given budget; if it fails, the error names one that passes.
+    /// Rehearses a requested budget. The error of a failure names a budget that passes.
     fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, TuneError> {
         if budget < self.needs.state {
             return Err(self.refusal(budget, asked, None)?.into());
@@ -321,7 +325,8 @@ impl<P: Trainable> Chooser<'_, P> {
         }
     }
 
-    /// The refusal of a budget that failed with this error, or without one because the state alone exceeds it.
+    /// The refusal of a budget that failed with this error, or without one because the state alone
+    /// exceeds it.
     fn refusal(
         &self,
         budget: u64,
@@ -334,7 +339,7 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(Refusal {
             budget,
             passing: passing.map(|(percent, _)| (percent, self.needs.bytes(percent))),
-            // One budget is named, and this one is of the whole run.
+            // The message names a single budget: the one that suits the whole run.
             error: error.map(Error::without_passing),
             state: self.needs.state,
             full_budget: self.needs.full_budget,
@@ -346,7 +351,7 @@ impl<P: Trainable> Chooser<'_, P> {
         })
     }
 
-    /// The budget where none was given.
+    /// Chooses the budget if none was given.
     fn choose(&self) -> Result<(Reason, u64, Rehearsed), TuneError> {
         let (reason, low) = match self.needs.threshold {
             Some(threshold) if threshold >= self.needs.bytes(USUAL) => (Reason::Threshold, 100),
@@ -358,15 +363,16 @@ impl<P: Trainable> Chooser<'_, P> {
         if let Some((percent, rehearsed)) = self.passing(low + 1, CHOSEN_RATIO)? {
             return Ok((Reason::Passes, self.needs.bytes(percent), rehearsed));
         }
-        // The threshold alone recomputes without end. The user is warned, and gets what they asked for.
+        // The threshold alone recomputes without end. The user gets the requested threshold, and a
+        // warning.
         let budget = self.needs.full_budget;
         Ok((Reason::Threshold, budget, self.asked(budget, "100%")?))
     }
 
-    /// The smallest percentage found from `low` on that passes, and its rehearsal. It recomputes at most
-    /// `ratio` times the work itself, besides what the threshold alone makes it recompute.
+    /// The smallest percentage found from `low` on that passes, with its rehearsal. It recomputes
+    /// at most `ratio` times the work itself, besides the recomputation due to the threshold alone.
     fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, TuneError> {
-        // Less than the state cannot pass, and less than the threshold makes no sense.
+        // A budget below the state cannot pass, and one below the threshold is useless.
         let least = self.needs.state.max(self.needs.threshold.unwrap_or(0));
         let low = low.max(self.needs.percent(least).ceil() as u32).min(100);
         let ratio = ratio + self.threshold_ratio()?;
@@ -379,7 +385,7 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(passed)
     }
 
-    /// The rehearsal with this percentage as the budget, if it passed.
+    /// The rehearsal with this percentage as the budget; `None` if it failed.
     fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, TuneError> {
         let limit = self.rehearsal.recompute_limit.map_or(ratio, |own| own.min(ratio));
         let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);
@@ -396,7 +402,7 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(self.rehearse(budget, threshold, Some(limit))?.ok())
     }
 
-    /// Share of the work that is recomputed because of the threshold alone.
+    /// Share of the work that is recomputed due to the threshold alone.
     fn threshold_ratio(&self) -> Result<f64, TuneError> {
         let Needs { full_budget, threshold, .. } = self.needs;
         let Some(threshold) = threshold.filter(|&threshold| threshold < full_budget) else {
@@ -406,7 +412,7 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(alone.map_or(0.0, |rehearsed| rehearsed.recompute_ratio))
     }
 
-    /// Under one budget.
+    /// Rehearses under one budget.
     fn rehearse(
         &self,
         budget: u64,

@@ -1,31 +1,32 @@
-//! Why there is no budget for a run.
+//! Reasons why there is no budget for a run.
 
 use super::Names;
 use crate::bytes::ByteSize;
 use crate::error::Error;
 use std::fmt;
 
-/// A run that cannot be tuned.
+/// Reason why a run cannot be tuned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
     /// The budget that was asked for does not pass.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// No budget was asked for, and the default is above what is free: it would end in swapping, or in a killed process.
+    /// No budget was asked for, and the default is above the free memory: the run would end in
+    /// swapping, or in a killed process.
     #[error("{}", above_free(*.budget, *.free, .names))]
     AboveFree {
-        /// The default.
+        /// The default budget in bytes.
         budget: u64,
-        /// Memory that is free on the device, less a margin.
+        /// Free memory of the device in bytes, less a margin.
         free: u64,
-        /// Words of the message.
+        /// Names of options in the message.
         names: Names,
     },
-    /// The budget is to be what is free, and nobody knows what is.
+    /// The budget is to be the free memory, which is unknown.
     #[error("this system does not say how much memory is free; give {0} a size")]
     FreeUnknown(&'static str),
-    /// The file of forecasts cannot be read, or is of another device.
+    /// The file of forecasts cannot be read, or belongs to another device.
     #[error("{0}")]
     Cache(String),
     /// The tuning was [interrupted](super::Tuner::interrupt_when).
@@ -58,11 +59,12 @@ pub struct Refusal {
     pub budget: u64,
     /// The smallest budget found that passes, in percent and bytes; `None` if none does.
     pub passing: Option<(u32, u64)>,
-    /// How the rehearsal ended; `None` if the state alone is above the budget.
+    /// Error of the rehearsal; `None` if the state alone is above the budget.
     pub error: Option<Error>,
-    /// Parameters, buffers and the optimizer's state: all that is held between steps, and never evicted.
+    /// Bytes of parameters, buffers and the optimizer's state, which are held between steps and
+    /// never evicted.
     pub state: u64,
-    /// 100 %: the smallest budget found under which nothing is evicted.
+    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
     pub full_budget: u64,
     pub(super) asked: String,
     pub(super) threshold: Option<u64>,

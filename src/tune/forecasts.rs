@@ -1,13 +1,16 @@
-//! What is found out before the first step: how a step is best run, and in how much of the budget.
+//! Search before the first step: how a step is best run, and in how much of the budget.
 //!
-//! What passes in a budget passes in a larger one as well, if no more of that is used. So smaller budgets are tried, too, that
-//! more memory does not make a run recompute more: the whole percents below the budget, until the [bound](crate::bound)
-//! shows that nothing better is left, or a few of them gain nothing.
+//! A run that passes in a budget also passes in a larger one, if it uses no more memory. Therefore
+//! smaller budgets are tried as well, so that more memory never makes a run recompute more. They
+//! are the whole percents below the budget. The search ends when the [bound](crate::bound) shows
+//! that nothing better is left, or when several budgets in a row gain nothing.
 //!
-//! All of it takes at most the [ops](Allowance) of so many turns of each kind of step, whatever the budget; fewer in a short run.
-//! Half of them are for comparing budgets. Each of those has an equal part, whichever is that of the run, and what one leaves is
-//! not for others: so a run in a larger budget finds what one in a smaller budget did, and what is known from earlier runs
-//! changes nothing but time. The other half is for the best of them.
+//! The number of simulated [ops](Allowance) is fixed for each kind of step, whatever the budget; a
+//! short run has fewer.
+//!
+//! Half of the ops compare budgets. Each budget has an equal part, and its unspent ops are lost. So
+//! a run in a larger budget finds what a run in a smaller budget found, and forecasts of earlier
+//! runs change nothing but time. The other half refines the best budget.
 
 use super::cache::{Cache, Origin};
 use super::{
@@ -22,54 +25,55 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Turns of each kind of step that may be simulated for each step of the run, however small its ops are, and floating-point
-/// operations of an op that are worth one more: about as many as a core does while one is simulated.
+/// Number of turns of each kind of step that may be simulated per step of the run, however small
+/// its ops are. One more turn is allowed for each `FLOPS_A_TURN` floating-point operations of an
+/// average op. A core does about as many while one op is simulated.
 const TURNS_A_STEP: f64 = 4.0;
 const FLOPS_A_TURN: f64 = 2.5e5;
 
-/// The least and the most of these turns for a run by the portfolio.
+/// Least and greatest number of turns for a run by the portfolio.
 const TURNS: (f64, f64) = (128.0, 2048.0);
 
-/// A search takes so many times what the portfolio does.
+/// Effort of a search, as a multiple of the portfolio's.
 const SEARCH: f64 = 8.0;
 
-/// Ops in all that is simulated of a kind of step: a few seconds.
+/// Limit on simulated ops for a kind of step: a few seconds.
 const MOST_OPS: u64 = 3 << 20;
 
-/// A policy that only looks ahead is compared with those that know nothing.
+/// Number of turns to compare a policy that only looks ahead with policies that know nothing.
 const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
-/// Smaller budgets that are tried at once, whatever the machine; if none of them gains anything, no more are: where a run
-/// recomputes less in less memory, that is by chance.
+/// Number of smaller budgets that are tried at once, on any machine. If none of them gains
+/// anything, the search ends: a run that recomputes less in less memory does so by chance.
 const AT_ONCE: usize = 4;
 
-/// Groups of smaller budgets that are tried at the most.
+/// Limit on groups of smaller budgets.
 const TIMES: usize = 2;
 
-/// No smaller budget is tried with fewer turns: the budget of the run has all of them then. And none is tried the second time
-/// with fewer than this share of [those that a search takes](Learn::turns).
+/// Least number of turns for a smaller budget; with fewer, the budget of the run gets all ops. A
+/// second group also needs 1/`SHARE` of [the turns of a search](Learn::turns).
 const LEAST_TURNS: u64 = 10;
 const SHARE: u64 = 8;
 
-/// Forecasts of the steps of a run, and the part of its budget that they are for.
+/// Forecasts of the steps of a run, and the part of the budget that they use.
 #[derive(Clone, Debug)]
 pub struct Forecasts {
-    /// Bytes that the run holds at most: of the budget, as much as it recomputes least in.
+    /// Limit on the run's bytes: the part of the budget with the least recomputation.
     pub budget: u64,
-    /// How each kind of step is best run in that.
+    /// Forecasts in that budget, by kind of step.
     pub forecasts: Vec<Forecast>,
-    /// Forecasts in the other budgets that were tried, for later runs.
+    /// Forecasts in further budgets, for later runs.
     pub in_others: Vec<Forecast>,
-    /// The share of its work that a step recomputes at least, in the whole budget.
+    /// Lower bound on the share of its work that a step recomputes, in the whole budget.
     pub least: f64,
-    /// Ops that were simulated for that.
+    /// Number of ops simulated by the search.
     pub simulated_ops: u64,
-    /// How long it took.
+    /// Duration of the search.
     pub time: Duration,
 }
 
 impl Forecasts {
-    /// The share of a step's work that is recomputed, as it was simulated.
+    /// The share of a step's work that is recomputed, according to the simulation.
     #[must_use]
     pub fn predicted(&self) -> Option<f64> {
         self.forecasts.iter().filter_map(|forecast| forecast.excess).reduce(f64::max)
@@ -77,10 +81,11 @@ impl Forecasts {
 }
 
 impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
-    /// Finds out how steps are best run within a budget, and keeps that for later runs if there is a file for it.
+    /// Searches how steps are best run within a budget. Keeps the finds for later runs if there is
+    /// a file for them.
     ///
     /// # Errors
-    /// [`TuneError::Cache`] if the file cannot be read, or is of another device.
+    /// [`TuneError::Cache`] if the file cannot be read, or belongs to another device.
     pub fn learn(&self, chosen: ChosenBudget) -> Result<Tuned<'a>, TuneError> {
         let tuner = self.tuner;
         let path = tuner.cache.as_deref();
@@ -102,7 +107,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
             && cache.add(&[&found.forecasts[..], &found.in_others].concat())
             && let Err(error) = cache.write(path)
         {
-            // Another run that writes it as well is no reason to end this one.
+            // A failed write is no reason to end this run; another run may be writing the file.
             let told = format!("{} {}: {error}", tuner.names.cache, path.display());
             not_kept = Some(Warning::NotKept(told));
         }
@@ -111,40 +116,43 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
     }
 }
 
-/// Looks for forecasts.
+/// Search for forecasts.
 struct Forecaster<'a, P> {
     rehearsal: &'a Rehearsal<'a, 'a, P>,
-    /// 100 %.
+    /// 100 %, in bytes.
     full_budget: u64,
     threshold: Option<u64>,
     /// Forecasts of earlier runs.
     known: &'a [Forecast],
 }
 
-/// The outcome of a budget.
+/// Result of a search in one budget.
 struct Tried {
-    /// The share that any run of the usual step recomputes.
+    /// Lower bound on the share that any run of the usual step recomputes.
     least: f64,
-    /// `None` if nothing passes, or nothing can be better than what there is.
+    /// `None` if nothing passes, or if nothing can beat the best known result.
     best: Option<Best>,
 }
 
-/// How steps are best run in a budget.
+/// The best way to run steps in a budget.
 struct Best {
     budget: u64,
     forecasts: Vec<Forecast>,
-    /// By these.
+    /// The rehearsal with these forecasts.
     rehearsed: Rehearsed,
 }
 
 impl<P: Trainable> Forecaster<'_, P> {
-    /// How steps are best run within a budget; `plain` says how they pass in it without a forecast. `None` if the policy does
-    /// not look ahead, if no two steps are alike, or if nothing is found that passes and is no worse.
+    /// Searches for the best way to run steps within a budget; `plain` is the rehearsal in it
+    /// without forecasts.
+    ///
+    /// `None` if the policy does not look ahead, if no two steps are alike, or if nothing is found
+    /// that passes and is no worse.
     fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, TuneError> {
         let Some(PolicyKind::Learned(learn)) = self.rehearsal.policy else { return Ok(None) };
         let start = Instant::now();
         let turns = self.rehearsal.turns(self.threshold)?;
-        // What most steps are is the last.
+        // The last kind is that of most steps.
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
         let smaller = self.smaller(budget, learn);
@@ -159,6 +167,7 @@ impl<P: Trainable> Forecaster<'_, P> {
             });
             all.collect()
         };
+        // First the budget itself, then groups of smaller ones while they recompute less.
         let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, each)?.pop()
         else {
             return Ok(None);
@@ -176,8 +185,9 @@ impl<P: Trainable> Forecaster<'_, P> {
                 break;
             }
         }
+        // Search once more in the best budget, with the second half of the ops.
         if times > 0 {
-            // It may be that none has passed so far.
+            // Possibly no budget has passed yet.
             let budget = best_of(&all, most).map_or(budget, |at| all[at].budget);
             let again = within(&[budget], f64::INFINITY, best)?.pop();
             let again = again.and_then(|tried| tried.best);
@@ -188,7 +198,7 @@ impl<P: Trainable> Forecaster<'_, P> {
                 most = least_of(&all, most);
             }
         }
-        // Where it only looks ahead, what knows nothing is for where it is better.
+        // With a policy that only looks ahead, the plain run wins ties.
         let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
         let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
@@ -202,9 +212,9 @@ impl<P: Trainable> Forecaster<'_, P> {
         (self.rehearsal.tuner.progress)(Progress::Learning { budget, percent });
     }
 
-    /// The whole percents below a budget, the largest first.
+    /// The whole percents below a budget, in bytes, the largest first.
     fn smaller(&self, budget: u64, learn: Learn) -> Vec<u64> {
-        // Measurements vary by more than what could be gained.
+        // Measured costs vary by more than could be gained.
         let is_measured = self.rehearsal.tuner.cost_model() == Some(CostModelKind::Measured);
         if is_measured || learn == Learn::Ahead {
             return Vec::new();
@@ -218,31 +228,31 @@ impl<P: Trainable> Forecaster<'_, P> {
     }
 }
 
-/// The smallest share that any of these recomputes, or `most` if that is smaller.
+/// The smallest recomputed share of all results, at most `most`.
 fn least_of(all: &[Best], most: f64) -> f64 {
     all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min)
 }
 
-/// Which of these recomputes at most this share; of several, the first, which is in the largest budget.
+/// The first result that recomputes at most this share; earlier results have larger budgets.
 fn best_of(all: &[Best], most: f64) -> Option<usize> {
     all.iter().position(|best| best.rehearsed.recompute_ratio <= most)
 }
 
-/// Ops that may be simulated, as they are divided.
+/// Division of the ops that may be simulated.
 struct Parts {
-    /// For each budget that is compared.
+    /// Ops for each budget that is compared.
     each: u64,
-    /// How many groups of smaller budgets are compared with that of the run.
+    /// Number of groups of smaller budgets.
     times: usize,
-    /// For the best of all, where several are compared.
+    /// Ops for the best budget, if several are compared.
     best: u64,
 }
 
-/// Tries budgets.
+/// Trials of several budgets.
 struct Trial<'a, P> {
     forecaster: &'a Forecaster<'a, P>,
     learn: Learn,
-    /// The turns of a step like most, and of other kinds.
+    /// A turn of the usual step, and turns of rarer kinds.
     usual: &'a Turn,
     rare: &'a [Turn],
 }
@@ -253,8 +263,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.rare.iter().chain([self.usual])
     }
 
-    /// Ops that may be simulated in all: those of so many turns of each kind of step. Shorter runs have fewer, for what is
-    /// learned pays less, and so have those whose ops are hardly more work than to simulate them.
+    /// Number of ops that may be simulated in all. Shorter runs have fewer, as learning pays less.
+    /// Steps whose ops are hardly more work than their simulation have fewer, too.
     fn ops(&self) -> u64 {
         let ops = self.usual.ops().max(1);
         let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
@@ -268,7 +278,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// The parts, if there are smaller budgets. Where none of those is tried, all ops are for the one.
+    /// Divides the ops, if there are smaller budgets. If none of these is tried, all ops go to the
+    /// budget of the run.
     fn parts(&self, are_smaller: bool) -> Parts {
         let (all, turn) = (self.ops(), self.kinds().map(Turn::ops).sum::<u64>());
         let part = |times: usize| all / 2 / (1 + times * AT_ONCE) as u64;
@@ -282,8 +293,10 @@ impl<P: Trainable> Trial<'_, P> {
         })
     }
 
-    /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
-    /// seen to recompute. In a run of a few steps, whose first recomputes less, that may leave out what would be a little better.
+    /// Searches for the best way to run steps in a budget. Gives up if the bound of the usual step
+    /// is at least `most`, the least share recomputed by any run so far.
+    ///
+    /// In a run of few steps, whose first recomputes less, this may miss a slightly better way.
     fn within(
         &self,
         budget: u64,
@@ -302,7 +315,8 @@ impl<P: Trainable> Trial<'_, P> {
                 self.search(turn, budget, f64::INFINITY, each, allowance)?;
             of_rare.extend(found.into_iter().next());
         }
-        // How the first step leaves memory changes all that come.
+        // The state of memory after the first step affects all later steps. So combinations with
+        // and without forecasts of rare steps are tried.
         let mut with: Vec<&[Forecast]> = vec![&of_rare, &[]];
         with.dedup();
         let of_found = found.iter().map(|usual| {
@@ -316,7 +330,7 @@ impl<P: Trainable> Trial<'_, P> {
             if let Some(rehearsed) = rehearsed {
                 let mut forecasts = forecasts;
                 if let Some(usual) = forecasts.last_mut() {
-                    // No search has tried it, or none came so far.
+                    // Set only if no search has tried this forecast, or none completed a run.
                     usual.excess.get_or_insert(rehearsed.step_ratio);
                     usual.least = usual.least.or((least > 0.0).then_some(least));
                 }
@@ -326,7 +340,7 @@ impl<P: Trainable> Trial<'_, P> {
         Ok(Tried { least, best })
     }
 
-    /// All kinds of steps by each policy that knows nothing of them.
+    /// Forecasts that run all kinds of steps by a policy without knowledge, for each such policy.
     fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
         Clock::UNKNOWING.into_iter().map(move |clock| {
             let by = |turn: &Turn| Forecast {
@@ -337,7 +351,8 @@ impl<P: Trainable> Trial<'_, P> {
         })
     }
 
-    /// The rehearsal by these, if it passes and recomputes a smaller share than the best so far.
+    /// Rehearses with these forecasts. `None` unless the rehearsal passes and recomputes a smaller
+    /// share than the best so far.
     fn rehearse(
         &self,
         budget: u64,
@@ -346,7 +361,7 @@ impl<P: Trainable> Trial<'_, P> {
         allowance: &mut Allowance,
     ) -> Result<Option<Rehearsed>, TuneError> {
         let Forecaster { rehearsal, threshold, .. } = self.forecaster;
-        // One that takes many more ops is no better.
+        // A rehearsal that takes many more ops is no better.
         let most = best.map_or(u64::MAX, |best| best.rehearsed.simulated_ops * 5 / 4);
         let mut part = allowance.take(most);
         let is_enough = part.left() >= rehearsal.least_ops();
@@ -357,7 +372,8 @@ impl<P: Trainable> Trial<'_, P> {
         Ok(rehearsed.filter(|now| !now.is_stopped && now.recompute_ratio < least))
     }
 
-    /// [`Trial::within`] in several budgets at once, each in so many ops; and how many it took.
+    /// Calls [`Trial::within`] in several budgets at once, each with `part` ops. Returns the
+    /// results with the ops spent.
     fn within_each(
         &self,
         budgets: &[u64],
@@ -370,7 +386,7 @@ impl<P: Trainable> Trial<'_, P> {
         };
         thread::scope(|scope| {
             let threads = budgets.iter().map(|&budget| {
-                // Where there is no thread for it, this one does it.
+                // If no thread can be started, this thread does the work.
                 let of_budget = thread::Builder::new().spawn_scoped(scope, move || within(budget));
                 of_budget.map_err(|_| Box::new(within(budget)))
             });
@@ -382,8 +398,11 @@ impl<P: Trainable> Trial<'_, P> {
         })
     }
 
-    /// How a turn is run in a budget, the best first by simulated runs, if its bound is below `most`. It takes `part` of
-    /// the allowance, and gives nothing back: what is rehearsed is the same if it was known.
+    /// Searches by simulated runs how a turn is best run in a budget, the best first. Searches
+    /// nothing if its bound is at least `most`.
+    ///
+    /// Takes `part` ops of the allowance and gives nothing back, so that the later rehearsals do
+    /// not depend on forecasts of earlier runs.
     fn search(
         &self,
         turn: &Turn,
@@ -426,7 +445,7 @@ impl<P: Trainable> Trial<'_, P> {
             rehearsal.tuner.interrupted()?;
         }
         let mut found = search.finalists();
-        // An earlier run may have been luckier.
+        // An earlier run may have found a better forecast.
         found.extend(known.cloned());
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         found.sort_by(|a, b| excess(a).total_cmp(&excess(b)));
@@ -434,9 +453,9 @@ impl<P: Trainable> Trial<'_, P> {
     }
 }
 
-/// The outcome of simulated runs.
+/// Result of a search by simulated runs.
 struct Searched {
-    /// The share that any run recomputes.
+    /// Lower bound on the share that any run recomputes.
     least: f64,
     found: Vec<Forecast>,
 }

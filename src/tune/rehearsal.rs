@@ -1,4 +1,4 @@
-//! Rehearsals: the commands of a run, on a simulated device.
+//! Rehearsals: runs of a program's commands on a simulated device.
 
 use super::{Trainable, Training, TuneError, Tuner};
 use crate::driver::{Allowance, Learner, Plan, Turn};
@@ -11,39 +11,41 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// Rehearsals under way.
+/// Number of rehearsals that are running.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a rehearsal is under way in this process: for filters of logs, as what is told then is not of the run.
+/// Whether a rehearsal is running in this process. For filters of logs: messages then do not belong
+/// to the real run.
 #[must_use]
 pub fn is_rehearsing() -> bool {
     UNDER_WAY.load(Ordering::Relaxed) > 0
 }
 
-/// Steps of a rehearsal, if the run has as many. After the first, the optimizer's state is there as well;
-/// from the second on, each is like the one before.
+/// Steps of a rehearsal, if the run has as many. The first step makes the optimizer's state; from
+/// the second on, each is like the one before.
 const STEPS: usize = 4;
 
-/// Steps of a rehearsal by forecasts: the fourth is the first that runs by plan.
+/// Steps of a rehearsal with forecasts: the fourth is the first that runs by plan.
 const STEPS_BY_FORECAST: usize = 6;
 
-/// Most steps until memory settles, that is, until a step leaves it as the one before did. With very small
-/// batches it never does: the statistics of batch norm wander through its holes.
+/// Limit on steps until memory settles, that is, until a step leaves it as the one before did. With
+/// very small batches it never does: the statistics of batch norm wander through its holes.
 const STEPS_TO_SETTLE: usize = 128;
 
-/// Steps in a row that are alike are taken for all that come.
+/// Number of equal consecutive steps after which all later ones are assumed equal.
 const ALIKE: usize = 6;
 
 /// Steps of a rehearsal in which a turn of each kind is written down.
 const STEPS_TO_LEARN: usize = 4;
 
-/// Turns of a step whose ops a rehearsal may take. One that is stopped by that is judged by the steps that it did.
+/// Limit on the ops of a rehearsal, in turns of a step. A rehearsal that is stopped by it is judged
+/// by its completed steps.
 const MOST_TURNS: u64 = 96;
 
-/// Policies that a run by `learned` goes by where only they pass. They know nothing of the steps.
+/// Policies without knowledge of steps, tried if the policy `learned` does not pass.
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
 
-/// A program on simulated devices: its commands, without its numbers.
+/// A program that can be rehearsed. Holds options, no results of the program.
 #[derive(Debug)]
 pub struct Rehearsal<'r, 'a, P> {
     pub(super) tuner: &'r Tuner<'a>,
@@ -51,24 +53,24 @@ pub struct Rehearsal<'r, 'a, P> {
     pub(super) policy: Option<PolicyKind>,
     pub(super) recompute_limit: Option<f64>,
     pub(super) seed: u64,
-    /// Whether steps of the run go by plan.
+    /// Whether the run's steps run by plan.
     plan: Plan,
-    /// Steps of the run, if its policy looks ahead: it foresees even the first.
+    /// Steps of the run, if its policy looks ahead: even the first step is predicted.
     pub(super) known: Option<KnownSteps>,
-    /// Ops of a step in which nothing is recomputed, once that is known.
+    /// Ops of a step without recomputation, once known; 0 before.
     turn_ops: AtomicU64,
 }
 
-/// Policy or forecasts that steps go by in a rehearsal.
+/// The policy or the forecasts of a rehearsal.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
-    /// The policy of the run, without what may be found out for it.
+    /// The policy of the run, without learned forecasts.
     Usual,
     Named(PolicyKind),
     Forecasts(&'a [Forecast]),
 }
 
-/// Keeps the turns that it is given.
+/// A learner without a search: keeps all turns given.
 #[derive(Debug, Default)]
 struct Notebook(Arc<Mutex<Vec<Turn>>>);
 
@@ -87,20 +89,22 @@ pub struct Rehearsed {
     pub peak_bytes: u64,
     /// Bytes held between steps: parameters, buffers and the optimizer's state.
     pub state_bytes: u64,
-    /// An eviction threshold below this cannot be met.
+    /// Bytes that cannot be evicted. A lower eviction threshold cannot be met.
     pub unevictable_bytes: u64,
-    /// Cost of recomputing over the cost of the work itself, in as many steps as the run has.
+    /// Cost of recomputing over the cost of the work itself, extrapolated to the number of steps of
+    /// the run.
     pub recompute_ratio: f64,
     /// Cost of recomputing over the cost of the work itself, in the last step.
     pub step_ratio: f64,
     /// Whether a step recomputed several times its own work.
     pub thrashes: bool,
-    /// Whether the last step did with memory what the one before did, or nothing was moved for long, so that
-    /// all later ones will do the same; or there are no later ones.
+    /// Whether all later steps will use memory alike: the last steps did the same with it, or
+    /// nothing was moved for long. Also true if there are no later steps.
     pub is_settled: bool,
-    /// The policy that it went by in place of that of the run, which does not pass.
+    /// Replacement for the run's policy, if the latter does not pass.
     pub policy: Option<PolicyKind>,
-    /// Whether it ended because it had simulated as much as it may; then it says what was recomputed up to there.
+    /// Whether the rehearsal ended because its allowance was spent. The ratios then cover the part
+    /// that ran.
     pub is_stopped: bool,
     /// Ops of the rehearsal, those of the test included.
     pub simulated_ops: u64,
@@ -110,10 +114,10 @@ pub struct Rehearsed {
 pub type Verdict = Result<Rehearsed, Error>;
 
 impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
-    /// Makes it, and finds out what steps there are, if the policy is to know.
+    /// Prepares rehearsals. Recognizes the program's steps, if the policy looks ahead.
     ///
     /// # Errors
-    /// If the program fails, or a setting makes no sense.
+    /// If the program fails, or a setting is invalid.
     pub fn new(tuner: &'r Tuner<'a>, program: &'r P) -> Result<Self, TuneError> {
         tuner.check()?;
         let made = (tuner.make)();
@@ -138,7 +142,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Ok(rehearsal)
     }
 
-    /// Recognizes what steps there are: the same in any budget.
+    /// Recognizes the program's steps, which are the same in any budget.
     fn recognize(&self) -> Result<Option<KnownSteps>, TuneError> {
         let builder = Runtime::builder()
             .budget(1u64 << 60)
@@ -153,7 +157,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         })??)
     }
 
-    /// A runtime with the options of the run, which foresees its steps.
+    /// Options of the run, with its steps known and plans off.
     #[must_use]
     pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
         let builder = self.tuner.builder(budget, threshold).plan(Plan::Off);
@@ -163,7 +167,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         }
     }
 
-    /// Rehearses in all the memory there is.
+    /// Rehearses without a limit on memory.
     ///
     /// # Errors
     /// If the program fails.
@@ -177,7 +181,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// # Errors
     /// If the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
-        // Where something could be evicted in place of moving blocks, this evicts.
+        // These options evict wherever an eviction could spare a move of blocks.
         let builder =
             Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
         Ok(self
@@ -185,8 +189,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
             .is_ok_and(|rehearsed| rehearsed.evictions == 0 && rehearsed.is_settled))
     }
 
-    /// Rehearses under a budget, with the options of the run. A policy that looks ahead, and does not pass, has the best of those that
-    /// know nothing in its place.
+    /// Rehearses under a budget, with the options of the run. If a policy that looks ahead does not
+    /// pass, the best policy without knowledge replaces it.
     ///
     /// # Errors
     /// If the program fails. An inner error means that the memory does not suffice.
@@ -219,7 +223,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Ok(best.map_or(verdict, Ok))
     }
 
-    /// Rehearses under a budget, with each step run as a forecast says, in so many ops.
+    /// Rehearses under a budget with the given forecasts, within the allowance.
     pub(super) fn by(
         &self,
         budget: u64,
@@ -231,7 +235,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
     }
 
-    /// Ops of a rehearsal by forecasts that recomputes nothing, as far as is known.
+    /// Ops of a rehearsal with forecasts and without recomputation; 0 while unknown.
     pub(super) fn least_ops(&self) -> u64 {
         let steps = STEPS_BY_FORECAST.min(self.tuner.steps) as u64;
         self.turn_ops.load(Ordering::Relaxed).saturating_mul(steps)
@@ -247,7 +251,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     ) -> Result<Verdict, TuneError> {
         let mut builder = self.builder(budget, threshold);
         if self.policy.is_some_and(PolicyKind::searches) {
-            // They are found out elsewhere, and not for each budget that is tried.
+            // Forecasts are searched for elsewhere, not in each budget that is tried.
             builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
         }
         let (builder, steps) = match way {
@@ -277,8 +281,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Allowance::of_ops(u64::MAX)
     }
 
-    /// A turn of each kind of step: the same in any budget. The last is a step like most; the first makes the state of the
-    /// optimizer. None if no two steps are alike.
+    /// A turn of each kind of step, the same in any budget. The last is of the usual kind; the
+    /// first makes the optimizer's state. Empty if no two steps are alike.
     pub(super) fn turns(&self, threshold: Option<u64>) -> Result<Vec<Turn>, TuneError> {
         if !self.program.repeats() {
             return Ok(Vec::new());
@@ -287,7 +291,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         let turns = Arc::clone(&notebook.0);
         let builder = self.builder(1u64 << 60, threshold).learn_by(notebook);
         self.session(builder, |runtime, mut training| {
-            // The turn of a step is over when the next begins.
+            // The turn of a step ends when the next step begins.
             for _ in 0..STEPS_TO_LEARN.min(self.tuner.steps.saturating_add(1)) {
                 training.step()?;
                 runtime.stats()?;
@@ -297,12 +301,13 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Ok(std::mem::take(&mut *lock(&turns)))
     }
 
-    /// Steps of a rehearsal.
+    /// Number of steps of a short rehearsal.
     fn short(&self) -> usize {
         STEPS.min(self.tuner.steps)
     }
 
-    /// Takes what it simulates from `allowance`, and ends where that is spent.
+    /// Rehearses, and spends the simulated ops from `allowance`. Ends when the allowance is used
+    /// up.
     fn rehearse(
         &self,
         builder: Builder,
@@ -323,14 +328,15 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         verdict
     }
 
-    /// On the device's stand-in. An inner `Err` means that the memory did not suffice, or what it may simulate did not.
+    /// Runs `work` on the simulated device. An inner `Err` means that the memory or the allowance
+    /// did not suffice.
     fn session<T>(
         &self,
         mut builder: Builder,
         work: impl FnOnce(&Runtime, P::Training) -> Result<T, Error>,
     ) -> Result<Result<T, Error>, TuneError> {
         let sim = Arc::clone(&self.tuner.stand_in.sim);
-        // It has no bits, and many of its budgets are too small.
+        // A simulated device has no bits, and many rehearsed budgets are too small.
         builder.settings.verify_recomputed = None;
         builder.names_budgets = false;
         let done = {
@@ -345,7 +351,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         }
     }
 
-    /// Trains and tests.
+    /// Runs training steps and tests.
     fn all(
         &self,
         runtime: &Runtime,
@@ -356,10 +362,12 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         let most = if settle { STEPS_TO_SETTLE.min(self.tuner.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
         let mut stopped = false;
+        // Train, with counters after each step. With `settle`, go on until memory settles or
+        // something is evicted.
         while stats.len() <= most && !(self.tuner.interrupt)() {
             match training.step().and_then(|()| runtime.stats()) {
                 Ok(after) => stats.push(after),
-                // It is known by then how such a run goes on.
+                // The completed steps show how such a run goes on.
                 Err(error) if is_stopped(&error) && stats.len() > 1 => {
                     stopped = true;
                     break;
@@ -381,6 +389,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         let end = runtime.stats()?;
         let last = stats[stats.len() - 1];
         let before = stats[stats.len().saturating_sub(2)];
+        // Extrapolate the last step to the rest of the run.
         let more = self.tuner.steps.saturating_sub(stats.len() - 1) as f64;
         let recomputed = last.recompute_cost - before.recompute_cost;
         let base = last.base_cost - before.base_cost;
@@ -411,7 +420,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     }
 }
 
-/// A rehearsal under way.
+/// A guard that counts a rehearsal as running.
 struct Muted;
 
 impl Muted {
@@ -427,13 +436,14 @@ impl Drop for Muted {
     }
 }
 
-/// Whether a rehearsal ended because it had simulated as much as it may.
+/// Whether a rehearsal ended because its allowance was spent.
 fn is_stopped(error: &Error) -> bool {
     let stopped = |error: &RegenerationError| *error == RegenerationError::Cancelled;
     matches!(error, Error::Regeneration(error) if stopped(error))
 }
 
-/// Whether the last steps moved the same and left the same holes: fewer than these do so by chance.
+/// Whether the last `ALIKE` steps moved the same bytes and left the same holes. Fewer steps may
+/// agree by chance.
 fn is_settled(stats: &[Stats]) -> bool {
     let work = |from: &Stats, to: &Stats| {
         (to.compactions - from.compactions, to.moved_bytes - from.moved_bytes, to.fragmentation)

@@ -1,10 +1,10 @@
-//! Budgets as they are written: shares of what a run takes without evictions, sizes, or what is free.
+//! Budgets as text: shares of a run's memory without evictions, sizes, or the free memory.
 
 use crate::bytes::ByteSize;
 use std::fmt;
 use std::str::FromStr;
 
-/// A text that is no budget: the message says what to write.
+/// A text that is no budget. The message gives examples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseBudgetError(String);
@@ -15,17 +15,17 @@ impl From<ParseBudgetError> for String {
     }
 }
 
-/// Bytes, or a percentage of the smallest budget that evicts nothing.
+/// A size in bytes, or a percentage of the smallest budget that evicts nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
-    /// `40%`
+    /// A percentage, such as `40%`.
     Percent(f64),
-    /// `64MiB`
+    /// A size in bytes, such as `64MiB`.
     Bytes(u64),
 }
 
 impl Share {
-    /// In bytes, where 100 % is this.
+    /// Converts to bytes; `full` is 100 %.
     #[must_use]
     pub fn of(self, full: u64) -> u64 {
         match self {
@@ -55,14 +55,14 @@ impl FromStr for Share {
             };
         };
         match percent.trim().parse::<f64>() {
-            // Above this it is a slip, not a wish. The comparison is false for NaN, too.
+            // A larger percentage is a slip. The comparison is false for NaN, too.
             Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
             _ => wrong(format!("a percentage is above 0 and at most 1000000; {WRITE}")),
         }
     }
 }
 
-/// The percentage that a number without a unit stands for: a size so small is a slip.
+/// The percentage probably meant by a number without a unit, since a size that small is a slip.
 fn meant_percent(text: &str) -> Option<f64> {
     match text.trim().parse::<f64>().ok()? {
         part if part > 0.0 && part < 1.0 => Some((part * 1e9).round() / 1e7),
@@ -83,9 +83,9 @@ impl fmt::Display for Share {
 /// The memory that a run may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// `auto`: what is free on the device.
+    /// The free memory of the device, written `auto`.
     Auto,
-    /// A size, or a share of what the run takes without evictions.
+    /// A size, or a share of the run's memory without evictions.
     Share(Share),
 }
 
@@ -105,7 +105,7 @@ impl FromStr for Budget {
     }
 }
 
-/// Both are given to a [`Tuner`](super::Tuner) as values, as text, or in bytes.
+/// Conversions of both types from text and from bytes, as a [`Tuner`](super::Tuner) takes them.
 macro_rules! given {
     ($type:ty, $of_bytes:expr) => {
         impl TryFrom<&str> for $type {

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::runtime::Runtime;
 
-/// A program that can be made anew on any runtime, and then does one training step after the other.
+/// A program that can be started on any runtime, and then does training steps one by one.
 ///
 /// A closure is one: it takes a runtime, makes the network, and returns a closure that does a step.
 ///
@@ -22,30 +22,32 @@ use crate::runtime::Runtime;
 /// # is_trainable(start);
 /// ```
 ///
-/// Rehearsals run it on a device that only counts: [`Runtime::get`] gives zeros there, so what a step does must not depend on
-/// what it reads. Several rehearsals may run at once, each on a thread of its own.
+/// Rehearsals run it on a device that only counts. [`Runtime::get`] gives zeros there, so a step
+/// must not depend on the values that it reads. Several rehearsals may run at once, each on a
+/// thread of its own.
 pub trait Trainable: Sync {
-    /// The program under way.
+    /// A started program.
     type Training: Training;
 
-    /// Makes all that is there before the first step: parameters, and an optimizer.
+    /// Makes everything that exists before the first step: parameters, and an optimizer.
     ///
     /// # Errors
     /// If an op does not take its operands, or the memory does not suffice.
     fn start(&self, runtime: &Runtime) -> Result<Self::Training, Error>;
 
-    /// Whether each step is like the one before. Nothing can be known ahead where none is, as with a tree of its own in each.
+    /// Whether each step is like the one before. If no two are alike, for example with a different
+    /// tree in each, nothing can be known ahead.
     fn repeats(&self) -> bool {
         true
     }
 
-    /// Whether there are tests between steps, and not only after the last.
+    /// Whether there are tests between steps, not only after the last.
     fn tests_between(&self) -> bool {
         false
     }
 }
 
-/// A program under way. A closure is one, and has no test.
+/// A started program. A closure is one, and has no test.
 pub trait Training {
     /// Does a step, which ends with [`Runtime::step`].
     ///
@@ -53,10 +55,10 @@ pub trait Training {
     /// If an op does not take its operands, or the memory does not suffice.
     fn step(&mut self) -> Result<(), Error>;
 
-    /// Does a test, if the program has one: as many batches as show what memory it takes.
+    /// Does a test, if the program has one: enough batches to show its memory use.
     ///
     /// # Errors
-    /// As [`Training::step`].
+    /// Errors of [`Training::step`].
     fn test(&mut self) -> Result<(), Error> {
         Ok(())
     }

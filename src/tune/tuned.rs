@@ -1,4 +1,4 @@
-//! What a tuning comes to.
+//! The result of a tuning.
 
 use super::{ChosenBudget, Forecasts, Warning};
 use crate::evict::{Learn, PolicyKind};
@@ -7,13 +7,13 @@ use crate::step::KnownSteps;
 use std::fmt;
 use std::sync::Arc;
 
-/// A run that was tuned: its budget, and how its steps are run in it.
+/// A tuned run: its budget, and forecasts of its steps.
 pub struct Tuned<'a> {
     pub(super) make: Arc<dyn Fn() -> Builder + Send + Sync + 'a>,
     pub(super) chosen: ChosenBudget,
     pub(super) found: Option<Forecasts>,
     pub(super) known: Option<KnownSteps>,
-    /// A file of forecasts that could not be written.
+    /// A warning about a file of forecasts that could not be written.
     pub(super) not_kept: Option<Warning>,
 }
 
@@ -28,32 +28,33 @@ impl fmt::Debug for Tuned<'_> {
 }
 
 impl Tuned<'_> {
-    /// The budget that was settled on.
+    /// The budget that was chosen.
     #[must_use]
     pub const fn chosen(&self) -> &ChosenBudget {
         &self.chosen
     }
 
-    /// Bytes that the run holds at most: of the budget, as much as it recomputes least in.
+    /// Limit on the run's bytes: the part of the budget with the least recomputation.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.found.as_ref().map_or(self.chosen.budget(), |found| found.budget)
     }
 
-    /// How steps are best run, if that was looked for, and found.
+    /// Forecasts of the steps; `None` if they were not searched for, or not found.
     #[must_use]
     pub const fn forecasts(&self) -> Option<&Forecasts> {
         self.found.as_ref()
     }
 
-    /// Warnings: those of the [budget](ChosenBudget::warnings), and one if forecasts could not be kept.
+    /// Warnings: those of the [budget](ChosenBudget::warnings), and one if forecasts could not be
+    /// kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         self.chosen.warnings().into_iter().chain(self.not_kept.clone()).collect()
     }
 
-    /// A description of the runtime to train on, which knows the first step, goes by the best forecasts, and holds the best
-    /// part of the budget.
+    /// Options of the runtime to train on. It knows the first step, uses the best forecasts, and
+    /// holds the best part of the budget.
     #[must_use]
     pub fn builder(&self) -> Builder {
         let builder = (self.make)();
@@ -62,19 +63,20 @@ impl Tuned<'_> {
         if let Some(threshold) = self.chosen.threshold() {
             builder = builder.eviction_threshold(threshold);
         }
-        // Where nothing is evicted, to recognize steps would cost a little.
+        // If nothing is evicted, recognizing steps would only cost time.
         if let Some(known) = self.known.as_ref().filter(|_| self.chosen.evicts()) {
             builder = builder.known_steps(known.clone());
         }
         match (&self.found, self.chosen.rehearsed().policy) {
             (Some(found), _) => {
                 if policy.is_some_and(PolicyKind::searches) {
-                    // It was searched for. What is found beside the steps is for kinds that the rehearsal does not have.
+                    // The search is done. At run time, the portfolio handles kinds of steps that
+                    // the rehearsal does not have.
                     builder = builder.policy(PolicyKind::Learned(Learn::Portfolio));
                 }
                 builder.forecasts(found.forecasts.iter().cloned())
             }
-            // What is known does not pass.
+            // The policy that looks ahead does not pass.
             (None, Some(policy)) => builder.policy(policy),
             (None, None) => builder,
         }

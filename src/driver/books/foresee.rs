@@ -1,4 +1,4 @@
-//! A known step that runs: what its commands make holds the values that the step knows.
+//! Binding of tensors to the values of a known step, while the step runs.
 
 use super::Books;
 use crate::command::{Command, TensorId};
@@ -7,10 +7,10 @@ use crate::error::Error;
 use smallvec::SmallVec;
 
 impl<D: Device> Books<D> {
-    /// A tensor holds a value of the known step.
+    /// Binds the storage of a tensor to a value of the known step.
     ///
     /// # Errors
-    /// If the number means nothing.
+    /// [`HandleError::Unknown`](crate::error::HandleError::Unknown) if the number names no tensor.
     pub fn bind(&mut self, tensor: TensorId, ordinal: u32) -> Result<(), Error> {
         let key = self.key(tensor)?;
         if let Some(&info) = self.engine.graph().tensor(key) {
@@ -19,7 +19,7 @@ impl<D: Device> Books<D> {
         Ok(())
     }
 
-    /// What a command makes, if it is one of a known step.
+    /// Outputs of a command that are to be bound; empty if no step is foreseen.
     #[inline(always)]
     pub fn to_bind(&self, command: &Command<D::Op, D::Host>) -> SmallVec<[TensorId; 2]> {
         match self.engine.graph().future().foreseen() {
@@ -28,7 +28,7 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// The command at hand ran and made these.
+    /// Binds the outputs of the current command, after it ran.
     #[inline(always)]
     pub fn bind_made(&mut self, made: &[TensorId]) {
         if !made.is_empty() {
@@ -41,7 +41,7 @@ impl<D: Device> Books<D> {
         for (output, &tensor) in made.iter().enumerate() {
             let ordinal = self.engine.graph().future().foreseen_outputs().get(output).copied();
             if let Some(ordinal) = ordinal {
-                // What could not be made has no storage.
+                // A tensor that could not be made has no storage.
                 _ = self.bind(tensor, ordinal);
             }
         }

@@ -1,4 +1,4 @@
-//! Writing down what is executed: for a recorder, and for a turn that is to be learned from.
+//! Writing of executed commands: to a recorder, and to a turn that a learner will get.
 
 use super::{Books, Given};
 use crate::command::{
@@ -12,13 +12,13 @@ use crate::op::{Look, Operation, Outputs};
 use std::sync::Arc;
 
 impl<D: Device> Books<D> {
-    /// Whether somebody hears what is executed.
+    /// Whether executed commands are written down, by a recorder or for a learner.
     #[inline(always)]
     pub const fn is_written(&self) -> bool {
         self.recording.is_some() || self.writing.is_some()
     }
 
-    /// What a recording says of an op before it ran; `None` if nobody records.
+    /// The recorded form of an op before it runs; `None` if nothing is written down.
     #[inline]
     pub fn speaks_of(&self, op: &D::Op) -> Option<RecordedOp> {
         self.is_written().then(|| RecordedOp::before(op))
@@ -33,7 +33,7 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// A replacement that was not made: the new number stands for the old value.
+    /// Records a replacement that was not made: the new number is a view of the old value.
     #[inline]
     pub fn record_no_replacement(&mut self, target: TensorId, consumed: bool, made: TensorId) {
         if self.is_written() {
@@ -44,7 +44,7 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Records an op that was issued, with what it was given and what it made.
+    /// Records an issued op, given its inputs and outputs.
     pub fn record_call(&mut self, call: Apply<RecordedOp>, given: &Given, new: &Keys) {
         match is_skipped(&call, given, new) {
             true => self.record_skipped(call),
@@ -52,7 +52,7 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Records updates that were issued as one. If one was skipped, each is recorded by itself.
+    /// Records updates issued as a single command. If any was skipped, each is recorded by itself.
     pub fn record_calls(&mut self, calls: Vec<(Apply<RecordedOp>, Given, Keys)>) {
         if calls.iter().any(|(call, given, new)| is_skipped(call, given, new)) {
             calls.into_iter().for_each(|(call, given, new)| self.record_call(call, &given, &new));
@@ -62,8 +62,8 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Records an update that was not made: views of what it was to update, and what it was to make besides, which is
-    /// lost.
+    /// Records a skipped update. Its updated outputs become views of the old values. Its fresh
+    /// outputs, which are lost, are recorded as an op without inputs.
     pub fn record_skipped(&mut self, mut call: Apply<RecordedOp>) {
         let targets = call.outputs.targets().min(call.inputs.len());
         if targets == 0 {
@@ -82,7 +82,7 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// New numbers for what is there.
+    /// Records views that give new numbers to existing values.
     fn record_views(&mut self, name: Arc<str>, old: &[TensorId], made: TensorId) {
         let layout = |tensor| self.key(tensor).and_then(|key| self.engine.layout(key));
         let looks = made.and_next(old.len()).map(layout).enumerate();
@@ -92,7 +92,8 @@ impl<D: Device> Books<D> {
         self.record_command(Command::Apply(Apply::new(op, old, Outputs::Views(looks), made)));
     }
 
-    /// Records a command that was executed. It is made only if somebody records: to drop one takes its time, too.
+    /// Records a command that was executed. The closure runs only if commands are written down,
+    /// since making and dropping one takes time.
     #[inline]
     pub fn record(&mut self, command: impl FnOnce() -> RecordedCommand) {
         if self.is_written() {
@@ -124,14 +125,14 @@ impl<D: Device> Books<D> {
     }
 }
 
-/// Whether the new numbers of what an op was to update name the old values.
+/// Whether an update was skipped: its new numbers name the old values.
 fn is_skipped(call: &Apply<RecordedOp>, given: &Given, new: &Keys) -> bool {
     let targets = call.outputs.targets().min(new.len());
     targets > 0 && given[..targets] == new[..targets]
 }
 
 impl RecordedOp {
-    /// What is known of an op before it runs.
+    /// Fields that are known before the op runs.
     fn before(op: &impl Operation) -> Self {
         Self {
             attributes: op.attributes().map(Into::into),
@@ -140,7 +141,7 @@ impl RecordedOp {
         }
     }
 
-    /// With what its run was like.
+    /// Adds the measurements of the op's run.
     pub(in crate::driver) fn after(self, run: LastRun) -> Self {
         let LastRun { cost, flops, workspace, rematerializable } = run;
         Self { cost, flops: Some(flops), workspace, rematerializable, ..self }

@@ -1,7 +1,7 @@
-//! What is there between two turns.
+//! Live tensors between two turns.
 //!
-//! All of it has a place in a table, which is changed where something changed, and never gone through as a whole: a mark
-//! costs what changed since the last one, however much is held.
+//! Each live tensor has a slot in a table. Only changed slots are updated, so a mark costs as much
+//! as changed since the last one, however many tensors are held.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
@@ -10,27 +10,27 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// How what is there between two turns looks: by slot, with which others it shares its bytes, and how many those are.
-/// Boundaries are equal if a hash of that is.
+/// The layouts and sharing of all live tensors, by slot, as a hash. Boundaries are equal if their
+/// counts and hashes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,
     hash: Sum,
 }
 
-/// A place for each tensor.
+/// A slot for each live tensor.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     all: Vec<Option<Look>>,
     of: FxHashMap<TensorId, u32>,
     free: BTreeSet<u32>,
-    /// Of each storage that is there: its size, and the sum of what its tensors look like.
+    /// Size in bytes of each live storage, and the sum of the hashes of its tensors.
     storages: FxHashMap<StorageKey, (u64, Sum)>,
-    /// Who looks at what.
+    /// Pairs of a storage and a slot with a view of the storage.
     looks: BTreeSet<(StorageKey, u32)>,
-    /// Of all storages.
+    /// Sum over all storages.
     hash: Sum,
-    /// How often a slot was filled or left, and somebody looked whether it had to be.
+    /// Number of slots that were filled or left, or checked for a change.
     #[cfg(test)]
     pub changed: u64,
 }
@@ -43,7 +43,7 @@ struct Look {
     hash: Sum,
 }
 
-/// Tables larger than this are made smaller when little is left in them.
+/// Capacity above which a table is shrunk when few entries are left.
 const LARGE: usize = 1 << 12;
 
 impl Slots {
@@ -53,18 +53,18 @@ impl Slots {
         self.of.get(&tensor).copied()
     }
 
-    /// What is in a slot.
+    /// The tensor in a slot.
     #[inline]
     pub fn tensor(&self, slot: u32) -> Option<TensorId> {
         self.look(slot).map(|look| look.tensor)
     }
 
-    /// Whose bytes what is in a slot looks at.
+    /// The storage that the tensor in a slot looks at.
     pub fn storage(&self, slot: u32) -> Option<StorageKey> {
         self.look(slot).map(|look| look.storage)
     }
 
-    /// The first slot of those that look at a storage.
+    /// The lowest slot that looks at a storage.
     pub fn of_storage(&self, storage: StorageKey) -> Option<u32> {
         let (first, slot) = self.looks.range((storage, 0)..).next()?;
         (*first == storage).then_some(*slot)
@@ -75,17 +75,17 @@ impl Slots {
         self.all.get(slot as usize)?.as_ref()
     }
 
-    /// The lowest slot that is free.
+    /// The lowest free slot.
     pub fn lowest_free(&self) -> u32 {
         self.free.first().copied().unwrap_or(self.all.len() as u32)
     }
 
-    /// What is there now.
+    /// The current boundary.
     pub fn boundary(&self) -> Boundary {
         Boundary { tensors: self.of.len(), hash: self.hash }
     }
 
-    /// This tensor is in this slot from now on, which is free.
+    /// Puts a tensor into a free slot.
     pub fn fill(&mut self, slot: u32, tensor: TensorId, info: &TensorInfo, graph: &Graph) {
         while self.all.len() <= slot as usize {
             self.free.insert(self.all.len() as u32);
@@ -109,7 +109,7 @@ impl Slots {
         self.count();
     }
 
-    /// What is in this slot is there no more. Returns whose bytes it looked at.
+    /// Empties a slot. Returns the storage of its tensor.
     pub fn leave(&mut self, slot: u32) -> Option<StorageKey> {
         let Look { tensor, storage, hash } = self.all.get_mut(slot as usize)?.take()?;
         self.of.remove(&tensor);
@@ -132,7 +132,7 @@ impl Slots {
         Some(storage)
     }
 
-    /// What is in a slot is called otherwise from now on. Returns what it was called.
+    /// Replaces the tensor number in a slot. Returns the previous number.
     pub fn rename(&mut self, slot: u32, tensor: TensorId) -> Option<TensorId> {
         let look = self.all.get_mut(slot as usize)?.as_mut()?;
         let before = std::mem::replace(&mut look.tensor, tensor);
@@ -162,7 +162,8 @@ impl Slots {
     }
 }
 
-/// A hash that can be added up and taken away again, in any order. Long enough that no two boundaries have the same.
+/// A hash of 128 bits that can be added and subtracted in any order. Collisions are assumed not to
+/// occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum(u64, u64);
 
@@ -181,7 +182,7 @@ impl Sum {
         *self = Self(self.0.wrapping_sub(other.0), self.1.wrapping_sub(other.1));
     }
 
-    /// With a number, no longer a sum of parts.
+    /// Mixes in a number. The result is no longer a sum of parts.
     const fn mixed(self, number: u64) -> Self {
         Self(mix(mix(self.0, self.1), number), mix(mix(self.1, !number), self.0))
     }

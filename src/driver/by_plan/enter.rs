@@ -1,4 +1,5 @@
-//! The beginning of turns by plan: its block is taken, and all operands get their places.
+//! The beginning of turns by plan: the plan's block is allocated, and all operands get their
+//! places.
 
 use super::boundary::{Boundary, Slots};
 use super::kinds::Kinds;
@@ -10,7 +11,8 @@ use crate::memory::Held;
 use crate::store::{Action, Operand, Spot};
 
 impl<D: Device> Planning<D> {
-    /// Whether turns run by plan from now on, the first of them of this kind: there is room for their block.
+    /// Enters plans with a turn of this kind. Returns false if the kind has no plan for this
+    /// boundary, or if there is no room for its block.
     pub(super) fn enter(
         &mut self,
         engine: &mut Engine<D>,
@@ -20,14 +22,15 @@ impl<D: Device> Planning<D> {
         let like = |plan: &&StepPlan| plan.boundary == boundary;
         let Some(plan) = self.kinds.get(kind).plan.as_ref().filter(like) else { return false };
         let moved = engine.moved_bytes();
-        // One block for the plans of all kinds, if there is room for that.
+        // One block for the plans of all kinds, if there is room for the largest.
         let all = self.kinds.largest_plan().map_or(0, |largest| largest.bytes);
         let bytes = if all <= engine.room() { all } else { plan.bytes };
         let lent = engine.lend(bytes);
         self.balance.moved(engine.moved_bytes() - moved);
         let start = match lent {
             Ok(Some(start)) => start,
-            // Blocks that could not be moved are where they were: nothing failed that a command had asked for.
+            // Blocks that could not be moved stay in place. Nothing failed that a command had asked
+            // for.
             Ok(None) | Err(_) => {
                 self.refuse(kind);
                 return false;
@@ -36,7 +39,7 @@ impl<D: Device> Planning<D> {
         self.entries += 1;
         let (taken, entry) = (Vec::new(), self.entries);
         let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
-        // Only now, for blocks may have been moved to make room.
+        // Only now: allocating the block may have moved other blocks.
         let there = There { slots: &self.numbers.slots, engine };
         let entered = replay.choose(&mut self.kinds, kind, there);
         self.replay = Some(replay);
@@ -45,13 +48,14 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// The turn that begins is of this kind. Whether there is a plan for that, which goes with what is there.
+    /// Selects the plan of a kind for the turn that begins. Returns false if the kind has no plan,
+    /// or if its plan does not fit the block or the boundary.
     pub(super) fn choose(&mut self, kinds: &mut Kinds, kind: usize, there: There<'_, D>) -> bool {
         let Some(plan) = &mut kinds.get_mut(kind).plan else { return false };
         if plan.bytes > self.bytes || plan.boundary != self.boundary {
             return false;
         }
-        // While turns run by plan, everything stays where it is.
+        // Blocks do not move while turns run by plan, so places stay valid within an entry.
         if plan.laid.as_ref().is_none_or(|laid| laid.entry != self.entry) {
             let Some(held) = there.held(&plan.before) else { return false };
             let before = held.iter().map(|&held| there.engine.offset(held)).collect();
@@ -67,7 +71,7 @@ impl<D: Device> Replay<D> {
     }
 }
 
-/// What is there between turns, and where.
+/// Live storages between turns, with their addresses.
 #[derive(Clone, Copy)]
 pub(super) struct There<'a, D: Device> {
     pub slots: &'a Slots,
@@ -75,7 +79,7 @@ pub(super) struct There<'a, D: Device> {
 }
 
 impl<D: Device> There<'_, D> {
-    /// What those hold that these slots look at.
+    /// The blocks of the storages in these slots.
     fn held(&self, slots: &[u32]) -> Option<Vec<Held>> {
         let held = |&slot| self.engine.graph().held(self.slots.storage(slot)?);
         slots.iter().map(held).collect()
@@ -83,7 +87,7 @@ impl<D: Device> There<'_, D> {
 }
 
 impl Laid {
-    /// With the storages of before at these addresses.
+    /// Places for a block at `replay.start` and storages from before at the addresses `before`.
     fn new<D: Device>(
         plan: &StepPlan,
         replay: &Replay<D>,
@@ -91,7 +95,7 @@ impl Laid {
         held: &[Held],
     ) -> Self {
         let &Replay { start, entry, .. } = replay;
-        // Of what is done nothing with, nobody asks.
+        // A block without an offset is never used, so any address will do.
         let taken = |number: u32| start + plan.offsets[number as usize].unwrap_or_default();
         let (mut places, mut layouts) = (Vec::new(), Vec::new());
         let mut actions = Vec::with_capacity(plan.actions.len());
@@ -133,7 +137,7 @@ impl Laid {
     }
 }
 
-/// Where a spot is, if blocks of before and blocks taken begin there.
+/// First byte of a spot, given the addresses of the blocks.
 fn offset(spot: Spot, before: &[u64], taken: impl Fn(u32) -> u64) -> u64 {
     match spot {
         Spot::Before(number) => before[number as usize],

@@ -1,4 +1,4 @@
-//! Commands that are as planned: kernels on known places, and nothing else.
+//! Execution of expected commands: kernels on known places, and nothing else.
 
 use super::enter::There;
 use super::leave::{Failed, Left};
@@ -12,21 +12,23 @@ use crate::store::Action;
 use std::ops::Range;
 use std::time::Instant;
 
-/// How a command went by plan: where what it reads is, if the host does. If it failed: after so many of its actions, and why.
+/// Result of a command that was done by plan: the place of the value, if the host reads one. An
+/// error comes with the number of the command's actions that were done.
 pub(in crate::driver) type Followed = Result<Option<Place>, (usize, Error)>;
 
-/// What is to be done with a command.
+/// The driver's next task for a command.
 pub(in crate::driver) enum Next<D: Device> {
-    /// Nothing: it was done by plan. [`Planning::did_follow`] comes next.
+    /// None: the command was done by plan. [`Planning::did_follow`] comes next.
     Done(Followed),
-    /// It is to be executed.
+    /// Execute the command.
     Execute,
-    /// A turn is left: it is to be redone first. Then the command is to be executed, or if `again`, asked about again.
+    /// Redo the turn whose plan was left. Then execute the command, or if `again`, ask about it
+    /// again.
     Left { left: Left<D>, again: bool },
 }
 
 impl<D: Device> Planning<D> {
-    /// A command comes.
+    /// Tries to do a command by plan. If the command does not match, the plan is left.
     #[inline(never)]
     pub(in crate::driver) fn follow(
         &mut self,
@@ -34,7 +36,7 @@ impl<D: Device> Planning<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Next<D> {
         let left = if self.replay.is_some() && !beside.books.engine.owes_no_word() {
-            // The engine knows what a command owes then.
+            // A failure is pending, which the engine may have to tell with this command.
             self.leave(beside, None)
         } else if !self.is_by_plan(beside, command) {
             None
@@ -43,15 +45,17 @@ impl<D: Device> Planning<D> {
                 Ok(Some(place)) => return Next::Done(Ok(place)),
                 Err(Failed::Itself(done, failure)) => return Next::Done(Err((done, failure))),
                 Ok(None) => match self.leave(beside, None) {
-                    // Perhaps it is the first of a turn.
+                    // The command may be the first of another turn.
                     Some(left) => return Next::Left { left, again: true },
-                    // It is, and would be found not to go with the plan again and again.
+                    // The first command of the turn does not match its plan; asking again would
+                    // loop for ever.
                     None => {
                         self.watch_from_here(beside);
                         None
                     }
                 },
-                // It is tried once more, as it would be done without a plan.
+                // Evictions and recomputation before the command failed. The engine tries the
+                // command without a plan.
                 Err(failed @ Failed::ForRoom(_)) => self.leave(beside, Some(failed)),
             }
         };
@@ -62,7 +66,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Whether turns run by plan, the one that may begin with this command included.
+    /// Whether this command runs by plan. Enters the plan of a turn that begins here.
     #[inline]
     fn is_by_plan(
         &mut self,
@@ -84,7 +88,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// A turn begins with this command, in memory that is laid out for plans. Whether it runs by one.
+    /// Chooses the plan of the turn that this command begins, while plans are entered. Leaves plans
+    /// and returns false if none fits.
     fn goes_on_by_plan(
         &mut self,
         beside: &mut Beside<'_, D>,
@@ -101,13 +106,16 @@ impl<D: Device> Planning<D> {
         false
     }
 
-    /// A turn begins with the command at hand, and not by plan.
+    /// Begins a turn with the current command, without a plan.
     fn watch_from_here(&mut self, beside: &mut Beside<'_, D>) {
         self.is_marked = false;
         self.watch_turn(beside);
     }
 
-    /// A command was done by plan. A turn that could not be ended is left.
+    /// Completes a command that was done by plan. At the end of a turn, brings slots, numbers and
+    /// counters up to date.
+    ///
+    /// Returns a turn to redo if the command failed, or if the turn could not be ended.
     #[inline(never)]
     #[must_use]
     pub(in crate::driver) fn did_follow(
@@ -127,6 +135,7 @@ impl<D: Device> Planning<D> {
             let failed = done.err().map(|(done, error)| Failed::Itself(done, error));
             return self.leave(beside, failed);
         }
+        // Note the command, and do its part that a plan leaves to the engine: marks and labels.
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
         match &command {
@@ -139,7 +148,7 @@ impl<D: Device> Planning<D> {
                 replay.marks += 1;
             }
             Command::Label { tensor, label } => {
-                // What the turn itself makes is called as it was when it was last made without a plan.
+                // Tensors made in the turn keep the labels of the last turn without a plan.
                 if let Some(key) = books.tensors.get(*tensor) {
                     _ = books.engine.label(key, label);
                 }
@@ -151,17 +160,19 @@ impl<D: Device> Planning<D> {
             return None;
         }
         let Some(plan @ StepPlan { laid: Some(laid), .. }) = &kind.plan else { return None };
+        // The turn is over: copy new values to the places of the old values that they replace.
         let returning = (!laid.returns.is_empty()).then(Instant::now);
         let returned = laid.returns.iter().try_for_each(|&(from, to, bytes)| {
             books.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
         if returned.is_err() {
-            // All of it is there still, where the plan has it.
+            // All values are still where the plan has them.
             return self.leave(beside, None);
         }
         if let Some(start) = returning {
             stopwatch.also_since(start);
         }
+        // Give the new tensors the slots and keys of the old ones, and count the turn.
         let tensors = &mut books.tensors;
         numbers.turn_as_planned(&plan.heirs, |before, after| tensors.rename(before, after));
         books.engine.did_replay(&plan.took);
@@ -178,8 +189,8 @@ impl<D: Device> Planning<D> {
         None
     }
 
-    /// Chooses the plan for a turn that begins with this command: of the kind that is expected, or of another that begins
-    /// so. Not if a turn is expected that has no plan, or is like none before.
+    /// Chooses the plan of a turn that begins with this command. Tries the predicted kind first,
+    /// then other kinds. Returns false if no planned kind is predicted, or if no plan fits.
     fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
         let Some(expected) = kinds.next_planned() else { return false };
@@ -192,7 +203,7 @@ impl<D: Device> Planning<D> {
         })
     }
 
-    /// The next command in what is replayed, by its plan as that is laid out, and its actions; if this is it.
+    /// Finds the next planned command with its actions, if `command` matches.
     #[inline]
     fn next(&self, command: &Command<D::Op, D::Host>) -> Option<Coming<'_, D>> {
         let replay = self.replay.as_ref()?;
@@ -206,10 +217,11 @@ impl<D: Device> Planning<D> {
         Some(Coming { replay, plan, laid, actions: plan.actions_of(at) })
     }
 
-    /// Does the next command, if this is it. What the host reads is left where it is: there.
+    /// Does the next command of the plan, if `command` matches it. Returns the place of a value
+    /// that the host reads.
     ///
     /// # Errors
-    /// If it failed.
+    /// The failure, with the number of actions that were done.
     #[inline]
     fn do_next(
         &mut self,
@@ -220,7 +232,7 @@ impl<D: Device> Planning<D> {
             return Ok(None);
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
-        // All of them before the first is run: what was done in place cannot be done twice.
+        // Check all calls before the first is run: an update in place cannot be done twice.
         let own = plan.own(&actions);
         let mut ops = calls();
         for action in own.clone() {
@@ -252,7 +264,7 @@ impl<D: Device> Planning<D> {
                     .ask_device("copying the old value of an update", |device| {
                         device.duplicate(places[0], places[1])
                     }),
-                // It was prepared for commands that do what they are to do.
+                // Plans contain only actions that fit their commands.
                 _ => Ok(()),
             };
             done.map_err(|error| Failed::Itself(action - actions.start, error))?;
@@ -265,10 +277,10 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Does what comes before a command for want of room.
+    /// Does the evictions, moves and reruns before a command.
     ///
     /// # Errors
-    /// If it failed after so much of it.
+    /// `Failed::ForRoom`, with the number of actions that were done.
     #[inline(never)]
     fn make_room(
         &self,
@@ -307,7 +319,7 @@ impl<D: Device> Replay<D> {
 }
 
 impl StepPlan {
-    /// The first action of a command.
+    /// Index of the first action of a command.
     #[inline]
     pub(super) fn begin_of(&self, command: usize) -> usize {
         command.checked_sub(1).map_or(0, |last| self.ends[last])
@@ -319,7 +331,8 @@ impl StepPlan {
         self.begin_of(command)..self.ends[command]
     }
 
-    /// Of these actions of a command, those that it is itself: what is done for want of room comes before.
+    /// The part of a command's actions that is the command itself. Actions that make room come
+    /// before it.
     #[inline]
     fn own(&self, actions: &Range<usize>) -> Range<usize> {
         let for_room = match self.is_plentiful {
@@ -332,12 +345,13 @@ impl StepPlan {
         actions.start + for_room..actions.end
     }
 
-    /// What is done before a command for want of room.
+    /// The actions before a command that make room.
     pub(super) fn for_room(&self, command: usize) -> impl Iterator<Item = &Action> {
         self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
     }
 
-    /// If what is recomputed is verified, and what this action made will be evicted or made again: its bits are kept.
+    /// Keeps the bits that an action made, if recomputed values are verified and its outputs will
+    /// be evicted or made again.
     #[cold]
     fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {
         if let Some(&first) = self.verified.get(&action) {
@@ -345,7 +359,7 @@ impl StepPlan {
         }
     }
 
-    /// Whether what was done again has the bits that it had before, if that is verified.
+    /// Whether recomputed outputs have the same bits as before; true if outputs are not verified.
     fn has_same_bits<D: Device>(
         &self,
         laid: &Laid,
@@ -367,14 +381,14 @@ impl StepPlan {
         engine.compare_planned(first, op, read, laid.made_by(action))
     }
 
-    /// The command, and the call in it, that an action does again.
+    /// The command and call of a rerun.
     fn first_of(&self, action: &Action) -> Option<(usize, usize)> {
         let (command, call) = self.firsts[action.again()? as usize];
         Some((command as usize, call as usize))
     }
 }
 
-/// See [`Planning::next`].
+/// A planned command that comes next; see [`Planning::next`].
 struct Coming<'a, D: Device> {
     replay: &'a Replay<D>,
     plan: &'a StepPlan,
@@ -383,7 +397,7 @@ struct Coming<'a, D: Device> {
 }
 
 impl Laid {
-    /// Where what an action makes is.
+    /// Places of an action's outputs.
     fn made_by(&self, action: usize) -> &[Place] {
         &self.places_of(action)[self.actions[action].inputs..]
     }
@@ -393,7 +407,7 @@ impl Laid {
         &self.places[self.actions[action].operands.clone()]
     }
 
-    /// An action as a run, if it is one.
+    /// The action as a run; `None` if it is no run.
     #[inline]
     fn run<'a>(&'a self, plan: &StepPlan, action: usize) -> Option<PlannedRun<'a>> {
         let Action::Run { flops, .. } = plan.actions[action] else { return None };

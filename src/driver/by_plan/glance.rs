@@ -1,5 +1,5 @@
-//! A glance at turns, where none of late was like one before: it costs next to nothing, and tells whether one is now. Only
-//! then are they compared command by command again.
+//! Hashing of turns, while recent turns were all different. A hash is cheap, and shows whether a
+//! turn repeats. Only then are turns compared command by command again.
 
 use super::turns::Expected;
 use crate::command::Command;
@@ -9,41 +9,41 @@ use std::collections::VecDeque;
 use std::hash::{Hash as _, Hasher as _};
 use std::mem::discriminant;
 
-/// So many turns are glanced at, one after the other.
+/// Number of consecutive turns that are hashed.
 const TURNS: u32 = 2;
 
-/// So many are remembered.
+/// Number of hashes that are remembered.
 const PAST: usize = 8;
 
-/// See the [module](self) documentation.
+/// Hashes of recent turns; see the [module](self) documentation.
 #[derive(Default)]
 pub(super) struct Glance {
-    /// Of the commands of the turn at hand; `None`: nobody looks at it.
+    /// Hash of the current turn's commands; `None` if the turn is not hashed.
     hash: Option<FxHasher>,
-    /// How many turns to come are glanced at, that at hand included.
+    /// Number of turns left to hash, the current one included.
     left: u32,
-    /// Of the latest turns, the newest last.
+    /// Hashes of the latest turns, the newest last.
     past: VecDeque<u64>,
 }
 
-/// What a glance at a turn showed.
+/// Result of hashing a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It is most likely like one before.
+    /// The hash was seen before, so the turn most likely repeats.
     Again,
-    /// It is not, and the next one is glanced at, too.
+    /// The hash is new, and the next turn is hashed too.
     New,
-    /// It is not, and that is enough for now.
+    /// The hash is new, and no more turns are hashed for now.
     Enough,
 }
 
 impl Glance {
-    /// The next turns are glanced at.
+    /// Starts hashing the next turns.
     pub fn begin(&mut self) {
         (self.hash, self.left) = (Some(FxHasher::default()), TURNS);
     }
 
-    /// A command of the turn at hand.
+    /// Adds a command of the current turn to the hash. Deletions are left out.
     #[inline]
     pub fn hear<O: Operation, H>(&mut self, command: &Command<O, H>) {
         let Some(hash) = &mut self.hash else { return };
@@ -57,7 +57,7 @@ impl Glance {
         }
     }
 
-    /// The turn at hand is over. `None` if nobody looked at it.
+    /// Ends the current turn. `None` if it was not hashed.
     pub fn turn_ends(&mut self) -> Option<Seen> {
         let hash = self.hash.take()?.finish();
         if self.past.contains(&hash) {
@@ -114,7 +114,7 @@ mod tests {
         }
         glance.begin();
         assert_eq!(turn(&mut glance, &[Unary::Relu, Unary::Neg, Unary::Relu], 9), Some(Seen::New));
-        // So long ago that it is forgotten.
+        // The first turn is forgotten by now.
         for length in 6..10 {
             glance.begin();
             turn(&mut glance, &long[..length], 10);

@@ -1,4 +1,5 @@
-//! How much plans helped: how long turns take by plan and without, and what else was spared.
+//! Measurement of the benefit of plans: time of turns with and without a plan, and evictions
+//! spared.
 
 use super::{Planning, Replay};
 use crate::command::Command;
@@ -7,70 +8,70 @@ use crate::engine::Stats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long the turn at hand takes, from its first command up to its mark. What the caller does between turns is no part of
-/// that: it is the same with plans and without.
+/// Time of the current turn, from its first command to its mark. The time between turns belongs to
+/// the caller and is the same with plans, so it is left out.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     began: Option<Instant>,
     took: Option<Duration>,
 }
 
-/// What the turns of a kind take without a plan.
+/// Times and evictions of a kind's turns without a plan.
 #[derive(Debug, Default)]
 pub(super) struct Unplanned {
-    /// How long the latest ones took that ran so.
+    /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// What the last one evicted before there was a tape.
+    /// Number of evictions of the last turn before the tape.
     evictions: u64,
 }
 
-/// What is counted of plans.
+/// Totals about plans.
 #[derive(Debug, Default)]
 pub(super) struct Help {
-    /// Turns that began by plan and went on without.
+    /// Number of turns that began by plan and went on without.
     pub left: u64,
-    /// Evictions that turns by plan had no need of.
+    /// Evictions that turns by plan did not need.
     spared_evictions: u64,
-    /// In waiting for plans, and in leaving them.
+    /// Time spent waiting for plans and leaving them.
     planning: Duration,
-    /// In turns by plan, and in as many of the same kinds as they are without one.
+    /// Time of turns by plan, and the estimated time of the same turns without a plan.
     planned: Duration,
     unplanned: Duration,
 }
 
 impl Stopwatch {
-    /// A turn begins.
+    /// Starts the clock, at the beginning of a turn.
     pub fn begin(&mut self) {
         *self = Self { began: Some(Instant::now()), took: None };
     }
 
-    /// Its mark came.
+    /// Stops the clock, at the mark.
     pub fn mark(&mut self) {
         self.took = self.began.take().map(|began| began.elapsed());
     }
 
-    /// What was done for it since is a part of it, though its mark came.
+    /// Adds the time since `start` to a turn that was already marked.
     pub fn also_since(&mut self, start: Instant) {
         self.took = self.took.map(|took| took + start.elapsed());
     }
 
-    /// How long the turn at hand takes says nothing.
+    /// Discards the time of the current turn.
     pub fn void(&mut self) {
         *self = Self::default();
     }
 
-    /// How long the turn took that is over, if that says something.
+    /// Takes the time of the last turn; `None` if it was discarded.
     pub fn take(&mut self) -> Option<Duration> {
         std::mem::take(self).took
     }
 }
 
 impl Unplanned {
-    /// No more than so many turns count: what is learned about a kind makes it faster.
+    /// Limit on remembered turns. Old turns are forgotten, as learning makes a kind faster.
     const TURNS: usize = 8;
 
-    /// A turn took so long, and evicted so much, if that counts. Not the first of its kind, in which a device makes ready
-    /// what it needs.
+    /// Adds a turn's time, and its evictions if they count. The caller leaves out the first turn of
+    /// a kind, in which a device sets itself up.
     pub fn add(&mut self, took: Duration, evictions: Option<u64>) {
         if self.took.len() == Self::TURNS {
             self.took.pop_front();
@@ -79,15 +80,15 @@ impl Unplanned {
         self.evictions = evictions.unwrap_or(self.evictions);
     }
 
-    /// How long one takes: the quickest. Mostly there are but three before the first by plan, the one that is written down among
-    /// them, and one that waits for something, or is slow as memory is new, says nothing.
+    /// The shortest time. Usually only three turns come before the first by plan, the taped one
+    /// included. A single slow turn, which waits or uses new memory, says nothing.
     fn typical(&self) -> Option<Duration> {
         self.took.iter().min().copied()
     }
 }
 
 impl Help {
-    /// A turn ran by plan, in this time and with so many evictions, of a kind that takes this without one.
+    /// Adds a turn that ran by plan. `unplanned` is about the same kind without a plan.
     pub fn ran(&mut self, took: Option<Duration>, evictions: u64, unplanned: &Unplanned) {
         self.spared_evictions += unplanned.evictions.saturating_sub(evictions);
         if let (Some(took), Some(typical)) = (took, unplanned.typical()) {
@@ -96,14 +97,14 @@ impl Help {
         }
     }
 
-    /// What was done since is for plans, and no part of a turn.
+    /// Adds the time since `start` to the cost of planning.
     pub fn spent_since(&mut self, start: Instant) {
         self.planning += start.elapsed();
     }
 }
 
 impl<D: Device> Planning<D> {
-    /// These counters, with those of steps that run by plan.
+    /// Adds the counters of plans to the engine's.
     pub(in crate::driver) fn with_plans(&self, stats: Stats) -> Stats {
         let Self { help, kinds, replay, .. } = self;
         let largest = kinds.largest_plan();
@@ -123,7 +124,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Bytes of the block, unless something of the turn at hand is in it.
+    /// Bytes of the plan's block, or 0 if the current turn has values in it.
     fn idle_bytes(&self) -> u64 {
         use Command::{Apply, Put, Replace, UpdateAll};
         let uses =

@@ -1,4 +1,4 @@
-//! The kinds of turn that there are, and which comes next.
+//! Known kinds of turns, and the prediction of the next kind.
 
 use super::help::Unplanned;
 use super::prepare::Preparing;
@@ -9,66 +9,67 @@ use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Turns that are equal, command by command.
+/// A kind: turns that are equal, command by command.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub commands: Vec<Arc<TurnCommand>>,
     pub plan: Option<StepPlan>,
-    /// A plan that will be there after its next turn, or another's.
+    /// A plan in the making. Taken at the end of the turn that runs meanwhile.
     pub preparing: Option<Preparing>,
-    /// How often it came.
+    /// Number of turns of this kind.
     times: u32,
-    /// Turns of it in which it is not tried to plan it, after its plan came to nothing.
+    /// Turns of this kind without a try to plan it, after planning failed.
     rest: Rest<4, { 1 << 12 }>,
-    /// Times in a row that its plan could not begin.
+    /// Number of consecutive turns whose plan could not be entered.
     misses: u32,
-    /// Whether something was evicted when it last came without a plan.
+    /// Whether the last turn without a plan evicted something.
     pub evicted: bool,
-    /// Whether something else was there after it then than before, as where a loop keeps the loss of each step.
+    /// Whether the last turn without a plan changed the live tensors, for example by keeping its
+    /// loss.
     pub changes_boundary: bool,
-    /// What its turns take without a plan.
+    /// Times and evictions of turns without a plan.
     pub unplanned: Unplanned,
-    /// Its commands as the recognizer knows them, if steps were recognized when it was planned.
+    /// Commands as nodes of the recognizer, if steps were recognized when the kind was planned.
     pub recognized: Vec<NodeId>,
 }
 
-/// See the [module](self) documentation.
+/// All known kinds; see the [module](self) documentation.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     all: Vec<Kind>,
-    /// Those of the last turns, the newest last. `None`: a turn that was like none before.
+    /// Kinds of the latest turns, the newest last. `None`: a turn of no known kind.
     past: VecDeque<Option<usize>>,
-    /// Each command of theirs once: equal ones are at one address. And perhaps some of kinds that are gone.
+    /// Interned commands, each once. May include commands of forgotten kinds.
     commands: FxHashSet<Arc<TurnCommand>>,
-    /// How many there were of kinds that are there, when that was last asked.
+    /// Number of interned commands in use at the last purge.
     needed: usize,
 }
 
-/// So many kinds are known at most: training, evaluation and what is between, over a few shapes.
+/// Limit on known kinds: training, evaluation and turns in between, over a few shapes.
 const MOST_KINDS: usize = 8;
 
-/// So many commands are kept at most.
+/// Limit on commands of all kinds together.
 const MOST_COMMANDS: usize = 1 << 18;
 
-/// So many of the last turns are remembered, and so many of them compared.
+/// Number of remembered turns, and of turns compared to predict the next.
 const PAST: usize = 256;
 const CONTEXT: usize = 16;
 
-/// So often a kind has come that is frequent.
+/// Number of turns from which on a kind is frequent.
 const FREQUENT: u32 = 24;
 
-/// After so many misses, a plan is given up for another.
+/// Number of consecutive misses after which a plan is given up.
 const MOST_MISSES: u32 = 16;
 
 impl Kind {
-    /// It could not be planned.
+    /// Drops the plan and starts a rest, after planning failed.
     pub fn refuse(&mut self) {
         self.plan = None;
         self.rest.begin();
     }
 
-    /// Whether its plan could begin. If it could not time and again, since something else is there between turns now, it is
-    /// given up for another.
+    /// Notes whether the plan could be entered. After too many misses, as the live tensors between
+    /// turns are others now, the plan is given up.
     pub fn entered(&mut self, enters: bool) {
         self.misses = if enters { 0 } else { self.misses + 1 };
         if self.misses > MOST_MISSES {
@@ -77,22 +78,22 @@ impl Kind {
         }
     }
 
-    /// Whether it came twice, so that it will again, and is not let be.
+    /// Whether a plan may be made: the kind came at least twice, has no plan, and is not in a rest.
     pub fn may_be_planned(&self) -> bool {
         self.plan.is_none() && self.preparing.is_none() && self.times >= 2 && self.rest.is_over()
     }
 
-    /// Whether it came before the last time, so that it may come again.
+    /// Whether the kind came more than once, and so may come again.
     pub fn is_known(&self) -> bool {
         self.times > 1
     }
 
-    /// Whether it came often enough for most of what can be learnt about it to be known.
+    /// Whether the kind came often enough for learning to be mostly done.
     pub fn is_frequent(&self) -> bool {
         self.times >= FREQUENT
     }
 
-    /// Whether it could not be planned of late.
+    /// Whether planning of the kind failed recently.
     pub fn is_refused(&self) -> bool {
         self.plan.is_none() && !self.rest.is_over()
     }
@@ -111,7 +112,7 @@ impl Kinds {
         &mut self.all[kind]
     }
 
-    /// A turn of this kind is over.
+    /// Notes the end of a turn of this kind.
     pub fn came(&mut self, kind: usize) {
         let of = &mut self.all[kind];
         of.times = of.times.saturating_add(1);
@@ -123,13 +124,14 @@ impl Kinds {
         self.past.push_back(known);
     }
 
-    /// The last turns, so many of them or as many as are remembered, as the recognizer knows them.
+    /// The latest `turns` turns as nodes of the recognizer, or all remembered turns if there are
+    /// fewer.
     pub fn recognized(&self, turns: usize) -> impl Iterator<Item = &[NodeId]> {
         let last = self.past.iter().skip(self.past.len().saturating_sub(turns));
         last.filter_map(|kind| Some(&self.all[(*kind)?].recognized[..]))
     }
 
-    /// A turn of these commands is over, which were not known. `None` if they are too many to be.
+    /// Adds the kind of a new turn. `None` if the turn has too many commands.
     pub fn add(&mut self, commands: Vec<Arc<TurnCommand>>) -> Option<usize> {
         if commands.len() > MOST_COMMANDS {
             return None;
@@ -152,7 +154,7 @@ impl Kinds {
             self.all.push(kind);
             return Some(self.all.len() - 1);
         }
-        // In place of the one that did not come for longest.
+        // Replace the kind that has not come for the longest time.
         let last = |kind: usize| self.past.iter().rposition(|past| *past == Some(kind));
         let oldest = (0..self.all.len()).min_by_key(|&kind| last(kind))?;
         for past in &mut self.past {
@@ -166,7 +168,7 @@ impl Kinds {
         Some(oldest)
     }
 
-    /// The one that is equal to this.
+    /// Interns a command: equal commands get one address.
     pub fn intern(&mut self, command: TurnCommand) -> Arc<TurnCommand> {
         if let Some(known) = self.commands.get(&command) {
             return Arc::clone(known);
@@ -176,8 +178,11 @@ impl Kinds {
         new
     }
 
-    /// The kind of which a turn most likely comes next: what came after the latest turns that were like the last ones, the
-    /// more of them the better. `None` if that was like none before.
+    /// The most likely kind of the next turn; `None` if that is no known kind.
+    ///
+    /// Finds the earlier turn whose predecessors match the latest turns over the longest stretch;
+    /// the latest such turn on a tie. The next turn is predicted to be of its kind. Without such a
+    /// turn, the latest known kind is predicted.
     pub fn next(&self) -> Option<usize> {
         let past = &self.past;
         let mut most = 0;
@@ -196,17 +201,17 @@ impl Kinds {
         next
     }
 
-    /// The same, if there is a plan for it.
+    /// The most likely kind of the next turn, if the kind has a plan.
     pub fn next_planned(&self) -> Option<usize> {
         self.next().filter(|&kind| self.get(kind).plan.is_some())
     }
 
-    /// Nothing is known of any.
+    /// Forgets all kinds.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// The plan that takes the most.
+    /// The plan with the largest block.
     pub fn largest_plan(&self) -> Option<&StepPlan> {
         self.all.iter().filter_map(|kind| kind.plan.as_ref()).max_by_key(|plan| plan.bytes)
     }
@@ -231,7 +236,7 @@ mod tests {
             (&[0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1], Some(2)),
             (&[0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0], Some(0)),
             (&[0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0], Some(1)),
-            // What comes once is like nothing before: 3, 4 and 5 here.
+            // Kinds 3, 4 and 5 come once, and so are unknown.
             (&[0, 0, 3, 0, 4], Some(0)),
             (&[0, 0, 3, 0, 4, 0, 5, 0], None),
         ] {

@@ -1,4 +1,4 @@
-//! The end of turns by plan: the books are brought to where memory is.
+//! The end of turns by plan: the engine's tables are brought up to date with memory.
 
 use super::{Beside, Planning};
 use crate::command::Command;
@@ -9,30 +9,31 @@ use crate::store::Script;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Why a command was not done by plan.
+/// The reason why a command was not done by plan.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// What makes room for it, after so much of that.
+    /// Making room before the command failed; with the number of its actions that were done.
     ForRoom(usize),
-    /// The command itself, after so many of its actions. It counts as taken.
+    /// The command itself failed, after this number of its actions. The command counts as taken.
     Itself(usize, Error),
 }
 
-/// A turn that is not done by plan any more: its commands go through the books once more, without the device, each block where
-/// the plan had it.
+/// A turn whose plan was left. Its commands are executed again in the engine's tables, without the
+/// device. Each block is where the plan had it.
 pub(in crate::driver) struct Left<D: Device> {
     kind: usize,
-    /// The commands so far.
+    /// Commands of the turn that were done.
     pub taken: Vec<Command<D::Op, D::Host>>,
     script: Script,
-    /// Marks of a step among them.
+    /// Number of step marks in `taken`.
     marks: u64,
-    /// If what was to make room for the next one failed: what was done of that, and what failed is the action after.
+    /// `Some` if making room for the next command failed: the actions that were done. The action
+    /// after them failed.
     for_room: Option<Range<usize>>,
 }
 
 impl<D: Device> Planning<D> {
-    /// From now on nothing runs by plan, until a turn begins again. What is left is to be [redone](Left).
+    /// Leaves plans until a turn begins again. The returned turn is to be [redone](Left).
     #[must_use]
     pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
         if self.replay.is_some() {
@@ -50,7 +51,7 @@ impl<D: Device> Planning<D> {
     ) -> Option<Left<D>> {
         let replay = self.replay.take()?;
         beside.books.engine.take_back_lent();
-        // What is expected next, and so what is evicted, depends on which turns came.
+        // Later predictions, and so evictions, depend on the turns that ran.
         if let Some(recognizer) = beside.recognition.recognizer_mut() {
             recognizer.hear_again(self.kinds.recognized(replay.turns));
         }
@@ -75,7 +76,7 @@ impl<D: Device> Planning<D> {
         let script = Script {
             places: plan.taken.iter().copied().collect(),
             offsets: offsets.collect(),
-            // In a memory that is plentiful, nobody asks.
+            // A plan without evictions never looks up owners.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
             unheld_stays: plan.unheld_stays.iter().copied().collect(),
             done,
@@ -86,7 +87,7 @@ impl<D: Device> Planning<D> {
         Some(Left { kind: replay.kind, taken: replay.taken, script, marks: replay.marks, for_room })
     }
 
-    /// Takes note of what was done before a command of a turn that is left, for want of room.
+    /// Notes the actions that made room before a command of the left turn.
     pub(in crate::driver) fn redo_for_room(
         &self,
         left: &Left<D>,
@@ -98,7 +99,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// All of its commands went through the books, from `start` on.
+    /// Ends the redoing, after all commands have been executed. `start`: when redoing began.
     pub(in crate::driver) fn is_redone(
         &mut self,
         left: &Left<D>,
@@ -119,7 +120,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Left<D> {
-    /// Its commands are to go through the books now.
+    /// Starts the script, which gives blocks their planned places while the commands are executed
+    /// again.
     pub fn begin(&mut self, engine: &mut Engine<D>) {
         engine.begin_script(std::mem::take(&mut self.script), self.marks);
     }

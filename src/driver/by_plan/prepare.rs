@@ -1,5 +1,5 @@
-//! From what a turn did to a plan: an address for each block that it took. Planners take their time, so they work on a thread
-//! of their own, while the next turn runs without a plan.
+//! Making of a plan from the tape of a turn: an address for each block that was allocated. Planners
+//! may be slow, so they run on a thread of their own, while the next turn runs without a plan.
 
 use super::boundary::{Boundary, Slots};
 use super::turns::Turned;
@@ -18,55 +18,55 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-/// A turn that was written down, and is over.
+/// A whole turn with its tape.
 pub(super) struct Taken {
     pub tape: Tape,
-    /// How much was written down up to and with each command.
+    /// Length of the two records after each command.
     pub ends: Vec<Ends>,
     pub before: Boundary,
-    /// What was counted before.
+    /// Totals before the turn.
     pub began: Totals,
-    /// Of the blocks of before of which the two records speak: their storages, and slots that looked at those.
+    /// Storages from before used by each record, by number, each with a slot that held a view.
     pub plentiful: Vec<Option<Root>>,
     pub short: Vec<Option<Root>>,
     pub turned: Turned,
 }
 
-/// A storage that was there before, and a slot that looked at it.
+/// A storage from before, and a slot that held a view.
 pub(super) type Root = (StorageKey, u32);
 
-/// A plan that is being made. Dropped, it is of no use any more.
+/// A plan in the making. Dropping it abandons the plan.
 #[derive(Debug)]
 pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
 
-/// What a plan is made from.
+/// Data that a plan is made from.
 struct Draft {
     ends: Vec<Ends>,
     commands: Vec<Arc<super::TurnCommand>>,
     boundary: Boundary,
     heirs: Vec<(u32, u32)>,
     took: Totals,
-    /// Of the tape.
+    /// First byte of the tape's blocks; `None` if blocks from before lay between them.
     start: Option<u64>,
     spread: u64,
     unheld_stays: Vec<bool>,
     granule: u64,
     room: u64,
-    /// Whether it may evict, and recompute.
+    /// Whether the plan may evict and recompute.
     may_recompute: bool,
-    /// Whether what is recomputed is verified.
+    /// Whether recomputed values are verified.
     verifies: bool,
 }
 
 impl Preparing {
-    /// Waits for it. `None`: there is no such plan.
+    /// Waits for the plan. `None` if the turn cannot be planned.
     pub fn finish(self) -> Option<StepPlan> {
         self.0.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
 impl<D: Device> Planning<D> {
-    /// Begins to find out how a turn of this kind can be done again; `None` if it is plain that it cannot.
+    /// Begins to plan a turn of a kind; `None` if planning is plainly impossible.
     pub(super) fn prepare_plan(
         &self,
         beside: &mut Beside<'_, D>,
@@ -75,7 +75,7 @@ impl<D: Device> Planning<D> {
     ) -> Option<Preparing> {
         let Taken { tape, ends, before, began, plentiful: roots, short: short_roots, turned } =
             taken;
-        // The tensors after the turn are those before it, or there is no such plan.
+        // The live tensors after the turn must equal those before it.
         self.boundary_of(beside.books).filter(|after| *after == before)?;
         let slots = &self.numbers.slots;
         let drawn = |record: &Record, roots: &[Option<Root>]| {
@@ -111,7 +111,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl Draft {
-    /// As in a larger memory, if there is an address for everything, or as it was done.
+    /// Plans the turn without evictions if all blocks find an address, otherwise as it ran.
     fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);
@@ -151,7 +151,7 @@ impl Draft {
             heirs: self.heirs.clone(),
             firsts,
             is_plentiful,
-            // In a memory that is plentiful, all went.
+            // Without evictions, every storage without handles was freed.
             unheld_stays: if is_plentiful { vec![] } else { self.unheld_stays.clone() },
             took: if moves { took } else { took.without_moves() },
             laid: None,
@@ -164,20 +164,21 @@ impl Draft {
     }
 }
 
-/// A record of a turn, and what it has to do with what is there between turns, if that can be planned.
+/// A record of a turn, with its effect on storages from before; `None` if it cannot be planned.
 type Drawn = (Record, Option<Outside>);
 
-/// What a turn has to do with what is there between turns.
+/// The effect of a turn on storages from before.
 struct Outside {
-    /// Slots that look at the storages of before of which the record speaks, in its order.
+    /// Slots that look at the storages from before, in the order of the record.
     before: Vec<u32>,
-    /// What takes the place of something that was there before: blocks that are left when the turn ends, and the numbers of
-    /// the storages whose they are then.
+    /// Blocks that live on at the end of the turn, each with the number of the storage from before
+    /// that it replaces.
     returns: Vec<(u32, u32)>,
 }
 
 impl Outside {
-    /// `None` if the storages after the turn are not those before it.
+    /// `None` if the record is spoiled, or if the storages after the turn do not match those before
+    /// it.
     fn new(
         record: &Record,
         roots: &[Option<Root>],
@@ -212,9 +213,10 @@ impl Outside {
     }
 }
 
-/// Of each run that was the first of its path, and each upload: the command that it was done for, and the call in that. `None`
-/// if a command did not do what is done for it again: a kernel for each call that has one, an upload for each value from the
-/// host, a read for each that the host gets.
+/// Command and call of each first run and each upload.
+///
+/// `None` if some command's actions do not match it. Expected are a kernel for each call that has
+/// one, an upload for each put, and a read for each get.
 fn firsts(
     commands: &[Arc<super::TurnCommand>],
     ends: &[usize],
@@ -252,10 +254,9 @@ fn firsts(
     Some(firsts)
 }
 
-/// The actions that make what is evicted, or made again; and of each, the how manieth it was of all that ran for the first
-/// time.
+/// Actions whose outputs are evicted or made again, each with its index among first runs.
 fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
-    // Those that ran for the first time, and which of them made what is in a block.
+    // Actions that are first runs, and for each block the first run that made its value.
     let (mut firsts, mut makers) = (Vec::new(), FxHashMap::<u32, u32>::default());
     let mut wanted = FxHashSet::default();
     for (at, action) in actions.iter().enumerate() {
@@ -290,24 +291,25 @@ fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
     actions.collect()
 }
 
-/// An address for each block, and the bytes of them all.
+/// An address for each block, and the total bytes.
 type Addresses = (Vec<Option<u64>>, u64);
 
-/// With more blocks, planners that take the square of it would hold up the step.
+/// Limit on blocks for planners of quadratic time, which would delay the step.
 const MOST_IN_GAPS: usize = 4096;
 
-/// What is tried where the planners that are quick find no place, in placements of a block.
+/// Effort of the search that runs if the quick planners find no addresses, in placements of a
+/// block.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
-/// An address for each block with which something was done, those that were moved where they were before, and the bytes of
-/// them all. `None` if no room was found for them, wherever they are.
+/// Finds an address for each used block. A moved block keeps its address. `None` if the blocks do
+/// not fit in `room` bytes.
 fn addresses(
     record: &Record,
     granule: u64,
     room: u64,
     searches: bool,
 ) -> Result<Option<Addresses>, PlanError> {
-    // Of each block: the buffer that it is a part of.
+    // Block -> its buffer. A moved block shares the buffer of its origin.
     let mut buffers: Vec<Buffer> = Vec::new();
     let mut buffer_of = Vec::with_capacity(record.lives.len());
     for life in &record.lives {
@@ -353,7 +355,7 @@ fn addresses(
     }))
 }
 
-/// The addresses that blocks had, if they were all within the room from `start` on.
+/// The addresses that blocks had in the turn, if all lie within `room` bytes from `start` on.
 fn as_it_was(record: &Record, start: u64, granule: u64, room: u64) -> Option<Addresses> {
     let used = || record.lives.iter().filter(|life| life.is_used);
     let buffers = used().map(|life| {
@@ -368,7 +370,7 @@ fn as_it_was(record: &Record, start: u64, granule: u64, room: u64) -> Option<Add
     (bytes <= room).then(|| (record.lives.iter().map(of).collect(), bytes))
 }
 
-/// What takes less; of two that take as much, the first.
+/// The placement with fewer bytes; the first one on a tie.
 fn better(first: Option<Planned>, second: Planned) -> Planned {
     match first {
         Some(first) if first.placement.bytes() <= second.placement.bytes() => first,

@@ -1,4 +1,5 @@
-//! What is the same in each turn: commands, with tensors by the order in which they are made.
+//! The parts of a turn that are equal each time: commands, with tensors named by the order in which
+//! they are made.
 
 use super::TurnCommand;
 use super::boundary::Slots;
@@ -12,11 +13,11 @@ use std::convert::Infallible;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-/// What is expected of an op. Its attributes are its own business: they may change from turn to turn, as a learning rate
-/// does. What it reads, makes and needs beside may not.
+/// The properties of an op that a plan relies on. Attributes such as a learning rate are left out,
+/// as they may change from turn to turn. Inputs, outputs and workspace may not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Expected {
-    /// Of its name.
+    /// Hash of the op's name.
     hash: u64,
     rematerializable: bool,
 }
@@ -30,45 +31,46 @@ impl Expected {
     }
 }
 
-/// What tensors are called in a turn, which is the same in each turn of a kind. (Their numbers are not.)
+/// Names of tensors in a turn, equal in each turn of a kind. (Tensor numbers are not.)
 ///
 /// ```text
-/// tensor made in this turn     how many it made before
-/// older tensor                 its slot, marked
+/// tensor made in this turn     its index among the tensors made in the turn
+/// older tensor                 its slot, marked by the bit `SLOT`
 /// ```
 ///
-/// Between two turns, each tensor that is there has a slot. What updates or replaces a tensor takes over its slot; what else a
-/// turn leaves gets the lowest that are free, in the order in which it was made. So what a loop carries from turn to turn is
-/// in the same slot at each boundary, whatever turns come in between.
+/// Between two turns, each live tensor has a slot. An update or a replacement takes over the slot
+/// of its target. Any other tensor that a turn leaves gets the lowest free slot, in the order in
+/// which the tensors were made. Therefore a value that a loop carries from turn to turn has the
+/// same slot at each boundary, whatever turns come in between.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
-    /// Of each tensor of this turn: the slot that it takes over; `NONE` if it is new.
+    /// Slot that each tensor of this turn takes over; `NONE` for a new tensor.
     heirs: Vec<u32>,
-    /// Whether `this` is not in rising order, since several threads send commands.
+    /// Whether `this` is not ascending, as several threads send commands.
     is_mixed: bool,
     pub slots: Slots,
 }
 
-/// What a turn changed of what is there.
+/// Changes to the live tensors made by one turn.
 #[derive(Debug, Default)]
 pub(super) struct Turned {
-    /// Which of the tensors that it made are in which slots now.
+    /// Tensors that took over a slot: index among the tensors made in the turn, and the slot.
     pub heirs: Vec<(u32, u32)>,
-    /// Slots that were left, or are looked at anew, each with the storage that was looked at there.
+    /// Slots that were left or refilled, each with its previous storage.
     pub left: Vec<(u32, StorageKey)>,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Marks a slot.
+/// Bit that marks a slot in a name.
 const SLOT: u64 = 1 << 62;
 
-/// What means nothing: a handle that was given away before, and is dropped now.
+/// Name of a number without a tensor: a consumed handle that is dropped later.
 const NOTHING: TensorId = TensorId(1 << 63);
 
 impl Numbering {
-    /// What a tensor is called.
+    /// The name of a tensor.
     pub fn relative(&self, tensor: TensorId) -> TensorId {
         match (self.made_as(tensor), self.slots.of(tensor)) {
             (Some(at), _) => TensorId(at as u64),
@@ -77,7 +79,7 @@ impl Numbering {
         }
     }
 
-    /// As which tensor of this turn it was made.
+    /// Index of a tensor among the tensors made in this turn.
     fn made_as(&self, tensor: TensorId) -> Option<usize> {
         match self.is_mixed {
             false => self.this.binary_search(&tensor).ok(),
@@ -85,7 +87,7 @@ impl Numbering {
         }
     }
 
-    /// Whether that is what this tensor is called.
+    /// Whether `relative` is the name of this tensor.
     #[inline(always)]
     fn is_for(&self, relative: TensorId, tensor: TensorId) -> bool {
         if relative.0 < SLOT {
@@ -97,7 +99,7 @@ impl Numbering {
         }
     }
 
-    /// The command at hand makes what it does.
+    /// Appends the outputs of the current command.
     #[inline]
     pub fn make<O, H>(&mut self, command: &Command<O, H>) {
         command.makes(|tensor| {
@@ -106,7 +108,8 @@ impl Numbering {
         });
     }
 
-    /// The same, and what updates or replaces something takes over its slot.
+    /// Appends the outputs of the current command. Outputs of updates and replacements take over
+    /// the slots of their targets.
     pub fn make_heirs<O, H>(&mut self, command: &Command<O, H>) {
         let first = self.this.len();
         self.make(command);
@@ -130,7 +133,7 @@ impl Numbering {
         }
     }
 
-    /// The turn is over: what changed in it has other slots now.
+    /// Ends the turn: brings the slots up to date with the tensors that changed.
     pub fn turn(&mut self, tensors: &mut Numbers, graph: &Graph) -> Turned {
         let mut turned = Turned::default();
         let info = |tensors: &Numbers, tensor| graph.tensor(tensors.get(tensor)?);
@@ -142,14 +145,15 @@ impl Numbering {
         new.retain(|&tensor| {
             let Some(slot) = self.slots.of(tensor) else { return tensors.get(tensor).is_some() };
             turned.left.extend(self.slots.leave(slot).map(|storage| (slot, storage)));
-            // The number means something else now.
+            // The number was given to another tensor.
             if let Some(info) = info(tensors, tensor) {
                 self.slots.fill(slot, tensor, info, graph);
             }
             false
         });
         self.heirs.resize(self.this.len(), NONE);
-        // Heirs first, for their slots are theirs. Of several, as a value and its copy, the first.
+        // Fill inherited slots first. If several tensors inherit a slot, such as a value and its
+        // copy, the first one gets it.
         let mut rest = Vec::new();
         for (made, (&tensor, &heir)) in (0..).zip(self.this.iter().zip(&self.heirs)) {
             if self.slots.of(tensor).is_none()
@@ -163,7 +167,7 @@ impl Numbering {
                 }
             }
         }
-        // What came while nobody looked.
+        // Tensors that were made while turns were not compared.
         let mut of_turn: Vec<TensorId> = rest.iter().map(|(tensor, _)| *tensor).collect();
         of_turn.sort_unstable();
         new.retain(|tensor| of_turn.binary_search(tensor).is_err());
@@ -181,15 +185,15 @@ impl Numbering {
         turned
     }
 
-    /// Nothing was made in this turn.
+    /// Begins a turn: no tensor is made yet.
     pub fn restart(&mut self) {
         self.this.clear();
         self.heirs.clear();
         self.is_mixed = false;
     }
 
-    /// The turn is over, and was as planned: the tensor made as number so and so is in this slot now. Calls `with` for the
-    /// tensor that was there and the one that is.
+    /// Ends a turn that ran as planned: `heirs` lists the made tensors and the slots that they take
+    /// over. Calls `with` for the old and the new tensor of each slot.
     pub fn turn_as_planned(
         &mut self,
         heirs: &[(u32, u32)],
@@ -204,14 +208,15 @@ impl Numbering {
         self.restart();
     }
 
-    /// A command that has been [made](Self::make_heirs), for the turns to come.
+    /// A command in the form that is compared with later turns. The command must have been
+    /// [made](Self::make_heirs).
     pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> TurnCommand {
         match command {
             Command::Put { tensor, host, leaf } => {
                 let tensor = self.relative(*tensor);
                 return Command::Put { tensor, host: Arc::new(D::layout_of(host)), leaf: *leaf };
             }
-            // What it is called may change from turn to turn.
+            // Labels may change from turn to turn.
             Command::Label { tensor, .. } => {
                 return Command::Label { tensor: self.relative(*tensor), label: String::new() };
             }
@@ -225,7 +230,8 @@ impl Numbering {
         named.renumbered(|tensor| self.relative(tensor))
     }
 
-    /// Whether a command is the one that is expected. What it makes need not be compared: it is what comes next.
+    /// Whether a command is the expected one. Outputs need not be compared: their names follow from
+    /// their order.
     #[inline]
     pub fn is<D: Device>(&self, expected: &TurnCommand, command: &Command<D::Op, D::Host>) -> bool {
         match (expected, command) {

@@ -1,4 +1,4 @@
-//! Comparing each turn with those that came before, and what follows from that.
+//! Comparison of each turn with earlier turns, and the decisions that follow.
 
 use super::boundary::Boundary;
 use super::glance::Glance;
@@ -12,37 +12,39 @@ use crate::store::Ends;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The turn at hand, as far as it came.
+/// The current turn up to the current command.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// How many of its commands came.
+    /// Number of commands until now.
     at: usize,
-    /// The kinds that it may be one of.
+    /// Kinds whose commands begin like this turn.
     may_be: Vec<usize>,
-    /// The first of them, or, if it may be of none, the last that it was like: mostly it differs from that in little.
+    /// The first kind of `may_be`. If `may_be` is empty, the last kind that matched; it usually
+    /// differs little.
     like: Option<usize>,
-    /// Its commands, if it may be of none.
+    /// Commands of the turn, once it matches no kind.
     new: Option<Vec<Arc<TurnCommand>>>,
-    /// Evictions before it.
+    /// Total evictions before the turn.
     evictions: u64,
-    /// What was there before it, if that is known.
+    /// Live tensors before the turn, if known.
     began: Option<Boundary>,
-    /// How many actions there were on the tape after each command, if that runs.
+    /// Length of the tape after each command, while a tape runs.
     ends: Vec<Ends>,
-    /// None has begun since the last one that ran by plan: what comes are deletions.
+    /// Whether no turn has begun since the last turn by plan: only deletions come.
     is_between: bool,
 }
 
-/// After so many turns in a row that were of no known kind, nobody looks for a while.
+/// Number of consecutive turns of unknown kind after which turns are no longer compared for a
+/// while.
 const MOST_STRANGE: u32 = 5;
 
 impl<D: Device> Planning<D> {
-    /// A command comes, that no plan takes: it is executed after this.
+    /// Compares a command that does not run by plan, before it is executed.
     pub(super) fn watch(&mut self, beside: &mut Beside<'_, D>, command: &Command<D::Op, D::Host>) {
         self.hear(command, beside.books.engine.next_on_tape());
     }
 
-    /// Between two turns: the next command begins one. Whether that runs by plan.
+    /// Begins a turn with the next command, after a mark. Returns whether the turn runs by plan.
     pub(super) fn begins_by_plan(&mut self, beside: &mut Beside<'_, D>) -> bool {
         self.is_marked = false;
         let is_refused = self.take_prepared();
@@ -50,7 +52,7 @@ impl<D: Device> Planning<D> {
         if self.rest.left() > 1 {
             self.rest.pass();
         } else if is_last && self.only_glances() {
-            // Nothing is known of them but that.
+            // Only the hash of the turn is known.
         } else if is_last || self.turn.is_between {
             self.rest.pass();
             let Books { tensors, engine, .. } = &mut *beside.books;
@@ -65,16 +67,17 @@ impl<D: Device> Planning<D> {
         self.rest.is_over() && self.enter_or_watch(beside)
     }
 
-    /// The mark of a turn came, that does not run by plan. How long one takes that is recorded, or learned from, says nothing.
+    /// Notes the mark of a turn without a plan. The time of a turn that is recorded or learned from
+    /// is not counted.
     pub(in crate::driver) fn turn_is_marked(&mut self, is_written: bool) {
         if is_written { self.stopwatch.void() } else { self.stopwatch.mark() }
     }
 
-    /// A turn is over that did not run by plan.
+    /// Ends a turn without a plan. The turn's tape, if any, goes to the planners.
     fn turn_ends(&mut self, beside: &mut Beside<'_, D>) {
         let taping = self.taping.take();
         let tape = beside.books.engine.take_tape();
-        // As it was when the turn began.
+        // Slots as they were when the turn began.
         let slots = &self.numbers.slots;
         let roots = tape.as_deref().map(|tape| {
             [&tape.plentiful, &tape.short].map(|record| {
@@ -82,6 +85,7 @@ impl<D: Device> Planning<D> {
                 owners.map(|owner| Some((owner?, slots.of_storage(owner?)?))).collect::<Vec<_>>()
             })
         });
+        // Bring the slots up to date, and find the kind of the turn.
         let turned = self.numbers.turn(&mut beside.books.tensors, beside.books.engine.graph());
         let after = self.numbers.slots.boundary();
         let began = self.turn.began.take();
@@ -90,6 +94,7 @@ impl<D: Device> Planning<D> {
             return self.give_up();
         };
         self.kinds.came(kind);
+        // Note what the turn shows about its kind.
         let evictions = beside.books.engine.evictions() - self.turn.evictions;
         let of = self.kinds.get_mut(kind);
         of.evicted = evictions > 0;
@@ -97,7 +102,8 @@ impl<D: Device> Planning<D> {
             of.changes_boundary = before != after;
         }
         if let Some(took) = took.filter(|_| of.is_known()) {
-            // What is evicted while a tape runs, or after it did, is no measure: memory was made one piece for it.
+            // Evictions during a tape or after it do not count, as memory was compacted for the
+            // tape.
             let counts = taping.is_none() && of.plan.is_none();
             of.unplanned.add(took, counts.then_some(evictions));
         }
@@ -106,6 +112,7 @@ impl<D: Device> Planning<D> {
             self.glance = Some(Glance::default());
             return self.give_up();
         }
+        // A taped turn goes to the planners, if its kind may be planned.
         let (Some((before, began)), Some(tape), Some([plentiful, short])) = (taping, tape, roots)
         else {
             return;
@@ -125,7 +132,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// A turn begins. Whether by plan, if there is one of the kind that is expected.
+    /// Begins a turn, by plan if the predicted kind has one. Returns whether it runs by plan.
     fn enter_or_watch(&mut self, beside: &mut Beside<'_, D>) -> bool {
         let Some(kind) = self.kinds.next_planned() else {
             self.watch_turn(beside);
@@ -142,7 +149,8 @@ impl<D: Device> Planning<D> {
         enters
     }
 
-    /// A turn begins that does not run by plan. If one is to be made of the kind that is expected, it is written down.
+    /// Begins a turn that does not run by plan. A tape is started if the predicted kind may be
+    /// planned.
     pub(super) fn watch_turn(&mut self, beside: &mut Beside<'_, D>) {
         self.turn = Watched::of_any(self.kinds.all().len());
         self.turn.evictions = beside.books.engine.evictions();
@@ -151,39 +159,41 @@ impl<D: Device> Planning<D> {
         let Some(kind) = next.filter(|&kind| self.kinds.get(kind).may_be_planned()) else {
             return;
         };
-        // What left something else behind than it found, the last time, will again.
+        // A kind that changed the live tensors last time will probably do so again.
         let repeats = !self.kinds.get(kind).changes_boundary;
         match self.boundary_to_plan(beside).filter(|_| repeats) {
             Some(boundary) => {
                 let is_short = self.kinds.get(kind).evicted;
                 beside.books.engine.begin_tape(is_short);
                 self.taping = Some((boundary, beside.books.engine.totals()));
-                // What made room for the tape is no part of the turn.
+                // Compaction for the tape is not part of the turn.
                 self.stopwatch.begin();
             }
             None => self.refuse(kind),
         }
     }
 
-    /// What is there, if a plan may begin. Who writes down what is executed, or knows it ahead, wants all of it to come.
+    /// The current boundary, if a plan may begin. None while commands are written down or admitted
+    /// ahead: each command must then be executed one by one.
     fn boundary_to_plan(&self, beside: &Beside<'_, D>) -> Option<Boundary> {
         let is_heard = beside.books.is_written() || beside.waits;
         if is_heard { None } else { self.boundary_of(beside.books) }
     }
 
-    /// What is there now. `None` if it could not be the beginning of a plan: something has a history, or is away, or waits
-    /// for what comes.
+    /// The current boundary; `None` if no plan may begin there. A plan requires that all tensors
+    /// are resident leaves, and that no failure or replacement is pending.
     pub(super) fn boundary_of(&self, books: &Books<D>) -> Option<Boundary> {
         let boundary = self.numbers.slots.boundary();
         let (tensors, _, paths) = books.engine.graph().counts();
-        // What has no history, and is not lost, is resident.
+        // A leaf that is not lost is resident.
         let may_begin = books.engine.is_settled() && paths == 0 && boundary.tensors == tensors;
         (may_begin && books.tensors.is_unchanged()).then_some(boundary)
     }
 }
 
 impl<D: Device> Planning<D> {
-    /// A command comes, after so many actions on the tape, if that runs.
+    /// Compares the next command with the known kinds. `actions` is the length of the tape before
+    /// the command.
     fn hear(&mut self, command: &Command<D::Op, D::Host>, actions: Option<Ends>) {
         self.is_marked |= matches!(command, Command::Step);
         if let Some(glance) = &mut self.glance {
@@ -198,7 +208,7 @@ impl<D: Device> Planning<D> {
             self.turn.ends.push(actions);
         }
         let Self { turn, kinds, numbers, .. } = self;
-        // Most often it is as in this kind, and those of the others are compared with that.
+        // Mostly the turn is of the first kind, so only its command is compared in full.
         let expected = turn.like.and_then(|kind| kinds.get(kind).commands.get(turn.at));
         let known = expected.filter(|expected| numbers.is::<D>(expected, command));
         numbers.make_heirs(command);
@@ -212,8 +222,8 @@ impl<D: Device> Planning<D> {
         turn.at += 1;
     }
 
-    /// Plans that were begun a turn ago are used from now on. They are waited for, so that it does not depend on time which
-    /// turns run by plan. Returns whether one of them came to nothing.
+    /// Takes the plans begun during the last turn. Waits for unfinished plans, so that the choice
+    /// of turns by plan does not depend on timing. Returns whether planning failed for one of them.
     fn take_prepared(&mut self) -> bool {
         let mut is_refused = false;
         for kind in 0..self.kinds.all().len() {
@@ -232,7 +242,7 @@ impl<D: Device> Planning<D> {
         is_refused
     }
 
-    /// The turn at hand is left by its plan, after so many of its commands.
+    /// Takes over the commands of a turn whose plan was left.
     pub(super) fn hear_left(&mut self, kind: usize, taken: &[Command<D::Op, D::Host>]) {
         self.numbers.restart();
         taken.iter().for_each(|command| self.numbers.make_heirs(command));
@@ -240,13 +250,14 @@ impl<D: Device> Planning<D> {
         self.is_marked = taken.iter().any(|command| matches!(command, Command::Step));
     }
 
-    /// Plans are left where a turn would begin.
+    /// Notes that plans were left at the boundary of a turn.
     pub(super) fn stay_between_turns(&mut self) {
         self.turn = Watched { is_between: true, ..Watched::default() };
         self.is_marked = true;
     }
 
-    /// Of which kind the turn is that is over, and whether that is new. `None` if it is too long to be known.
+    /// The kind of the turn that is over, and whether the kind is new. `None` if the turn is too
+    /// long to be remembered.
     fn kind_of_turn(&mut self) -> Option<(usize, bool)> {
         let Self { turn, kinds, .. } = self;
         let is_whole = |kind: &&usize| kinds.get(**kind).commands.len() == turn.at;
@@ -254,7 +265,7 @@ impl<D: Device> Planning<D> {
             return Some((kind, false));
         }
         let commands = turn.new.take().unwrap_or_else(|| turn.so_far(kinds));
-        // It may have been looked for among others, since it began by the plan of one of them.
+        // A turn that began by plan was compared with the kind of its plan only.
         let known = self.kinds.all().iter().position(|kind| kind.commands == commands);
         match known {
             Some(kind) => Some((kind, false)),
@@ -264,22 +275,22 @@ impl<D: Device> Planning<D> {
 }
 
 impl Watched {
-    /// One that may be of any of so many kinds.
+    /// A turn that may be of any of `kinds` kinds.
     fn of_any(kinds: usize) -> Self {
         Self::of((0..kinds).collect())
     }
 
-    /// One that may be of these.
+    /// A turn that may be of one of these kinds.
     fn of(may_be: Vec<usize>) -> Self {
         Self { like: may_be.first().copied(), may_be, ..Self::default() }
     }
 
-    /// Its commands, if it does not differ yet from what it is like.
+    /// Commands until now, if the turn still matches the kind `like`.
     fn so_far(&self, kinds: &Kinds) -> Vec<Arc<TurnCommand>> {
         self.like.map_or_else(Vec::new, |kind| kinds.get(kind).commands[..self.at].to_vec())
     }
 
-    /// Its next command is this one, of which there is no equal at another address.
+    /// Appends the next command. The command is interned, so equal commands have equal addresses.
     #[inline]
     fn goes_on_as(&mut self, kinds: &Kinds, command: &Arc<TurnCommand>) {
         self.may_be.retain(|&kind| {

@@ -1,4 +1,4 @@
-//! What is heard of a command: all that is the same of it in each step.
+//! Hearing of commands: the parts of a command that are equal in each step.
 
 use crate::command::Command;
 use crate::device::Device;
@@ -11,7 +11,7 @@ use slotmap::SecondaryMap;
 use std::hash::{Hash as _, Hasher as _};
 use std::mem::discriminant;
 
-/// A command, as far as it is the same in each step.
+/// Extracts the parts of a command that are equal in each step.
 pub(super) fn hear<D: Device>(
     books: &Books<D>,
     roles: &SecondaryMap<StorageKey, Role>,
@@ -60,7 +60,7 @@ pub(super) fn hear<D: Device>(
     for call in command.calls() {
         let looks = call.outputs.views().iter().map(|look| look.layout);
         let inputs = call.inputs.iter().filter_map(|&input| books.layout_of(input));
-        // A few numbers tell layouts apart well enough.
+        // Offset and element count tell layouts apart well enough.
         for layout in inputs.chain(looks) {
             (layout.offset(), layout.elements()).hash(&mut hash);
         }

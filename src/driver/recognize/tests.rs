@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const DEPTH: usize = 4;
 
-/// A network of equal layers, trained on a batch for each step: what is sent, in order.
+/// Commands of a network of equal layers, trained on a new batch each step.
 #[derive(Default)]
 struct Program {
     commands: Vec<Command<Op, HostTensor>>,
@@ -47,7 +47,7 @@ impl Program {
         self.commands.extend(tensors.into_iter().map(Command::Del));
     }
 
-    /// Weights are updated in place, or new ones are made.
+    /// Adds one step. With `in_place`, weights are updated in place; otherwise new ones are made.
     fn step(&mut self, weights: &mut [TensorId], marked: bool, in_place: bool) {
         let mut passed = vec![self.put()];
         for &weight in &*weights {
@@ -77,7 +77,7 @@ impl Program {
     }
 }
 
-/// What is expected of each tensor, once two steps between marks have come: what happens.
+/// Predictions for each tensor are right, once two steps between marks have come.
 #[test]
 fn what_comes_before_comes_again() {
     for (marked, in_place) in [(false, true), (true, true), (true, false)] {
@@ -109,7 +109,7 @@ fn what_comes_before_comes_again() {
             let foreseen = driver.engine().graph().future().foreseen();
             let foreseen = foreseen.expect("steps have come");
             for &tensor in live.keys() {
-                // What reads it or looks at it under the name that it has now.
+                // The next command that reads the tensor under its current name.
                 let counted = commands[at + 1..].iter().filter(|command| command.is_position());
                 let next = counted.take(foreseen.step().len()).position(|command| {
                     let mut reads = false;
@@ -122,7 +122,8 @@ fn what_comes_before_comes_again() {
                 let known = (known != NEVER).then(|| (known - foreseen.at()) as usize - 1);
                 let end = foreseen.step().len() - foreseen.at() as usize - 2;
                 match next {
-                    // Beyond the end of the step, the end is what is known: at the mark, what was made anew is used.
+                    // The prediction ends with the step: at the mark, values made in the step are
+                    // used.
                     Some(next) if next >= end => {
                         let known = known.expect("it is used");
                         assert!(known == end || !in_place && known + 1 == end);

@@ -1,4 +1,4 @@
-//! What is read of random programs is what an engine does that has room for everything.
+//! Reading of random programs agrees with an engine that has room for everything.
 
 use super::*;
 use crate::command::{Consumed, Program, RecordedOp};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 struct Both {
     driver: Driver<Sim<RecordedOp, Layout>>,
     reader: Reader,
-    /// Checks that commands make sense.
+    /// Checks that commands are valid.
     program: Program<RecordedOp, Layout>,
     draw: SplitMix64,
-    /// Updates in place, and others.
+    /// Number of updates in place, and of other updates.
     updates: [usize; 2],
 }
 
@@ -43,7 +43,7 @@ impl Both {
 
     fn tensor(&mut self) -> TensorId {
         let alive: Vec<TensorId> = self.program.alive().collect();
-        // Mostly a late one.
+        // Mostly a recent tensor.
         let among = if self.draw.below(4) == 0 { alive.len() } else { alive.len().min(6) };
         alive[alive.len() - 1 - self.draw.below(among)]
     }
@@ -56,7 +56,7 @@ impl Both {
         Layout::raw(self.draw.below(4) * 20)
     }
 
-    /// Updates the first inputs of all, some of which are given away.
+    /// An update of the first inputs, some of which are consumed.
     fn update(&mut self, made: TensorId, makes_more: bool) -> Apply<RecordedOp> {
         let inputs = self.tensors(3);
         let targets = 1 + self.draw.below(inputs.len());
@@ -111,7 +111,7 @@ impl Both {
     }
 
     fn run(&mut self, command: Command<RecordedOp, Layout>) {
-        // An engine refuses what does not look alike.
+        // An engine refuses a replacement of another shape.
         if let Command::Replace { target, value, .. } = command
             && self.reader.layout(target).shape() != self.reader.layout(value).shape()
         {
@@ -128,12 +128,12 @@ impl Both {
             .collect();
         self.driver.execute(command.clone());
         if let Command::Replace { .. } = command {
-            // Until then the old value is there, to be taken back.
+            // Before a confirmation the old value is kept, in case the replacement is taken back.
             self.driver.execute(Command::Confirm);
         }
         assert!(self.driver.engine_mut().take_failure().is_none(), "{command:?}");
         let deed = self.reader.read(&command, |host| *host);
-        // Number -> the position of the target.
+        // Number -> position of its target.
         let mut made = vec![];
         let mut position = 0;
         for call in command.calls() {

@@ -1,28 +1,30 @@
 use super::NodeId;
 use smallvec::{SmallVec, smallvec};
 
-/// So many runs are remembered.
+/// Number of runs that are remembered.
 const RUNS: usize = 16;
 
-/// Nobody knows how often it would have come.
+/// Count of a run whose end was not seen.
 const FOR_GOOD: u32 = u32::MAX;
 
-/// Several commands have come after this one. What comes next is what came the last time that the same one had come as
-/// often as it has now: training nine times, then evaluation.
+/// Several successors of a node, with counted turns.
+///
+/// The prediction looks for the last time that the current successor had come as often in a row as
+/// now, and takes what followed. An example is training nine times, then evaluation.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Branch {
-    /// What came, and how often without another in between. The last one may go on.
+    /// Successors in order, each with the number of times it came in a row. The last run may go on.
     runs: SmallVec<[(NodeId, u32); 4]>,
 }
 
 impl Branch {
-    /// `first` has come always, so many times, and now `second`.
+    /// A branch after `first` has come `times` times and `second` once.
     pub fn new(first: NodeId, times: u32, second: NodeId) -> Self {
         Self { runs: smallvec![(first, times), (second, 1)] }
     }
 
-    /// What has come so far.
+    /// Successors seen until now, the latest first.
     pub fn all(&self) -> impl Iterator<Item = NodeId> {
         self.runs.iter().rev().map(|run| run.0)
     }
@@ -41,12 +43,12 @@ impl Branch {
         self.runs.push((node, times));
     }
 
-    /// Before the first turn of another run: what came first in this one comes first. What came last may have gone on for
-    /// good.
+    /// Prepares for another run: the successor that came first in this run comes first. The last
+    /// run may have gone on for ever.
     pub fn begin_again(&mut self) {
         let first = self.runs[0].0;
         match self.runs.last_mut() {
-            // It has not come yet.
+            // The last run has not begun.
             Some((_, 0)) => {}
             Some((last, times)) if *last == first => *times = 0,
             Some((_, times)) => {
@@ -57,19 +59,19 @@ impl Branch {
         }
     }
 
-    /// What came last was not `node`, but `known` as so often; `None`: nothing came.
+    /// Corrects the last successor `node` to `known`; `None`: no successor came.
     pub fn mistook(&mut self, node: NodeId, known: Option<NodeId>) {
         if self.runs.last() == Some(&(node, 1)) {
             self.runs.pop();
             known.into_iter().for_each(|known| self.took(known));
         }
         if self.runs.len() == 1 {
-            // There is no other any more.
+            // Only one successor is left.
             self.runs.push(self.runs[0]);
         }
     }
 
-    /// Nodes are others now, or none any more. `None` if no others are left.
+    /// Replaces nodes as `now` says; `None` removes a node. Returns `None` if no successor is left.
     pub fn renamed(self, now: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self> {
         let mut runs: SmallVec<[(NodeId, u32); 4]> = SmallVec::new();
         for (node, times) in self.runs {
@@ -83,19 +85,20 @@ impl Branch {
         }
         match runs[..] {
             [] => None,
-            // There is no other any more.
+            // Only one successor is left.
             [only] => Some(Self { runs: smallvec![only, only] }),
             _ => Some(Self { runs }),
         }
     }
 
-    /// What comes next.
+    /// The predicted successor.
     pub fn expected(&self) -> NodeId {
         let (&(now, count), past) = self.runs.split_last().expect("two have come");
         let is_now = |run: &(NodeId, u32)| run.0 == now;
         match past.iter().rposition(|run| is_now(run) && run.1 != FOR_GOOD) {
             Some(run) if past[run].1 == count => self.runs[run + 1].0,
-            // It comes for the first time: for once, if that was so of all others.
+            // A successor that comes for the first time: if the run before was longer, the
+            // successor is expected once only.
             None if !past.iter().any(is_now) => match past.last() {
                 Some(&(before, times)) if times > count => before,
                 _ => now,
@@ -119,7 +122,8 @@ mod tests {
             branch.took(1);
         }
         branch.took(2);
-        // 1 2 1 1 1 2: after three of the first, the second; after one of that, the first.
+        // 1 2 1 1 1 2: the second follows after three of the first, and the first after one of the
+        // second.
         for _ in 0..5 {
             for _ in 0..3 {
                 assert_eq!(branch.expected(), 1);
@@ -128,7 +132,7 @@ mod tests {
             assert_eq!(branch.expected(), 2);
             branch.took(2);
         }
-        // It comes more often than ever: as if it went on for good.
+        // More often in a row than ever: the run is expected to go on.
         for _ in 0..9 {
             branch.took(2);
         }

@@ -1,7 +1,7 @@
-/// Commands of a context.
+/// Number of commands in a context.
 pub(super) const LENGTH: usize = 8;
 
-/// Spreads tokens over all bits.
+/// Odd factor that spreads tokens over all bits.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A rolling hash of the last [`LENGTH`] commands.
@@ -25,7 +25,7 @@ impl Context {
         self.heard += 1;
     }
 
-    /// `None` before there are so many.
+    /// The hash; `None` before [`LENGTH`] commands were heard.
     pub fn key(&self) -> Option<u64> {
         (self.heard >= LENGTH).then_some(self.hash)
     }

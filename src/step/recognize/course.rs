@@ -1,4 +1,5 @@
-//! What is expected: the commands from one on, as far as the links lead, up to where they lead back.
+//! The predicted course: the nodes from the last command on along the links, until a link leads
+//! back.
 
 use super::heirs::Heir;
 use super::{MARK, Makes, NOWHERE, NodeId, Role, Steps};
@@ -7,41 +8,41 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Values that a command read, by each value that it made.
+/// Value -> inputs of its command.
 type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 
-/// A course, as a step that is known.
+/// A course as a known step.
 #[derive(Debug)]
 pub(crate) struct Known {
     /// [`StepFuture::key`] of the future.
     pub key: u64,
-    /// What it uses when. There is one more position than commands, the last: where all is used that the next turn uses of this
-    /// one, or, if nobody knows what comes next, all that is held.
+    /// Uses of each value. One position follows the last command. If the course is a loop, all
+    /// values that the next turn uses are read there; otherwise all held values are.
     pub future: Arc<StepFuture>,
     values: FxHashMap<Role, Values>,
 }
 
-/// The values of one role: ordinals.
+/// Values in one role, by ordinal.
 #[derive(Clone, Debug, Default)]
 struct Values {
-    /// What is there in the beginning.
+    /// The value at the start of the step.
     carried: Option<u32>,
-    /// What commands make, and at which positions, rising.
+    /// Values made by commands, with positions in ascending order.
     made: SmallVec<[(u32, u32); 1]>,
 }
 
 impl Values {
-    /// The last one so far.
+    /// The last value until now.
     fn now(&self) -> Option<u32> {
         self.made.last().map(|made| made.0).or(self.carried)
     }
 }
 
 impl Known {
-    /// A value that nobody uses: of what is left of earlier turns.
+    /// An unused value that stands for everything left from earlier turns.
     pub const LEFT_OVER: u32 = 0;
 
-    /// The value that the storage in this role holds when the command at `position` is next.
+    /// The value of a role if the command at `position` is next.
     pub fn value(&self, role: Role, position: usize) -> u32 {
         let Some(values) = self.values.get(&role) else { return Self::LEFT_OVER };
         let made = values.made.partition_point(|&(_, made)| (made as usize) < position);
@@ -53,7 +54,8 @@ impl Known {
 }
 
 impl Steps {
-    /// Looks along what is expected from the last command on. `None`: the course is as it was, or nothing is expected.
+    /// Predicts from the last command on, if the course was left and enough commands were predicted
+    /// right. `None` otherwise, or if no successor is known.
     pub fn look_ahead(&mut self) -> Option<Known> {
         if self.on_course.is_some() || self.as_expected < self.doubt.max(1) {
             return None;
@@ -61,22 +63,23 @@ impl Steps {
         self.look_along()
     }
 
-    /// Whether the course leads back to its beginning, and goes the same way from there; else what follows is another one.
+    /// Whether the course leads back to its beginning and repeats. If not, the next turn is another
+    /// sequence.
     pub fn is_loop(&self) -> bool {
         self.again == Some(0) && !self.turns_differ
     }
 
-    /// Whether the last command is where the course leads back to, for the first time: what follows is a loop.
+    /// Whether the last command enters the loop at the end of a course, for the first time.
     pub fn enters_loop(&self) -> bool {
         self.again.is_some_and(|again| again > 0) && self.on_course == self.again
     }
 
-    /// What is expected from the last command on.
+    /// Predicts the course from the last command on.
     pub fn look_along(&mut self) -> Option<Known> {
         let at = self.at?;
         self.after(at)?;
         if self.on_course.is_some() && self.since >= self.course.len() {
-            // It has held as long as it was.
+            // The course has held for at least its own length.
             self.doubt = 0;
         }
         self.courses += 1;
@@ -100,15 +103,15 @@ impl Steps {
         Some(self.known())
     }
 
-    /// A course that leads back to its beginning could as well begin elsewhere: let it be where the program says that a
-    /// step begins, or if it does not, where it holds the least. That does not depend on where the course was found.
+    /// Rotates a loop so that it begins after a mark. Without marks, it begins where it uses the
+    /// least memory. The result does not depend on where the loop was entered.
     fn begin_where_a_step_does(&mut self) {
         let token =
             |position: usize| self.nodes[self.course[position % self.course.len()] as usize].token;
         let tokens =
             |position: usize| (token(position), token(position + 1), self.course[position]);
         let all = 0..self.course.len();
-        // The one before the first.
+        // Position of the command before the first.
         let marks = all.clone().filter(|&position| token(position) == MARK);
         let last = match marks.min_by_key(|&position| tokens(position)) {
             Some(mark) => mark,
@@ -130,11 +133,12 @@ impl Steps {
         let mut builder = StepFutureBuilder::default();
         builder.carry(0);
         let mut values: FxHashMap<Role, Values> = FxHashMap::default();
+        // Carried values come first.
         for role in self.inputs_from_before(0) {
             let carried = Some(builder.carry(self.roles[role.index()].0));
             values.insert(role, Values { carried, ..Values::default() });
         }
-        // Whose last handle goes after which command.
+        // Roles with the positions after which their last handles end.
         let mut gone: Vec<(u32, Role)> = Vec::new();
         let made = self.course.iter().flat_map(|&node| self.values_of(node));
         let all: FxHashSet<Role> = values.keys().copied().chain(made).collect();
@@ -148,6 +152,7 @@ impl Steps {
         let mut gone = gone.into_iter().peekable();
         let mut sources: Sources = Sources::default();
         let inherits = !self.heirs.is_empty();
+        // Walk along the course: reads, outputs, inheritance at marks, and handles that end.
         for (position, &id) in self.course.iter().enumerate() {
             let node = &self.nodes[id as usize];
             let input = |input: u32| node.inputs.get(input as usize).copied().flatten();
@@ -194,6 +199,7 @@ impl Steps {
                 }
             }
         }
+        // The position after the last command reads the values that the next turn uses.
         let mut last: Vec<_> = match self.again {
             Some(again) => {
                 let carried = self.inputs_from_before(again);
@@ -211,7 +217,8 @@ impl Steps {
         Known { key: future.key(), future: Arc::new(future), values }
     }
 
-    /// What commands of the course from a position on read or look at, and none of them made before: it was there in the beginning.
+    /// Roles of values from before `position`: read or viewed by later commands, and made by none
+    /// of these first.
     fn inputs_from_before(&self, position: usize) -> Vec<Role> {
         let mut known: FxHashSet<Role> = FxHashSet::default();
         let mut inputs = Vec::new();
@@ -223,9 +230,11 @@ impl Steps {
         inputs
     }
 
-    /// At a mark, the heirs' values are in the roles that they inherit. The mark reads them: it is there that their history
-    /// is cut. The mark reads what they are restored from, too. Else gradients that are held go first, as nobody reads them
-    /// any more, and with them goes the way back to what was made of them.
+    /// Applies the role changes of a mark. The mark reads the inheriting values, as it cuts off
+    /// their history there. It also reads the values that they would be restored from.
+    ///
+    /// Without the latter reads, held gradients would be evicted first, as no command reads them.
+    /// Evicted parameters could then be restored only through the whole backward pass.
     fn inherit(
         &self,
         node: NodeId,
@@ -241,7 +250,7 @@ impl Steps {
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();
-            // If it was not gone before.
+            // Unless its last handle ended before.
             if let (Some(old), NOWHERE) = (values.now(), self.roles[role.index()].1) {
                 builder.gone(old);
             }

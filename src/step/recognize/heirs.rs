@@ -1,20 +1,22 @@
-//! Turns that are alike but for which roles were carried into them.
+//! Turns that are equal except for the roles of the values carried into them.
 //!
-//! A program may update by making: a new parameter from the old one, which then goes. If commands are told apart by what
-//! they read, no step of such a program is like another. So the turn between two marks is compared with the last one of
-//! the same commands. Where they differ in nothing but the roles that were carried into them, the commands of the one
-//! are those of the other; and what was carried into the later one is the *heir* of what was carried into the earlier
-//! one: at the mark before the turn it takes over its role, now and each time that the mark comes.
+//! A program may update a parameter by making a new one from the old one, which is then freed. If
+//! commands are told apart by their inputs, no step of such a program equals another. Therefore the
+//! turn between two marks is compared with the last turn of the same commands.
+//!
+//! If two turns differ only in the roles carried into them, they share their nodes. A value carried
+//! into the later turn is the *heir* of the value carried into the earlier turn. It takes over that
+//! role at the mark before the turn, each time that the mark comes.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Turns of so many kinds are remembered.
+/// Number of kinds of turns that are remembered.
 const KINDS: usize = 8;
-/// Turns of more commands are not compared.
+/// Limit on commands of a turn that is compared.
 const MOST_COMMANDS: usize = 1 << 15;
 
-/// What plays a role at a mark, and has another from then on.
+/// A change of role at a mark: the storage in role `plays` gets the role `inherits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Heir {
@@ -25,14 +27,15 @@ pub(crate) struct Heir {
 /// Turns between marks.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// The commands of the one at hand; the last is its mark.
+    /// Nodes of the current turn; its last command is the mark.
     nodes: Vec<NodeId>,
-    /// The mark before it. `None`: it is not compared.
+    /// The mark before the turn. `None`: the turn is not compared.
     after: Option<NodeId>,
-    /// The first node and the first role that were made in it.
+    /// First node and first role that were made in the turn, by index.
     first_node: usize,
     first_role: usize,
-    /// The last one of each kind, the latest last. All of their nodes are known, and none was made in the turn at hand.
+    /// The last turn of each kind, the latest last. Their nodes were all made before the current
+    /// turn.
     past: Vec<Vec<NodeId>>,
 }
 
@@ -45,14 +48,14 @@ impl Turns {
         }
     }
 
-    /// The last commands turned out to be these, the latest first.
+    /// Replaces the last nodes by these, given from the latest back.
     pub fn correct(&mut self, mut latest_first: impl Iterator<Item = NodeId>) {
         let known = latest_first.by_ref();
         self.nodes.iter_mut().rev().zip(&mut *known).for_each(|(node, known)| *node = known);
         self.after = self.after.map(|mark| known.next().unwrap_or(mark));
     }
 
-    /// The last one; empty if it was not compared.
+    /// Nodes of the last turn; empty if it was not compared.
     pub fn last(&self) -> &[NodeId] {
         let last = self.past.last().filter(|_| self.after.is_some());
         last.map_or(&[], Vec::as_slice)
@@ -68,20 +71,21 @@ impl Turns {
     }
 }
 
-/// How a turn is like an earlier one.
+/// The correspondence of a turn to an earlier turn.
 #[derive(Debug, Default)]
 struct Twins {
-    /// Of each role of the earlier turn, the one in this turn; and the other way round.
+    /// Roles of the earlier turn -> roles of this turn, and the reverse.
     now: FxHashMap<Role, Role>,
     then: FxHashMap<Role, Role>,
-    /// What was carried into both in different roles.
+    /// Values that were carried into both turns in different roles.
     heirs: Vec<Heir>,
-    /// Where in the turn a command was taken for another one of the earlier turn, which reads what this one does.
+    /// Positions at which a command matched a wrong node of the earlier turn, because its inputs
+    /// are equal.
     mistaken: Vec<usize>,
 }
 
 impl Twins {
-    /// Whether neither has another twin.
+    /// Pairs two roles. Returns false if either has another partner.
     fn pair(&mut self, then: Role, now: Role) -> bool {
         *self.now.entry(then).or_insert(now) == now && *self.then.entry(now).or_insert(then) == then
     }
@@ -95,7 +99,7 @@ impl Twins {
 }
 
 impl Steps {
-    /// What plays roles at a node, and has others after it.
+    /// Role changes at a node; empty unless it is a mark.
     pub fn heirs(&self, node: NodeId) -> &[Heir] {
         if self.nodes[node as usize].token != MARK {
             return &[];
@@ -103,8 +107,8 @@ impl Steps {
         self.heirs.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// The last command is a mark: the turn is over. If it turns out to be like an earlier one, the last command is the mark
-    /// of that.
+    /// Ends the turn with the last command, a mark. If the turn proves like an earlier one, the
+    /// last command becomes that turn's mark.
     pub(super) fn end_turn(&mut self) {
         let turn = std::mem::take(&mut self.turns.nodes);
         if let Some(mark) = self.turns.after {
@@ -132,7 +136,8 @@ impl Steps {
         self.turns.first_role = self.roles.len();
     }
 
-    /// How the turn after a mark is like one of the same commands; `None` if it is not.
+    /// Compares the turn after a mark with an earlier turn of the same commands; `None` if not
+    /// alike.
     fn twins(&self, mark: NodeId, past: &[NodeId], turn: &[NodeId]) -> Option<Twins> {
         let mut twins = Twins::default();
         let mut of_past: Option<FxHashSet<NodeId>> = None;
@@ -158,25 +163,26 @@ impl Steps {
                 return None;
             }
         }
-        // If nothing is new, nothing is to be learned.
+        // Without a new node there is nothing to learn.
         if !twins.mistaken.is_empty() && !turn.iter().any(|&node| self.turns.is_new_node(node)) {
             return None;
         }
-        // What inherits a role at this mark already keeps it.
+        // A value that already inherits a role at this mark keeps it.
         let keeps = |role: Role| self.heirs(mark).iter().any(|known| known.inherits == role);
         (!twins.heirs.iter().any(|heir| keeps(heir.plays))).then_some(twins)
     }
 
-    /// The commands of a turn are those of an earlier one: what was made for them is forgotten.
+    /// Merges a turn into an earlier one, and drops the nodes and roles made for it.
     fn merge(&mut self, mark: NodeId, past: &[NodeId], turn: &[NodeId], twins: Twins) {
         let nodes: FxHashMap<NodeId, NodeId> =
             turn.iter().copied().zip(past.iter().copied()).collect();
         let (first_node, first_role) = (self.turns.first_node, self.turns.first_role);
         let node = |node: NodeId| match (node as usize) < first_node {
             true => Some(node),
-            // Else nobody leads there any more.
+            // No link leads to any other node.
             false => nodes.get(&node).copied(),
         };
+        // Links, the index and ends of handles lead to the earlier turn's nodes from now on.
         for of in &mut self.nodes[..first_node] {
             of.next = of.next.and_then(node);
             of.before = of.before.and_then(node);
@@ -189,6 +195,7 @@ impl Steps {
         for (_, gone) in &mut self.roles {
             *gone = node(*gone).unwrap_or(NOWHERE);
         }
+        // Handles of the earlier turn's values end where they ended in this turn.
         let ends: Vec<_> =
             twins.now.iter().map(|(then, now)| (*then, self.roles[now.index()].1)).collect();
         ends.into_iter().for_each(|(role, gone)| self.roles[role.index()].1 = gone);
@@ -200,11 +207,12 @@ impl Steps {
             let known = role(*now).filter(|_| old.index() < first_role);
             known.map(|known| *now = known).is_some()
         });
-        // Of what the mark itself has shown.
+        // Role changes found at the mark itself.
         self.renamed.iter_mut().for_each(|(_, now)| *now = now.and_then(role));
         let new = (first_role as u32..self.roles.len() as u32).map(Role::from);
         self.renamed.extend(new.map(|new| (new, role(new))));
         self.renamed.extend(twins.heirs.iter().map(|heir| (heir.plays, Some(heir.inherits))));
+        // A command that matched a wrong node: correct its roles, and the branches around it.
         for &at in &twins.mistaken {
             let (taken_for, is) = (turn[at], past[at]);
             let made: Vec<_> = self.values_of(taken_for).zip(self.values_of(is)).collect();
@@ -220,13 +228,14 @@ impl Steps {
                 branch.mistook(after, None);
             }
         }
-        // Others were mistaken, or inherited only once.
+        // Earlier heirs that contradict the new ones were mistaken, or inherited only once.
         let heirs = self.heirs.entry(mark).or_default();
         heirs.retain(|old| {
             let differs = |new: &Heir| old.plays != new.plays && old.inherits != new.inherits;
             twins.heirs.iter().all(differs)
         });
         heirs.extend(twins.heirs);
+        // Drop the turn's own nodes and roles. The course may have led through them.
         self.at = self.at.and_then(node);
         self.nodes.truncate(first_node);
         self.roles.truncate(first_role);

@@ -1,4 +1,4 @@
-//! The steps of a program, kept for another run of it.
+//! Known steps of a program, kept for another run.
 
 #[cfg(feature = "serde")]
 mod read;
@@ -8,8 +8,8 @@ use super::heirs::Heir;
 use super::{MARK, Node, NodeId, Role, Steps};
 use smallvec::SmallVec;
 
-/// The steps of a program, as far as a run has seen them. Another run of the same program foresees its steps from the first
-/// command on; one of another program loses nothing but time.
+/// Steps of a program, as far as a run has seen them. Another run of the program predicts its steps
+/// from the first command on. For another program, wrong predictions cost only time.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "Kept", into = "Kept"))]
@@ -18,33 +18,35 @@ pub struct KnownSteps(Kept);
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Kept {
-    /// The first is the first command of the program.
+    /// All nodes. The first is the first command of the program.
     nodes: Vec<Node>,
     roles: Vec<(u64, NodeId)>,
-    /// Sorted, both.
+    /// Sorted, like `heirs`.
     same: Vec<(Role, Role)>,
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     heirs: Vec<(NodeId, Vec<Heir>)>,
-    /// Whether the ends of steps are marked, where no command says so.
+    /// Whether steps are marked, although no known command is a mark.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     marked: bool,
 }
 
 impl KnownSteps {
-    /// No commands yet, but that the program marks where its steps end. Commands that come several times in a step, as where
-    /// the gradients of several batches are added up, are then told apart from the first step on.
+    /// Knowledge of no commands, except for the marking of steps by the program.
+    ///
+    /// Commands that come several times in a step are then told apart from the first step on. For
+    /// example, a step may add up the gradients of several batches.
     #[must_use]
     pub fn marked() -> Self {
         Self(Kept { marked: true, ..Kept::default() })
     }
 
-    /// Commands that are known.
+    /// Number of known commands.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.nodes.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether no command is known.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -52,7 +54,7 @@ impl KnownSteps {
 }
 
 impl Steps {
-    /// For another run.
+    /// Copies the knowledge for another run.
     pub fn keep(&self) -> KnownSteps {
         let mut nodes = self.nodes.clone();
         // Courses and parts are numbered anew.
@@ -65,7 +67,7 @@ impl Steps {
         KnownSteps(Kept { nodes, roles: self.roles.clone(), same, heirs, marked: false })
     }
 
-    /// Before the first command of a run.
+    /// The state before the first command of a run.
     pub fn of_another_run(known: KnownSteps) -> Self {
         let KnownSteps(Kept { nodes, roles, same, heirs, marked }) = known;
         let (same, heirs) = (same.into_iter().collect(), heirs.into_iter().collect());
@@ -75,14 +77,14 @@ impl Steps {
         branches.for_each(|branch| branch.begin_again());
         for node in 0..steps.nodes.len() as NodeId {
             if let Some(key) = steps.context_of(node) {
-                // Of several, the first is known by its turns.
+                // Several nodes may share a context; the index keeps the first.
                 steps.index.entry(key).or_insert(node);
             }
         }
         steps
     }
 
-    /// That of a node, when it came the last time.
+    /// Context hash of a node, when it came the last time.
     fn context_of(&self, node: NodeId) -> Option<u64> {
         let before = |&node: &NodeId| self.nodes[node as usize].before;
         let last: SmallVec<[NodeId; LENGTH]> =

@@ -1,14 +1,14 @@
 use super::*;
 use crate::rng::SplitMix64;
 
-/// A program in roles: each command is a token, what it reads, and how many values it makes.
+/// A program in terms of roles: each command has a token, inputs and outputs.
 #[derive(Default)]
 struct Told {
     steps: Steps,
-    /// The role of what was made last under each name.
+    /// Role of the last value made under each name.
     names: FxHashMap<&'static str, Role>,
     known: Option<Known>,
-    /// Commands since the last one that was not expected.
+    /// Number of consecutive commands that were predicted.
     expected: usize,
 }
 
@@ -16,7 +16,7 @@ struct Told {
 type Line = (u64, &'static [&'static str], &'static [&'static str]);
 
 impl Told {
-    /// Whether it was expected.
+    /// Hears a command. Returns whether it was predicted.
     fn tell(&mut self, (token, inputs, outputs): Line) -> bool {
         if token == GONE {
             inputs.iter().for_each(|name| self.steps.gone(self.names[name]));
@@ -70,10 +70,10 @@ impl Told {
     }
 }
 
-/// No command: the last handles to what has these names go.
+/// Pseudo-command: the last handles of these names end.
 const GONE: u64 = 0;
 
-/// Blocks of the same commands, as networks have them, on weights that are updated.
+/// Blocks of equal commands, as in networks, with updates of weights.
 const TRAIN: &[Line] = &[
     (10, &[], &["x"]),
     (20, &["x", "w0"], &["h0"]),
@@ -141,7 +141,7 @@ fn a_step_that_came_twice_is_known_marked_or_not() {
     }
 }
 
-/// A batch goes through a network, and back.
+/// Forward and backward pass of a batch.
 const PASS: &[Line] = &[
     (10, &[], &["x"]),
     (20, &["x", "w0"], &["h0"]),
@@ -157,7 +157,7 @@ const PASS: &[Line] = &[
     (GONE, &["d0", "x"], &[]),
 ];
 
-/// Gradients of several batches are added up, and the weights updated by the sum.
+/// A step that adds up the gradients of several batches, and updates the weights by the sum.
 fn accumulating(parts: usize) -> Vec<Line> {
     const FIRST: &[Line] = &[(44, &["d"], &["g"]), (GONE, &["d"], &[])];
     const LATER: &[Line] = &[(45, &["g", "d"], &["g"]), (GONE, &["d"], &[])];
@@ -168,7 +168,8 @@ fn accumulating(parts: usize) -> Vec<Line> {
     step
 }
 
-/// What one part makes for a later one is known to be used there: the course is all of the step.
+/// The course is the whole step, so values that one part makes for a later part are known to be
+/// used there.
 #[test]
 fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another() {
     for parts in 1..6 {
@@ -184,7 +185,7 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
             let nodes = told.steps.nodes.len();
             (0..20).for_each(|_| assert_eq!(told.tell_all(&step), 0));
             assert_eq!(told.steps.nodes.len(), nodes);
-            // The next run knows the first step; all of it if marks were known of.
+            // Another run knows the first step, and all of it if marks were known.
             let astray = usize::from(steps > 2);
             let kept = told.steps.keep();
             let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
@@ -195,7 +196,8 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
     }
 }
 
-/// Those that hold nothing, as batches of an evaluation, are the same again and again, be they ever so many.
+/// Parts that leave nothing held, such as the batches of an evaluation, share their nodes, however
+/// many come.
 #[test]
 fn parts_that_hold_nothing_are_the_same() {
     let evaluate = [PASS, &[(60, &["d"], &[]), (GONE, &["d"], &[])]].concat();
@@ -206,7 +208,7 @@ fn parts_that_hold_nothing_are_the_same() {
     }
     let nodes = told.steps.nodes.len() - before;
     assert!(nodes <= 2 * evaluate.len(), "{nodes}");
-    // Of those that hold something, no more are told apart than are kept.
+    // Parts that leave something held are told apart, up to a limit.
     let holds = [PASS, &[(60, &["d"], &[])]].concat();
     for _ in 0..MOST_APART / 4 {
         told.tell_all(&holds);
@@ -215,7 +217,8 @@ fn parts_that_hold_nothing_are_the_same() {
     assert!(nodes > MOST_APART / 2 && nodes <= MOST_APART + 4 * holds.len(), "{nodes}");
 }
 
-/// A step that differs loses what is known until it is found again, at each position.
+/// A step that differs breaks the prediction only until the sequence is found again, at each
+/// position.
 #[test]
 fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
     for position in 0..TRAIN.len() {
@@ -226,7 +229,7 @@ fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
             step.splice(position..end, new);
             let mut told = told(&[TRAIN, TRAIN, TRAIN]);
             told.tell_all(&step);
-            // What came as it had, since eight commands after the change at the latest.
+            // Commands that were predicted, from eight commands after the change on at the latest.
             let after = TRAIN.len() - end.min(TRAIN.len());
             let unexpected = told.tell_all(TRAIN);
             let least = (after + TRAIN.len() - unexpected).saturating_sub(NEAR);
@@ -240,7 +243,7 @@ fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
     }
 }
 
-/// And nothing is counted that belongs to the run before.
+/// Another run starts with fresh counts.
 #[test]
 fn another_run_of_the_program_is_known_from_its_first_command_on() {
     const FIRST: &[Line] = &[(70, &[], &["m"]), (71, &["w3", "m"], &["m"])];
@@ -265,7 +268,7 @@ fn another_run_of_the_program_is_known_from_its_first_command_on() {
             assert_eq!(told.tell_all(TRAIN) + told.tell_all(LATER), 0, "step {step} of {steps}");
         }
         assert!(told.steps.is_loop());
-        // One that begins otherwise is learned anew.
+        // A program that begins differently is learned anew.
         let mut late = Told { steps: Steps::of_another_run(told.steps.keep()), ..Told::default() };
         late.tell_all(&[(900, &[], &["v"]), (901, &["v"], &["v"])]);
         late.tell_all(WEIGHTS);
@@ -327,13 +330,13 @@ fn several_kinds_of_step_lie_side_by_side() {
             turn(&mut told);
         }
         for _ in 0..3 {
-            // Turns are counted: even where one kind ends is known.
+            // Turns are counted, so even the last turn of one kind is predicted.
             assert_eq!(turn(&mut told), 0, "{train} and {evaluate}");
         }
     }
 }
 
-/// Turns that ran by plan are heard afterwards: what comes next is expected as if they had been heard when they came.
+/// Turns by plan are told afterwards. Predictions are then the same as if the turns had been heard.
 #[test]
 fn turns_that_came_unheard_count_once_they_are_told_of() {
     for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
@@ -359,7 +362,8 @@ fn turns_that_came_unheard_count_once_they_are_told_of() {
     }
 }
 
-/// A step of each optimizer that makes new parameters, and lets the old ones go: Adam's first step has other commands.
+/// A step of an optimizer that makes new parameters and frees the old ones. Adam's first step has
+/// other commands.
 fn functional(first: bool) -> Vec<Line> {
     const MOMENTS: [&[Line]; 2] = [
         &[(46, &["w1", "d0", "m1"], &["m1'"]), (GONE, &["m1"], &[])],
@@ -377,7 +381,7 @@ fn functional(first: bool) -> Vec<Line> {
     [&PASS[..10], MOMENTS[usize::from(first)], UPDATE].concat()
 }
 
-/// Reads the weights only.
+/// Reads the weights without changing them.
 const LOOK: &[Line] = &[
     (11, &[], &["t"]),
     (22, &["t", "w0"], &["u"]),
@@ -389,7 +393,7 @@ const LOOK: &[Line] = &[
 ];
 
 impl Told {
-    /// A step that makes new parameters; they have the old names from then on.
+    /// Runs a step that makes new parameters, which then take the old names.
     fn tell_functional(&mut self, first: bool) -> usize {
         let unexpected = self.tell_all(&functional(first));
         for (new, name) in [("w0'", "w0"), ("w1'", "w1"), ("m1'", "m1")] {
@@ -400,7 +404,7 @@ impl Told {
     }
 }
 
-/// And what evaluation comes between, every so many steps, is known as well.
+/// A periodic evaluation in between is predicted as well.
 #[test]
 fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     for evaluate_every in [usize::MAX, 1, 2, 3, 5] {
@@ -423,14 +427,15 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
             assert_eq!(known.future.len(), commands + 1);
             assert_eq!(known.future.carried(), 1 + 3, "the weights and the moment");
             let at = |name: &str, position| known.value(told.names[name], position);
-            // By the forward pass, the gradients, the moment and the update; then they are gone.
+            // Uses by the forward pass, the gradients, the moment and the update; then the last
+            // handle ends.
             assert_eq!(known.future.uses(at("w1", 0)), [3, 6, 7, 8]);
             assert_eq!(known.future.life(at("w1", 0)), 0..9);
             let end = commands as u32;
             assert_eq!(known.future.uses(at("w1", commands)), [end - 1, end], "at the mark");
             assert_eq!(known.future.life(at("w1", commands)).start, 8);
         }
-        // Another run knows it from the first command on.
+        // Another run predicts it from the first command on.
         let kept = told.steps.keep();
         let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
         again.tell_all(&[WEIGHTS, &[END]].concat());
@@ -440,8 +445,8 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     }
 }
 
-/// An update by a moment, as Adam's: the op that decays it in a step reads what the one that corrects it read in the step
-/// before.
+/// An update by a moment, as in Adam. The op that decays the moment reads what the correcting op
+/// read in the step before.
 fn decay_and_correct(parameters: usize, one_by_one: bool) -> Vec<Line> {
     const NAMES: [[&str; 4]; 4] = [
         ["w0", "m0", "w0'", "m0'"],
@@ -506,7 +511,8 @@ fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
     }
 }
 
-/// It may be used then, or not: who let go of it before would have to make it again, if only for the end of the step.
+/// The values may be used there or not. An evictor that frees them earlier might have to recompute
+/// them for the end of the step.
 #[test]
 fn what_is_held_where_nothing_more_is_known_is_used_there() {
     let mut again =
@@ -531,7 +537,7 @@ fn what_never_repeats_is_forgotten() {
         assert!(told.steps.nodes.len() <= MOST);
     }
     assert!(told.steps.bytes() < 64 << 20, "{}", told.steps.bytes());
-    // And then something does.
+    // Then commands repeat.
     for _ in 0..4 {
         told.tell_all(TRAIN);
     }
@@ -539,7 +545,7 @@ fn what_never_repeats_is_forgotten() {
 }
 
 impl Steps {
-    /// Nothing speaks of what was forgotten.
+    /// Checks that no link leads to dropped nodes or roles.
     fn check(&self) {
         let is_node = |node: NodeId| (node as usize) < self.nodes.len();
         let is_role = |role: &Role| role.index() < self.roles.len();
@@ -564,8 +570,8 @@ impl Steps {
     }
 }
 
-/// A turn that reads the weights, makes what it likes of them, and updates some in place and others by making new ones. Where
-/// each is found after it: the new name, and the old one.
+/// A turn that reads the weights, makes random values from them, and updates some in place and
+/// others by making new ones. Returns the new and the old name of each.
 fn random_turn(rng: &mut SplitMix64) -> (Vec<Line>, Vec<(&'static str, &'static str)>) {
     const NAMES: [&str; 12] =
         ["t0", "t1", "t2", "t3", "t4", "t5", "w0", "w1", "w2", "w3", "v0", "v1"];
@@ -599,7 +605,7 @@ fn random_turn(rng: &mut SplitMix64) -> (Vec<Line>, Vec<(&'static str, &'static 
         }
     }
     if below(5) == 0 {
-        // What was the one is the other.
+        // Two weights swap their names.
         heirs.extend([("w0", "swap"), ("w1", "w0"), ("swap", "w1")]);
     }
     turn.push(END);
@@ -618,7 +624,7 @@ fn whatever_comes_nothing_is_confused() {
         let mut unexpected = 0;
         for turn in 0..60 {
             let (mut lines, heirs) = kinds[order[turn % order.len()]].clone();
-            // Now and then a command is missing, or comes in between.
+            // Now and then a command is missing or inserted.
             if turn < 30 && rng.next().is_multiple_of(8) {
                 let at = rng.next() as usize % (lines.len() - 1);
                 let is_heir = lines[at].0 == 51;
@@ -627,7 +633,7 @@ fn whatever_comes_nothing_is_confused() {
                     _ => lines.insert(at, (900, &["w2"], &["t6"])),
                 }
             }
-            // What was left out may be missing.
+            // An output of a missing command may be unknown.
             lines.iter().flat_map(|line| line.1).for_each(|name| {
                 if !told.names.contains_key(name) {
                     let weight = told.names["w3"];
@@ -642,7 +648,7 @@ fn whatever_comes_nothing_is_confused() {
             }
             told.steps.check();
         }
-        // Of what came in between, one that does not come any more may be expected.
+        // A prediction may still include a command that was only inserted once.
         all_known += usize::from(unexpected <= 4);
     }
     assert!(all_known > 285, "{all_known} of 300 loops were known in the end");

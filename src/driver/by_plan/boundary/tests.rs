@@ -13,7 +13,7 @@ use crate::rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The table as it would be put together anew.
+/// The table built anew from all its entries.
 fn anew(tensors: &BTreeMap<u32, (TensorId, TensorInfo)>, graph: &Graph) -> Slots {
     let mut slots = Slots::default();
     for (&slot, (tensor, info)) in tensors {
@@ -58,7 +58,7 @@ fn a_boundary_is_what_it_would_be_anew_whatever_came_before() {
                 assert_eq!(slots.of_storage(storage), first.map(|(slot, _)| *slot));
             }
             assert_eq!(slots.boundary(), anew(&model, &graph).boundary());
-            // Two that look at one storage are not two that look at two.
+            // Two tensors of one storage differ from two tensors of two storages.
             if let Some((&slot, &(tensor, info))) = model.iter().next() {
                 let mut other = model.clone();
                 let storage = graph.add_storage(graph.storage(info.storage).bytes, 0.0, 0);
@@ -77,7 +77,7 @@ fn a_boundary_is_what_it_would_be_anew_whatever_came_before() {
     }
 }
 
-/// A loop over a state, that keeps something of each step.
+/// A loop over a state that keeps a value of each step.
 struct Loop {
     driver: Driver<Sim<Op, HostTensor>>,
     next: u64,
@@ -121,7 +121,7 @@ impl Loop {
         self.driver.execute(Command::Del(tensor));
     }
 
-    /// A step, in which so many ops come beside. Returns its loss.
+    /// Runs a step with `beside` additional ops. Returns its loss.
     fn step(&mut self, beside: usize) -> TensorId {
         let hidden = self.call(Unary::Neg, &[self.state]);
         let loss = self.call(Unary::Relu, &[hidden]);
@@ -142,7 +142,7 @@ impl Loop {
     }
 }
 
-/// Each mark took as much as was held.
+/// Regression: each mark took time in proportion to the number of held tensors.
 #[test]
 fn a_mark_costs_what_changed_whatever_is_held() {
     for policy in ["learned", "lru"] {
@@ -150,7 +150,7 @@ fn a_mark_costs_what_changed_whatever_is_held() {
             let mut run = Loop::new(policy, Plan::Auto);
             let kept: Vec<_> = (0..held).map(|_| run.put()).collect();
             let (mut steps, mut made) = (0, held);
-            // Watched, written down, by plan, left, rested from, and glanced at.
+            // Turns that are watched, taped, run by plan, left, not compared, and hashed.
             for (keeps, differs) in
                 [(true, false), (false, false), (true, false), (false, true), (false, false)]
             {

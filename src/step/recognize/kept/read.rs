@@ -1,10 +1,10 @@
-//! Reading steps from a file, which may be damaged, or made up.
+//! Reading of known steps from a file, which may be damaged or forged.
 
 use super::super::heirs::Heir;
 use super::super::{MARK, MOST, Makes, NOWHERE, Node, NodeId, Role};
 use super::{Kept, KnownSteps};
 
-/// Of a value: so many of these can be added up.
+/// Limit on the bytes of a value, against overflow of sums.
 const MOST_BYTES: u64 = 1 << 44;
 
 impl From<KnownSteps> for Kept {
