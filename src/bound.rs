@@ -1,4 +1,4 @@
-//! The least that must be recomputed under a budget, and what memory is worth at each instant.
+//! Lower bound on the recomputation under a budget, and prices of memory at each instant.
 //!
 //! ```
 //! use remat::Layout;
@@ -6,7 +6,7 @@
 //! use remat::op::Outputs;
 //! use remat::program::{Command, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
 //!
-//! // x is there for good; y and z are made from it, and both are read at the end.
+//! // x stays in memory; y and z are made from it, and both are read at the end.
 //! let mut program = RecordedProgram::default();
 //! let x = program.put(RecordedValue::constant(100))?;
 //! let out = |bytes| Outputs::fresh([Layout::raw(bytes)]);
@@ -17,10 +17,10 @@
 //!
 //! let demand = Demand::new(program.commands(), 1, &mut RecordedCosts);
 //! assert_eq!(demand.bound(300)?.cost, 0.0);
-//! // y is away while z is read, or z while y is: 2.0 is unavoidable.
+//! // y does not fit while z is made and read, so y runs again: 7.0 is unavoidable.
 //! # let cost = demand.bound(200)?.cost;
 //! # assert!(cost > 0.0 && cost <= 7.0, "{cost}");
-//! // x and y at once: no way to run it.
+//! // An op needs x and its output at once: no run fits.
 //! assert_eq!(demand.bound(199).unwrap_err().bytes, 200);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -29,46 +29,55 @@
 //!
 //! Let a program be run so that
 //!
-//! 1. its commands run in the order of the program, and each op for the first time where it stands; but what is made
-//!    of nothing (an upload, an op without inputs) may be made as late as it is first read;
-//! 2. an op that runs, again or for the first time, has all it reads, all it makes and its workspace in memory at
-//!    once; a value that a `get`, a `commit` or a replacement reads is in memory then; views cost nothing;
-//! 3. a value that is not in memory comes back only by another run of the op, or the upload, that made it; such a run
-//!    makes all outputs of the op;
-//! 4. what cannot be made again stays in memory while there is a handle to it: what an update in place made, what an
-//!    op made that may run only once, and what was committed. The value that an update consumes makes room for the
-//!    new one if that was its last handle;
-//! 5. no more than the budget is in memory at any instant.
+//! 1. Its commands run in the order of the program. The first run of each op is at the op's own
+//!    position. Exception: a value made of nothing (an upload, an op without inputs) may be made as
+//!    late as its first read.
+//! 2. A run of an op, the first or a later run, has its inputs, its outputs and its workspace in
+//!    memory at once. A value that a `get`, a `commit` or a replacement reads is in memory at that
+//!    instant. Views cost nothing.
+//! 3. A value that is not in memory is restored only by another run of the op, or of the upload,
+//!    that made the value. A run makes all outputs of its op.
+//! 4. A value that cannot be made again stays in memory while a handle to it exists: the output of
+//!    an update in place, the output of an op that may run only once, a committed value. The value
+//!    that an update consumes makes room for the new value if its last handle ends there.
+//! 5. At most the budget is in memory at any instant.
 //!
 //! Then the runs beyond the first of each op cost at least [`Bound::cost`].
 //!
-//! The engine runs like that under every policy, threshold and fate of the dead: what it does besides (keeping what
-//! nobody holds for others, copying a value before an update, committing by itself, holes of an arena) only takes more
-//! memory. So no run of it recomputes less. Only [`Command::Drop`](crate::program::Command::Drop) may make it recompute
-//! more than memory asks for.
+//! The engine meets these conditions under every policy, every threshold and every setting for dead
+//! tensors. What the engine does besides only takes more memory: keeping values without handles for
+//! their users, copying a value before an update, committing by itself, holes in an arena. So no
+//! run of the engine recomputes less than the bound. Only
+//! [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute more than memory
+//! asks for.
 //!
-//! *Proof.* Call the time between two commands that need a value (and between the one that makes it and the first that
-//! needs it) a *gap* of it. Choose some instants at which memory is short. In a gap in which the value is away at one
-//! of these, its op ran again before the gap was over, and the gaps of a value do not overlap: so each gap pays its
-//! share of a run of its own, where the shares of the outputs of an op add up to its cost. At each chosen instant, what
-//! the command at hand needs, what cannot go, and all gaps around it whose value is there fit the budget. To choose
-//! what is away in which gap at the least cost under these constraints is a relaxation of the problem. Move the
-//! constraints into the costs with a price for each instant, any price from 0 up: what is then the least is, by weak
-//! duality, at most the least of the relaxation. And it falls into parts, one for each gap, that are minimized one by
-//! one. ∎
+//! *Proof.* A *gap* of a value is the time between two successive commands that need the value. The
+//! time between the making of the value and the first need is a gap, too. Choose some instants at
+//! which memory is short. If a value is absent at a chosen instant of a gap, its op runs again
+//! before the gap ends. The gaps of one value do not overlap, so each gap with an absence pays a
+//! share of a run of its own. The shares of the outputs of an op add up to the cost of the op. At
+//! each chosen instant the budget holds three things: the needs of the current command, the values
+//! that cannot be evicted, and each value in a gap that is resident. Choosing absences at the least
+//! cost under these constraints is a relaxation of the problem. Move the constraints into the costs
+//! with a price for each instant; any price from 0 up is allowed. By weak duality, the minimum of
+//! the priced problem is at most the minimum of the relaxation. The priced problem splits into one
+//! part per gap, and each part is minimized by itself. ∎
 //!
 //! # Two strengthenings
 //!
-//! To run an op again takes what it reads. Let `p` be *dead*: its last use is over, so the relaxation above does not
-//! count its bytes and asks no cost for its runs. Let only one op that matters read it, and `s` be made by that. At an
-//! instant of a gap of `s` at which `s` is away, either `p` is there, and takes its bytes, or it runs again before the
-//! gap is over, and costs its share. As gaps of `s` do not overlap, each may be asked for one or the other; and what
-//! `p` is made of, if that is dead too, in turn. So bringing back `s`, where holding memory over the gap costs `w` a
-//! byte, costs `c(s) + g(p)`, with `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over what p is made from)`, one of
-//! several lines in `w`.
+//! Running an op again takes its inputs. Let `p` be *dead*: its last use is over, so the relaxation
+//! above neither counts its bytes nor charges for its runs. Let only one relevant op read `p`, and
+//! let this op make `s`. Take an instant of a gap of `s` at which `s` is absent. Either `p` is
+//! resident and takes its bytes, or `p` runs again before the gap ends and costs its share. The
+//! gaps of `s` do not overlap, so each gap may be charged for one of the two. The inputs of `p`, if
+//! dead too, are charged in turn. Let `w` be the price of holding a byte over the gap. Then
+//! restoring `s` costs `c(s) + g(p)`, with
+//! `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of p)`: the minimum of several
+//! lines in `w`.
 //!
-//! If several ops read `p`, then so much is asked once for all gaps that overlap, with the largest `w` of those whose
-//! values are away: in the time that they cover, `p` is there while one of them is away, or it runs at least once.
+//! If several ops read `p`, the charge `g(p)` is asked once for all gaps that overlap, with the
+//! largest `w` among the gaps whose values are absent. In the time that these gaps cover, either
+//! `p` is resident while any of their values is absent, or `p` runs at least once.
 
 mod charge;
 mod demand;
@@ -81,21 +90,22 @@ pub use demand::{Demand, Misfit};
 pub use dual::{Absence, Effort, Relaxed};
 pub use prices::Prices;
 
-/// What no run under a budget recomputes less than.
+/// Lower bound on the recomputation of every run under a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// Bytes.
+    /// Budget in bytes.
     pub budget: u64,
-    /// Cost of the program once, in the unit of its costs.
+    /// Cost of running the whole program once, in the unit of its costs.
     pub work: f64,
-    /// Cost of what must be recomputed at least, in the same unit.
+    /// Least cost of recomputation, in the same unit.
     pub cost: f64,
-    /// Prices that prove it.
+    /// Prices that prove the bound.
     pub prices: Prices,
 }
 
 impl Bound {
-    /// [`Bound::cost`] over [`Bound::work`]: the least that slowdown is above 1. 0 for a program that costs nothing.
+    /// [`Bound::cost`] over [`Bound::work`]: a lower bound of the slowdown minus 1. The ratio is 0
+    /// if the bound is 0.
     #[must_use]
     pub fn excess(&self) -> f64 {
         if self.cost > 0.0 { self.cost / self.work } else { 0.0 }

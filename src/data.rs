@@ -1,4 +1,5 @@
-//! Labelled images, from files or made up; texts; trees and points in a plane, made up.
+//! Training data: labelled images from files or generated, texts, and generated trees and points in
+//! a plane.
 //!
 //! ```
 //! use remat::data::{Batches, Dataset};
@@ -33,21 +34,23 @@ use crate::rng::SplitMix64;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Pixels that one thread makes in about 100 us: fewer are not worth a second one.
+/// Number of pixels that one thread makes in about 100 us. Fewer pixels are not worth a second
+/// thread.
 const PIECE: usize = 1 << 16;
 
-/// The numbers of a made-up batch. [`SplitMix64::of`] would do as well, but these are in recordings and reference values.
+/// Random numbers of a generated batch. [`SplitMix64::of`] would do as well, but recordings and
+/// reference values depend on these numbers.
 const fn numbers(seed: u64, batch: u64) -> SplitMix64 {
     let key = seed.wrapping_add(1).wrapping_mul(SplitMix64::STEP);
     SplitMix64::new(key ^ batch.wrapping_mul(0xd134_2543_de82_ef95))
 }
 
-/// Labelled images for learning and for testing.
+/// Labelled images for training and for testing.
 #[derive(Debug)]
 pub struct Dataset {
-    /// What the model learns from.
+    /// Images that the model learns from.
     pub train: Images,
-    /// What it is tested on.
+    /// Images that the model is tested on.
     pub test: Images,
 }
 
@@ -56,7 +59,7 @@ pub struct Dataset {
 pub struct Images {
     /// Channels, height and width.
     pub shape: [usize; 3],
-    /// Number of classes; labels are below it.
+    /// Number of classes; every label is below it.
     pub classes: usize,
     pixels: Pixels,
     remarks: Vec<String>,
@@ -74,33 +77,34 @@ enum Pixels {
     Made(Synthetic),
 }
 
-/// Data that cannot be read.
+/// Error: data cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A file that cannot be opened or read.
+    /// A file cannot be opened or read.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// A file that does not hold what it should.
+    /// A file does not hold what its format asks for.
     #[error("{path}: {message}")]
     Format {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         message: String,
     },
-    /// A size that makes no sense.
+    /// A size is 0 or too large.
     #[error("{0}")]
     Description(String),
 }
 
 impl Dataset {
-    /// The UCI handwritten digits that come with the crate: 8x8, 1,437 to learn from and 360 to test.
+    /// UCI handwritten digits that come with the crate: 8x8, 1,437 for training and 360 for
+    /// testing.
     ///
     /// # Panics
     /// Never: the data is part of the crate and tested.
@@ -109,8 +113,8 @@ impl Dataset {
         digits::load()
     }
 
-    /// A folder with four files in the format of MNIST, plain or compressed with gzip, named
-    /// `train-images-idx3-ubyte` or `train-images.idx3-ubyte`.
+    /// Reads a folder with four files in the format of MNIST, plain or compressed with gzip, named
+    /// for example `train-images-idx3-ubyte` or `train-images.idx3-ubyte`.
     ///
     /// # Errors
     /// If a file is missing or malformed, or is compressed and unpacks to more than 1 GiB.
@@ -118,21 +122,28 @@ impl Dataset {
         idx::load(folder)
     }
 
-    /// A folder with a folder for each class, and PNG or JPEG files in it: classes in alphabetical order, of 256 at most,
-    /// images in color. They are brought to `size`, which is height and width, or else to the size of the first: scaled
-    /// until they cover it, and cut. A folder without images is no class, as [`Images::remarks`] says. Every fifth image of a class is for testing; or, if there are folders `train` and
-    /// `test` (or `val`) with the classes in them, those of the second.
+    /// Reads a folder of PNG or JPEG images in color, with a folder for each class. Classes come in
+    /// alphabetical order; at most 256 are allowed.
+    ///
+    /// Images are brought to `size`, height and width, or else to the size of the first image: they
+    /// are scaled until they cover it, and cut. A folder without images is no class;
+    /// [`Images::remarks`] names it.
+    ///
+    /// Every fifth image of a class is for testing. If there are folders `train` and `test` (or
+    /// `val`, or `validation`) with the classes in them, the images of the second are for testing
+    /// instead.
     ///
     /// # Errors
-    /// If a file cannot be read, there is no image to learn from, or they take more than 4 GiB together, a byte a value.
+    /// If a file cannot be read, if there is no image to learn from, or if all images together take
+    /// more than 4 GiB at one byte a value.
     pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
         folder::load(folder, size)
     }
 
-    /// Random images of ten classes that can be learned, of any size: for benchmarks.
+    /// Random images of any size in ten classes that can be learned, for benchmarks.
     ///
     /// # Errors
-    /// If a size is 0 or absurd.
+    /// [`DataError::Description`] if a size is 0, or an image has more than 2^32 values.
     pub fn synthetic(shape: [usize; 3], seed: u64) -> Result<Self, DataError> {
         synthetic::load(shape, seed)
     }
@@ -148,19 +159,19 @@ impl Images {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no images.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Oddities that are no error, in words: folders of classes that have no images, a single class.
+    /// Oddities that are no errors, in words: class folders without images, a single class.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
-    /// Some images `[n, channels, height, width]`, and their labels `[n]`.
+    /// Images `[n, channels, height, width]` with the given indices, and their labels `[n]`.
     ///
     /// # Panics
     /// If an index is out of range.
@@ -169,7 +180,8 @@ impl Images {
         let [channels, height, width] = self.shape;
         let size = channels * height * width;
         let mut values = vec![0.0; indices.len() * size];
-        // One thread makes up large images no faster than a GPU learns from them.
+        // A single thread generates large images no faster than a GPU learns from them, so the work
+        // is split.
         let images = values.par_chunks_exact_mut(size).zip(indices);
         let images = images.with_min_len((PIECE / size).max(1));
         let classes = images.map(|(image, &index)| self.image(index, image));
@@ -193,7 +205,7 @@ impl Images {
         }
     }
 
-    /// Images stored as bytes, brought to mean 0 and deviation 1 by the figures of `like`, or their own.
+    /// Images stored as bytes, normalized by the mean and deviation of `like`, or by their own.
     fn stored(
         shape: [usize; 3],
         classes: usize,
@@ -216,7 +228,7 @@ impl Images {
     }
 }
 
-/// Mean and standard deviation, the latter never 0.
+/// Mean and standard deviation; the deviation is at least 1e-3, never 0.
 fn moments(pixels: &[u8]) -> (f32, f32) {
     let n = pixels.len().max(1) as f64;
     let mean = pixels.iter().map(|&p| f64::from(p)).sum::<f64>() / n;

@@ -1,8 +1,10 @@
-//! Optimizers: how parameters follow their gradients, and how fast.
+//! Optimizers: update rules that move parameters along their gradients, and learning-rate
+//! schedules.
 //!
-//! An [`Optimizer`] keeps what its [`Rule`] needs of earlier steps as tensors beside the parameters: committed, updated in
-//! place, and within the budget. [`Optimizer::minimize`] plays a tape backwards and updates; the parts can be had one by
-//! one:
+//! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
+//! the parameters. The state is committed, updated in place, and counts towards the budget.
+//! [`Optimizer::minimize`] plays a tape backwards and updates the parameters; both parts can also
+//! be called one by one:
 //!
 //! ```
 //! use remat::nn::Linear;
@@ -34,20 +36,23 @@
 //!
 //! # When parameters are updated
 //!
-//! By default `minimize` updates each parameter as soon as its gradient is complete, while the backward pass still runs
-//! ([`Optimizer::step_in_backward`]). A gradient is let go then, so that there are never more than a few at a time: as
-//! many bytes as the parameters have are saved at the end of the backward pass. Where activations are small beside the
-//! parameters, that is up to a third of the peak with SGD (parameters, velocities and gradients), and a quarter with AdamW.
+//! By default `minimize` updates each parameter as soon as its gradient is complete, while the
+//! backward pass still runs ([`Optimizer::step_in_backward`]). The gradient is then freed, so only
+//! a few gradients exist at a time. At the end of the backward pass, this saves as many bytes as
+//! the parameters have. Where activations are small beside the parameters, the saving is up to a
+//! third of the peak with SGD (parameters, velocities and gradients), and a quarter with AdamW.
 //!
-//! Otherwise all gradients are gathered first. That is needed to clip them by their norm ([`Optimizer::max_norm`]), and to
-//! make all updates of a step or none ([`Optimizer::all_or_none`]). Parameters are updated many at a time then, in groups
-//! that pin no more than a share of the budget ([`Optimizer::fused_share`]): a kernel for each of thousands of small tensors
-//! takes longer to start than to run.
+//! Otherwise all gradients are gathered first. Clipping by the norm of all gradients needs this
+//! ([`Optimizer::max_norm`]), and so does making all updates of a step or none
+//! ([`Optimizer::all_or_none`]). Many parameters are then updated at once, in groups that pin at
+//! most a share of the budget ([`Optimizer::fused_share`]). The reason: for thousands of small
+//! tensors, a kernel each takes longer to start than to run.
 //!
 //! # Micro-batches
 //!
-//! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a part of a batch to those of
-//! earlier parts, in place; [`Optimizer::minimize_with`] does so with the last part, and updates.
+//! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a part of a
+//! batch, in place, to the gradients of earlier parts. [`Optimizer::minimize_with`] does the same
+//! with the last part, and updates the parameters.
 
 mod clip;
 mod group;
@@ -64,48 +69,52 @@ use crate::ops::Tensor;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Updates the parameters of a module by their gradients, fused and in place.
+/// Updates the parameters of a module from their gradients, fused and in place.
 #[derive(Debug)]
 pub struct Optimizer {
     /// Learning rate; may change between steps.
     pub lr: f32,
-    /// Weight decay of parameters whose group says nothing else. With [`Rule::Sgd`] it is the gradient of an L2 penalty;
-    /// the others shrink parameters by `lr * weight_decay` in each step, apart from gradients.
+    /// Weight decay of parameters whose group sets none. With [`Rule::Sgd`] it is the gradient of
+    /// an L2 penalty. The other rules shrink parameters by `lr * weight_decay` in each step, apart
+    /// from gradients.
     pub weight_decay: f32,
-    /// Whether [`Optimizer::minimize`] updates each parameter, and lets its gradient go, while the backward pass still
-    /// runs. On by default. When something fails on the way, those updated by then stay updated, and the others keep
-    /// their values.
+    /// Whether [`Optimizer::minimize`] updates each parameter, and frees its gradient, while the
+    /// backward pass still runs. On by default. If a step fails midway, parameters updated before
+    /// the failure stay updated, and the others keep their values.
     ///
-    /// Off, all gradients are in memory at the end of the backward pass, as large together as the parameters. It has no
-    /// effect with [`Optimizer::max_norm`] or [`Optimizer::all_or_none`], which need all gradients.
+    /// Off, all gradients are in memory at the end of the backward pass, together as large as the
+    /// parameters. The setting has no effect with [`Optimizer::max_norm`] or
+    /// [`Optimizer::all_or_none`], which need all gradients.
     pub step_in_backward: bool,
-    /// Whether to update all parameters or none. Off by default.
+    /// Whether a step updates all parameters or none. Off by default.
     ///
-    /// On, a step that fails leaves parameters, state and running statistics as they were: it can be tried again with a
-    /// smaller batch.
+    /// On, a failed step leaves parameters, state and running statistics as they were. The step can
+    /// be tried again with a smaller batch.
     pub all_or_none: bool,
-    /// Scales gradients down if the norm of all of them together is above this; see [`clip_grad_norm`].
+    /// Largest norm of all gradients together: above it, gradients are scaled down. See
+    /// [`clip_grad_norm`].
     pub max_norm: Option<f32>,
-    /// How much of the budget may be pinned to update several parameters at once; 1/16 by default. A parameter that needs
-    /// more is updated alone, and with 0 all are. It changes no bit.
+    /// Share of the budget that may be pinned to update several parameters at once; 1/16 by
+    /// default. A parameter that needs more is updated alone; with 0, every parameter is. The share
+    /// changes no bit of the results.
     pub fused_share: f64,
     rule: Rule,
     groups: Vec<Group>,
-    /// Name of a parameter -> what is kept for it, from its first update on.
+    /// Name of a parameter -> its state, from the first update on.
     kept: FxHashMap<String, Kept>,
 }
 
-/// What an optimizer keeps for a parameter.
+/// State of the optimizer for one parameter.
 #[derive(Debug, Default)]
 struct Kept {
     /// Updates so far.
     steps: u64,
-    /// As [`Rule::states`] names them.
+    /// State tensors, in the order of [`Rule::states`].
     states: SmallVec<[Tensor; 2]>,
 }
 
 impl Optimizer {
-    /// An optimizer that begins with its first step.
+    /// Creates an optimizer without state.
     #[must_use]
     pub fn new(rule: Rule, lr: f32, weight_decay: f32) -> Self {
         Self {
@@ -127,33 +136,35 @@ impl Optimizer {
         Self::new(Rule::Sgd { momentum, nesterov: false }, lr, weight_decay)
     }
 
-    /// Adam with decoupled weight decay, betas 0.9 and 0.999, and an epsilon of 1e-8; see [`AdamW`](crate::ops::AdamW).
+    /// Adam with decoupled weight decay, betas 0.9 and 0.999, and an epsilon of 1e-8; see
+    /// [`AdamW`](crate::ops::AdamW).
     #[must_use]
     pub fn adamw(lr: f32, weight_decay: f32) -> Self {
         Self::new(Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 }, lr, weight_decay)
     }
 
-    /// Lion with betas 0.9 and 0.99; see [`Lion`](crate::ops::Lion). It wants about a tenth of AdamW's learning rate.
+    /// Lion with betas 0.9 and 0.99; see [`Lion`](crate::ops::Lion). A good learning rate is about
+    /// a tenth of AdamW's.
     #[must_use]
     pub fn lion(lr: f32, weight_decay: f32) -> Self {
         Self::new(Rule::Lion { betas: [0.9, 0.99] }, lr, weight_decay)
     }
 
-    /// With settings for some parameters. Where several groups have a parameter, the first one counts.
+    /// Adds settings for some parameters. The first group that has a parameter counts.
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
         self
     }
 
-    /// How it updates.
+    /// Update rule.
     #[must_use]
     pub const fn rule(&self) -> Rule {
         self.rule
     }
 
-    /// What is kept for each parameter that was updated before: the parameter's name, what [`Rule::states`] calls the
-    /// tensor, and the tensor. In alphabetical order of parameters.
+    /// State tensors of each parameter updated before: the parameter's name, the tensor's name from
+    /// [`Rule::states`], and the tensor. Parameters come in alphabetical order.
     pub fn states(&self) -> impl Iterator<Item = (&str, &'static str, &Tensor)> {
         let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
@@ -163,19 +174,19 @@ impl Optimizer {
         })
     }
 
-    /// Forgets all that it kept.
+    /// Drops all state.
     #[cfg(feature = "serde")]
     pub(crate) fn forget(&mut self) {
         self.kept.clear();
     }
 
-    /// Lets this be what is kept for a parameter.
+    /// Sets the state of a parameter.
     #[cfg(feature = "serde")]
     pub(crate) fn remember(&mut self, parameter: &str, steps: u64, states: SmallVec<[Tensor; 2]>) {
         self.kept.insert(parameter.to_owned(), Kept { steps, states });
     }
 
-    /// How often a parameter was updated.
+    /// Number of updates of a parameter so far.
     #[must_use]
     pub fn steps(&self, parameter: &str) -> u64 {
         self.kept.get(parameter).map_or(0, |kept| kept.steps)

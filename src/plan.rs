@@ -1,19 +1,22 @@
-//! Memory known ahead: which buffers there will be and when, and where each is best placed.
+//! Plans of memory for a known step: the order of its ops, what is recomputed, and where each
+//! buffer is placed.
 //!
-//! A [`Capture`] is a step as a value; an [`Order`] its ops one after the other ([`order`] finds better ones than the
-//! program's); a [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some of them again to take less memory.
+//! A [`Capture`] is a step as a value. An [`Order`] is a sequence of its ops; [`order`] finds
+//! orders that take less memory than the program's. A
+//! [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some ops again to take less memory
+//! still.
 //!
-//! A step that repeats can be planned. [`Lifetimes`] says which buffers are alive when; a [`Planner`] gives each an
-//! address; a [`Placement`] is what it answers, checked anew each time. [`named`] finds a planner by name, and an
-//! [`Instance`] is read from a file. Nothing here needs a runtime: a compiler that knows its buffers can use this module
-//! alone.
+//! A step that repeats can be planned. [`Lifetimes`] say when each buffer is alive. A [`Planner`]
+//! gives each buffer an address. The answer is a [`Placement`], which is checked anew each time.
+//! [`named`] finds a planner by name, and [`Instance`] reads lifetimes from a file. Nothing here
+//! needs a runtime: a compiler that knows its buffers can use this module alone.
 //!
 //! ```
 //! use remat::plan::{Buffer, Lifetimes, Placement};
 //!
 //! let lifetimes = Lifetimes::new([Buffer::new(0, 2, 100), Buffer::new(1, 3, 50), Buffer::new(2, 4, 100)])?;
 //! assert_eq!((lifetimes.load(), lifetimes.total()), (150, 250));
-//! // The first and the last are never alive at once.
+//! // The first and the last buffer are never alive at once.
 //! let placement = Placement::new(&lifetimes, vec![0, 100, 0])?;
 //! assert_eq!(placement.bytes(), 150);
 //! # Ok::<(), remat::plan::PlanError>(())

@@ -1,10 +1,10 @@
-//! Recording a run: every command with its sizes and costs, so that the lab can replay it; and what was evicted and
-//! brought back meanwhile, so that its memory can be drawn.
+//! Recordings of runs: every command with its sizes and costs, for the lab to replay. A recording
+//! also holds the evictions and regenerations between commands, so that the memory can be drawn.
 //!
-//! The format is [`Entry`] (`driver/recording_format.rs`), one for each line.
+//! A recording is a sequence of [`Entry`] values (`driver/recording_format.rs`), one on each line.
 //!
-//! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else; and a recording that
-//! was read can be executed: `ops::Library::program`.
+//! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to any writer.
+//! `ops::Library::program` turns a recording that was read into a program that can be executed.
 
 pub use crate::command::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
 pub use crate::driver::{Entry, Recorder, VERSION};

@@ -1,11 +1,11 @@
-//! What it takes to have a source at hand: its bytes held over a time, or a run, whichever is less.
+//! Cost of having a source in memory: the lesser of holding bytes and running again.
 
 use smallvec::SmallVec;
 
-/// Bytes held at a price of `w` a byte, and a cost besides.
+/// A cost that is linear in the price `w` of a byte: `held * w + cost`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
-    /// Bytes.
+    /// Bytes held.
     pub held: f64,
     pub cost: f64,
 }
@@ -22,8 +22,11 @@ impl Line {
     }
 }
 
-/// The least of several lines, by falling bytes and rising cost, each the least for some `w` from 0 up. None: not to be
-/// had at all.
+/// Least cost of having some sources, as a function of the price `w` of a byte: the minimum of
+/// several lines.
+///
+/// Lines come by falling bytes and rising cost, and each is the minimum for some `w` from 0 up.
+/// Without any line, the sources are unobtainable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Charge(SmallVec<[Line; 2]>);
 
@@ -40,7 +43,7 @@ impl Charge {
         &self.0
     }
 
-    /// The line that is the least where holding a byte costs `w`, and what it comes to.
+    /// Line with the least cost where holding a byte costs `w`, and this cost.
     #[inline]
     pub fn least(&self, w: f64) -> Option<(Line, f64)> {
         let mut least: Option<(Line, f64)> = None;
@@ -53,24 +56,24 @@ impl Charge {
         least
     }
 
-    /// Either.
+    /// Charge for having either of two: the minimum of both.
     pub fn or(&self, other: &Self) -> Self {
         Self::of(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// Both.
+    /// Charge for having both: sums of pairs of lines.
     pub fn and(&self, other: &Self) -> Self {
         let sums = self.0.iter().flat_map(|a| other.0.iter().map(|b| a.plus(*b)));
         Self::of(sums.collect())
     }
 
-    /// A run of this cost before.
+    /// Adds the cost of a run to each line.
     pub fn after(mut self, cost: f64) -> Self {
         self.0.iter_mut().for_each(|line| line.cost += cost);
         self
     }
 
-    /// The bytes held meanwhile.
+    /// Charge for holding `bytes` bytes.
     pub fn holding(bytes: f64) -> Self {
         Self(SmallVec::from_slice(&[Line { held: bytes, cost: 0.0 }]))
     }
@@ -78,13 +81,14 @@ impl Charge {
     fn of(mut lines: SmallVec<[Line; 8]>) -> Self {
         lines.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.held.total_cmp(&b.held)));
         let mut hull: SmallVec<[Line; 2]> = SmallVec::new();
-        // From which `w` on the last one is the least.
+        // A line is on the hull if it is the least for some `w`. A line that holds no fewer bytes
+        // than the last never is: its cost is no lower either.
         for line in lines {
             if hull.last().is_some_and(|last| line.held >= last.held) {
                 continue;
             }
             while let [.., before, last] = hull[..] {
-                // Where the new one meets `before`, is `last` no better?
+                // `last` is dropped if it is no better than the new line where that meets `before`.
                 let meets = (line.cost - before.cost) / (before.held - line.held);
                 if last.at(meets) < line.at(meets) {
                     break;

@@ -1,4 +1,4 @@
-//! What a program needs of memory, command by command, and what may be away in between.
+//! Memory needs of a program, command by command, and the gaps in which values may be absent.
 
 use super::terms::Terms;
 use crate::bytes::ByteSize;
@@ -9,47 +9,49 @@ use crate::op::Operation as _;
 use crate::step::{Deed, Reader, Values};
 use smallvec::SmallVec;
 
-/// What a program needs of memory: all that is known before there is a budget.
+/// Memory needs of a program: all that is known before a budget is given.
 ///
-/// Positions are those of commands. Bytes are rounded up as the memory does that is thought of.
+/// Positions are positions of commands. Bytes are rounded up to the granule of the memory in
+/// question.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// Position -> bytes that its command needs, with all that cannot go then.
+    /// Position -> bytes that the command needs, with all values that cannot be evicted then.
     pub(super) needs: Vec<u64>,
-    /// The same, with all that may be away.
+    /// Position -> bytes in use if no value is evicted that is still to be used.
     pub(super) usage: Vec<u64>,
     /// Cost of all commands once.
     pub(super) work: f64,
-    /// What may be away, and what that costs.
+    /// Gaps in which values may be absent, and the costs of their absence.
     pub(super) terms: Terms,
-    /// The command that needs the most, and what it is.
+    /// Position and name of the command that needs the most.
     largest: Option<(usize, String)>,
 }
 
-/// The bytes that one or more tensors look at, with one content. An update in place makes another value.
+/// Content of the bytes that one or more tensors look at. An update in place makes another value.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub bytes: u64,
-    /// What makes it; `None` if it runs only once.
+    /// Path that makes the value; `None` if it cannot run again.
     pub path: Option<u32>,
-    /// The last position that needs it, or that of what makes it.
+    /// Last position that needs the value; the position of its making if none does.
     pub last: u32,
-    /// Whether it cannot go from some time on.
+    /// Whether the value cannot be evicted from some position on.
     pub stays: bool,
-    /// Paths that read it, in order.
+    /// Paths that read the value, in order.
     pub readers: Vec<u32>,
 }
 
-/// What may run again.
+/// A compute path that may run again.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub cost: f64,
-    /// Each once.
+    /// Values that the path reads, each once.
     pub sources: SmallVec<[u32; 4]>,
     pub outputs: SmallVec<[u32; 2]>,
 }
 
-/// Positions `from + 1 .. to`, in which a value may be away: the commands at both ends need it.
+/// Positions `from + 1 .. to`, in which a value may be absent: the commands at `from` and `to` need
+/// the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     pub value: u32,
@@ -57,7 +59,7 @@ pub(super) struct Gap {
     pub to: u32,
 }
 
-/// A budget that no way to run a program fits: what one command needs at once.
+/// Error: a single command needs more than the budget, so no run fits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no way to run it fits a budget of {budget}: {what} (instruction {number}) needs {bytes} at once, with what cannot be \
@@ -65,20 +67,22 @@ pub(super) struct Gap {
     budget = ByteSize::apart(*.budget, *.bytes)[0], bytes = ByteSize::apart(*.budget, *.bytes)[1], number = .position + 1
 )]
 pub struct Misfit {
-    /// The command's position, from 0 on.
+    /// Position of the command, from 0 on.
     pub position: usize,
-    /// Its op, or what it is.
+    /// Op of the command; for a command without an op, its kind.
     pub what: String,
-    /// Bytes of all it reads and makes, its workspace, and what cannot go at that instant.
+    /// Bytes read and made by the command, with the workspace and all values that cannot be evicted
+    /// then.
     pub bytes: u64,
-    /// The budget.
+    /// Budget in bytes.
     pub budget: u64,
 }
 
 impl Demand {
-    /// What these commands need of a memory that rounds up to multiples of `granule` bytes, where running an op costs
-    /// what `costs` says. They are those of a [`Program`](crate::program::Program). O(commands + tensors), with a factor
-    /// for histories of what nobody holds.
+    /// Reads the commands of a [`Program`](crate::program::Program).
+    ///
+    /// The memory rounds sizes up to multiples of `granule` bytes; `costs` says what running an op
+    /// costs. Time: O(commands + tensors), with a factor for histories of values that nobody holds.
     #[must_use]
     pub fn new(commands: &[RecordedCommand], granule: u64, costs: &mut dyn CostModel) -> Self {
         let mut builder = Builder {
@@ -102,25 +106,25 @@ impl Demand {
         self.needs.len()
     }
 
-    /// Cost of all of them once, in the unit of the costs.
+    /// Cost of running all commands once, in the unit of the costs.
     #[must_use]
     pub const fn work(&self) -> f64 {
         self.work
     }
 
-    /// Most bytes in use at once when nothing that is still to be used goes.
+    /// Peak bytes in use without evictions before the last use of a value.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.usage.iter().copied().max().unwrap_or(0)
     }
 
-    /// The least budget that is not refused by [`Demand::bound`].
+    /// Least budget that [`Demand::bound`] accepts.
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
         self.largest.as_ref().map_or(0, |(at, _)| self.needs[*at])
     }
 
-    /// Whether all commands might fit.
+    /// Fails if some command alone needs more than the budget.
     pub(super) fn check(&self, budget: u64) -> Result<(), Misfit> {
         match &self.largest {
             Some((position, what)) if self.needs[*position] > budget => Err(Misfit {
@@ -134,20 +138,20 @@ impl Demand {
     }
 }
 
-/// What is known of a value while the commands are read.
+/// A value, with the uses read so far.
 struct Open {
     value: Value,
-    /// Positions that need it while it may go.
+    /// Positions with a need for the value while evictable.
     uses: SmallVec<[u32; 4]>,
-    /// From here on it stays.
+    /// First position from which the value stays; `NEVER` if it may always be evicted.
     stays_from: u32,
-    /// Whether it stays from its first use on.
+    /// Whether the value stays from the first use on.
     stays_once_used: bool,
-    /// The last position at which there is a handle to it.
+    /// Last position at which a handle to the value exists; `None` if it is held to the end.
     held_until: Option<u32>,
 }
 
-/// Of a value that may always go.
+/// `stays_from` of an always evictable value.
 const NEVER: u32 = u32::MAX;
 
 struct Builder<'a> {
@@ -176,7 +180,7 @@ impl Builder<'_> {
                 let values = self.make(at, &deed, made, path);
                 (at, if path.is_none() { self.needed_at(&values, at) } else { 0 })
             }
-            // A wish: who does not follow it recomputes no more.
+            // `Drop` is a wish: a run that ignores it recomputes no more.
             Command::Drop(_) => (at, 0),
             Command::Del(_) => (at.wrapping_sub(1), 0),
             _ => match command.calls() {
@@ -200,7 +204,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the bytes that it needs, with all that cannot go then; so do those below.
+    /// Adds an op, and returns the bytes it needs besides values that stay. An op without inputs
+    /// needs none here: it may run later.
     fn apply(&mut self, at: u32, call: &Apply<RecordedOp>, deed: &Deed, cost: f64) -> u64 {
         let needs = self.needed_at(&deed.reads, at) + self.round(call.op.workspace);
         let once = !call.op.rematerializable;
@@ -208,12 +213,13 @@ impl Builder<'_> {
         let made = self.make(at, deed, how, (!once).then_some(cost));
         match once || !deed.reads.is_empty() {
             true => needs + self.needed_at(&made, at),
-            // It may be put off.
+            // An op without inputs may run as late as its first read.
             false => 0,
         }
     }
 
-    /// One or more updates in place, whose inputs are all there from the first to the last.
+    /// Adds updates in place, whose inputs are in memory from the first to the last. Returns the
+    /// bytes needed besides values that stay.
     fn update(&mut self, at: u32, calls: &[Apply<RecordedOp>], deed: &Deed) -> u64 {
         let sources_bytes = self.needed_at(&deed.reads, at);
         let (mut copies, mut most) = (0, 0);
@@ -227,13 +233,14 @@ impl Builder<'_> {
         sources_bytes + most
     }
 
-    /// Adds what is made: by a path of this cost from what is read, or by none. Returns its values.
+    /// Adds the values that `deed` makes, and a path of cost `path` from the values it reads, if
+    /// any. Returns the values made.
     fn make(&mut self, at: u32, deed: &Deed, made: Made, path: Option<f64>) -> Values {
         let number = self.paths.len() as u32;
         let values: Values = deed.makes.iter().map(|made| made.value).collect();
         for &value in &values {
             let bytes = self.round(self.reader.bytes(value));
-            // What is made of nothing need not be there yet.
+            // Without inputs, the value need not exist yet.
             let is_needed = !deed.reads.is_empty();
             let uses = if is_needed { SmallVec::from_slice(&[at]) } else { SmallVec::new() };
             self.values.push(Open {
@@ -260,7 +267,8 @@ impl Builder<'_> {
         values
     }
 
-    /// Bytes of those of these values that may go at this position, which needs them.
+    /// Marks a use of these values at position `at`. Returns the bytes of the ones that do not stay
+    /// yet.
     fn needed_at(&mut self, values: &[u32], at: u32) -> u64 {
         let mut bytes = 0;
         for &value in values {
@@ -290,7 +298,8 @@ impl Builder<'_> {
         bytes.next_multiple_of(self.granule)
     }
 
-    /// The least that it costs to run each call again, or an upload. What it costs to run them is added to the work.
+    /// Least cost of running each call again, or an upload. The cost of the first run is added to
+    /// the work.
     fn costs_of(&mut self, command: &RecordedCommand) -> SmallVec<[f64; 1]> {
         if let Command::Put { host, .. } = command {
             let outputs = [host.layout];
@@ -301,7 +310,7 @@ impl Builder<'_> {
         let cost = |call: &Apply<RecordedOp>| {
             let inputs = self.reader.inputs(call);
             if call.outputs.written().is_none() {
-                // Views cost nothing, but for those of traces that say so.
+                // Views cost nothing, except in traces that give them a cost.
                 self.work += call.op.cost;
                 return 0.0;
             }
@@ -328,7 +337,7 @@ impl Builder<'_> {
     fn finish(self, commands: &[RecordedCommand]) -> Demand {
         let Self { values, paths, mut needs, work, .. } = self;
         let count = needs.len();
-        // Position -> what is more from there on.
+        // Position -> change in bytes from there on.
         let mut staying = vec![0i64; count + 1];
         let mut away = vec![0i64; count + 1];
         let mut gaps = Vec::new();
@@ -369,12 +378,12 @@ impl Builder<'_> {
     }
 }
 
-/// Whether what is made may go.
+/// Whether a new value may be evicted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     Goes,
-    /// Not from the next command on.
+    /// Cannot be evicted from the next command on.
     Stays,
-    /// Nor after the first command that needs it.
+    /// Cannot be evicted after the first command that needs it.
     StaysOnceUsed,
 }

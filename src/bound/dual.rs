@@ -1,48 +1,54 @@
-//! Prices of memory, by subgradient steps: each is a valid bound, and the best is kept.
+//! Prices of memory, by subgradient steps: the prices of each step prove a bound, and the best is
+//! kept.
 
 use super::charge::Line;
 use super::terms::{Item, Terms};
 use super::{Bound, Demand, Misfit, Prices};
 use smallvec::SmallVec;
 
-/// How much trouble to take with a bound. All of it gives a valid bound; more of it, mostly a higher one.
+/// Effort spent on a bound. Every effort gives a valid bound; more effort mostly gives a higher
+/// bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// The most instants that have a price.
+    /// Limit on the instants that have a price.
     pub instants: usize,
-    /// Steps, at most; each takes O(gaps + instants).
+    /// Limit on the steps; each takes O(gaps + instants).
     pub steps: usize,
 }
 
 impl Default for Effort {
-    /// Milliseconds for a thousand ops, and some tens of them for ten thousand.
+    /// Effort that takes milliseconds for a thousand ops, tens of milliseconds for ten thousand.
     fn default() -> Self {
         Self { instants: 200, steps: 600 }
     }
 }
 
 impl Effort {
-    /// Several times the default: where the relaxation itself, not the search for prices, is what limits the bound.
+    /// Several times the default effort: then the relaxation limits the bound, not the search for
+    /// prices.
     pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
 }
 
-/// After so many steps without a gain, the goal comes nearer.
+/// Number of steps without a gain after which the goal comes nearer.
 const PATIENCE: usize = 25;
 
-/// The first goal is so much above the best, in costs of the program, and the last one.
+/// First and last distance of the goal above the best value, as fractions of the cost of the
+/// program.
 const GOALS: [f64; 2] = [0.05, 1e-6];
 
-/// So many times that below the best is no place to go on from.
+/// Distance below the best value at which a climb returns to the best prices, in distances of the
+/// goal.
 const ASTRAY: f64 = 50.0;
 
-/// Of the prices of all bytes in use: more than sums of so many numbers can be off.
+/// Rounding error subtracted from each value, as a fraction of the price of the peak bytes over all
+/// instants: more than the sums can be off.
 const ROUNDING: f64 = 1e-11;
 
-/// A gap among chosen instants.
+/// A gap among the chosen instants.
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub item: &'a Item,
-    /// Instants `low .. high` are in the gap, and from `middle` on its shared sources are asked for.
+    /// Instants `low .. high` are in the gap; from `middle` on its shared sources are asked for.
     pub low: u32,
     pub middle: u32,
     pub high: u32,
@@ -51,64 +57,66 @@ pub(super) struct Placed<'a> {
 /// The dual function of a demand under a budget.
 pub(super) struct Dual<'a> {
     terms: &'a Terms,
-    /// Of each chosen instant: bytes in use above the budget.
+    /// Instant -> bytes in use above the budget.
     pub excess: Vec<f64>,
     pub items: Vec<Placed<'a>>,
-    /// The most bytes in use at a chosen instant.
+    /// Peak bytes in use, over all commands.
     most_used: f64,
-    /// Gaps without sources that others share come first.
+    /// Number of items without shared sources; they come first.
     pub single: usize,
     pub groups: Vec<Together>,
-    /// Prices, summed up.
+    /// Running sums of the prices.
     sums: Vec<f64>,
-    /// Bytes saved: what is more from each instant on.
+    /// Instant -> change in bytes saved from there on.
     saved: Vec<f64>,
-    /// Of the gaps of a group: price held, gain, number, and whether the shared sources are asked for.
+    /// Ways of the gaps of the current group, kept to reuse the allocation.
     ways: Vec<Way>,
-    /// Of each item, whether its value is away at these prices.
+    /// Item -> whether its value is absent at these prices.
     is_away: Vec<bool>,
 }
 
-/// A bound, and what is away in a solution of the relaxed problem behind it; nearly, for the solver stops before its end.
+/// A bound, and the absences in a solution of the relaxed problem behind it. The solution is
+/// approximate: the solver stops before the optimum.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Relaxed {
     /// The bound.
     pub bound: Bound,
-    /// Of each gap between two commands that need a value, in which memory is short.
+    /// Absences, one for each gap between two needs of a value in which memory is short.
     pub absences: Vec<Absence>,
 }
 
-/// How much of a value is away between two commands that need it.
+/// Fraction of a value that is absent between two commands that need it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Absence {
-    /// Position of the command before; of the one that makes the value, if that is before its first use.
+    /// Position of the command before the gap; the command that makes the value, if the gap is
+    /// before its first use.
     pub from: u32,
-    /// Position of the command after.
+    /// Position of the command after the gap.
     pub to: u32,
-    /// Size of the value.
+    /// Size of the value in bytes.
     pub bytes: u64,
-    /// How much of it is away: 0 if it is kept, 1 if it is not. Mostly near one of the two.
+    /// Fraction absent: 0 if the value is kept, 1 if it is evicted. Mostly near 0 or 1.
     pub share: f64,
 }
 
-/// A group.
+/// A group of `Terms`, with its items among the chosen instants.
 pub(super) struct Together {
     pub group: usize,
     pub items: std::ops::Range<usize>,
 }
 
-/// What a gap may do in its group.
+/// A choice of a gap in its group: absent, with the shared sources asked for.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Instants in which the shared sources are asked for.
+    /// Instants `start .. end`, in which the shared sources are asked for.
     start: usize,
     end: usize,
-    /// More than without them.
+    /// Gain beyond the best choice without the shared sources.
     gain: f64,
     item: usize,
-    /// What it asks for with them.
+    /// Line of the charge for the other sources.
     line: Line,
 }
 
@@ -149,7 +157,8 @@ impl<'a> Dual<'a> {
         }
     }
 
-    /// The dual function, rounded down, and in `saved` and `is_away` what is away at these prices.
+    /// Value of the dual function, rounded down. Leaves in `saved` and `is_away` the absences at
+    /// these prices.
     fn value(&mut self, prices: &[f64]) -> f64 {
         let mut value = 0.0;
         for (i, (price, excess)) in prices.iter().zip(&self.excess).enumerate() {
@@ -182,7 +191,7 @@ impl<'a> Dual<'a> {
         value - ROUNDING * self.most_used * self.sums[prices.len()]
     }
 
-    /// What a group gains at most.
+    /// Largest gain of a group.
     fn group(&mut self, number: usize) -> f64 {
         let Together { group, items } = &self.groups[number];
         let (group, items) = (*group, items.clone());
@@ -207,6 +216,7 @@ impl<'a> Dual<'a> {
             self.saved[to] -= bytes;
             self.is_away[i] = gain > 0.0;
         }
+        // For each line of the shared charge, the best choice of stretches; the best line is kept.
         ways.sort_by_key(|way| way.end);
         let mut best = (0.0, Line::FREE);
         for &line in self.terms.groups[group].charge.lines() {
@@ -215,6 +225,8 @@ impl<'a> Dual<'a> {
                 best = (value, line);
             }
         }
+        // The gaps inside the chosen stretches change from their choice without shared sources to
+        // the one with them.
         if best.0 > 0.0 {
             let mut covered = Vec::new();
             self.cover(&ways, best.1.held, Some(&mut covered));
@@ -238,14 +250,15 @@ impl<'a> Dual<'a> {
         base + best.0
     }
 
-    /// The most that ways gain together if the shared sources hold so many bytes while one of them is gone: over all
-    /// choices of stretches of time in which they do.
+    /// Largest gain of `ways` together, if the shared sources hold `held` bytes while one of the
+    /// values is absent: the maximum over all choices of stretches of time in which the sources are
+    /// held.
     fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
-        // The most up to the end of each way, and the stretch that it ends with.
+        // Way -> largest gain up to its end, and the stretch that ends there, if any.
         let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
         for (j, last) in ways.iter().enumerate() {
             let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));
-            // Stretches that end here, from the latest start to the earliest.
+            // Stretches end here and begin at the start of some way.
             let mut starts: SmallVec<[usize; 8]> = ways[..=j].iter().map(|way| way.start).collect();
             starts.sort_unstable();
             starts.dedup();
@@ -275,7 +288,8 @@ impl<'a> Dual<'a> {
         value
     }
 
-    /// The most that a gap of a group gains without the shared sources: its gain, and which bytes it saves where.
+    /// Largest gain of a gap of a group without the shared sources: the gain, the instants `from`
+    /// and `to` between which bytes are saved, and these bytes.
     fn without(&self, i: usize) -> (f64, usize, usize, f64) {
         let Placed { item, low, middle, high } = self.items[i];
         let (low, middle, high) = (low as usize, middle as usize, high as usize);
@@ -295,16 +309,17 @@ impl<'a> Dual<'a> {
 }
 
 impl Demand {
-    /// The least that must be recomputed under a budget, and prices of memory that show it. O(gaps) for each of a few
-    /// hundred steps.
+    /// Lower bound on the recomputation under a budget, with prices of memory that prove it. Time:
+    /// O(gaps) for each of a few hundred steps.
     ///
     /// # Errors
-    /// If some command alone needs more than the budget: then there is no way to run the program.
+    /// [`Misfit`] if some command alone needs more than the budget: then no run of the program
+    /// fits.
     pub fn bound(&self, budget: u64) -> Result<Bound, Misfit> {
         self.bound_by(budget, Effort::default())
     }
 
-    /// The same with more or less effort.
+    /// [`Demand::bound`] with more or less effort.
     ///
     /// # Errors
     /// As for [`Demand::bound`].
@@ -312,7 +327,8 @@ impl Demand {
         Ok(self.relaxed(budget, effort)?.bound)
     }
 
-    /// The same, and what is away where that is the least: rounded, it tells what had better be evicted when.
+    /// [`Demand::bound_by`] with the absences of the relaxed solution. Rounded, they tell which
+    /// values are best evicted when.
     ///
     /// # Errors
     /// As for [`Demand::bound`].
@@ -342,8 +358,9 @@ impl Demand {
         Ok(Relaxed { bound, absences })
     }
 
-    /// Where memory is short: of many instants, in stretches of the same length, that of the highest use, and that
-    /// whose command needs the most.
+    /// Instants at which memory is short, about `most` at the most. If there are more, they are cut
+    /// into stretches of one length. Each stretch gives its instant of the highest use, and the
+    /// instant whose command needs the most.
     pub(super) fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
         let short: Vec<u32> =
             (0..self.usage.len() as u32).filter(|&at| self.usage[at as usize] > budget).collect();
@@ -366,21 +383,23 @@ impl Demand {
     }
 }
 
-/// Where a climb ended.
+/// Result of a climb.
 struct Ascent {
-    /// The best value, and its prices.
+    /// Best value, and its prices.
     value: f64,
     prices: Vec<f64>,
-    /// How much of each item is away. At any prices it is all or nothing, and mostly too much or too little; the mean over
-    /// the last steps tends to a solution of the relaxed problem (Anstreicher and Wolsey, 2009).
+    /// Item -> fraction absent. At any prices an item is absent or not, and mostly the sum is too
+    /// much or too little. The mean over the last steps tends to a solution of the relaxed problem
+    /// (Anstreicher and Wolsey, 2009).
     away: Vec<f64>,
 }
 
-/// How much the last step counts in that mean.
+/// Weight of the last step in the mean of `Ascent::away`.
 const LAST_STEP: f64 = 0.02;
 
-/// Climbs the dual function: Polyak's steps towards a goal a little above the best so far, in directions that do not go
-/// back on the step before (Camerini, Fratta and Maffioli, 1975).
+/// Climbs the dual function by Polyak's steps, towards a goal a little above the best value so far.
+/// Each direction is turned so that it does not undo the step before (Camerini, Fratta and
+/// Maffioli, 1975).
 fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
     let count = dual.excess.len();
     let mut prices = vec![0.0; count];
@@ -393,6 +412,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
         if ahead < GOALS[1] * work {
             break;
         }
+        // Keep better prices; return to the best ones if these are far below; otherwise wait, then
+        // bring the goal nearer.
         let value = dual.value(&prices);
         if value.is_finite() && value > best.0 + 1e-3 * ahead {
             best = (value, prices.clone());
@@ -410,13 +431,14 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
                 stuck = 0;
             }
         }
+        // The slope of the dual function: bytes above the budget, less the bytes saved.
         let mut saved = 0.0;
         for (i, slope) in slope.iter_mut().enumerate() {
             saved += dual.saved[i];
             *slope = dual.excess[i] - saved;
         }
         let norm = turn(&mut way, &mut slope, &prices);
-        // What is left is rounding: as much is away as must be, where that is worth anything.
+        // A zero slope, but for rounding: the absences are just enough wherever memory has a price.
         let is_over = norm <= (1e-9 * dual.most_used).powi(2);
         let weight = if is_over { 1.0 } else { LAST_STEP.max(1.0 / (number + 1) as f64) };
         for (away, is_away) in away.iter_mut().zip(&dual.is_away) {
@@ -433,7 +455,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
     Ascent { value: best.0, prices: best.1, away }
 }
 
-/// The next direction, from the slope and the direction before. Returns the square of its length. No price goes below 0.
+/// Sets `way` to the next direction, from the slope and the direction before. Returns the square of
+/// its length. No price at 0 is moved below 0.
 fn turn(way: &mut [f64], slope: &mut [f64], prices: &[f64]) -> f64 {
     let (mut along, mut length, mut steep) = (0.0, 0.0, 0.0);
     for ((slope, way), price) in slope.iter_mut().zip(&*way).zip(prices) {

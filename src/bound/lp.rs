@@ -1,17 +1,19 @@
-//! The relaxed problem as text, for other solvers.
+//! The relaxed problem in a text format, for external solvers.
 
 use super::dual::{Dual, Placed};
 use super::{Demand, Effort, Misfit};
 use std::fmt::Write as _;
 
 impl Demand {
-    /// The relaxed problem whose dual [`Demand::bound_by`] solves, with the same instants, in the LP format of CPLEX,
-    /// which HiGHS, SCIP, Gurobi and others read. Its optimum is the highest value of [`Bound::excess`] that any prices
-    /// prove at these instants.
+    /// The relaxed problem in the LP format of CPLEX, which HiGHS, SCIP, Gurobi and others read.
     ///
-    /// Bytes are in budgets, costs in the cost of the program. `y` and `a` are gaps in which a value is away, `u` those
-    /// in which it is only as long as shared sources are in use anyway, `f` those that ask for shared sources; `z` runs
-    /// these, and `k` keeps them at an instant.
+    /// [`Demand::bound_by`] solves the dual of this problem at the same instants. The optimum is
+    /// the highest value of [`Bound::excess`] that any prices prove at these instants.
+    ///
+    /// Bytes are in units of the budget, costs in units of the cost of the program. A variable `y`
+    /// or `a` is a gap in which a value is absent. `u` is a gap in which a value is absent only
+    /// while its shared sources are in use anyway. `f` is a gap that asks for shared sources, `z`
+    /// runs these sources, and `k` keeps them at an instant.
     ///
     /// [`Bound::excess`]: super::Bound::excess
     ///
@@ -28,6 +30,7 @@ impl Demand {
             rows: String::new(),
             saved: vec![String::new(); points.len()],
         };
+        // Single gaps: a variable for each line of the charge, at most one of them.
         for (i, placed) in dual.items[..dual.single].iter().enumerate() {
             let item = placed.item;
             let mut ways = Vec::new();
@@ -44,6 +47,8 @@ impl Demand {
             }
             lp.at_most_one(&ways);
         }
+        // Groups: a variable for each line of the shared charge, which pays for all gaps of the
+        // group.
         for (g, group) in dual.groups.iter().enumerate() {
             let lines = self.terms.groups[group.group].charge.lines();
             let runs: Vec<String> = (0..lines.len()).map(|m| format!("z{g}_{m}")).collect();
@@ -53,6 +58,8 @@ impl Demand {
             lp.at_most_one(&runs);
             let mut kept = vec![vec![false; points.len()]; lines.len()];
             for i in group.items.clone() {
+                // A gap is absent on its own ways, or on ways that ask for a line of the shared
+                // charge.
                 let Placed { item, low, middle, high } = dual.items[i];
                 let shared = item.shared.as_ref().expect("it is in a group");
                 let mut ways = Vec::new();
@@ -79,6 +86,7 @@ impl Demand {
                 }
                 lp.at_most_one(&ways);
             }
+            // Kept shared sources take bytes at each instant.
             for (m, (kept, line)) in kept.iter().zip(lines).enumerate() {
                 for at in (0..points.len()).filter(|at| kept[*at]) {
                     let _ = write!(lp.saved[at], "\n - {} k{g}_{m}_{at}", line.held * lp.byte);
@@ -89,14 +97,14 @@ impl Demand {
     }
 }
 
-/// The text so far.
+/// Text of the problem, as far as written.
 struct Lp {
-    /// What a byte and a unit of cost are in it.
+    /// A byte and a unit of cost, in the units of the text.
     byte: f64,
     cost: f64,
     objective: String,
     rows: String,
-    /// Of each instant: the bytes that are away.
+    /// Instant -> terms of the bytes absent then.
     saved: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
-//! What a byte of memory is worth at each instant.
+//! Prices of a byte of memory at each instant.
 
-/// Dual prices: what one more byte at an instant would save of recomputing, in units of cost. 0 where memory is not
-/// short.
+/// Dual prices: recomputation saved by an additional byte at an instant, in units of cost. The
+/// price is 0 where memory is not short.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices(Vec<(u32, f64)>);
 
@@ -10,19 +10,19 @@ impl Prices {
         Self(points.filter(|(_, price)| *price > 0.0).collect())
     }
 
-    /// The positions of commands whose instants have a price, rising, and their prices: cost per byte.
+    /// Positions of commands with a price, rising, and their prices in cost per byte.
     pub fn points(&self) -> impl ExactSizeIterator<Item = (usize, f64)> + '_ {
         self.0.iter().map(|&(at, price)| (at as usize, price))
     }
 
-    /// Whether memory is worth something anywhere.
+    /// Whether no instant has a price: memory is nowhere short.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The running sum before each of so many commands, and after the last: what it costs to hold a byte from the start
-    /// up to there. A clock that runs fast where memory is scarce.
+    /// Cost of holding a byte from the start up to each of the first `commands` commands, and up to
+    /// the end: running sums of the prices. The clock runs fast where memory is scarce.
     #[must_use]
     pub fn clock(&self, commands: usize) -> Vec<f64> {
         let mut clock = Vec::with_capacity(commands + 1);

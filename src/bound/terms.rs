@@ -1,52 +1,53 @@
-//! The parts that the relaxed problem falls into once memory has prices: a gap, or several that share dead sources.
+//! Parts of the relaxed problem once memory has prices: single gaps, and groups of gaps that share
+//! dead sources.
 
 use super::charge::Charge;
 use super::demand::{Gap, Path, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The most dead sources that are followed for one gap. What lies behind them counts as free.
+/// Limit on the dead sources followed for a gap. Sources further behind count as free.
 const MOST_SOURCES: u32 = 64;
 
-/// All parts.
+/// All parts of the relaxed problem.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Terms {
     pub items: Vec<Item>,
     pub groups: Vec<Group>,
 }
 
-/// A gap: to be away in it saves its bytes, and costs this.
+/// A gap of a value: absence saves the bytes of the value, at the cost below.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub from: u32,
     pub to: u32,
     pub bytes: f64,
-    /// Its share of a run of its op.
+    /// Share of the value in the cost of a run of its op.
     pub cost: f64,
-    /// What its dead sources ask for, without those that it shares with others.
+    /// Charge for the dead sources, by ways that need no shared source.
     pub alone: Charge,
     pub shared: Option<Shared>,
 }
 
-/// Sources that a gap shares with others.
+/// Shared sources of a gap.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub group: u32,
-    /// What the sources ask for that are its own, if the shared ones are there.
+    /// Charge for the remaining sources, with the shared sources in memory.
     pub own: Charge,
-    /// They are asked for from here on only: before, they are in use.
+    /// Begin of asking for the shared sources: before, the sources are in use.
     pub from: u32,
 }
 
-/// What gaps that overlap ask for once.
+/// Charge that overlapping gaps ask for once.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub charge: Charge,
-    /// Numbers of items.
+    /// Numbers of the items in the group.
     pub members: Vec<u32>,
 }
 
-/// What is shared: a value that several paths read, or all that a path with several outputs reads.
+/// A shared source: a value that several paths read, or all inputs of a path with several outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Root {
     Value(u32),
@@ -86,7 +87,7 @@ impl Terms {
         terms
     }
 
-    /// Makes groups of those gaps of one root that overlap.
+    /// Makes a group of each run of overlapping gaps with a common root.
     fn group(&mut self, root: Root, mut members: Vec<u32>, sources: &Sources<'_>) {
         let from =
             |items: &[Item], i: &u32| items[*i as usize].shared.as_ref().map_or(0, |s| s.from);
@@ -124,19 +125,19 @@ impl Terms {
     }
 }
 
-/// Who reads what, as far as it matters for gaps.
+/// Readers of values, as far as relevant for gaps.
 struct Sources<'a> {
     values: &'a [Value],
     paths: &'a [Path],
-    /// Value -> number of paths that read it and lead to gaps after its last use.
+    /// Value -> number of reading paths with dependent gaps after the last use of the value.
     readers: Vec<u32>,
-    /// Path -> whether what it reads is asked for by several outputs together.
+    /// Path -> whether several outputs together ask for the inputs, once.
     joint: Vec<bool>,
-    /// Value -> whether only others of its path ask for what that reads.
+    /// Value -> whether only sibling outputs ask for the inputs of the path.
     defers: Vec<bool>,
-    /// Path -> sum of the bytes of those.
+    /// Path -> bytes of the outputs in `matters`.
     bytes: Vec<u64>,
-    /// Value -> whether it is one of them.
+    /// Value -> whether some gap depends on the value.
     matters: Vec<bool>,
 }
 
@@ -156,7 +157,7 @@ impl<'a> Sources<'a> {
             bytes: vec![0; paths.len()],
             matters: vec![false; values.len()],
         };
-        // A path comes after those of what it reads.
+        // Backwards, since a path comes after the paths of its inputs.
         for (number, path) in paths.iter().enumerate().rev() {
             for &output in &path.outputs {
                 let value = &values[output as usize];
@@ -178,7 +179,8 @@ impl<'a> Sources<'a> {
         sources
     }
 
-    /// Who asks for what a path reads: all outputs together, once; or one that is most of them, and again in each gap.
+    /// Decides which outputs ask for the inputs of a path. An output with at least half of the
+    /// bytes asks alone, in each of its gaps. Otherwise all outputs ask together, once.
     fn divide(&mut self, number: usize, path: &Path) {
         let bytes = |output: u32| self.values[output as usize].bytes;
         let matters: SmallVec<[u32; 2]> =
@@ -193,7 +195,8 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// The share of a value in the cost of its path: by bytes, of those that matter.
+    /// Share of a value in the cost of the path: bytes of the value over bytes of the outputs in
+    /// `matters`.
     fn share(&self, value: u32) -> f64 {
         let Value { path: Some(path), bytes, .. } = self.values[value as usize] else { return 0.0 };
         match self.bytes[path as usize] {
@@ -205,7 +208,7 @@ impl<'a> Sources<'a> {
     }
 
     fn of_root(&self, root: Root, gap: Gap) -> Charge {
-        // With a root of its own, which nothing is: what is shared further up counts as free.
+        // No value has this root, so sources that are shared further up count as free.
         let none = Some((Root::Value(u32::MAX), 0));
         let mut walk = Walk { sources: self, gap, root: none, left: MOST_SOURCES };
         match root {
@@ -215,17 +218,17 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// What one gap asks of dead sources.
+/// Walk over the dead sources of a gap.
 struct Walk<'a> {
     sources: &'a Sources<'a>,
     gap: Gap,
-    /// What it shares with others, and from where on.
+    /// Shared root of the gap, and the begin of asking for the root.
     root: Option<(Root, u32)>,
-    /// How many sources may still be followed.
+    /// Number of sources left to follow.
     left: u32,
 }
 
-/// Without what is shared, and if that is there.
+/// Charge without the shared sources, and charge with the shared sources in memory.
 type Charges = (Charge, Charge);
 
 fn free() -> Charges {
@@ -233,7 +236,7 @@ fn free() -> Charges {
 }
 
 impl Walk<'_> {
-    /// To have all that the path of a value reads.
+    /// Charges for all inputs of the path of a value.
     fn sources_of(&mut self, value: u32) -> Charges {
         let path = self.sources.values[value as usize].path.expect("it can be made again");
         if self.sources.defers[value as usize] {
@@ -271,7 +274,7 @@ impl Walk<'_> {
 
     fn source(&mut self, source: u32) -> Charges {
         let value = &self.sources.values[source as usize];
-        // What is in use to the end is counted where it is used.
+        // A source in use up to the end of the gap is counted at its use.
         let is_dead =
             !value.stays && value.path.is_some() && value.bytes > 0 && value.last + 1 < self.gap.to;
         if !is_dead {

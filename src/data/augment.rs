@@ -1,16 +1,18 @@
 use super::Images;
 use crate::rng::SplitMix64;
 
-/// Changes to images that leave what they show as it is, drawn anew each time an image is learned from.
+/// Random changes to images that keep what the images show. They are drawn anew each time an image
+/// is learned from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
-    /// Moves an image by up to so many pixels each way; what comes in from outside is 0, the mean of all images.
+    /// Largest shift in pixels, in each direction. Pixels from outside are 0, the mean of all
+    /// images.
     pub crop: usize,
-    /// Mirrors every second image, left to right.
+    /// Whether to mirror half of the images, left to right.
     pub flip: bool,
 }
 
-/// What is done to one image.
+/// Changes drawn for an image.
 struct Change {
     down: isize,
     right: isize,
@@ -18,14 +20,14 @@ struct Change {
 }
 
 impl Augment {
-    /// Changes the values `[n, channels, height, width]` of a batch of `images`. `seed` and `step` choose how: the same two
-    /// always give the same.
+    /// Changes the values `[n, channels, height, width]` of a batch of `images`. `seed` and `step`
+    /// determine the changes.
     pub fn apply(self, images: &Images, values: &mut [f32], seed: u64, step: u64) {
         self.apply_from(0, images, values, seed, step);
     }
 
-    /// Does as [`apply`](Self::apply), for a part of a batch that begins with number `first` of its images: parts are changed as
-    /// the whole is.
+    /// [`apply`](Self::apply) for a part of a batch, which begins with image `first` of the batch.
+    /// The changes are the same as in the whole batch.
     pub fn apply_from(
         self,
         first: usize,
@@ -50,7 +52,7 @@ impl Augment {
         }
     }
 
-    /// How many numbers an image takes.
+    /// Number of random numbers that an image takes.
     const fn numbers(self) -> usize {
         if self.flip { 3 } else { 2 }
     }

@@ -1,20 +1,21 @@
 use crate::rng::SplitMix64;
 
-/// The order in which images are learned from: shuffled anew for each epoch, in full batches.
+/// Order in which images are learned from: shuffled anew for each epoch, in full batches.
 #[derive(Debug)]
 pub struct Batches {
     order: Vec<usize>,
-    /// Number of images of this epoch that were handed out.
+    /// Number of images of this epoch handed out so far.
     used: usize,
     batch: usize,
     numbers: SplitMix64,
 }
 
 impl Batches {
-    /// Batches of `batch` images out of `images`. A batch larger than the set repeats images.
+    /// Creates batches of `batch` images out of `images`. A batch larger than the set repeats
+    /// images.
     ///
     /// # Panics
-    /// If one of them is 0.
+    /// If `images` or `batch` is 0.
     #[must_use]
     pub fn new(images: usize, batch: usize, seed: u64) -> Self {
         assert!(images > 0 && batch > 0, "{images} images in batches of {batch}");
@@ -24,7 +25,7 @@ impl Batches {
         batches
     }
 
-    /// Full batches in an epoch of so many images; at least one.
+    /// Number of full batches in an epoch of `images` images; at least 1.
     ///
     /// # Panics
     /// If `batch` is 0.
@@ -33,7 +34,8 @@ impl Batches {
         images.max(batch) / batch
     }
 
-    /// The next batch. The images that do not fill one at the end of an epoch are left out of it.
+    /// Indices of the next batch. Images that would not fill a batch at the end of an epoch are
+    /// left out.
     pub fn next_batch(&mut self) -> &[usize] {
         if self.used + self.batch > self.order.len() {
             self.shuffle();
@@ -43,7 +45,7 @@ impl Batches {
         &self.order[start..self.used]
     }
 
-    /// Fisher and Yates.
+    /// Shuffles the order and begins an epoch (Fisher and Yates).
     fn shuffle(&mut self) {
         self.used = 0;
         for i in (1..self.order.len()).rev() {

@@ -1,4 +1,4 @@
-//! The digits that come with the crate; `digits.md` says where they are from.
+//! Handwritten digits that come with the crate; `digits.md` gives their source.
 
 use super::{Dataset, Images};
 use flate2::read::GzDecoder;
@@ -6,7 +6,7 @@ use std::io::Read as _;
 
 const FILE: &[u8] = include_bytes!("digits.csv.gz");
 
-/// Every fifth image is for testing, from this one on.
+/// Offset of the test images: every fifth image from this one on is for testing.
 const FIRST_TEST: usize = 1;
 
 pub(super) fn load() -> Dataset {

@@ -1,4 +1,4 @@
-//! A folder of images, with a folder for each class in it.
+//! Folders of images, with a folder for each class.
 
 use super::{DataError, Dataset, Images};
 use crate::bytes::ByteSize;
@@ -9,16 +9,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of all pixels together; they are held in memory.
+/// Limit on the bytes of all pixels together, which are held in memory.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Every fifth image of a class is for testing, from this one on, unless there is a folder of them.
+/// Offset of the test images: every fifth image of a class from this one on, unless a folder of
+/// test images exists.
 const FIRST_TEST: usize = 1;
 
-/// Names of folders of images to test on.
+/// Names of folders of test images.
 const TEST: [&str; 3] = ["test", "val", "validation"];
 
 pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, DataError> {
+    // Test images come from a folder of their own, if there is one; otherwise every fifth image is
+    // for testing.
     let whole = folder.join("train");
     let split = TEST.iter().map(|name| folder.join(name)).find(|test| test.is_dir());
     let mut empty = Vec::new();
@@ -30,7 +33,7 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
                 let message = format!("there is no class `{other}` to learn");
                 return Err(DataError::Format { path: whole, message });
             }
-            // By name: a class may have nothing to test.
+            // Classes are matched by name, because a class may have no test images.
             let known = |class: usize| classes.iter().position(|name| *name == others[class]);
             let test = test.into_iter().map(|(path, class)| (path, known(class).unwrap_or(class)));
             let test = test.collect();
@@ -47,6 +50,7 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
         }
     };
     let ((classes, train), test): ((Vec<String>, Vec<File>), Vec<File>) = (train, test);
+    // All images get one size, and have to fit in memory.
     let size = match size {
         Some(size) => size,
         None => {
@@ -79,10 +83,11 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
     Ok(Dataset { train, test })
 }
 
-/// An image, and the number of its class.
+/// Path of an image, and the number of its class.
 type File = (PathBuf, usize);
 
-/// The names of classes in alphabetical order, and their images; at least one. Adds the folders without images to `empty`.
+/// Reads the names of the classes in alphabetical order, and their images; at least one. Adds
+/// folders without images to `empty`.
 fn files(folder: &Path, empty: &mut Vec<PathBuf>) -> Result<(Vec<String>, Vec<File>), DataError> {
     let mut classes = Vec::new();
     let mut files = Vec::new();
@@ -121,7 +126,7 @@ fn is_image(path: &Path) -> bool {
 fn decode(path: &Path) -> Result<DynamicImage, DataError> {
     let io = |error| DataError::Io { path: path.to_owned(), error };
     if !path.metadata().map_err(io)?.is_file() {
-        // To read a pipe may wait for ever.
+        // Reading a pipe may wait for ever.
         let message = "no ordinary file".to_owned();
         return Err(DataError::Format { path: path.to_owned(), message });
     }
@@ -133,8 +138,8 @@ fn decode(path: &Path) -> Result<DynamicImage, DataError> {
     reader.decode().map_err(format)
 }
 
-/// Pixels of all images, plane by plane, and their classes. An image of another size is scaled until it covers this one,
-/// and its middle is taken.
+/// Pixels of all images, plane by plane, and their classes. An image of another size is scaled
+/// until it covers the wanted size, and cut around its middle.
 fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>), DataError> {
     let area = height * width;
     let mut pixels = vec![0; files.len() * 3 * area];
@@ -149,12 +154,12 @@ fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>
         Ok(())
     });
     crate::sync::shared(|| images.collect::<Result<(), DataError>>())?;
-    // There are no more than 256.
+    // A class number fits a byte: there are at most 256 classes.
     Ok((pixels, files.iter().map(|(_, class)| *class as u8).collect()))
 }
 
-/// The middle of an image, as far as it has the form that is wanted, in the size that is wanted. It is cut out first: a long line
-/// scaled until it covers an upright picture would take gigabytes.
+/// Cuts the middle of an image to the wanted proportions, and scales it to the wanted size. Cutting
+/// comes first: a long line scaled until it covers an upright picture would take gigabytes.
 fn covering(image: DynamicImage, [height, width]: [u32; 2]) -> DynamicImage {
     let (is, wanted) = ([image.height(), image.width()], [height, width]);
     if is == wanted {
@@ -162,7 +167,7 @@ fn covering(image: DynamicImage, [height, width]: [u32; 2]) -> DynamicImage {
     }
     let [is_height, is_width] = is.map(u64::from);
     let [of_height, of_width] = wanted.map(u64::from);
-    // As large as fits, of the form height x width.
+    // Largest rectangle with the proportions height x width.
     let cut = match is_height * of_width < of_height * is_width {
         true => [is_height, (is_height * of_width + of_height / 2) / of_height],
         false => [(is_width * of_height + of_width / 2) / of_width, is_width],
@@ -211,7 +216,7 @@ mod tests {
         let [remark] = data.train.remarks() else { panic!("{:?}", data.train.remarks()) };
         let none = folder.join("none").display().to_string();
         assert!(remark.starts_with(&none) && remark.contains("no class"), "{remark}");
-        // Blue comes first, and is the larger.
+        // The class `blue` is the first in the alphabet, and has the larger images.
         assert_eq!((data.train.shape, data.train.classes), ([3, 8, 12], 2));
         let (images, labels) = data.train.batch(&[0, 15]);
         assert_eq!(labels.as_i32().unwrap(), [0, 1]);
@@ -241,7 +246,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// One image of 4000x1 among others of 1080x1920 took 14.7 GB.
+    /// Scaling first took 14.7 GB for one image of 4000x1 among images of 1080x1920.
     #[test]
     fn lines_among_pictures_are_cut_before_they_are_scaled() {
         for ([height, width], wanted) in
@@ -268,7 +273,7 @@ mod tests {
         assert!(told(&folder).contains("all 5 images to learn from are of one class"));
         fs::create_dir(folder.join("b")).unwrap();
         assert!(told(&folder).contains("one class") && told(&folder).contains("b has no PNG"));
-        // In a folder of its own, too, or beside a test.
+        // The remark also comes with folders `train` and `test`.
         let split = empty("single-split");
         for name in ["train/a", "train/b", "test/a", "test/b"] {
             fs::create_dir_all(split.join(name)).unwrap();

@@ -1,7 +1,7 @@
 //! The file format of MNIST: a magic number, big-endian sizes, then bytes.
 //!
-//! Headers come first, of all four files, and nothing more is read until they fit one another and the
-//! length of the files: what a few kilobytes of gzip unpack to may be gigabytes.
+//! The headers of all four files are read first. Nothing more is read until the headers fit one
+//! another and the lengths of the files, because a few kilobytes of gzip may unpack to gigabytes.
 
 use super::{DataError, Dataset, Images};
 use crate::bytes::ByteSize;
@@ -10,10 +10,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Most bytes unpacked from one file: twice those of the largest set published in this format.
+/// Limit on the bytes unpacked from one file: twice those of the largest set published in this
+/// format.
 const MOST_UNPACKED: u64 = 1 << 30;
 
-/// Deflate never makes more of a byte.
+/// Largest ratio of unpacked to packed bytes in Deflate.
 const MOST_FROM_ONE: u64 = 1032;
 
 pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
@@ -33,7 +34,7 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { train, test })
 }
 
-/// One half of the set: as many labels as images, and at least one.
+/// Training or test half of the set: as many labels as images, and at least one.
 struct Part {
     images: IdxFile<3>,
     labels: IdxFile<1>,
@@ -59,16 +60,16 @@ impl Part {
         [1, height, width]
     }
 
-    /// Pixels and labels.
+    /// Reads pixels and labels.
     fn read(self) -> Result<(Vec<u8>, Vec<u8>), DataError> {
-        // Labels first: they are few.
+        // Labels are read first: they are few.
         let labels = self.labels.read()?;
         Ok((self.images.read()?, labels))
     }
 }
 
-/// The path of a file, which may be called `train-images-idx3-ubyte` or `train-images.idx3-ubyte`, with or
-/// without `.gz`.
+/// Finds a file, which may be called `train-images-idx3-ubyte` or `train-images.idx3-ubyte`, with
+/// or without `.gz`.
 fn find(folder: &Path, name: &str, kind: &str) -> Result<PathBuf, DataError> {
     let wrong = |message| Err(DataError::Format { path: folder.to_owned(), message });
     if !folder.exists() {
@@ -95,11 +96,11 @@ fn find(folder: &Path, name: &str, kind: &str) -> Result<PathBuf, DataError> {
     }
 }
 
-/// A file with `N` dimensions of which only the header was read.
+/// A file with `N` dimensions, read up to the end of its header.
 struct IdxFile<const N: usize> {
     path: PathBuf,
     sizes: [usize; N],
-    /// What follows the header, by the header.
+    /// Bytes of data after the header, as the header says.
     bytes: u64,
     rest: Box<dyn Read>,
 }
@@ -111,7 +112,7 @@ impl<const N: usize> IdxFile<N> {
         let file = File::open(&path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         let mut file = BufReader::new(file);
-        // By its content, for browsers unpack files and leave them their names.
+        // The content tells, not the name: browsers unpack files and keep their names.
         let packed = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
         let mut rest: Box<dyn Read> =
             if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
@@ -155,7 +156,7 @@ impl<const N: usize> IdxFile<N> {
         Ok(Self { path, sizes: sizes.map(|size| size as usize), bytes, rest })
     }
 
-    /// The entries: exactly as many as the header says.
+    /// Reads the entries: exactly as many as the header says.
     fn read(self) -> Result<Vec<u8>, DataError> {
         let Self { path, bytes, rest, .. } = self;
         let mut data = Vec::new();
@@ -164,7 +165,7 @@ impl<const N: usize> IdxFile<N> {
             let message = format!("this machine has no room for its {}", ByteSize(bytes));
             return Err(DataError::Format { path, message });
         }
-        // One more byte tells whether there is more.
+        // An additional byte tells whether the file holds more.
         if let Err(error) = rest.take(bytes + 1).read_to_end(&mut data) {
             return Err(DataError::Io { path, error });
         }

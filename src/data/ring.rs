@@ -1,30 +1,30 @@
-//! Points in a plane, made up.
+//! Generated points in a plane.
 
 use super::numbers;
 use crate::host::HostTensor;
 
-/// Points around the corners of a regular polygon: a mixture of Gaussians on a ring, which a generative network must not
-/// leave out any of (Metz et al., ICLR 2017).
+/// Points around the corners of a regular polygon: a mixture of Gaussians on a ring. A generative
+/// network must not leave out any of the Gaussians (Metz et al., ICLR 2017).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ring {
-    /// How many Gaussians: 8 in the paper.
+    /// Number of Gaussians: 8 in the paper.
     pub modes: usize,
-    /// Distance of their means from the origin: 2 in the paper.
+    /// Distance of the means from the origin: 2 in the paper.
     pub radius: f32,
-    /// Standard deviation of each: .02 in the paper.
+    /// Standard deviation of each Gaussian: .02 in the paper.
     pub deviation: f32,
-    /// What is drawn depends on it.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Ring {
-    /// That of the paper.
+    /// Ring of the paper.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { modes: 8, radius: 2.0, deviation: 0.02, seed }
     }
 
-    /// Batch `number` of points, `[n, 2]`. The same number and seed always give the same.
+    /// Batch `number` of points, `[n, 2]`. The same number and seed always give the same points.
     ///
     /// # Panics
     /// Panics if there are no modes, or more than `isize::MAX / 8` points.
@@ -33,13 +33,13 @@ impl Ring {
         self.batch_from(0, number, n)
     }
 
-    /// `n` points of batch `number` from number `first` on.
+    /// Part of batch `number`: `n` points from point `first` on.
     ///
     /// # Panics
     /// Panics if there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch_from(&self, first: usize, number: u64, n: usize) -> HostTensor {
-        /// Numbers that a point takes.
+        /// Random numbers that a point takes.
         const EACH: usize = 3;
         let mut numbers = numbers(self.seed, number);
         numbers.skip(EACH * first);
@@ -61,7 +61,7 @@ impl Ring {
         [angle.cos(), angle.sin()].map(|x| f64::from(self.radius) * x)
     }
 
-    /// Which of the Gaussians has its mean the nearest to a point, and how far away that is. NaN is infinitely far.
+    /// Gaussian with the mean nearest to a point, and the distance. NaN counts as infinitely far.
     ///
     /// # Panics
     /// Panics if there are no modes.
@@ -95,7 +95,7 @@ mod tests {
             of_mode[mode] += usize::from(distance <= 0.06);
         }
         assert!(of_mode.iter().all(|n| (80..170).contains(n)), "{of_mode:?}");
-        // Of a Gaussian in the plane, 1.1 % are further away than three standard deviations.
+        // In a plane, 1.1 % of a Gaussian's points are further away than three standard deviations.
         let near: usize = of_mode.iter().sum();
         assert!((970..1000).contains(&near), "{near}");
         let points = points.as_flattened();

@@ -1,9 +1,9 @@
-//! Random images, generated when they are read: any size, no memory.
+//! Random images, generated when they are read: any size, without memory for the set.
 
 use super::{DataError, Dataset, Images, Pixels};
 use crate::rng::SplitMix64;
 
-/// Images of noise around one faint pattern a class.
+/// Images of noise around a faint pattern for each class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Synthetic {
     pub(super) len: usize,
@@ -14,7 +14,7 @@ const CLASSES: usize = 10;
 const TRAIN: usize = 4096;
 const TEST: usize = 512;
 
-/// Values in an image, at most.
+/// Limit on the values of an image.
 const LARGEST: usize = 1 << 32;
 
 pub(super) fn load(shape: [usize; 3], seed: u64) -> Result<Dataset, DataError> {
@@ -52,7 +52,7 @@ impl Synthetic {
     }
 }
 
-/// Evenly from -1 to 1.
+/// Random number, uniform from -1 to 1.
 fn unit(numbers: &mut SplitMix64) -> f32 {
     (numbers.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }

@@ -5,15 +5,15 @@ use flate2::read::GzDecoder;
 use std::io::Read as _;
 use std::path::Path;
 
-/// `moby_dick.md` says where it is from.
+/// Text of Moby-Dick; `moby_dick.md` gives its source.
 const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
 
-/// A text as bytes or other tokens, each of which a model may predict from those before it: the first nine tenths to learn
-/// from, the rest to test.
+/// A text as bytes or other tokens; a model predicts each token from the tokens before it. The
+/// first nine tenths are for training, the rest for testing.
 #[derive(Clone, Debug)]
 pub struct Text {
     tokens: Tokens,
-    /// Tokens to learn from.
+    /// Number of tokens for training, which come first.
     train: usize,
 }
 
@@ -23,18 +23,18 @@ enum Tokens {
     Numbers(Vec<i32>),
 }
 
-/// A part of a text in windows of one length, one after the other.
+/// A part of a text, in successive windows of one length.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows<'a> {
     text: &'a Text,
-    /// First token of the part, and the first one after it.
+    /// First token of the part, and the first token after it.
     start: usize,
     end: usize,
     context: usize,
 }
 
 impl Text {
-    /// Values that a byte may have.
+    /// Number of values of a byte.
     pub const VOCABULARY: usize = 256;
 
     /// Moby-Dick by Herman Melville, 1.2 MB, which comes with the crate.
@@ -48,10 +48,10 @@ impl Text {
         Self::of(bytes)
     }
 
-    /// A file in UTF-8.
+    /// Reads a file in UTF-8.
     ///
     /// # Errors
-    /// If it cannot be read, or is not UTF-8.
+    /// If the file cannot be read, or is not UTF-8.
     pub fn file(path: &Path) -> Result<Self, DataError> {
         let io = |error| DataError::Io { path: path.to_owned(), error };
         let bytes = std::fs::read(path).map_err(io)?;
@@ -67,7 +67,7 @@ impl Text {
         Self { tokens: Tokens::Bytes(bytes), train }
     }
 
-    /// The tokens of a text, where those after the first `train` are for testing.
+    /// Text of the given tokens; tokens after the first `train` are for testing.
     ///
     /// ```
     /// use remat::data::Text;
@@ -82,7 +82,7 @@ impl Text {
         Self { tokens: Tokens::Numbers(tokens), train }
     }
 
-    /// What to learn from, in windows of `context` tokens.
+    /// Training part, in windows of `context` tokens.
     ///
     /// # Panics
     /// If `context` is 0.
@@ -91,7 +91,7 @@ impl Text {
         Windows::new(self, [0, self.train], context)
     }
 
-    /// What to test on, in windows of `context` tokens.
+    /// Test part, in windows of `context` tokens.
     ///
     /// # Panics
     /// If `context` is 0.
@@ -100,7 +100,7 @@ impl Text {
         Windows::new(self, [self.train, self.len()], context)
     }
 
-    /// All of it; nothing where tokens are no bytes.
+    /// All bytes; empty if the tokens are not bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.tokens {
@@ -118,13 +118,13 @@ impl Text {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the text is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The word for a token: `byte`, or `token` where tokens are no bytes.
+    /// Word for a token in reports: `byte`, or `token` if the tokens are not bytes.
     #[must_use]
     pub const fn token_name(&self) -> &'static str {
         match &self.tokens {
@@ -133,7 +133,7 @@ impl Text {
         }
     }
 
-    /// Number of tokens to learn from, which come first.
+    /// Number of tokens for training, which come first.
     #[must_use]
     pub const fn train_len(&self) -> usize {
         self.train
@@ -159,13 +159,14 @@ impl<'a> Windows<'a> {
         (self.end - self.start).saturating_sub(1) / self.context
     }
 
-    /// Whether there is none.
+    /// Whether the part has no windows.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Some windows `[n, context]`, and the token after each of their tokens `[n, context]`.
+    /// Windows `[n, context]` with the given indices, and the next token of each of their tokens
+    /// `[n, context]`.
     ///
     /// # Panics
     /// If an index is out of range.
@@ -174,8 +175,9 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(|i| i * self.context).collect::<Vec<_>>())
     }
 
-    /// The same, but each window begins at random up to its length later, as far as the part goes: so that no two passes
-    /// have the same ones. Drawn from `seed` and `draw`, which is another number for each batch.
+    /// [`Windows::batch`] with each window shifted at random, by less than its length and within
+    /// the part. Passes then differ in their windows. Shifts are drawn from `seed` and `draw`,
+    /// which differs between batches.
     ///
     /// # Panics
     /// If an index is out of range.
@@ -184,8 +186,8 @@ impl<'a> Windows<'a> {
         self.shifted_from(0, indices, seed, draw)
     }
 
-    /// Does as [`shifted`](Self::shifted), for a part of a batch that begins with number `first` of its windows: parts begin
-    /// where they do in the whole.
+    /// [`shifted`](Self::shifted) for a part of a batch, which begins with window `first` of the
+    /// batch. The shifts are the same as in the whole batch.
     ///
     /// # Panics
     /// If an index is out of range.
@@ -207,7 +209,7 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(start).collect::<Vec<_>>())
     }
 
-    /// The windows that begin at these tokens.
+    /// Windows that begin at these tokens, and the same windows one token later.
     fn at(&self, starts: &[usize]) -> (HostTensor, HostTensor) {
         let part = |from: usize, shift: usize| {
             let from = self.start + from + shift;

@@ -1,38 +1,39 @@
-//! Trees of many shapes, made up: nested minima and maxima of digits.
+//! Generated trees of many shapes: nested minima and maxima of digits.
 
 use super::numbers;
 use crate::host::HostTensor;
 use crate::rng::SplitMix64;
 use std::ops::RangeInclusive;
 
-/// The shape of a tree. Nodes are numbered so that children come before their parent, and the root is the last.
+/// Shape of a tree. Children are numbered before their parent, and the root is the last node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Node -> its children, all of them below it. Each node but the last is the child of one.
+    /// Node -> its children, with smaller numbers. Each node but the root is the child of exactly
+    /// one node.
     children: Vec<Vec<usize>>,
 }
 
 impl Tree {
-    /// A root without children.
+    /// Tree of a single node.
     #[must_use]
     pub fn of_one() -> Self {
         Self { children: vec![Vec::new()] }
     }
 
-    /// A leaf for each place of `leaves`, joined in twos and threes.
+    /// Tree with `leaves` leaves, joined in twos and threes.
     fn draw(leaves: usize, numbers: &mut SplitMix64) -> Self {
         let mut tree = Self { children: Vec::new() };
         tree.grow(leaves, numbers);
         tree
     }
 
-    /// Adds a tree with so many leaves, and returns its root.
+    /// Adds a tree with `leaves` leaves, and returns its root.
     fn grow(&mut self, leaves: usize, numbers: &mut SplitMix64) -> usize {
         let mut children = Vec::new();
         if leaves > 1 {
             let mut left = leaves;
             for others in (0..2 + numbers.below(2.min(leaves - 1))).rev() {
-                // At least one is left for each of the others.
+                // At least one leaf is left for each of the other children.
                 let taken = if others == 0 { left } else { 1 + numbers.below(left - others) };
                 left -= taken;
                 children.push(self.grow(taken, numbers));
@@ -48,10 +49,10 @@ impl Tree {
         self.children.len()
     }
 
-    /// The children of a node, in order: none of a leaf.
+    /// Children of a node, in order; empty for a leaf.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the tree has no such node.
     #[must_use]
     pub fn children(&self, node: usize) -> &[usize] {
         &self.children[node]
@@ -61,7 +62,7 @@ impl Tree {
 /// Trees of one shape, with tokens and labels of their own.
 #[derive(Clone, Debug)]
 pub struct TreeBatch {
-    /// Their shape.
+    /// Shape of every tree in the batch.
     pub tree: Tree,
     /// `[nodes, n]`: integers below [`Trees::VOCABULARY`].
     pub tokens: HostTensor,
@@ -69,9 +70,11 @@ pub struct TreeBatch {
     pub labels: HostTensor,
 }
 
-/// Expressions such as `max(3, min(7, 5), 1)`, whose class is their value. Leaves are digits, and other nodes the least or the
-/// largest of two or three. Like ListOps (Nangia and Bowman, 2018), with fewer operators. They take no memory: the
-/// same number and seed always give the same batch.
+/// Expressions such as `max(3, min(7, 5), 1)`, whose class is their value.
+///
+/// Leaves are digits; other nodes are the minimum or the maximum of two or three. The data
+/// resembles ListOps (Nangia and Bowman, 2018), with fewer operators. Batches are generated and
+/// take no memory: the same number and seed always give the same batch.
 #[derive(Clone, Debug)]
 pub struct Trees {
     seed: u64,
@@ -79,20 +82,20 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Values that a token may have: ten digits, the least, the largest.
+    /// Number of token values: ten digits, the minimum, the maximum.
     pub const VOCABULARY: usize = 12;
-    /// Values that an expression may have.
+    /// Number of values of an expression.
     pub const CLASSES: usize = 10;
     const MIN: i32 = 10;
     const MAX: i32 = 11;
 
-    /// Trees with so many leaves. There is at least one.
+    /// Creates trees with a number of leaves from this range; at least 1.
     #[must_use]
     pub const fn new(seed: u64, leaves: RangeInclusive<usize>) -> Self {
         Self { seed, leaves }
     }
 
-    /// Batch `number`: `n` trees of a shape that is drawn for it.
+    /// Batch `number`: `n` trees of a shape that is drawn for the batch.
     ///
     /// # Panics
     /// If there are more than `isize::MAX / 4` tokens.
@@ -101,7 +104,7 @@ impl Trees {
         self.batch_from(0, number, n)
     }
 
-    /// `n` trees of batch `number` from number `first` on.
+    /// Part of batch `number`: `n` trees from tree `first` on.
     ///
     /// # Panics
     /// As [`Trees::batch`].
@@ -111,12 +114,13 @@ impl Trees {
         let (least, most) = (*self.leaves.start().max(&1), *self.leaves.end());
         let leaves = least + numbers.below(most.saturating_sub(least) + 1);
         let tree = Tree::draw(leaves, &mut numbers);
-        // Each node takes one.
+        // Each node of a tree takes one random number.
         numbers.skip(first * tree.nodes());
         Self::fill(tree, n, &mut numbers)
     }
 
-    /// `n` trees of the shape that has the most nodes: two below each node but the leaves, one of which goes on.
+    /// `n` trees of the shape with the most nodes: a chain of inner nodes, each with two children,
+    /// one of which is a leaf.
     ///
     /// # Panics
     /// As [`Trees::batch`].
@@ -130,7 +134,7 @@ impl Trees {
         Self::fill(tree, n, &mut SplitMix64::new(self.seed))
     }
 
-    /// Trees of this shape with tokens.
+    /// Draws tokens for `n` trees of this shape.
     fn fill(tree: Tree, n: usize, numbers: &mut SplitMix64) -> TreeBatch {
         let mut tokens = vec![0; tree.nodes() * n];
         let mut labels = Vec::with_capacity(n);
@@ -208,13 +212,13 @@ mod tests {
         let [a, b, c] = [trees(1).batch(5, 4), trees(1).batch(5, 4), trees(2).batch(5, 4)];
         assert_eq!((&a.tree, &a.tokens, &a.labels), (&b.tree, &b.tokens, &b.labels));
         assert_ne!((a.tree, a.tokens), (c.tree, c.tokens));
-        // In every version of the crate.
+        // The numbers stay the same in every version of the crate.
         let leaves = Trees::new(7, 1..=1).batch(2, 8);
         assert_eq!(leaves.tokens.as_i32().unwrap(), [8, 4, 6, 1, 0, 9, 8, 9]);
         let largest = trees(1).largest(3);
         assert_eq!((largest.tree.nodes(), &**largest.tokens.shape()), (17, &[17, 3][..]));
         assert!((0..50).all(|i| trees(1).batch(i, 1).tree.nodes() <= 17));
-        // There is no tree without a leaf.
+        // A tree has at least one leaf.
         assert_eq!(Trees::new(0, 0..=0).batch(0, 2).tree, Tree::of_one());
     }
 }

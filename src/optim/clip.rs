@@ -4,11 +4,12 @@ use crate::nn::{Module, parameters};
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// Scales the gradients of a module down if the norm of all of them together is above `max_norm`, and returns what it
-/// was: as `clip_grad_norm_` of PyTorch. All have the same factor, `max_norm / (norm + 1e-6)` or 1.
+/// Scales the gradients of a module down if their common norm is above `max_norm`. Returns the norm
+/// before scaling.
 ///
-/// It is found on the device: nobody waits for it. Gradients are replaced one by one. Those of other tensors stay as they
-/// are.
+/// The function works as PyTorch's `clip_grad_norm_`. All gradients are multiplied by the same
+/// factor, `max_norm / (norm + 1e-6)` or 1. The norm is computed on the device, without waiting for
+/// it. Gradients are replaced one by one; gradients of tensors outside the module are unchanged.
 ///
 /// ```
 /// use remat::nn::Linear;
@@ -36,7 +37,7 @@ pub fn clip_grad_norm(
     gradients: &mut Gradients,
     max_norm: f32,
 ) -> Result<Tensor, Error> {
-    // In the order of the module: sums have the same bits in every run.
+    // The order of the module is fixed, so that the sum has the same bits in every run.
     let all: Vec<&Tensor> = parameters(module).map(|(_, parameter)| &*parameter).collect();
     let found: Vec<&Tensor> = all.iter().filter_map(|parameter| gradients.get(parameter)).collect();
     let norm = Tensor::norm_of(&found)?;

@@ -1,7 +1,7 @@
 use crate::ops::Tensor;
 use std::fmt;
 
-/// Whether a parameter belongs to a group, by name and tensor.
+/// Predicate on name and tensor: whether a parameter belongs to a group.
 type Has = dyn Fn(&str, &Tensor) -> bool + Send + Sync;
 
 /// Settings for some of the parameters.
@@ -21,40 +21,42 @@ pub struct Group {
 }
 
 impl Group {
-    /// The parameters of which `has` says so, by name and tensor.
+    /// Group of the parameters for which `has` returns true.
     #[must_use]
     pub fn of(has: impl Fn(&str, &Tensor) -> bool + Send + Sync + 'static) -> Self {
         Self { has: Box::new(has), lr_scale: 1.0, weight_decay: None }
     }
 
-    /// Those whose names match a pattern, in which `*` stands for any characters, or none.
+    /// Group of the parameters whose names match a pattern, in which `*` stands for any number of
+    /// characters.
     #[must_use]
     pub fn named(pattern: &str) -> Self {
         let pattern = pattern.to_owned();
         Self::of(move |name, _| matches(&pattern, name))
     }
 
-    /// Those of at most one dimension: scales, shifts and biases.
+    /// Group of the parameters of at most one dimension: scales, shifts and biases.
     #[must_use]
     pub fn vectors() -> Self {
         Self::of(|_, parameter| parameter.rank() <= 1)
     }
 
-    /// With another learning rate: so many times the optimizer's.
+    /// Sets the learning rate of the group, as a multiple of the optimizer's.
     #[must_use]
     pub const fn lr_scale(mut self, scale: f32) -> Self {
         self.lr_scale = scale;
         self
     }
 
-    /// With a weight decay of their own.
+    /// Sets the weight decay of the group.
     #[must_use]
     pub const fn weight_decay(mut self, weight_decay: f32) -> Self {
         self.weight_decay = Some(weight_decay);
         self
     }
 
-    /// Learning rate and weight decay of a parameter, where others have these.
+    /// Learning rate and weight decay of a parameter: the given ones, as changed by the first group
+    /// that has the parameter.
     pub(super) fn settings(
         groups: &[Self],
         name: &str,
@@ -68,7 +70,7 @@ impl Group {
     }
 }
 
-/// Whether a name is what a pattern with `*` in it says.
+/// Whether a name matches a pattern with `*` in it.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((front, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(front) else { return false };

@@ -1,31 +1,33 @@
 use crate::ops::{AdamW, Lion, Op, SgdMomentum};
 
-/// How a parameter follows its gradient.
+/// Update rule of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Stochastic gradient descent with momentum; see [`SgdMomentum`].
     Sgd {
-        /// How much of the velocity remains in a step, such as 0.9.
+        /// Fraction of the velocity that remains after a step, such as 0.9.
         momentum: f32,
-        /// Whether to look ahead along the velocity.
+        /// Whether to look ahead along the velocity (Nesterov's momentum).
         nesterov: bool,
     },
     /// Adam with decoupled weight decay; see [`AdamW`].
     AdamW {
-        /// How much remains in a step of the average gradient, and of the average of its squares.
+        /// Fractions that remain after a step: of the average gradient, and of the average squared
+        /// gradient.
         betas: [f32; 2],
-        /// Keeps what is divided by from 0.
+        /// Added to the divisor, to keep it away from 0.
         eps: f32,
     },
     /// The sign of an average gradient; see [`Lion`].
     Lion {
-        /// How much the average counts in a step, and how much of it remains.
+        /// Weight of the average in the update, and fraction of the average that remains after a
+        /// step.
         betas: [f32; 2],
     },
 }
 
 impl Rule {
-    /// What is kept for each parameter, as PyTorch calls it.
+    /// Names of the state tensors of a parameter, as PyTorch calls them.
     #[must_use]
     pub const fn states(self) -> &'static [&'static str] {
         match self {
@@ -35,12 +37,12 @@ impl Rule {
         }
     }
 
-    /// Whether an update depends on how many there were before.
+    /// Whether an update depends on the number of earlier updates.
     pub(super) const fn counts_steps(self) -> bool {
         matches!(self, Self::AdamW { .. })
     }
 
-    /// An update after `steps` others.
+    /// Op of the update that follows `steps` earlier updates.
     pub(super) fn op(self, lr: f32, weight_decay: f32, steps: u64) -> Op {
         match self {
             Self::Sgd { momentum, nesterov } => {

@@ -1,5 +1,5 @@
-/// The learning rate over a run: of each step, a function of its number alone, so that a run that goes on in the middle
-/// goes on as it would have.
+/// Learning rate over a run: a function of the step's number alone. A resumed run therefore
+/// continues with the rates that it would have had.
 ///
 /// ```
 /// use remat::optim::Schedule;
@@ -9,7 +9,7 @@
 /// assert_eq!(schedule.rate(10), 0.1);
 /// assert_eq!(schedule.rate(100), 0.0);
 ///
-/// // As the article on residual networks has it.
+/// // The schedule of the article on residual networks.
 /// let steps = Schedule::constant(0.01).then(400, Schedule::steps(0.1, 0.1, 32_000));
 /// assert_eq!((steps.rate(399), steps.rate(400)), (0.01, 0.1));
 /// assert!((steps.rate(32_400) - 0.01).abs() < 1e-8);
@@ -20,13 +20,13 @@ pub struct Schedule(Shape);
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Constant(f32),
-    /// Half a wave, and then `to`.
+    /// Half a cosine wave from `from` to `to`; `to` from then on.
     Cosine {
         from: f32,
         to: f32,
         steps: usize,
     },
-    /// A straight line, and then `to`.
+    /// A straight line from `from` to `to`; `to` from then on.
     Linear {
         from: f32,
         to: f32,
@@ -38,50 +38,54 @@ enum Shape {
         factor: f32,
         every: usize,
     },
-    /// A rise to where the next one begins.
+    /// A linear rise over the given number of steps, to the first rate of the schedule that
+    /// follows.
     Warmup(usize, Box<Schedule>),
-    /// One for so many steps, and then another from its beginning.
+    /// The first schedule for the given number of steps, then the second from its beginning.
     Then(Box<Schedule>, usize, Box<Schedule>),
 }
 
 impl Schedule {
-    /// Always the same.
+    /// A constant rate.
     #[must_use]
     pub const fn constant(rate: f32) -> Self {
         Self(Shape::Constant(rate))
     }
 
-    /// From one rate to another in so many steps along half a cosine, and then that (Loshchilov and Hutter, ICLR 2017).
+    /// Falls from one rate to another in `steps` steps along half a cosine, and stays at the second
+    /// rate (Loshchilov and Hutter, ICLR 2017).
     #[must_use]
     pub const fn cosine(from: f32, to: f32, steps: usize) -> Self {
         Self(Shape::Cosine { from, to, steps })
     }
 
-    /// From one rate to another in so many steps along a line, and then that.
+    /// Changes from one rate to another in `steps` steps along a line, and stays at the second
+    /// rate.
     #[must_use]
     pub const fn linear(from: f32, to: f32, steps: usize) -> Self {
         Self(Shape::Linear { from, to, steps })
     }
 
-    /// A rate that is multiplied by `factor` after every so many steps. With 0 steps it never is.
+    /// Multiplies the rate by `factor` after each `every` steps. With `every` 0 the rate stays.
     #[must_use]
     pub const fn steps(from: f32, factor: f32, every: usize) -> Self {
         Self(Shape::Steps { from, factor, every })
     }
 
-    /// This schedule, after so many steps in which the rate rises evenly to where it begins.
+    /// Puts `steps` steps before this schedule, in which the rate rises evenly to this schedule's
+    /// first rate.
     #[must_use]
     pub fn warmup(self, steps: usize) -> Self {
         if steps == 0 { self } else { Self(Shape::Warmup(steps, Box::new(self))) }
     }
 
-    /// This schedule for so many steps, and then another one.
+    /// Follows this schedule for `steps` steps, and `next` from then on.
     #[must_use]
     pub fn then(self, steps: usize, next: Self) -> Self {
         Self(Shape::Then(Box::new(self), steps, Box::new(next)))
     }
 
-    /// The learning rate of a step, counted from 0.
+    /// Learning rate of a step, counted from 0.
     #[must_use]
     pub fn rate(&self, step: usize) -> f32 {
         let part = |steps: usize| (step.min(steps) as f64) / steps.max(1) as f64;

@@ -1,4 +1,4 @@
-//! From gradients to updates.
+//! Steps of an optimizer: gradients in, updates out.
 
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
@@ -20,19 +20,22 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// What an update pins.
+    /// Bytes that an update pins: parameter, gradient and state.
     fn bytes(&self) -> u64 {
         self.parameter.layout().bytes().saturating_mul(self.kept.states.len() as u64 + 2)
     }
 }
 
 impl Optimizer {
-    /// Plays a tape backwards from a scalar, and updates the parameters of `module`: each as soon as its gradient is
-    /// complete, or all at the end; see [`Optimizer::step_in_backward`].
+    /// Plays a tape backwards from a scalar, and updates the parameters of `module`.
+    ///
+    /// Each parameter is updated as soon as its gradient is complete, or all are updated at the
+    /// end; see [`Optimizer::step_in_backward`].
     ///
     /// # Errors
-    /// If `loss` is not a scalar or depends on no watched tensor, no parameter is watched, or two of them have
-    /// one name or are one tensor. With [`Optimizer::all_or_none`] and a rule that counts steps, what made the step fail.
+    /// If `loss` is not a scalar or depends on no watched tensor; if no parameter is watched; if
+    /// two parameters have one name or are one tensor. With [`Optimizer::all_or_none`] and a rule
+    /// that counts steps, also the error that made the step fail.
     pub fn minimize(
         &mut self,
         tape: Tape,
@@ -42,8 +45,9 @@ impl Optimizer {
         self.minimize_with(tape, loss, module, Gradients::default())
     }
 
-    /// Like [`Optimizer::minimize`], by the sum of these gradients and those of `loss`: for the last of several
-    /// micro-batches. So that they are the mean over all of them, divide each loss by their number.
+    /// [`Optimizer::minimize`] with the sum of `gradients` and the gradients of `loss`, for the
+    /// last of several micro-batches. To average the gradients over all micro-batches, divide each
+    /// loss by their number.
     ///
     /// ```
     /// use remat::autograd::Gradients;
@@ -113,7 +117,7 @@ impl Optimizer {
             };
             self.update(&runtime, name, parameter, &gradient)
         })?;
-        // Those that only earlier micro-batches depend on.
+        // Parameters whose gradients come from earlier micro-batches only.
         for (name, parameter) in targets {
             if let Some(gradient) = gradients.take(parameter) {
                 self.update(&runtime, &name, parameter, &gradient)?;
@@ -122,8 +126,9 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates all parameters of a module that have a gradient, letting the gradients go: clipped, if there is an
-    /// [`Optimizer::max_norm`], and several at a time, see [`Optimizer::fused_share`].
+    /// Updates all parameters of a module that have a gradient, and frees the gradients. Gradients
+    /// are clipped if [`Optimizer::max_norm`] is set. Several parameters are updated at a time; see
+    /// [`Optimizer::fused_share`].
     ///
     /// # Errors
     /// If a gradient does not fit its parameter, or two parameters have one name.
@@ -141,7 +146,7 @@ impl Optimizer {
             let Some(gradient) = gradients.take(parameter) else { continue };
             let gradient = gradient.contiguous()?;
             let op = self.prepare(runtime, &name, parameter)?;
-            // Out of the map, so that all can be lent at once.
+            // Taken out of the map, so that all states can be borrowed mutably at once.
             let kept = self.kept.remove(&name).unwrap_or_default();
             let part = Part { name, parameter, kept, gradient };
             match parts.iter_mut().find(|(other, _)| *other == op) {
@@ -162,6 +167,7 @@ impl Optimizer {
             })
         };
         let is_made = updated.is_ok();
+        // The states return to the map whether or not the updates succeeded.
         for mut part in groups.into_iter().flat_map(|(_, parts)| parts) {
             part.kept.steps += u64::from(is_made);
             self.kept.insert(part.name, part.kept);
@@ -169,8 +175,8 @@ impl Optimizer {
         updated
     }
 
-    /// Makes what the forward pass replaced final. If steps are counted, and those of a step that failed must not be, waits
-    /// until that is known.
+    /// Makes the replacements of the forward pass final. If the rule counts steps and a failed step
+    /// must not count, waits for the outcome and takes the count back on failure.
     fn settle(&mut self, runtime: &Runtime) -> Result<(), Error> {
         runtime.confirm()?;
         if !(self.all_or_none && self.rule.counts_steps()) {
@@ -199,7 +205,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The next update of a parameter. Makes what is kept for it, zeros, if there is none yet.
+    /// Op of the next update of a parameter. Creates its state, all zeros, if the parameter has
+    /// none yet.
     fn prepare(&mut self, runtime: &Runtime, name: &str, parameter: &Tensor) -> Result<Op, Error> {
         if !self.kept.contains_key(name) {
             let mut states = SmallVec::new();
@@ -217,7 +224,8 @@ impl Optimizer {
     }
 }
 
-/// Cuts parameters with the same update into groups that pin at most so many bytes, or are of one.
+/// Cuts parameters with the same update into groups that pin at most `most` bytes. A parameter that
+/// needs more is a group of its own.
 fn cut<'a>(op: &Op, parts: Vec<Part<'a>>, most: u64) -> Vec<(Op, Vec<Part<'a>>)> {
     let mut groups: Vec<(Op, Vec<Part<'a>>)> = Vec::new();
     let mut pinned = 0u64;
@@ -245,7 +253,8 @@ fn update_of<'a>(op: &Op, parts: &'a mut [Part<'_>]) -> Update<'a, Op> {
     update
 }
 
-/// All parameters, if no two have the same name: what is kept for them is kept by name.
+/// All parameters, with their names. Fails if two have the same name, because state is kept by
+/// name.
 fn distinct(module: &mut dyn Module) -> Result<Vec<(String, &mut Tensor)>, Error> {
     let found: Vec<(String, &mut Tensor)> = parameters(module).collect();
     let mut names = FxHashSet::default();

@@ -1,4 +1,4 @@
-//! One step as a value: its ops, and the buffers that they read, make and update.
+//! A step as a value: its ops, and the buffers that the ops read, make and update.
 
 mod buffer;
 mod decoder;
@@ -21,9 +21,10 @@ pub(in crate::plan) use usage::Usage;
 
 use std::sync::Arc;
 
-/// One step of a program as a value.
+/// A step of a program as a value.
 ///
-/// Valid by construction: each buffer is there when an op speaks of it. Costs O(operands) to make.
+/// Valid by construction: an op names only buffers that exist at its time. Making a capture costs
+/// O(operands).
 ///
 /// ```
 /// use remat::plan::{Capture, CapturedBuffer, CapturedOp, Class};
@@ -44,28 +45,30 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Capture {
     buffers: Vec<CapturedBuffer>,
-    /// Each speaks of what is there, and of no buffer twice. All buffers and workspaces together have less than 2^64 bytes,
-    /// alignment included.
+    /// Each op names buffers that exist at its time, and none twice. All buffers and workspaces
+    /// together have less than 2^64 bytes, alignment included.
     ops: Vec<CapturedOp>,
-    /// Buffer -> the op that makes it; `None` iff it is there before.
+    /// Buffer -> making op; `None` iff the buffer exists before the step.
     makers: Vec<Option<usize>>,
-    /// Buffer -> the ops that read or update it, in order.
+    /// Buffer -> reading and updating ops, in order.
     users: Vec<Vec<usize>>,
-    /// Buffer -> whether an op updates it.
+    /// Buffer -> whether some op updates the buffer.
     is_updated: Vec<bool>,
-    /// Op -> those that must run before it, sorted, each once.
+    /// Op -> predecessors, sorted, each once.
     predecessors: Vec<Vec<usize>>,
-    /// The same from the other end.
+    /// Op -> successors, in order.
     successors: Vec<Vec<usize>>,
 }
 
 impl Capture {
-    /// Ops in the order of the program, over buffers by number.
+    /// Checks the ops, given in the order of the program over numbered buffers.
     ///
     /// # Errors
     ///
-    /// An op that speaks of a buffer that is not there (yet), or of one twice, or makes one that is there; a buffer that
-    /// is never there; an alignment that is no power of two; a cost that is no finite number from 0 up; 2^64 bytes or more.
+    /// [`CaptureError`] if an op uses a buffer that does not exist (yet), names a buffer twice, or
+    /// makes a buffer that exists; if no op makes a buffer and it does not exist before; if an
+    /// alignment is no power of two; if a cost is no finite number from 0 up; if there are 2^64
+    /// bytes or more.
     pub fn new(buffers: Vec<CapturedBuffer>, ops: Vec<CapturedOp>) -> Result<Self, CaptureError> {
         check_bytes(&buffers, &ops)?;
         let mut capture = Self {
@@ -78,7 +81,7 @@ impl Capture {
             ops,
         };
         let mut there: Vec<bool> = capture.buffers.iter().map(|buffer| buffer.before).collect();
-        // Of each buffer, the op that wrote it last, and those that have read it since.
+        // Buffer -> op that wrote it last, and the ops that have read it since.
         let mut writer: Vec<Option<usize>> = vec![None; there.len()];
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); there.len()];
         for (at, op) in capture.ops.iter().enumerate() {
@@ -88,7 +91,7 @@ impl Capture {
                 readers[buffer].push(at);
             }
             for &buffer in &op.updates {
-                // Write after read: who reads the old value comes first.
+                // Write after read: readers of the old value run first.
                 before.append(&mut readers[buffer]);
                 capture.is_updated[buffer] = true;
             }
@@ -115,23 +118,23 @@ impl Capture {
         }
     }
 
-    /// The ops, in the order of the program.
+    /// Ops, in the order of the program.
     #[must_use]
     pub fn ops(&self) -> &[CapturedOp] {
         &self.ops
     }
 
-    /// The buffers.
+    /// Buffers, by number.
     #[must_use]
     pub fn buffers(&self) -> &[CapturedBuffer] {
         &self.buffers
     }
 
-    /// What a buffer is to the step.
+    /// Class of a buffer: existence before and after the step, and writers.
     ///
     /// # Panics
     ///
-    /// If there is no such buffer, as do all that take a number.
+    /// If there is no such buffer. All methods that take a number panic likewise.
     #[must_use]
     pub fn class(&self, buffer: usize) -> Class {
         let CapturedBuffer { before, after, .. } = self.buffers[buffer];
@@ -146,31 +149,33 @@ impl Capture {
         }
     }
 
-    /// The op that makes a buffer; `None` if it is there before.
+    /// Maker of a buffer; `None` if the buffer exists before the step.
     #[must_use]
     pub fn maker(&self, buffer: usize) -> Option<usize> {
         self.makers[buffer]
     }
 
-    /// The ops that read or update a buffer, in the order of the program.
+    /// Readers and updaters of a buffer, in the order of the program.
     #[must_use]
     pub fn users(&self, buffer: usize) -> &[usize] {
         &self.users[buffer]
     }
 
-    /// The ops that must run before an op: those that write what it uses, and those that read what it writes over.
+    /// Ops that must run before an op: the writers of the buffers that it uses, and the readers of
+    /// the values that it overwrites.
     #[must_use]
     pub fn predecessors(&self, op: usize) -> &[usize] {
         &self.predecessors[op]
     }
 
-    /// The ops that must run after an op.
+    /// Ops that must run after an op.
     #[must_use]
     pub fn successors(&self, op: usize) -> &[usize] {
         &self.successors[op]
     }
 
-    /// All pairs of ops of which the first must run before the second, but for those that follow from others. Sorted.
+    /// All pairs of ops of which the first must run before the second, sorted. Pairs that follow
+    /// from two others may be missing.
     #[must_use]
     pub fn edges(&self) -> Vec<(usize, usize)> {
         let of = |(op, after): (usize, &Vec<usize>)| {
@@ -179,7 +184,7 @@ impl Capture {
         self.successors.iter().enumerate().flat_map(of).collect()
     }
 
-    /// What all ops cost once.
+    /// Cost of running every op once.
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.ops.iter().map(|op| op.cost).sum()

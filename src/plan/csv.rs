@@ -1,4 +1,4 @@
-//! Lifetimes as text: the files of MiniMalloc and idealloc.
+//! Lifetimes as text files, in the formats of MiniMalloc and idealloc.
 
 mod columns;
 mod error;
@@ -13,41 +13,45 @@ use super::{Gap, Lifetimes, Placement};
 
 pub use self::error::CsvError;
 
-/// Bytes of a line at most, so that a file that is something else is not read as one line.
+/// Limit on the bytes of a line: a file of another kind is not read as a single line.
 const LONGEST: u64 = 1 << 16;
-/// Blank bytes in a row at most: a few kilobytes that were packed may be gigabytes of them.
+/// Limit on successive blank bytes: a few kilobytes of a packed file may unpack to gigabytes of
+/// them.
 const BLANK: usize = 1 << 20;
-/// Buffers at most, and gaps.
+/// Limit on the number of buffers, and on the number of gaps.
 const MOST: usize = 1 << 22;
 
-/// Meaning of the end of a life, in a file.
+/// Meaning of the end of a life in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lives {
-    /// The first instant after: lives are half open, as MiniMalloc and idealloc write them.
+    /// The end is the first instant after the life: lives are half open, as MiniMalloc and idealloc
+    /// write them.
     #[default]
     HalfOpen,
-    /// The last instant: lives are closed, as CANN counts. Gaps are, too.
+    /// The end is the last instant: lives and gaps are closed, as CANN counts.
     Closed,
 }
 
-/// [`Lifetimes`] whose buffers have names: an instance of the planning problem, as files have it.
+/// [`Lifetimes`] whose buffers have names: an instance of the planning problem, as in files.
 ///
 /// A file has a line with the names of its columns, in any order, and then a line for each buffer:
 ///
 /// | column | |
 /// |---|---|
 /// | `id`, `buffer` or `buffer_id` | any text without a comma, all different |
-/// | `lower`, `start` or `begin` | the first instant of the life |
-/// | `upper` | the first instant after; the last one with [`Lives::Closed`] |
-/// | `end` instead of `upper` | the last instant, in every file |
+/// | `lower`, `start` or `begin` | first instant of the life |
+/// | `upper` | first instant after the life; its last instant with [`Lives::Closed`] |
+/// | `end` instead of `upper` | last instant, in every file |
 /// | `size` | in bytes |
-/// | `alignment` | what the address is a multiple of; 1 if the field is empty |
-/// | `gaps` | when the buffer takes no room, as `7-9 12-14`; they end as lives do |
-/// | `hint`, `offset` | where a search begins to look for the buffer; `offset` counts if both are there |
+/// | `alignment` | alignment of the address; 1 if the field is empty |
+/// | `gaps` | times in which the buffer takes no room, as `7-9 12-14`; they end as lives do |
+/// | `hint`, `offset` | address at which a search begins to look for the buffer's place; `offset` counts if both are there |
 ///
-/// The first four are needed. A gap such as `7-9@0:16` keeps bytes: from the first of these numbers on, up to the second. A
-/// file whose first line has numbers is read as `id,lower,upper,size`. Numbers are decimal and below 2^64. Spaces around
-/// fields do not count, nor do empty lines. Lines end as on Unix or on Windows. There may be 2^22 buffers, and as many gaps.
+/// The columns `id`, `lower`, `upper` and `size` are needed, under any of their names. A gap such
+/// as `7-9@0:16` keeps bytes: from the first of the two numbers on, up to the second. A file whose
+/// first line has numbers is read as `id,lower,upper,size`. Numbers are decimal and below 2^64.
+/// Spaces around fields and empty lines do not count. Lines end as on Unix or on Windows. A file
+/// may have 2^22 buffers, and as many gaps.
 ///
 /// ```
 /// use remat::plan::{Gaps, Instance, Limits, Lives, Planner};
@@ -62,24 +66,24 @@ pub enum Lives {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
-    // One for each buffer, no two the same.
+    // Name of each buffer, all different.
     ids: Vec<String>,
     lifetimes: Lifetimes,
 }
 
 impl Instance {
-    /// Lifetimes whose buffers have their numbers as ids.
+    /// Names buffers by their numbers.
     #[must_use]
     pub fn numbered(lifetimes: Lifetimes) -> Self {
         Self { ids: (0..lifetimes.len()).map(|number| number.to_string()).collect(), lifetimes }
     }
 
-    /// Lifetimes whose buffers have these ids.
+    /// Names buffers by these ids.
     ///
     /// # Errors
     ///
-    /// More or fewer ids than buffers; two that are the same; one that a file cannot have, because a comma or a line's end
-    /// is in it, or spaces around it.
+    /// [`CsvError`] if there are more or fewer ids than buffers; if two ids are equal; if a file
+    /// cannot have an id, because of a comma or a line end in it, or spaces around it.
     pub fn named(ids: Vec<String>, lifetimes: Lifetimes) -> Result<Self, CsvError> {
         if ids.len() != lifetimes.len() {
             return Err(CsvError::Ids { ids: ids.len(), buffers: lifetimes.len() });
@@ -95,11 +99,12 @@ impl Instance {
         }
     }
 
-    /// Reads a file. Takes n log n time for n lines.
+    /// Reads a file. Time: O(n log n) for n lines.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is no such file; which line of it is not, and which column.
+    /// [`CsvError`] if the file cannot be read, or is no such file; the error names the line and
+    /// the column.
     pub fn read(mut file: impl BufRead, lives: Lives) -> Result<Self, CsvError> {
         let mut columns = None;
         let mut ids = Vec::new();
@@ -109,6 +114,7 @@ impl Instance {
         let mut bytes = Vec::new();
         let mut blank = 0;
         for number in 1.. {
+            // Reads a line, within the limits.
             bytes.clear();
             if file.by_ref().take(LONGEST).read_until(b'\n', &mut bytes)? == 0 {
                 break;
@@ -118,7 +124,7 @@ impl Instance {
             }
             let line =
                 std::str::from_utf8(&bytes).map_err(|_| CsvError::NoText { line: number })?;
-            // What Windows likes to begin files with.
+            // Windows files may begin with a byte order mark.
             let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
             let line = line.trim();
             blank = if line.is_empty() { blank + bytes.len() } else { 0 };
@@ -128,6 +134,7 @@ impl Instance {
             if line.is_empty() {
                 continue;
             }
+            // The first line may name the columns; every other line is a buffer.
             if columns.is_none() && columns::is_header(line) {
                 columns = Some(Columns::read(line, number, lives)?);
                 continue;
@@ -167,7 +174,7 @@ impl Instance {
         }
     }
 
-    /// The first buffer that has an id that another has before it, after that one.
+    /// First buffer whose id an earlier buffer has, as `[earlier, buffer]`.
     fn twice(&self) -> Option<[usize; 2]> {
         let mut order: Vec<usize> = (0..self.ids.len()).collect();
         order.sort_unstable_by_key(|&i| (&self.ids[i], i));
@@ -175,24 +182,26 @@ impl Instance {
         twice.min_by_key(|pair| pair[1]).map(|pair| [pair[0], pair[1]])
     }
 
-    /// The name of each buffer.
+    /// Name of each buffer.
     #[must_use]
     pub fn ids(&self) -> &[String] {
         &self.ids
     }
 
-    /// What a planner is given.
+    /// Lifetimes for a planner.
     #[must_use]
     pub fn lifetimes(&self) -> &Lifetimes {
         &self.lifetimes
     }
 
-    /// Writes the file, with those columns of which it has something to say. Closed lives have the columns `start` and `end`,
-    /// half open ones `lower` and `upper`.
+    /// Writes the file. The columns `alignment`, `gaps` and `hint` are left out if no buffer has a
+    /// value for them. Closed lives have the columns `start` and `end`, half-open lives `lower` and
+    /// `upper`.
     ///
     /// # Errors
     ///
-    /// It cannot be written, or a buffer has a colour, for which the format has no place.
+    /// [`CsvError`] if the file cannot be written, or if a buffer has a colour, for which the
+    /// format has no place.
     pub fn write(&self, file: impl Write, lives: Lives) -> Result<(), CsvError> {
         let buffers = self.lifetimes.buffers();
         if let Some(number) = buffers.iter().position(|buffer| buffer.colour > 0) {
@@ -208,11 +217,12 @@ impl Instance {
         }
     }
 
-    /// Writes the file with a further column, `offset`: a solution, as MiniMalloc writes it. Hints are left out.
+    /// Writes the file with a further column, `offset`: a solution in the format of MiniMalloc.
+    /// Hints are left out.
     ///
     /// # Errors
     ///
-    /// It cannot be written, or the placement is of more or fewer buffers.
+    /// [`CsvError`] if the file cannot be written, or if the placement has more or fewer buffers.
     pub fn write_placement(
         &self,
         placement: &Placement,
@@ -226,7 +236,7 @@ impl Instance {
         self.write_with(Some(("offset", &|i| offsets[i].to_string())), file, lives)
     }
 
-    /// Writes the file, with a further column.
+    /// Writes the file, with a further column if given.
     fn write_with(
         &self,
         column: Option<(&str, &dyn Fn(usize) -> String)>,
@@ -265,7 +275,7 @@ impl Instance {
     }
 }
 
-/// A gap whose last instant is so many before its end.
+/// Text of a gap, with `upper - last` as its end.
 fn written(gap: &Gap, last: u64) -> String {
     let Gap { lower, upper, kept } = gap;
     let upper = upper - last;

@@ -1,4 +1,5 @@
-//! A step as a file that anybody can write: ops, what they read and make, bytes, costs, and what may be written in place.
+//! A step as a file that any program can write: ops with their inputs, outputs, bytes and costs,
+//! and which outputs may be written in place.
 //!
 //! One JSON object, in any layout:
 //!
@@ -23,30 +24,34 @@
 //!
 //! | key | | if it is missing |
 //! |---|---|---|
-//! | `name` | no other tensor's; without commas, line ends and spaces around it | needed |
-//! | `bytes` | its size | needed |
-//! | `alignment` | what its address is a multiple of, a power of two | 1 |
-//! | `before` | whether it is there before the first op | `false` |
-//! | `after` | whether it is to be there after the last op | `false` |
+//! | `name` | unlike any other tensor's; without commas, line ends and spaces around it | needed |
+//! | `bytes` | size in bytes | needed |
+//! | `alignment` | alignment of the address, a power of two | 1 |
+//! | `before` | whether the tensor exists before the first op | `false` |
+//! | `after` | whether the tensor stays after the last op | `false` |
 //!
 //! and an op, in the order of the program,
 //!
 //! | key | | if it is missing |
 //! |---|---|---|
 //! | `name` | any text | needed |
-//! | `inputs` | names of tensors that it reads; each is there before, or an earlier op makes it | none |
-//! | `outputs` | names of tensors that it makes; none is there before, and no other op makes it | none |
-//! | `updates` | names of tensors that it reads and writes over | none |
+//! | `inputs` | names of tensors that the op reads; each exists before, or an earlier op makes it | none |
+//! | `outputs` | names of tensors that the op makes; none exists before, and no other op makes it | none |
+//! | `updates` | names of tensors that the op reads and overwrites | none |
 //! | `in_place` | pairs of an input and an output: the output may be written over the input | none |
-//! | `cost` | of a run, in any unit | 0 |
-//! | `workspace` | bytes that it needs beside while it runs | 0 |
-//! | `rematerializable` | whether it may run again, and gives the same then | `true` |
-//! | `waits` | whether the host waits for it, so that what comes later is not known before | `false` |
-//! | `attributes` | any text: what else tells it from others | none |
+//! | `cost` | cost of a run, in any unit | 0 |
+//! | `workspace` | additional bytes while the op runs | 0 |
+//! | `rematerializable` | whether the op may run again, with the same results | `true` |
+//! | `waits` | whether the host waits for the op, so that later commands are not known before | `false` |
+//! | `attributes` | any text: all else that tells the op from others | none |
 //!
-//! Other keys are errors. An `in_place` pair is an option: it is taken, as NNVM takes it, where no later op of the file reads
-//! the input, the op reads it once, it is not to be there after, no pair before has taken it, and both have as many bytes. The two are
-//! one buffer then, which has the place of the first in the list. What was written over cannot be made again from what it was: who means to recompute leaves the pairs out.
+//! Other keys are errors.
+//!
+//! An `in_place` pair is an option, which is taken as NNVM takes it. The conditions: no later op of
+//! the file uses the input; the op reads the input once; the input does not stay after the last op;
+//! no earlier pair has taken the input or the output; both have the same size. Input and output are
+//! then one buffer, at the place of the input in the list. An overwritten value cannot be
+//! recomputed from its old contents, so a file for recomputation should have no pairs.
 
 mod error;
 #[cfg(test)]
@@ -62,14 +67,14 @@ use super::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 
 pub use self::error::{GraphError, Role};
 
-/// Name of the format, which a file has.
+/// Value of `format` in every file.
 const FORMAT: &str = "remat-graph";
-/// The version that is written, and the only one so far.
+/// Version of written files, and the only version so far.
 const VERSION: u32 = 1;
-/// Bytes of a file at most. One of 100,000 ops has some 20 MB.
+/// Limit on the bytes of a file. A file of 100,000 ops has some 20 MB.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// A step as a file has it: see the [module](self).
+/// A step as in a file: see the [module](self).
 ///
 /// ```
 /// use remat::plan::Class;
@@ -91,13 +96,13 @@ const MOST_BYTES: u64 = 32 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
-    /// `remat-graph`.
+    /// Format of the file: `remat-graph`.
     format: String,
-    /// 1.
+    /// Version of the format: 1.
     version: u32,
-    /// All that ops read and make.
+    /// Tensors that ops read, make and update.
     pub tensors: Vec<GraphTensor>,
-    /// In the order of the program.
+    /// Ops in the order of the program.
     pub ops: Vec<GraphOp>,
 }
 
@@ -105,17 +110,17 @@ pub struct Graph {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphTensor {
-    /// No other tensor's.
+    /// Name, unlike any other tensor's.
     pub name: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its address is a multiple of this, a power of two.
+    /// Alignment of the address: a power of two.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub alignment: u64,
-    /// Whether it is there before the first op.
+    /// Whether the tensor exists before the first op.
     #[serde(default, skip_serializing_if = "is_false")]
     pub before: bool,
-    /// Whether it is to be there after the last op.
+    /// Whether the tensor stays after the last op.
     #[serde(default, skip_serializing_if = "is_false")]
     pub after: bool,
 }
@@ -124,15 +129,15 @@ pub struct GraphTensor {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOp {
-    /// Any text.
+    /// Name of the op: any text.
     pub name: String,
-    /// Tensors that it reads, by name.
+    /// Tensors to read, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// Tensors that it makes, by name.
+    /// Tensors to make, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Tensors that it reads and writes over, by name.
+    /// Tensors to read and overwrite, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub updates: Vec<String>,
     /// Pairs of an input and an output that may be written over it.
@@ -141,16 +146,16 @@ pub struct GraphOp {
     /// Cost of a run, in any unit.
     #[serde(default)]
     pub cost: f64,
-    /// Bytes that it needs beside while it runs.
+    /// Additional bytes while the op runs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub workspace: u64,
-    /// Whether it may run again, and gives the same then.
+    /// Whether the op may run again, with the same results.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub rematerializable: bool,
-    /// Whether the host waits for it.
+    /// Whether the host waits for the op.
     #[serde(default, skip_serializing_if = "is_false")]
     pub waits: bool,
-    /// All else that tells it from others.
+    /// Any text that tells the op from others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub attributes: String,
 }
@@ -160,24 +165,26 @@ pub struct GraphOp {
 pub struct NamedCapture {
     /// The step.
     pub capture: Capture,
-    /// Name of each buffer. One that several tensors are, one written over the other, has all their names, with a plus between.
+    /// Name of each buffer. A buffer of several tensors, each written over the one before, has all
+    /// their names, joined by `+`.
     pub names: Vec<String>,
 }
 
 impl Graph {
-    /// These tensors and ops.
+    /// Makes a graph of these tensors and ops.
     #[must_use]
     pub fn new(tensors: Vec<GraphTensor>, ops: Vec<GraphOp>) -> Self {
         Self { format: FORMAT.to_owned(), version: VERSION, tensors, ops }
     }
 
-    /// A step, whose buffers are called `t0`, `t1` and so on. What it updates in place it goes on to; options it has none.
+    /// Writes a step as a graph, whose buffers are called `t0`, `t1` and so on. Updates in place
+    /// stay `updates`; the graph has no `in_place` pairs.
     #[must_use]
     pub fn of_capture(capture: &Capture) -> Self {
         Self::of_capture_with(capture, |buffer| format!("t{buffer}"))
     }
 
-    /// A step as in [`Graph::of_capture`], with other names of buffers, by number.
+    /// [`Graph::of_capture`] with other names of buffers, by number.
     #[must_use]
     pub fn of_capture_with(capture: &Capture, name: impl Fn(usize) -> String) -> Self {
         let name = |&buffer: &usize| name(buffer);
@@ -207,8 +214,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is no such file: where, and what was expected. Whether its ops make sense, [`Graph::capture`]
-    /// says.
+    /// [`GraphError`] if the file cannot be read, or is no such file; the error says where, and
+    /// what was expected. [`Graph::capture`] checks whether the ops make sense.
     pub fn read(file: impl BufRead) -> Result<Self, GraphError> {
         let mut bytes = Vec::new();
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -230,7 +237,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// [`GraphError::Io`] if the file cannot be written.
     pub fn write(&self, mut file: impl Write) -> Result<(), GraphError> {
         let Self { format, version, tensors, ops } = self;
         write!(
@@ -244,14 +251,16 @@ impl Graph {
         Ok(file.flush()?)
     }
 
-    /// The step, with those in-place pairs taken that can be.
+    /// Turns the graph into a step, and takes all in-place pairs that can be taken.
     ///
     /// # Errors
     ///
-    /// A tensor that is there twice, or has a name or an alignment that none can have; an op that reads what is not there, or
-    /// makes what is there; a pair of others than an input and an output of its op; a cost that is no finite number from 0
-    /// up; 2^64 bytes or more. Each says which op, which tensor, and what was expected.
+    /// [`GraphError`] if two tensors have one name, or a tensor has an unusable name or alignment;
+    /// if an op reads a tensor that does not exist, or makes one that does; if a pair is not an
+    /// input and an output of its op; if a cost is no finite number from 0 up; if there are 2^64
+    /// bytes or more. Each error names the op, the tensor, and what was expected.
     pub fn capture(&self) -> Result<NamedCapture, GraphError> {
+        // Resolves names, and counts the uses of each tensor.
         let numbers = self.numbers()?;
         let mut uses = vec![0_usize; self.tensors.len()];
         let mut operands = Vec::with_capacity(self.ops.len());
@@ -260,10 +269,10 @@ impl Graph {
             found.inputs.iter().chain(&found.updates).for_each(|&tensor| uses[tensor] += 1);
             operands.push(found);
         }
-        // Tensor -> the first of those that are its buffer, from where it is made on.
+        // Tensor -> the first tensor of its buffer; `None` until the tensor is made.
         let before = |(number, tensor): (usize, &GraphTensor)| tensor.before.then_some(number);
         let mut homes: Vec<Option<usize>> = self.tensors.iter().enumerate().map(before).collect();
-        // Of each tensor, for the buffer of which it is the first.
+        // First tensor of a buffer -> the buffer.
         let mut buffers: Vec<CapturedBuffer> =
             self.tensors.iter().map(GraphTensor::buffer).collect();
         let mut names: Vec<String> =
@@ -282,6 +291,7 @@ impl Graph {
                     }
                 },
             };
+            // Operands must exist, and outputs must not.
             let Operands { inputs, repeated, outputs, updates, pairs } = found;
             let there = |role, tensors: &[usize]| -> Result<Vec<usize>, GraphError> {
                 tensors.iter().map(|&it| homes[it].ok_or_else(|| failed(role, it))).collect()
@@ -293,6 +303,7 @@ impl Graph {
             if let Some(&output) = outputs.iter().find(|&&output| homes[output].is_some()) {
                 return Err(failed(Role::Output, output));
             }
+            // An output of a pair that is taken joins the buffer of its input.
             let mut written: FxHashSet<usize> = captured.updates.iter().copied().collect();
             for (input, output) in pairs {
                 let (from, made) = (&self.tensors[input], &self.tensors[output]);
@@ -310,6 +321,8 @@ impl Graph {
                     homes[output] = Some(home);
                 }
             }
+            // Updated buffers are no longer reads, and the remaining outputs are buffers of their
+            // own.
             captured.reads.retain(|read| !written.contains(read));
             for output in outputs {
                 if homes[output].is_none() {
@@ -326,7 +339,7 @@ impl Graph {
             let tensor = error::excerpt(&self.tensors[never].name);
             return Err(GraphError::NeverMade { tensor });
         }
-        // Only those count that are the first of a buffer, in their order.
+        // Only first tensors of buffers get a number, in their order.
         let is_first: Vec<bool> = (0..).zip(&homes).map(|(it, home)| *home == Some(it)).collect();
         let mut count = 0..;
         let numbers: Vec<usize> = is_first
@@ -351,7 +364,7 @@ impl Graph {
         Ok(NamedCapture { capture, names })
     }
 
-    /// Name -> tensor.
+    /// Name -> number of the tensor, after a check of names and alignments.
     fn numbers(&self) -> Result<FxHashMap<&str, usize>, GraphError> {
         let mut numbers = FxHashMap::default();
         for (number, GraphTensor { name, alignment, .. }) in self.tensors.iter().enumerate() {
@@ -380,13 +393,13 @@ impl GraphTensor {
 
 /// Tensors that an op names, by number.
 struct Operands {
-    /// Each once, without what it updates.
+    /// Inputs, each once, without updated tensors.
     inputs: Vec<usize>,
-    /// Inputs that are read more than once.
+    /// Inputs that the op reads more than once.
     repeated: FxHashSet<usize>,
     outputs: Vec<usize>,
     updates: Vec<usize>,
-    /// An input and an output.
+    /// Pairs of an input and an output.
     pairs: Vec<(usize, usize)>,
 }
 
@@ -417,7 +430,7 @@ impl Operands {
         let updated: FxHashSet<usize> = updates.iter().copied().collect();
         for name in &op.inputs {
             let input = number(Role::Input, name)?;
-            // One that is updated is read as well.
+            // An updated tensor counts as read.
             if !read.insert(input) {
                 repeated.insert(input);
             } else if !updated.contains(&input) {
@@ -440,7 +453,7 @@ impl Operands {
     }
 }
 
-/// Entries of a list, a line each.
+/// Writes the entries of a list, a line each.
 fn write_lines<T: Serialize>(entries: &[T], file: &mut impl Write) -> Result<(), GraphError> {
     for (number, entry) in entries.iter().enumerate() {
         file.write_all(if number == 0 { b"\n    " } else { b",\n    " })?;

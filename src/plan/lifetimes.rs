@@ -1,40 +1,41 @@
-//! Which buffers are alive when: what a planner is given.
+//! Lifetimes of buffers: the input of a planner.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::PlanError;
 
-/// Bytes that are wanted for some time.
+/// A block of bytes, needed for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// The first instant at which it is alive.
+    /// First instant of the life.
     pub lower: u64,
-    /// The first instant after, at which another may have its bytes: lives are half open.
+    /// End of the life, exclusive: another buffer may then have the bytes.
     pub upper: u64,
-    /// In bytes. May be 0.
+    /// Size in bytes; may be 0.
     pub size: u64,
-    /// Its address must be a multiple of this, at least 1.
+    /// Alignment of the address in bytes, at least 1.
     pub align: u64,
-    /// Buffers of different colours must not share bytes even at different times: they may be in use by ops that run in
-    /// parallel. Planners that know no colours refuse more than one.
+    /// Colour: buffers of different colours must not share bytes even at different times, since ops
+    /// that run in parallel may use them. Planners that do not know colours refuse more than one
+    /// colour.
     pub colour: u32,
 }
 
 impl Buffer {
-    /// Alive in `lower..upper`, with no wish for its address.
+    /// Buffer alive in `lower..upper`, with alignment 1.
     #[must_use]
     pub fn new(lower: u64, upper: u64, size: u64) -> Self {
         Self { lower, upper, size, align: 1, colour: 0 }
     }
 
-    /// Alive from when it is made to its last reader, both included, as CANN counts.
+    /// Buffer alive from `first` to `last`, both included, as CANN counts.
     #[must_use]
     pub fn closed(first: u64, last: u64, size: u64) -> Self {
         Self::new(first, last.saturating_add(1), size)
     }
 
-    /// Its address is to be a multiple of `align`, at least 1.
+    /// Sets the alignment of the address, at least 1.
     #[must_use]
     pub fn aligned(self, align: u64) -> Self {
         Self { align, ..self }
@@ -46,32 +47,34 @@ impl Buffer {
         self.lower < other.upper && other.lower < self.upper
     }
 
-    /// Its size times how long it lives.
+    /// Size times length of life.
     #[must_use]
     pub fn area(&self) -> u128 {
         u128::from(self.size) * u128::from(self.upper - self.lower)
     }
 }
 
-/// A time within a buffer's life in which it takes no room, or only some of its bytes do. Its address stays the same.
+/// A time within a buffer's life in which none or only some of its bytes take room. Its address
+/// stays the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The first instant of the gap.
     pub lower: u64,
     /// The first instant after the gap.
     pub upper: u64,
-    /// Which of the buffer's bytes take room meanwhile, counted from its start. None of them if it is empty.
+    /// Bytes of the buffer kept meanwhile, counted from the start of the buffer. Empty if none is
+    /// kept.
     pub kept: Range<u64>,
 }
 
 impl Gap {
-    /// No room in `lower..upper`.
+    /// Gap in which no byte takes room.
     #[must_use]
     pub const fn new(lower: u64, upper: u64) -> Self {
         Self { lower, upper, kept: 0..0 }
     }
 
-    /// Why a buffer cannot have it after one that ends at `before`.
+    /// Reason why `buffer` cannot have the gap after a gap that ends at `before`; `None` if it can.
     fn fault(&self, buffer: &Buffer, before: u64) -> Option<&'static str> {
         if self.lower >= self.upper {
             Some("which is no time at all")
@@ -87,18 +90,19 @@ impl Gap {
     }
 }
 
-/// Bytes of a buffer that take room for some time: all of them for all its life, where it has no gaps.
+/// Bytes of a buffer that take room for some time. A buffer without gaps has a single part: all its
+/// bytes for all its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Number of the buffer.
     pub buffer: usize,
-    /// The first instant.
+    /// First instant of the part.
     pub lower: u64,
-    /// The first instant after.
+    /// First instant after the part.
     pub upper: u64,
-    /// The first of the buffer's bytes.
+    /// First byte, counted from the start of the buffer.
     pub begin: u64,
-    /// The first of them after.
+    /// First byte after the part.
     pub end: u64,
 }
 
@@ -113,20 +117,22 @@ impl Part {
 /// Buffers to be placed, numbered from 0 in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
-    // Each alive for at least an instant, aligned to 1 or more; all sizes with what their alignment may cost add up to less
-    // than 2^64, so that no address overflows.
+    // Each buffer is alive for at least an instant, and aligned to at least 1. All sizes, with the
+    // bytes lost to alignment, add up to less than 2^64, so no address overflows.
     buffers: Vec<Buffer>,
-    /// Buffer -> its gaps, if there are any: within its life, apart from each other, in order of time.
+    /// Buffer -> gaps, if any: within the life, disjoint, in order of time.
     gaps: BTreeMap<usize, Vec<Gap>>,
-    /// Buffer -> where a search begins to look for it, if that is said.
+    /// Buffer -> address to begin a search from, if given.
     hints: BTreeMap<usize, u64>,
 }
 
 impl Lifetimes {
+    /// Checks the buffers. Numbers go from 0 in the given order.
+    ///
     /// # Errors
     ///
-    /// A buffer that ends before it begins or is never alive, or whose alignment is 0; sizes that add up to 2^64 bytes or
-    /// more.
+    /// [`PlanError`] if a buffer ends before it begins or is never alive, if an alignment is 0, or
+    /// if sizes with alignments add up to 2^64 bytes or more.
     pub fn new(buffers: impl IntoIterator<Item = Buffer>) -> Result<Self, PlanError> {
         let buffers: Vec<_> = buffers.into_iter().collect();
         let mut total = 0_u64;
@@ -141,14 +147,14 @@ impl Lifetimes {
             if buffer.align == 0 {
                 return Err(PlanError::Alignment { number, align: buffer.align });
             }
-            // Its bytes, and those lost before it to bring it to its address.
+            // The size, and the bytes that may be lost before the buffer to align it.
             let bytes = buffer.size.checked_add(buffer.align - 1);
             total = bytes.and_then(|bytes| total.checked_add(bytes)).ok_or(PlanError::TooLarge)?;
         }
         Ok(Self { buffers, ..Self::default() })
     }
 
-    /// A buffer has these gaps, in any order, and no others.
+    /// Sets all gaps of a buffer, in any order.
     ///
     /// ```
     /// use remat::plan::{Buffer, Gap, Gaps, Lifetimes, Limits, Planner};
@@ -163,7 +169,8 @@ impl Lifetimes {
     ///
     /// # Errors
     ///
-    /// A gap that is no time, or not within the buffer's life, or meets another one; kept bytes that are not the buffer's.
+    /// [`PlanError::Gap`] if a gap is empty, is not within the buffer's life or meets another gap,
+    /// or if kept bytes are not within the buffer.
     ///
     /// # Panics
     ///
@@ -190,7 +197,8 @@ impl Lifetimes {
         Ok(self)
     }
 
-    /// A search begins with a buffer at this address, or as low as it can be put there. Others do not look at it.
+    /// Makes a search begin with the buffer at this address, or as low as the buffers hinted below
+    /// it allow. Planners that do not search ignore hints.
     ///
     /// # Panics
     ///
@@ -202,25 +210,25 @@ impl Lifetimes {
         self
     }
 
-    /// All of them.
+    /// All buffers, in the order given.
     #[must_use]
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
-    /// How many there are.
+    /// Number of buffers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Whether there is none.
+    /// Whether no buffer is given.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }
 
-    /// The gaps of a buffer, in order of time.
+    /// Gaps of a buffer, in order of time.
     #[must_use]
     pub fn gaps(&self, number: usize) -> &[Gap] {
         self.gaps.get(&number).map_or(&[], Vec::as_slice)
@@ -232,25 +240,25 @@ impl Lifetimes {
         !self.gaps.is_empty()
     }
 
-    /// Whether some bytes of a buffer take room while others do not.
+    /// Whether some gap keeps bytes: part of a buffer takes room while the rest does not.
     #[must_use]
     pub fn has_kept_bytes(&self) -> bool {
         self.gaps.values().flatten().any(|gap| !gap.kept.is_empty())
     }
 
-    /// Where a search begins to look for a buffer, if that is said.
+    /// Address to begin the search for the buffer's place from, if given.
     #[must_use]
     pub fn hint(&self, number: usize) -> Option<u64> {
         self.hints.get(&number).copied()
     }
 
-    /// Whether that is said of any buffer.
+    /// Whether any buffer has a hint.
     #[must_use]
     pub fn has_hints(&self) -> bool {
         !self.hints.is_empty()
     }
 
-    /// All that takes room, and when: by buffer and then by time. Buffers of no bytes have no part.
+    /// All parts, sorted by buffer and then by time. Empty buffers have no part.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = Vec::with_capacity(self.buffers.len());
@@ -271,7 +279,7 @@ impl Lifetimes {
         parts
     }
 
-    /// Most bytes that take room at once: no placement takes less.
+    /// Peak of the bytes taking room at once: a lower bound for every placement.
     #[must_use]
     pub fn load(&self) -> u64 {
         let parts = self.parts();
@@ -289,21 +297,21 @@ impl Lifetimes {
         most
     }
 
-    /// Bytes of all buffers together: what they take without reuse.
+    /// Bytes of all buffers together: the size of a placement without reuse.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.buffers.iter().map(|buffer| buffer.size).sum()
     }
 
-    /// What happens, in order of time: at each instant first those that end, then those that begin, each in the order of
-    /// their numbers. A gap is neither.
+    /// Begins and ends of lives, in order of time. At each instant ends come before begins, each in
+    /// the order of numbers. Gaps do not count.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
         changes(self.buffers.iter().map(|buffer| (buffer.lower, buffer.upper)))
     }
 }
 
-/// Begins and ends of parts, as [`Lifetimes::changes`] has them of buffers.
+/// Begins and ends of parts, in the order of [`Lifetimes::changes`].
 pub(super) fn part_changes(parts: &[Part]) -> Vec<Change> {
     changes(parts.iter().map(|part| (part.lower, part.upper)))
 }
@@ -316,11 +324,11 @@ fn changes(lives: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<Change> {
     changes.into_iter().map(|(_, change)| change).collect()
 }
 
-/// A buffer, by its number, begins or ends.
+/// Begin or end of a buffer's life; the number is the buffer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// It is alive no longer.
+    /// The life ends: the bytes are free.
     Free(usize),
-    /// It is alive from now on.
+    /// The life begins.
     Alloc(usize),
 }

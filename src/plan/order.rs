@@ -1,16 +1,21 @@
-//! The order in which the ops of a step run: what is in memory at once depends on it.
+//! Orders of the ops of a step: the order determines how much is in memory at once.
 //!
-//! An [`Order`] is one that keeps all edges of its [`Capture`], those that updates in place add included. A [`Scheduler`]
-//! finds one; [`best_of`] takes the best of several, and never one that is worse than the program's own.
+//! An [`Order`] keeps all edges of its [`Capture`], including edges that come from updates in
+//! place. A [`Scheduler`] finds an order. [`best_of`] takes the best order of several, and never
+//! one that is worse than the program's own.
 //!
-//! # What can be replayed
+//! # Orders that can be replayed
 //!
-//! A program gives its commands one at a time. Whoever runs it can hold back commands that have come, and run later ones
-//! before them, but nothing that has not come. So an order can be had of a running program if and only if it is cut by no
-//! wait: where the host waits for an op (it reads a value), what comes after in the program is not known before that op is
-//! done, so it cannot run before it. And before an op runs, all up to the last in the program of those that run up to it
-//! must have come: those of them that have not run are *held back*. [`Order::held`] is the most that are at once, and
-//! [`Reach`] says how many may be. The program's own order holds back nothing, and is the only one that does.
+//! A program gives its commands one at a time. A runtime can hold back commands that have arrived,
+//! and run later ones first. It cannot run commands that have not arrived. A *wait* is an op that
+//! the host waits for (it reads a value): later commands of the program are not known before the
+//! wait is done. So a running program can be given an order iff no command runs before a wait that
+//! precedes the command in the program.
+//!
+//! Before an op runs, every command up to the furthest one run so far must have arrived. Commands
+//! that have arrived but not run are *held back*. [`Order::held`] is the largest number of commands
+//! held back at once, and [`Reach`] limits this number. The program's own order holds back nothing,
+//! and is the only order that does.
 //!
 //! ```
 //! use remat::plan::order::{Reach, Scheduler, Sink};
@@ -52,18 +57,18 @@ use super::capture::{Capture, Usage};
 use super::{Buffer, Lifetimes, PlanError};
 use std::sync::Arc;
 
-/// All ops of a step, one after the other, each after those that it needs.
+/// A sequence of all ops of a step, each behind its predecessors.
 #[derive(Clone, Debug)]
 #[doc(alias("topological order", "schedule"))]
 pub struct Order<'a> {
     capture: &'a Capture,
-    /// A permutation of the ops that violates no edge.
+    /// Permutation of the ops, without violated edges.
     ops: Vec<usize>,
     held: Option<usize>,
 }
 
 impl Capture {
-    /// The order in which the program has its ops.
+    /// The program's own order of the ops.
     #[must_use]
     pub fn program(&self) -> Order<'_> {
         Order { capture: self, ops: (0..self.ops().len()).collect(), held: Some(0) }
@@ -71,11 +76,11 @@ impl Capture {
 }
 
 impl<'a> Order<'a> {
-    /// These ops of the step, in this order. O(operands).
+    /// Checks an order, given as positions of ops in the program. Time: O(operands).
     ///
     /// # Errors
     ///
-    /// An op that is missing, or there twice, or before one that must run before it.
+    /// [`OrderError`] if an op is missing, comes twice, or runs before a predecessor.
     pub fn new(capture: &'a Capture, ops: Vec<usize>) -> Result<Self, OrderError> {
         let count = capture.ops().len();
         let mut ran = vec![false; count];
@@ -102,26 +107,27 @@ impl<'a> Order<'a> {
         self.capture
     }
 
-    /// The ops, by their positions in the program.
+    /// Ops by their positions in the program, in order.
     #[must_use]
     pub fn ops(&self) -> &[usize] {
         &self.ops
     }
 
-    /// The same, to be kept.
+    /// Takes the ops out of the order.
     #[must_use]
     pub fn into_ops(self) -> Vec<usize> {
         self.ops
     }
 
-    /// How many commands that have come wait at once, at most, for this order to be had of a running program. `None`:
-    /// offline only, for something runs before the host has seen what it waits for first.
+    /// Largest number of arrived commands that wait at once when a running program gets this order.
+    /// `None` if the order is offline only: an op runs before the host has seen a value that it
+    /// waits for first.
     #[must_use]
     pub const fn held(&self) -> Option<usize> {
         self.held
     }
 
-    /// Whether it can be had of a program that runs, as far as `reach` goes.
+    /// Whether a running program can get this order with `reach`.
     #[must_use]
     pub fn is_within(&self, reach: Reach) -> bool {
         match reach {
@@ -130,7 +136,7 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Most bytes alive at once. O(operands).
+    /// Peak of the bytes in use. Time: O(operands).
     #[must_use]
     pub fn load(&self) -> u64 {
         let mut usage = Usage::new(self.capture);
@@ -138,9 +144,12 @@ impl<'a> Order<'a> {
         usage.peak()
     }
 
-    /// When each buffer is alive, an instant being an op of this order: from where it is made until after its last reader.
-    /// First the buffers of the step, by their numbers; then the workspace of each op that has one, in the order of the
-    /// program, for an instant. What is updated in place stays where it is.
+    /// Lifetimes of the buffers, where an instant is an op of this order. A buffer is alive from
+    /// the op that makes it until after its last reader. A buffer updated in place keeps its life
+    /// and its place.
+    ///
+    /// The buffers of the step come first, by their numbers. The workspace of each op that has one
+    /// follows, in the order of the program, alive for one instant.
     ///
     /// # Errors
     ///
@@ -162,8 +171,8 @@ impl<'a> Order<'a> {
         Lifetimes::new(buffers.chain(workspaces))
     }
 
-    /// The order within reach that is nearest to this one: at each moment, of the ops that may run, the one that comes
-    /// first here. The same order if it is within reach.
+    /// Nearest order within reach: at each moment, of all ops that may run, the first one in this
+    /// order runs. An order within reach is returned unchanged.
     #[must_use]
     pub fn within(self, reach: Reach) -> Self {
         if self.is_within(reach) {
@@ -184,7 +193,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// See [`Order::held`].
+/// Value of [`Order::held`].
 fn held(capture: &Capture, ops: &[usize]) -> Option<usize> {
     let (mut come, mut most) = (0, 0);
     for (ran, &op) in ops.iter().enumerate() {
@@ -197,53 +206,53 @@ fn held(capture: &Capture, ops: &[usize]) -> Option<usize> {
     Some(most)
 }
 
-/// Why there is no order.
+/// Reasons why ops are no order, or no order was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// There twice, or there is none of this number.
+    /// An op comes twice, or is no op of the step.
     #[error("op {op} is there twice, or is no op of the step")]
     NotOnce {
-        /// Which.
+        /// Position of the op.
         op: usize,
     },
-    /// Not there.
+    /// Ops are missing.
     #[error("{ops} ops of a step that has {count}")]
     Missing {
-        /// How many there are.
+        /// Number of ops given.
         ops: usize,
-        /// How many there should be.
+        /// Number of ops in the step.
         count: usize,
     },
-    /// Before one that must come first.
+    /// An op runs before a predecessor.
     #[error("op {op} (`{name}`) runs before op {needed} (`{needs}`), which must run first")]
     Edge {
-        /// Which.
+        /// Position of the op.
         op: usize,
-        /// Its name.
+        /// Name of the op.
         name: Arc<str>,
-        /// What must run before it.
+        /// Position of the missing predecessor.
         needed: usize,
-        /// The name of that.
+        /// Name of the missing predecessor.
         needs: Arc<str>,
     },
-    /// A search that would take too much memory.
+    /// A search would take too much memory.
     #[error(
         "{scheduler} looks at {limit} sets of ops at most, and there are more: use another, such as least-peak"
     )]
     TooMany {
-        /// Which scheduler.
+        /// Name of the scheduler.
         scheduler: &'static str,
-        /// What it can do.
+        /// Limit of the scheduler on sets.
         limit: usize,
     },
-    /// A search that would take too long.
+    /// A search was not done when the time was up.
     #[error("{scheduler} was not done in time: give it longer, or use another, such as dfs")]
     TooLong {
-        /// Which scheduler.
+        /// Name of the scheduler.
         scheduler: &'static str,
     },
-    /// No plan of it.
+    /// The planner has no placement for the order.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

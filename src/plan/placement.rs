@@ -1,4 +1,4 @@
-//! Where each buffer is: what a planner answers, and the check of it.
+//! Addresses of buffers: the answer of a planner, checked.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::{Change, Lifetimes};
 
 /// An address for each buffer of some [`Lifetimes`].
 ///
-/// There is no way to have one in which buffers that must not share bytes do.
+/// Valid by construction: no two buffers share bytes that must not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     offsets: Vec<u64>,
@@ -15,12 +15,12 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Buffer i at `offsets[i]`. Takes n log n time for n buffers and gaps.
+    /// Places buffer `i` at `offsets[i]`. Time: O(n log n) for n buffers and gaps.
     ///
     /// # Errors
     ///
-    /// Not as many offsets as buffers, one that is not aligned or too high, or two buffers at the same bytes at the same
-    /// time.
+    /// [`PlacementError`] if the number of offsets is wrong, if an offset is not aligned or too
+    /// high, or if two buffers take the same bytes at once.
     pub fn new(lifetimes: &Lifetimes, offsets: Vec<u64>) -> Result<Self, PlacementError> {
         let buffers = lifetimes.buffers();
         if offsets.len() != buffers.len() {
@@ -34,14 +34,16 @@ impl Placement {
             let end = offset
                 .checked_add(buffer.size)
                 .ok_or(PlacementError::TooHigh { number, offset })?;
-            // One with gaps may take no room up there, or none at all.
+            // A buffer with gaps may take no room at its end, or none at all: its parts are counted
+            // below.
             let is_whole = lifetimes.gaps(number).is_empty();
             bytes = if is_whole { end.max(bytes) } else { bytes };
         }
         let parts = lifetimes.parts();
         let begin = |part: usize| offsets[parts[part].buffer] + parts[part].begin;
         let end = |part: usize| offsets[parts[part].buffer] + parts[part].end;
-        // Those that take room now, by address: none overlap, so only neighbours have to be asked.
+        // Parts that take room now, by address. None of these overlap, so checking the neighbour
+        // below the new part's end is enough.
         let mut held = BTreeMap::<u64, usize>::new();
         for change in part_changes(&parts) {
             match change {
@@ -64,55 +66,55 @@ impl Placement {
         Ok(Self { offsets, bytes })
     }
 
-    /// The address of each buffer, in bytes.
+    /// Address of each buffer, in bytes.
     #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// High water: the highest end of what takes room.
+    /// High water: the highest end of all parts.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Why offsets are no placement.
+/// Reasons why offsets are no placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlacementError {
-    /// Not one for each.
+    /// The number of offsets is not the number of buffers.
     #[error("{offsets} offsets for {buffers} buffers")]
     Count {
-        /// How many were given.
+        /// Number of offsets given.
         offsets: usize,
-        /// How many are needed.
+        /// Number of buffers.
         buffers: usize,
     },
-    /// Not where the buffer can be.
+    /// An offset is not a multiple of the buffer's alignment.
     #[error("buffer {number} at {offset} is not aligned to {align}")]
     Unaligned {
-        /// Which buffer.
+        /// Number of the buffer.
         number: usize,
-        /// Where it was put.
+        /// Offset of the buffer.
         offset: u64,
-        /// What that should be a multiple of.
+        /// Alignment of the buffer.
         align: u64,
     },
-    /// Ends beyond 2^64.
+    /// A buffer ends beyond 2^64.
     #[error("buffer {number} at {offset} ends beyond all addresses")]
     TooHigh {
-        /// Which buffer.
+        /// Number of the buffer.
         number: usize,
-        /// Where it was put.
+        /// Offset of the buffer.
         offset: u64,
     },
-    /// Two in one place.
+    /// Two buffers share bytes at the same time.
     #[error("buffers {first} and {second} take room at once and share bytes")]
     Overlap {
-        /// The one with the lower number.
+        /// Lower number of the two.
         first: usize,
-        /// The one with the higher number.
+        /// Higher number of the two.
         second: usize,
     },
 }

@@ -1,61 +1,63 @@
-//! What planners have in common.
+//! The contract of planners: limits, results, errors.
 
 use std::time::{Duration, Instant};
 
 use super::{Lifetimes, Placement, PlacementError};
 
-/// A way to place buffers.
+/// A method of placing buffers.
 pub trait Planner {
-    /// By which it is asked for, such as `two-level`.
+    /// Name of the planner, as `named` takes names: `two-level`, for example.
     fn name(&self) -> String;
 
-    /// An address for each buffer.
+    /// Finds an address for each buffer.
     ///
     /// # Errors
     ///
-    /// More than it can place in reasonable time, or kinds of buffers that it does not know.
+    /// [`PlanError`] if there is more than the planner can place in reasonable time, or the planner
+    /// does not know the kind of buffers.
     fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError>;
 }
 
-/// How long a planner may take.
+/// Time limit of a planner.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// When a planner that searches is to answer with the best that it has. One that takes n^2 time for n buffers, or more,
-    /// gives up then; others do not look at it.
+    /// Time at which a planner that searches answers with the best placement so far. A planner that
+    /// takes n^2 time for n buffers, or more, gives up then. Other planners ignore the limit.
     pub until: Option<Instant>,
 }
 
 impl Limits {
-    /// To answer after about `time`.
+    /// Limit at about `time` from now.
     #[must_use]
     pub fn within(time: Duration) -> Self {
         Self { until: Instant::now().checked_add(time) }
     }
 
-    /// Until it is proven that nothing is better.
+    /// No limit: a search runs until it has proven that no placement is better.
     #[must_use]
     pub fn none() -> Self {
         Self { until: None }
     }
 
-    /// Whether it is time to answer.
+    /// Whether the time is up.
     #[must_use]
     pub fn over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
-/// What a planner found.
+/// Result of a planner.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// An address for each buffer.
     pub placement: Placement,
-    /// Whether no placement takes less: it takes no more than the load, or a search has tried all others.
+    /// Whether no placement takes less: the placement takes no more than the load, or a search has
+    /// ruled out all others.
     pub proven: bool,
 }
 
 impl Planned {
-    /// The placement with these offsets, proven if it takes no more than the load.
+    /// Checks the offsets. A placement that takes no more than the load is proven.
     ///
     /// # Errors
     ///
@@ -67,82 +69,82 @@ impl Planned {
     }
 }
 
-/// Why there is no plan.
+/// Errors of planners.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Not alive for any instant.
+    /// A buffer is not alive for any instant.
     #[error("buffer {number} lives from {lower} to {upper}: it must end after it begins")]
     NeverAlive {
-        /// Which buffer.
+        /// Number of the buffer.
         number: usize,
-        /// When it begins.
+        /// First instant of the life.
         lower: u64,
-        /// When it ends.
+        /// End of the life.
         upper: u64,
     },
-    /// Nothing that an address can be a multiple of.
+    /// An alignment is 0.
     #[error("buffer {number} is to be aligned to {align}: that must be 1 or more")]
     Alignment {
-        /// Which buffer.
+        /// Number of the buffer.
         number: usize,
-        /// What was asked for.
+        /// Alignment asked for.
         align: u64,
     },
-    /// A gap that no buffer can have.
+    /// A buffer cannot have its gap.
     #[error("buffer {number} has a gap from {lower} to {upper}, {why}")]
     Gap {
-        /// Which buffer.
+        /// Number of the buffer.
         number: usize,
-        /// When the gap begins.
+        /// First instant of the gap.
         lower: u64,
-        /// When it ends.
+        /// End of the gap.
         upper: u64,
-        /// The fault in it.
+        /// Fault in the gap.
         why: &'static str,
     },
-    /// More bytes than there are addresses.
+    /// The bytes of all buffers together exceed all addresses.
     #[error("all buffers together have 2^64 bytes or more")]
     TooLarge,
-    /// More than the planner can do in reasonable time.
+    /// Too many buffers for the planner to place in reasonable time.
     #[error("{planner} places {limit} buffers at most, and there are {buffers}")]
     TooMany {
-        /// Which planner.
+        /// Name of the planner.
         planner: String,
-        /// What it can do.
+        /// Limit of the planner on buffers.
         limit: usize,
-        /// What was asked of it.
+        /// Number of buffers given.
         buffers: usize,
     },
-    /// More pieces than the planner can do in reasonable time.
+    /// Too many pieces for the planner to place in reasonable time.
     #[error("{planner} places {limit} pieces at most, and gaps cut the buffers into {pieces}")]
     TooManyPieces {
-        /// Which planner.
+        /// Name of the planner.
         planner: String,
-        /// Most that it can do.
+        /// Limit of the planner on pieces.
         limit: usize,
-        /// Pieces that there are.
+        /// Number of pieces given.
         pieces: usize,
     },
-    /// Not done when it was time to answer.
+    /// The planner was not done when the time was up.
     #[error(
         "{planner} was not done in time: give it longer, or take one that is quicker, such as {quicker}"
     )]
     TooLong {
-        /// Which planner.
+        /// Name of the planner.
         planner: String,
-        /// Another one.
+        /// Name of a quicker planner.
         quicker: &'static str,
     },
-    /// Buffers of a kind that the planner does not place: with colours, gaps, or bytes kept in gaps.
+    /// The planner does not place buffers of this kind: with colours, gaps, or bytes kept in gaps.
     #[error("{planner} does not know {what}")]
     Unknown {
-        /// Which planner.
+        /// Name of the planner.
         planner: String,
-        /// What the buffers have, such as "colours".
+        /// Property of the buffers, such as "colours".
         what: &'static str,
     },
-    /// An error in the planner: what it answered is no placement.
+    /// The planner's answer is no placement: an error in the planner.
     #[error("an error in the planner: {0}")]
     Placement(#[from] PlacementError),
 }

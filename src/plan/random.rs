@@ -1,17 +1,20 @@
-//! Made-up lifetimes, for tests and measurements of planners.
+//! Generated lifetimes, for tests and measurements of planners.
 
 use super::{Buffer, Lifetimes};
 use crate::rng::SplitMix64;
 
-/// Buffers of one op of a step and the op that undoes it.
+/// Buffers of a pair of ops: one of the forward pass, and the one that undoes it.
 const PER_OP: usize = 10;
 
-/// A step of training with that many buffers: ops forward, then as many backward in the opposite order, one instant each.
+/// A training step with `buffers` buffers: forward ops, then as many backward ops in the opposite
+/// order, one instant each.
 ///
-/// Of ten buffers, one is an activation, alive from an op to the one that undoes it, so that their lives are nested; one a
-/// gradient, alive from a backward op to the next; and eight live for one to four instants, half of them in each direction.
-/// Sizes are from 256 B up to 64 MiB, each power of two as likely as the others and evenly within. They are in order of
-/// time within each direction and op, not in all. The same seed and count give the same buffers on every machine.
+/// Each pair of ops has ten buffers. One is an activation, alive from the forward op to the
+/// backward op, so these lives are nested. One is a gradient, alive from a backward op to the next.
+/// Eight live for one to four instants, four of them in each direction. Sizes are from 256 B up to
+/// 64 MiB; each power of two is equally likely, with uniform sizes in between. Buffers are in order
+/// of time within each direction and op, not in all. The same seed and count give the same buffers
+/// on every machine.
 ///
 /// ```
 /// use remat::plan::random;
@@ -24,7 +27,7 @@ const PER_OP: usize = 10;
 ///
 /// # Panics
 ///
-/// More than 2^37 buffers, whose bytes could not be counted.
+/// If there are more than 2^37 buffers, whose bytes could not be counted.
 #[must_use]
 pub fn step(seed: u64, buffers: usize) -> Lifetimes {
     let mut rng = SplitMix64::new(seed);

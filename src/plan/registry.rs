@@ -7,16 +7,15 @@ use super::reuse::{
     TwoLevel,
 };
 
-/// Planners of one name, which differ in what stands behind a colon.
+/// Planners with a common name, told apart by an option behind a colon.
 struct Family {
     name: &'static str,
-    /// What is listed of it, by what stands behind the colon; "" is the name alone.
+    /// Options that `all` lists; "" stands for the name alone.
     listed: &'static [&'static str],
-    /// The planner with this behind the colon, if there is such a one.
+    /// Makes the planner of an option; `None` for an unknown option.
     make: fn(option: &str) -> Option<Box<dyn Planner>>,
 }
 
-// A planner more is a line more.
 static FAMILIES: [Family; 13] = [
     family("best-fit", &[""], |option| plain(option, BestFit)),
     family("pushdown", &[""], |option| plain(option, Pushdown)),
@@ -49,7 +48,7 @@ fn boxed(planner: Option<impl Planner + 'static>) -> Option<Box<dyn Planner>> {
     planner.map(|planner| Box::new(planner) as Box<dyn Planner>)
 }
 
-/// One that has no options.
+/// Planner without options.
 fn plain(option: &str, planner: impl Planner + 'static) -> Option<Box<dyn Planner>> {
     boxed(option.is_empty().then_some(planner))
 }
@@ -61,7 +60,7 @@ fn nnvm(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// With so many nodes.
+/// Exact planner with a limit on its nodes.
 fn exact(option: &str) -> Option<Exact> {
     match option {
         "" => Some(Exact::default()),
@@ -76,21 +75,23 @@ fn two_level(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// One of each planner, some with several options, in an order that does not change: those that [`UnknownPlanner`] lists.
+/// Planners in a fixed order, some with several options: the planners that [`UnknownPlanner`]
+/// lists.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Planner>> {
     let options = |family: &'static Family| family.listed.iter().map(move |it| (family, it));
     FAMILIES.iter().flat_map(options).filter_map(|(family, option)| (family.make)(option)).collect()
 }
 
-/// The planner of that name: what [`Planner::name`] says, such as `pushdown`, `max-block:oldest`, `nnvm:8` or `two-level:4`.
+/// Finds a planner by the name that [`Planner::name`] gives, such as `pushdown`,
+/// `max-block:oldest`, `nnvm:8` or `two-level:4`.
 ///
 /// # Errors
 ///
-/// There is none of that name. The error says which there are.
+/// [`UnknownPlanner`], with the names of all planners, if none has this name.
 pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
     let (family, option) = match name.split_once(':') {
-        // A colon with nothing behind it is a slip.
+        // A colon with nothing behind it is a mistake.
         Some((_, "")) => return Err(UnknownPlanner::new(name)),
         Some((family, option)) => (family, option),
         None => (name, ""),
@@ -99,7 +100,7 @@ pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
     planner.ok_or_else(|| UnknownPlanner::new(name))
 }
 
-/// No planner has that name.
+/// Error: no planner has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no planner is called {name:?}{}: there are {}",
@@ -107,12 +108,11 @@ pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
     .known.join(", ")
 )]
 pub struct UnknownPlanner {
-    /// What was asked for.
+    /// Name asked for.
     pub name: String,
-    /// The name of a planner that is written much like it.
+    /// Name of a planner with a similar spelling.
     pub near: Option<String>,
-    /// The names of all planners. Of `nnvm`, `two-level`, `exact` and `portfolio` there are more, with
-    /// other numbers.
+    /// Names of all planners. `nnvm`, `two-level`, `exact` and `portfolio` also take other numbers.
     pub known: Vec<String>,
 }
 
@@ -120,15 +120,16 @@ impl UnknownPlanner {
     fn new(name: &str) -> Self {
         let known: Vec<_> = all().iter().map(|planner| planner.name()).collect();
         let near = known.iter().min_by_key(|known| edits(name, known));
-        // Half of it may be wrong, but not more.
+        // At most half of the name may be wrong.
         let near = near.filter(|near| edits(name, near) * 2 <= near.len()).cloned();
         Self { name: name.to_owned(), near, known }
     }
 }
 
-/// How many letters have to be inserted, removed or replaced to make one text the other (Levenshtein's distance).
+/// Number of letters to insert, remove or replace to turn `from` into `to` (Levenshtein's
+/// distance).
 fn edits(from: &str, to: &str) -> usize {
-    // From each start of `to`, to what has been seen of `from`.
+    // Prefix of `to` -> its distance to the part of `from` read so far.
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (seen, a) in from.chars().enumerate() {
         let mut diagonal = row[0];

@@ -1,4 +1,4 @@
-//! Planners that let buffers share memory, one file each, faithful to their sources.
+//! Planners that let buffers share memory, one in each file, faithful to their sources.
 
 mod best_fit;
 mod binary_block;
@@ -28,19 +28,19 @@ pub use two_level::TwoLevel;
 
 use super::{Lifetimes, PlanError, Planner};
 
-/// Knowledge of gaps that a planner has. Colours are not known to who asks.
+/// Support for gaps in a planner. Planners that check by this refuse colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Knows {
-    /// All buffers take all their room for all their lives.
+    /// Every buffer takes all its bytes for all its life.
     NoGaps,
-    /// Within its gaps, a buffer takes no room.
+    /// A buffer may take no room within its gaps.
     Gaps,
-    /// Some of its bytes may take room in a gap.
+    /// A buffer may keep some of its bytes within its gaps.
     KeptBytes,
 }
 
 impl Knows {
-    /// Refuses what is not known.
+    /// Refuses unsupported kinds of buffers.
     fn check(self, planner: &impl Planner, lifetimes: &Lifetimes) -> Result<(), PlanError> {
         let buffers = lifetimes.buffers();
         let what = if buffers.iter().any(|buffer| buffer.colour != buffers[0].colour) {
@@ -56,17 +56,18 @@ impl Knows {
     }
 }
 
-/// Sizes rounded up to a multiple of all alignments, at whose multiples all buffers lie then.
+/// Sizes rounded up to the least common multiple of all alignments, so that buffers in a row are
+/// all aligned.
 fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     rounded_to(1, lifetimes)
 }
 
-/// As [`rounded`], with sizes that are rounded up to a multiple of `round` before; 0 is like 1.
+/// [`rounded`] with sizes that are first rounded up to a multiple of `round`; 0 counts as 1.
 fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     let buffers = lifetimes.buffers();
     let mut aligns = buffers.iter().map(|buffer| buffer.align);
     let align = aligns.clone().max().unwrap_or(1);
-    // That of powers of two is the largest.
+    // The least common multiple of powers of two is the largest.
     let align = aligns.try_fold(align, common_multiple);
     let align = align.ok_or(PlanError::TooLarge)?;
     let mut total = 0_u64;
@@ -79,7 +80,7 @@ fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> 
     sizes.collect()
 }
 
-/// The least common multiple.
+/// Least common multiple; `None` on overflow.
 fn common_multiple(a: u64, b: u64) -> Option<u64> {
     a.checked_mul(b / gcd(a, b))
 }
@@ -88,10 +89,10 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// When a buffer takes room: times that do not touch, rising.
+/// Times in which a buffer takes room, rising and apart from each other.
 type Life = Vec<(u64, u64)>;
 
-/// The life of each buffer.
+/// Buffer -> its life.
 fn lives(lifetimes: &Lifetimes) -> Vec<Life> {
     let mut lives = vec![Life::new(); lifetimes.len()];
     for part in lifetimes.parts() {
@@ -100,7 +101,8 @@ fn lives(lifetimes: &Lifetimes) -> Vec<Life> {
     lives
 }
 
-/// Whether both take room at some instant. Takes as many steps as the shorter one has times, and few for each.
+/// Whether two buffers take room at some instant. Takes a step for each time of the shorter life,
+/// with a binary search in the longer.
 fn meet<T: Ord + Copy>(a: &[(T, T)], b: &[(T, T)]) -> bool {
     let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short.iter().any(|&(lower, upper)| {

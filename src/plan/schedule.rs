@@ -1,14 +1,15 @@
-//! What runs again: a step in less memory than it needs, for more work.
+//! Recompute schedules: a step in less memory, for more work.
 //!
-//! A [`RecomputeSchedule`] says what runs when, some of it more than once, and what is dropped in between. It is checked when it is
-//! made: each run finds what it reads, as it was when the op first ran. A [`Rematerializer`] finds one for a budget:
-//! [`Sqrt`] drops by segments of the step, [`StaticDtr`] whenever memory is short, knowing what comes.
+//! A [`RecomputeSchedule`] is a list of runs and drops, in which some ops run more than once. It is
+//! checked when it is made: each run finds its inputs as they were at the op's first run. A
+//! [`Rematerializer`] finds a schedule for a budget. [`Sqrt`] drops by segments of the step.
+//! [`StaticDtr`] drops whenever memory is short, knowing the ops to come.
 //!
 //! ```
 //! use remat::plan::schedule::{Rematerializer, StaticDtr};
 //! use remat::plan::{Capture, CapturedBuffer, CapturedOp};
 //!
-//! // A chain of four, whose values are read again from the last to the first.
+//! // A chain of four ops, whose values are read again from the last to the first.
 //! let op = |reads: &[usize], made: usize| CapturedOp::new("f").reads(reads).makes([made]).costs(1.0);
 //! let ops = vec![op(&[0], 1), op(&[1], 2), op(&[2], 3), op(&[3], 4)];
 //! let back = vec![op(&[3, 4], 5), op(&[2, 5], 6), op(&[1, 6], 7), op(&[0, 7], 8)];
@@ -39,50 +40,54 @@ use self::builder::Builder;
 use self::facts::Facts;
 use super::{Buffer, Capture, Lifetimes, Order, PlanError};
 
-/// What is done next.
+/// Single action of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// An op runs, for the first time or again.
     Run(usize),
-    /// A buffer's bytes are given up. It is made again before it is read again.
+    /// The bytes of a buffer are dropped. The buffer is made again before it is read again.
     Drop(usize),
 }
 
-/// What runs when, and what is dropped when.
+/// A list of runs and drops.
 ///
-/// Valid by construction. A buffer that nobody reads any more goes by itself, without a [`Action::Drop`].
+/// Valid by construction. A buffer after its last use is freed without an [`Action::Drop`].
 #[derive(Clone, Debug)]
 pub struct RecomputeSchedule<'a> {
     capture: &'a Capture,
     actions: Vec<Action>,
 }
 
-/// A time for which a buffer is there. One that is dropped and made again has several.
+/// A time of a buffer in memory. A buffer that is dropped and made again has several lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// Which buffer.
+    /// Number of the buffer.
     pub buffer: usize,
-    /// The run that makes it: its position among all runs. 0 if it is there before.
+    /// Position, among all runs, of the run that makes the buffer; 0 if it exists before the step.
     pub begin: usize,
-    /// The first run after, at which its bytes may be another's.
+    /// First run after the life, at which another buffer may have the bytes.
     pub end: usize,
 }
 
 impl<'a> RecomputeSchedule<'a> {
-    /// These actions. O(operands).
+    /// Checks the actions. Time: O(operands).
     ///
     /// # Errors
     ///
-    /// A first run that breaks the order of the step; one that finds its inputs not there, or not as they were; an op that
-    /// may not run again; a drop of what is not there, or of what cannot be made again; ops that never run, or results that
-    /// are not there at the end.
+    /// [`ScheduleError`] if a first run breaks the order of the step; if a run finds an input
+    /// missing or changed; if an op runs again that may not; if a buffer is dropped that is not in
+    /// memory, or that cannot be made again; if an op never runs; if a result is not in memory at
+    /// the end.
     pub fn new(capture: &'a Capture, actions: Vec<Action>) -> Result<Self, ScheduleError> {
         let mut there: Vec<bool> = capture.buffers().iter().map(|buffer| buffer.before).collect();
-        // Of each buffer, how often it was updated; and of each op that has run, the same of all that it reads.
+        // Buffer -> number of its updates so far. Op that has run -> the same numbers for all
+        // buffers that it reads.
         let mut updates = vec![0_u32; there.len()];
         let mut ran: Vec<Option<Vec<u32>>> = vec![None; capture.ops().len()];
         for (at, &action) in actions.iter().enumerate() {
             match action {
+                // Only a buffer in memory may be dropped, and only if its maker may run again and
+                // the buffer was not updated.
                 Action::Drop(buffer) => {
                     if there.get(buffer) != Some(&true) {
                         return Err(ScheduleError::NotThere { at, buffer });
@@ -101,6 +106,8 @@ impl<'a> RecomputeSchedule<'a> {
                     if let Some(buffer) = this.uses().find(|&buffer| !there[buffer]) {
                         return Err(ScheduleError::NotThere { at, buffer });
                     }
+                    // A repeated run must find the same versions of its inputs; a first run must
+                    // come after its predecessors.
                     let found: Vec<u32> = this.reads.iter().map(|&read| updates[read]).collect();
                     match &ran[op] {
                         Some(_) if !may_run_again(capture, op) => {
@@ -136,7 +143,7 @@ impl<'a> RecomputeSchedule<'a> {
         }
     }
 
-    /// Everything once, in this order.
+    /// Schedule that runs every op once, in this order.
     #[must_use]
     pub fn once(order: &Order<'a>) -> Self {
         let actions = order.ops().iter().map(|&op| Action::Run(op)).collect();
@@ -149,13 +156,13 @@ impl<'a> RecomputeSchedule<'a> {
         self.capture
     }
 
-    /// What is done, in order.
+    /// Actions in order.
     #[must_use]
     pub fn actions(&self) -> &[Action] {
         &self.actions
     }
 
-    /// The ops that run, in order, those that run again included.
+    /// Ops that run, in order, including repeated runs.
     pub fn runs(&self) -> impl Iterator<Item = usize> {
         self.actions.iter().filter_map(|&action| match action {
             Action::Run(op) => Some(op),
@@ -163,32 +170,32 @@ impl<'a> RecomputeSchedule<'a> {
         })
     }
 
-    /// How many runs are not the first of their op.
+    /// Number of runs that are not the first of their op.
     #[must_use]
     pub fn reruns(&self) -> usize {
         self.runs().count() - self.capture.ops().len()
     }
 
-    /// What all runs cost.
+    /// Cost of all runs.
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.runs().map(|op| self.capture.ops()[op].cost).sum()
     }
 
-    /// What all runs cost, over what each op costs once; 1 where nothing costs anything.
+    /// Cost of all runs over the cost of running each op once; 1 if nothing costs anything.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         let once = self.capture.cost();
         if once > 0.0 { self.cost() / once } else { 1.0 }
     }
 
-    /// When each buffer is there, by the positions of runs: from a run that makes it up to the last that uses it before it is
-    /// made again. Sorted by buffer, then by time.
+    /// Lives of the buffers, in positions of runs, sorted by buffer and then by time. A life lasts
+    /// from a run that makes the buffer to the last run that uses it before the next making.
     #[must_use]
     pub fn lives(&self) -> Vec<Life> {
         let capture = self.capture;
         let mut lives = Vec::with_capacity(capture.buffers().len());
-        // Of each buffer, its life that goes on.
+        // Buffer -> its current life.
         let life = |buffer: usize, begin: usize| Life { buffer, begin, end: begin + 1 };
         let before = |(number, _)| life(number, 0);
         let mut going: Vec<Option<Life>> = capture
@@ -206,7 +213,8 @@ impl<'a> RecomputeSchedule<'a> {
                     for buffer in op.uses() {
                         going[buffer].iter_mut().for_each(|life| life.end = at + 1);
                     }
-                    // What is made again begins anew, even if it was not dropped: nobody needed it since its last use.
+                    // A buffer that is made again begins a new life even without a drop: nobody
+                    // needed it since its last use.
                     for &made in &op.makes {
                         lives.extend(going[made].replace(life(made, at)));
                     }
@@ -223,11 +231,12 @@ impl<'a> RecomputeSchedule<'a> {
         lives
     }
 
-    /// What a planner has to place: first all [`lives`](Self::lives), then the workspace of each run that has one.
+    /// Lifetimes for a planner: first all [`lives`](Self::lives), then the workspace of each run
+    /// that has one.
     ///
     /// # Errors
     ///
-    /// 2^64 bytes or more: what is made again counts again.
+    /// [`PlanError::TooLarge`] if there are 2^64 bytes or more, where each life counts.
     pub fn lifetimes(&self) -> Result<Lifetimes, PlanError> {
         let lives = self.lives().into_iter().map(|Life { buffer, begin, end }| {
             let captured = self.capture.buffers()[buffer];
@@ -239,7 +248,7 @@ impl<'a> RecomputeSchedule<'a> {
         Lifetimes::new(lives.chain(workspaces))
     }
 
-    /// Most bytes in use at once. O(n log n) for n lives.
+    /// Peak of the bytes in use. Time: O(n log n) for n lives.
     ///
     /// # Errors
     ///
@@ -249,7 +258,7 @@ impl<'a> RecomputeSchedule<'a> {
     }
 }
 
-/// Whether an op can run twice and do the same.
+/// Whether an op can run twice with the same results.
 fn may_run_again(capture: &Capture, op: usize) -> bool {
     let op = &capture.ops()[op];
     op.rematerializable && !op.waits && op.updates.is_empty()

@@ -1,11 +1,11 @@
-//! Recordings as text: an entry a line, as JSON.
+//! Recordings as text: a JSON object on each line, for each entry.
 
 use super::{Entry, Recorder, WholeFile};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes entries as JSON Lines, the last of which says that nothing is missing.
+/// Writes entries as JSON Lines. The last line says that the recording is complete.
 ///
 /// ```
 /// use remat::Runtime;
@@ -19,14 +19,14 @@ use std::path::Path;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct JsonLines {
-    /// `None` once finished, or given up.
+    /// Writer of the lines; `None` once finished, or after a failed write.
     lines: Option<Box<dyn Sink>>,
     error: Option<io::Error>,
 }
 
-/// Where lines go.
+/// Writer with an explicit end.
 trait Sink: Write + Send {
-    /// Nothing follows.
+    /// Ends the output.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -43,17 +43,17 @@ impl<W: Write + Send> Sink for BufWriter<W> {
 }
 
 impl JsonLines {
-    /// Writes to a file, compressed if its name ends in `.gz`. It appears under that name when the run is
-    /// over, so a file with that name is always whole; see [`WholeFile`].
+    /// Creates a file, compressed if its name ends in `.gz`. The file appears under its name when
+    /// the run is over, so a file with the name is always whole; see [`WholeFile`].
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { lines: Some(Box::new(WholeFile::create(path)?)), error: None })
     }
 
-    /// Writes to anything, such as stdout. Without [`Recorder::finish`] the last line is missing, and who
-    /// reads it knows that it was cut off.
+    /// Writes to any writer, such as stdout. Without [`Recorder::finish`] the last line is missing,
+    /// which tells a reader that the recording was cut off.
     #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self { lines: Some(Box::new(BufWriter::new(writer))), error: None }

@@ -1,4 +1,4 @@
-//! From a recording to a program that can be executed.
+//! Conversion of a recording to an executable program.
 
 use crate::command::{Command, Program, ProgramError, RecordedOp, RecordedProgram, TensorId};
 use crate::error::Error;
@@ -9,63 +9,65 @@ use crate::op::{OpError, Operation as _, Outputs};
 use crate::ops::{Library, LoadOpError, Op};
 use std::sync::Arc;
 
-/// Why a recording cannot be executed: at which command, and what is wrong.
+/// Error: a command of a recording cannot be executed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("command {at}: {problem}")]
 pub struct LoadProgramError {
     /// Position in [`Program::commands`].
     pub at: usize,
-    /// What is wrong.
+    /// Problem with the command.
     pub problem: LoadProblem,
 }
 
-/// What is wrong with a command that is to be executed.
+/// Problem with a command of a recording.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// An op that is not known, or whose attributes do not fit.
+    /// The op is unknown, or its attributes do not fit.
     #[error(transparent)]
     Op(#[from] LoadOpError),
-    /// Inputs that do not fit their op.
+    /// The inputs do not fit the op.
     #[error(transparent)]
     Inputs(#[from] OpError),
-    /// An op that makes something else than was recorded.
+    /// The op makes other outputs than were recorded.
     #[error("{op} makes {made:?}, and {recorded:?} was recorded")]
     Outputs {
         /// Name of the op.
         op: String,
-        /// What it makes.
+        /// Outputs of the op.
         made: Box<Outputs>,
-        /// What was recorded.
+        /// Recorded outputs.
         recorded: Box<Outputs>,
     },
-    /// No value for a put.
+    /// No value is available for a put.
     #[error("a value for tensor {tensor}: {error}")]
     Value {
-        /// Its number in the program.
+        /// Number of the tensor in the program.
         tensor: TensorId,
-        /// Why there is none.
+        /// Reason why the value is missing.
         error: HostError,
     },
-    /// A value for a put that looks otherwise than the recorded one.
+    /// The value for a put has another layout than was recorded.
     #[error("a value for tensor {tensor} is {found}, and {expected} was recorded")]
     Layout {
-        /// Its number in the program.
+        /// Number of the tensor in the program.
         tensor: TensorId,
-        /// What it looks like.
+        /// Layout of the value.
         found: Box<Layout>,
-        /// What was recorded.
+        /// Recorded layout.
         expected: Box<Layout>,
     },
-    /// Commands that make no sense.
+    /// The command does not fit the program before it.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
 
 impl Library {
-    /// A recording as a program that can be executed: with its ops, of the crate or [registered](Library::register),
-    /// and with values for what was put, which `value` gives; recordings have none. Commands, numbers of tensors and
-    /// outputs are those of `recorded`.
+    /// Turns a recording into an executable program.
+    ///
+    /// Ops are the crate's or [registered](Library::register) ones. `value` gives the value of each
+    /// put, because recordings hold none. Commands, numbers of tensors and outputs are the same as
+    /// in `recorded`.
     ///
     /// ```
     /// use remat::device::cpu::Cpu;
@@ -101,8 +103,9 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// If an op is not known or does not make what was recorded, or a value does not look as recorded: at which
-    /// command. An update that was skipped is recorded as a view of the old value, which no op makes.
+    /// [`LoadProgramError`], with the position of the command, if an op is unknown or makes other
+    /// outputs than were recorded, or if a value has another layout. A skipped update is recorded
+    /// as a view of the old value, which no op makes, so loading fails there too.
     pub fn program(
         &self,
         recorded: &RecordedProgram,
@@ -143,7 +146,7 @@ impl Library {
         Ok(program)
     }
 
-    /// The op itself, if it makes what was recorded.
+    /// Op of a call; fails if its outputs differ from the recorded ones.
     fn call_of(
         &self,
         op: &RecordedOp,
@@ -152,7 +155,7 @@ impl Library {
         layouts: &[Layout],
     ) -> Result<Op, LoadProblem> {
         let op = self.op(&op.name, op.attributes.as_deref())?;
-        // Several updates at once read nothing that one of them makes.
+        // Inputs are known even among several updates at once: none reads an output of another.
         let read = inputs.iter().map(|input| layouts.get(input.index()).copied());
         let read: Option<Vec<Layout>> = read.collect();
         let read = read.ok_or(ProgramError::Gone)?;

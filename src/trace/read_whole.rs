@@ -1,14 +1,15 @@
-//! Files that are read whole.
+//! Whole files, read at once.
 
 use crate::bytes::ByteSize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Reads a file of `what`, which have so many bytes at most.
+/// Reads a file of at most `most` bytes. `what` names its contents in errors, in the plural.
 ///
 /// # Errors
-/// If it has more, or is no regular file: to read a pipe may wait for ever, and a device may never end.
+/// If the file is larger, or is no regular file: reading a pipe may wait for ever, and a device may
+/// never end.
 pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let found = path.metadata()?;
@@ -16,7 +17,7 @@ pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
         return refused("this is no regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile, hence `most + 1`.
     if found.len() <= most {
         File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     }

@@ -3,15 +3,16 @@ use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::rc::Rc;
 
-/// Bytes that may always come out of a packed file.
+/// Unpacked bytes allowed for any packed file.
 const FREE_BYTES: u64 = 64 << 20;
-/// Beyond that, so many bytes may come out of each that went in. Recordings and logs have 10 to 40; gzip could do 1,032.
+/// Limit on the ratio of unpacked to packed bytes, beyond `FREE_BYTES`. Recordings and logs unpack
+/// to 10 to 40 times their size; gzip allows 1,032.
 const MOST_FROM_ONE: u64 = 100;
 
-/// The text of a file, unpacked if gzip packed it. Whether it did shows in the first two bytes, not in a name.
+/// Reader of a file's text, unpacked if gzip packed it. The first two bytes tell, not the name.
 ///
-/// A packed file out of which comes more than 64 MiB, and more than 100 times its own bytes, is an error: a few kilobytes can
-/// be packed such that they fill any memory.
+/// Reading fails where a packed file gives more than 64 MiB and more than 100 times its own bytes.
+/// A few kilobytes can be packed such that they fill any memory.
 ///
 /// ```
 /// use remat::trace::unpacked;
@@ -27,7 +28,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// If the first bytes cannot be read.
 pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let mut start = Vec::with_capacity(2);
-    // Not by `fill_buf`, which may see one byte only.
+    // `fill_buf` may return a single byte, so the two bytes are read.
     file.by_ref().take(2).read_to_end(&mut start)?;
     let is_packed = start == [0x1f, 0x8b];
     let whole = Cursor::new(start).chain(file);
@@ -40,7 +41,7 @@ pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead +
     Ok(Box::new(BufReader::with_capacity(1 << 16, Limited { text, packed: bytes, out: 0 })))
 }
 
-/// Counts what is read.
+/// Reader with a count of the bytes read.
 struct Counted<R> {
     read: R,
     bytes: Rc<Cell<u64>>,
@@ -65,10 +66,10 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// Refuses more than may come out.
+/// Reader that fails beyond the limits on unpacked bytes.
 struct Limited<R> {
     text: R,
-    /// Bytes that went in so far.
+    /// Packed bytes read so far.
     packed: Rc<Cell<u64>>,
     out: u64,
 }
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_little_that_unpacks_to_a_lot_is_an_error() {
-        // A member of a mebibyte of nothing, again and again.
+        // Newlines that pack well: gzip members of a mebibyte each.
         let nothing = packed(&vec![b'\n'; 1 << 20]);
         for (times, is_read) in [(1, true), (64, true), (65, false), (4096, false)] {
             let found = length(&nothing.repeat(times));
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_lot_that_is_packed_as_usual_is_read() {
-        // A hundredth is of noise, which does not get smaller.
+        // A thirty-second of each member is random, which does not get smaller.
         let mut rng = crate::rng::SplitMix64::new(3);
         let mut bytes = vec![b'x'; 1 << 20];
         bytes[..1 << 15].iter_mut().for_each(|byte| *byte = rng.below(256) as u8);

@@ -7,15 +7,15 @@ use std::fs::{File, FileType, Metadata, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that appears under its name when it is whole, and not before: a full disk or a killed program
-/// leaves what was there before. Where the name ends in `.gz`, what is written is compressed.
+/// A file that appears under its name only when complete. A full disk or a killed program leaves
+/// the old file under that name untouched. If the name ends in `.gz`, the contents are compressed.
 ///
-/// Until then it is beside its place, with `.partial` added to its name, and locked: a second program that
-/// writes the same file is refused. It goes when it is dropped unfinished; a program that is killed leaves
-/// it, and the next file of the same name takes its place.
+/// Until it is complete, the file lies beside its place, with `.partial` added to its name, and is
+/// locked. A second program that writes the same file is refused. An unfinished file is removed on
+/// drop. A killed program leaves the partial file, and the next file of the same name replaces it.
 ///
-/// An open file of the program (`/dev/stdout`, `/dev/fd/63`, which a shell makes of `>(..)`) and `/dev/null` are written to
-/// as they are.
+/// Open files of the program (`/dev/stdout`, `/dev/fd/63`, which a shell makes of `>(..)`) and
+/// `/dev/null` are written to directly.
 ///
 /// ```
 /// use remat::trace::WholeFile;
@@ -32,9 +32,9 @@ use std::path::{Path, PathBuf};
 /// ```
 #[derive(Debug)]
 pub struct WholeFile {
-    /// `None` once it is finished.
+    /// Contents being written; `None` once finished.
     body: Option<Body>,
-    /// `Some((partial, path))` iff what is written at `partial` is still to become `path`.
+    /// `Some((partial, path))` iff the file at `partial` is still to be renamed to `path`.
     names: Option<(PathBuf, PathBuf)>,
 }
 
@@ -74,14 +74,15 @@ impl WholeFile {
     /// Starts a file beside `path`.
     ///
     /// # Errors
-    /// If it cannot be created, or another program is writing it. If `path` is a folder, a named pipe, a socket or a device:
-    /// a write to one of these may wait for ever, and none of them can be replaced.
+    /// If the file cannot be created, or another program is writing it. If `path` is a folder, a
+    /// named pipe, a socket or a device: a write to them may wait for ever, and none of them can be
+    /// replaced.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let named = path.as_ref();
         if let Some(stream) = stream::open(named) {
             return Ok(Self { body: Some(Body::new(stream?, named)), names: None });
         }
-        // Through a link, so that the file it leads to is the one replaced.
+        // Links are followed, so that the file behind a link is replaced, not the link.
         let path = through_links(named);
         if let Some(kind) = path.metadata().ok().and_then(|found| unfit(&found)) {
             let message = format!("it is {kind}; name a file");
@@ -93,7 +94,8 @@ impl WholeFile {
         Ok(Self { body: Some(Body::new(file, named)), names: Some((partial, path)) })
     }
 
-    /// The file that one of this name is until it is whole: beside the one to which a link leads.
+    /// Path of the partial file for `path`. If `path` is a link, the partial file lies beside the
+    /// target.
     #[must_use]
     pub fn partial(path: &Path) -> PathBuf {
         let mut partial = through_links(path).into_os_string();
@@ -101,15 +103,15 @@ impl WholeFile {
         partial.into()
     }
 
-    /// Writes out what is left, and gives the file its name.
+    /// Writes out the rest, and gives the file its name.
     ///
     /// # Errors
-    /// If that fails. Nothing is left of the file then.
+    /// If writing or renaming fails. The partial file is then removed.
     pub fn finish(mut self) -> io::Result<()> {
         let Some(body) = self.body.take() else { return Ok(()) };
         let file = body.finish()?;
         if let Some((partial, path)) = &self.names {
-            // Some file systems tell only now that the disk is full.
+            // Some file systems report a full disk only here.
             file.sync_all()?;
             std::fs::rename(partial, path)?;
             sync_folder(path);
@@ -119,7 +121,8 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Removes what is there of unfinished files, for a program that is about to end without dropping them.
+    /// Removes all unfinished files of this program, for a program that is about to end without
+    /// dropping them.
     pub fn remove_unfinished() {
         let unfinished = lock(&UNFINISHED);
         for partial in &*unfinished {
@@ -143,9 +146,10 @@ fn through_links(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates the file, in place of one that a killed program left. Fails if another program is writing it.
+/// Creates the file, in place of one that a killed program left. Fails if another program is
+/// writing it.
 ///
-/// What was left is removed, and not emptied: it may be a file of the user's by another name.
+/// A file left behind is removed, not emptied: it may be a hard link to a file of the user's.
 fn begin(partial: &Path) -> io::Result<File> {
     let left = left(partial)?;
     if left.is_some() {
@@ -157,14 +161,15 @@ fn begin(partial: &Path) -> io::Result<File> {
         _ => error,
     })?;
     take(&file, partial)?;
-    // Locked up to here, so that whoever finds it meanwhile knows that it is somebody's.
+    // The old file stays locked up to here, so that another program that opened it meanwhile finds
+    // it in use.
     drop(left);
     Ok(file)
 }
 
-/// The file that a killed program left there, locked.
+/// Opens and locks the file that a killed program left at `partial`, if any.
 fn left(partial: &Path) -> io::Result<Option<File>> {
-    // Whoever had the lock may have given the file its name meanwhile, or begun another.
+    // The previous holder of the lock may have renamed the file meanwhile, or begun another.
     const TRIES: usize = 8;
     for _ in 0..TRIES {
         let found = match partial.symlink_metadata() {
@@ -207,7 +212,7 @@ fn is_busy(partial: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
-/// What this is, if it is no ordinary file.
+/// Kind of file, in words, unless it is an ordinary file.
 fn unfit(found: &Metadata) -> Option<&'static str> {
     let kind = found.file_type();
     if kind.is_file() {
@@ -237,7 +242,7 @@ fn unusual(_: FileType) -> &'static str {
     "no ordinary file"
 }
 
-/// Has the name survive a loss of power as well, where the file system can.
+/// Makes the new name survive a loss of power, where the file system can.
 #[cfg(unix)]
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
@@ -248,7 +253,7 @@ fn sync_folder(path: &Path) {
 #[cfg(not(unix))]
 fn sync_folder(_: &Path) {}
 
-/// Whether this is the file of that name.
+/// Whether the open file is still at this path.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
@@ -262,7 +267,7 @@ fn is_at(_: &File, path: &Path) -> io::Result<bool> {
     Ok(path.exists())
 }
 
-/// Says so if it is the folder that is not there.
+/// Names the folder in the error if the folder is missing.
 fn missing_folder(path: &Path, error: io::Error) -> io::Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
@@ -285,11 +290,11 @@ impl Write for WholeFile {
 }
 
 impl Drop for WholeFile {
-    /// A file that nobody finished is not whole.
+    /// Removes the partial file, unless the file was finished.
     fn drop(&mut self) {
         if let Some((partial, _)) = self.names.take() {
-            // Windows removes no file that is open. Elsewhere it goes while it is locked, so that it is still
-            // this one.
+            // Windows cannot remove an open file. Elsewhere the file is removed while locked, so
+            // that it is still this one.
             if cfg!(windows) {
                 self.body = None;
             }

@@ -13,7 +13,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-/// A folder of a test's own, with nothing in it.
+/// An empty folder for a test.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("remat-idx-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -122,7 +122,7 @@ fn files_gone_wrong_are_told_apart() {
 fn a_bomb_is_refused_by_its_header() {
     let folder = small("bomb");
     let mut images = packed(&file(0x803, &[1 << 20, 64, 64], &[]));
-    // gzip files one after the other are one.
+    // Successive gzip files are one gzip file.
     let piece = packed(&vec![0; 1 << 22]);
     (0..1 << 10).for_each(|_| images.extend(&piece));
     write(&folder, "train-images-idx3-ubyte", &images);
@@ -132,7 +132,7 @@ fn a_bomb_is_refused_by_its_header() {
     assert!(said.contains("claims 4.00 GiB of data") && said.contains("gunzip"), "{said}");
 }
 
-/// Were pixels read before labels are counted, what is wrong with the pixels would come up.
+/// Reading pixels before counting labels would report the fault in the pixels instead.
 #[test]
 fn nothing_is_unpacked_before_all_headers_fit() {
     let folder = small("order");
@@ -142,7 +142,7 @@ fn nothing_is_unpacked_before_all_headers_fit() {
     write(&folder, "train-images-idx3-ubyte", &images);
     let said = error(&folder);
     assert!(said.contains("3 labels for 1000 images of 64x64"), "{said}");
-    // With as many labels, the shape of the other half is next.
+    // With as many labels as images, the shapes of the halves are compared next.
     std::fs::remove_file(folder.join("train-labels-idx1-ubyte.gz")).unwrap();
     write(&folder, "train-labels-idx1-ubyte", &file(0x801, &[1000], &[1; 1000]));
     let said = error(&folder);

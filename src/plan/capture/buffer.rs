@@ -1,61 +1,64 @@
-//! What a step does it with.
+//! Buffers of a captured step, and their classes.
 
-/// Bytes that a step uses. Views are no buffers: who reads a view reads the buffer that it looks at.
+/// A block of bytes that a step uses. Views are no buffers: reading a view is reading the buffer
+/// that it looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedBuffer {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its address must be a multiple of this, a power of two.
+    /// Alignment of the address: a power of two.
     pub align: u64,
-    /// Whether it is there before the step.
+    /// Whether the buffer exists before the step.
     pub before: bool,
-    /// Whether it is there after the step.
+    /// Whether the buffer exists after the step.
     pub after: bool,
 }
 
 impl CapturedBuffer {
-    /// Made by the step, and gone when the step is over.
+    /// Buffer made by the step, and freed by the end of the step.
     #[must_use]
     pub const fn transient(bytes: u64) -> Self {
         Self { bytes, align: 1, before: false, after: false }
     }
 
-    /// There before the step and after it.
+    /// Buffer present before and after the step.
     #[must_use]
     pub const fn kept(bytes: u64) -> Self {
         Self { bytes, align: 1, before: true, after: true }
     }
 
-    /// There before the step, for this step only.
+    /// Buffer present before the step, and freed by the end of the step.
     #[must_use]
     pub const fn input(bytes: u64) -> Self {
         Self { bytes, align: 1, before: true, after: false }
     }
 
-    /// Made by the step for who comes after it.
+    /// Buffer made by the step, and left at the end.
     #[must_use]
     pub const fn result(bytes: u64) -> Self {
         Self { bytes, align: 1, before: false, after: true }
     }
 
-    /// Its address is to be a multiple of `align`, a power of two.
+    /// Sets the alignment, a power of two.
     #[must_use]
     pub const fn aligned(self, align: u64) -> Self {
         Self { align, ..self }
     }
 }
 
-/// What a buffer is to its step.
+/// Role of a buffer in its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// There before and after, and never written: a parameter that is only used, a constant.
+    /// Exists before and after, and is never written: a parameter that is only used, a constant.
     Kept,
-    /// There before and after, and written over in place: a parameter that is trained, the state of an optimizer.
+    /// Exists before and after, and is overwritten in place: a parameter that is trained, the state
+    /// of an optimizer.
     Updated,
-    /// There before, or uploaded, and gone after: the images of a batch, the old value of what a step makes anew.
+    /// Exists before, or is uploaded, and is freed: the images of a batch, the old value of a
+    /// tensor that the step makes anew.
     Input,
-    /// Made and gone: an activation, a gradient.
+    /// Made and freed by the step: an activation, a gradient.
     Transient,
-    /// Made and there after: a loss, the new value of what a step makes anew.
+    /// Made by the step and left: a loss, the new value of a tensor that the step makes anew.
     Result,
 }

@@ -1,21 +1,22 @@
-//! A made-up network whose order nobody chose by hand.
+//! Generated network in a given order of ops, as a compiler pass produces it.
 
 use super::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 
-/// The forward pass of a decoder in half precision, over parameters kept in single precision: the casts of all parameters
-/// come first, as a compiler's pass puts them. Ordered like this, the whole network is there twice before the first
-/// layer runs.
+/// The forward pass of a decoder in half precision, over parameters kept in single precision. The
+/// casts of all parameters come first, as a compiler's pass puts them. In this order, the whole
+/// network is in memory twice before the first layer runs.
 ///
-/// A layer is attention (`4 * width^2` parameters) and a feed-forward network (`8 * width^2`), with residual
-/// connections; norms and embeddings are left out, for they weigh little. It is the case of CANN's article on orders, whose
-/// figures are of Baichuan-13B and LLaMA-13B; here the sizes are the caller's.
+/// A layer is attention (`4 * width^2` parameters) and a feed-forward network (`8 * width^2`), with
+/// residual connections. Norms and embeddings are left out, because they have few bytes. CANN's
+/// article on orders has this case, with figures of Baichuan-13B and LLaMA-13B; here the caller
+/// chooses the sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoder {
     /// Number of layers.
     pub layers: usize,
-    /// Elements of a token's activation.
+    /// Elements of the activation of a token.
     pub width: u64,
-    /// Tokens at once, of all sequences together.
+    /// Number of tokens at once, over all sequences.
     pub tokens: u64,
 }
 
@@ -23,17 +24,19 @@ const SINGLE: u64 = 4;
 const HALF: u64 = 2;
 
 impl Decoder {
-    /// The pass as a step. Costs are multiplications; a cast costs one for each parameter.
+    /// Makes the pass as a step. Costs are numbers of multiplications; a cast costs one for each
+    /// parameter.
     ///
     /// # Errors
     ///
-    /// More bytes than 2^64.
+    /// [`CaptureError::TooLarge`] if `width^2` or `tokens * width` is above 2^50, or if there are
+    /// 2^64 bytes or more.
     pub fn capture(self) -> Result<Capture, CaptureError> {
         let mut step = Step::default();
         let too_large = CaptureError::TooLarge;
         let square = self.width.checked_mul(self.width).ok_or(too_large.clone())?;
         let row = self.tokens.checked_mul(self.width).ok_or(too_large.clone())?;
-        // So that no sum of a few overflows; the sum of all is checked where the capture is made.
+        // Keeps the sum of a few sizes from overflowing; [`Capture::new`] checks the sum of all.
         if square.max(row) > 1 << 50 {
             return Err(too_large);
         }
@@ -81,7 +84,7 @@ impl Step {
         self.buffers.len() - 1
     }
 
-    /// An op that makes so many elements in half precision. Returns their buffer.
+    /// Adds an op that makes `elements` elements in half precision. Returns the buffer made.
     fn op(&mut self, name: &str, reads: &[usize], elements: u64, cost: f64) -> usize {
         let made = self.buffer(CapturedBuffer::transient(elements * HALF));
         self.ops.push(CapturedOp::new(name).reads(reads).makes([made]).costs(cost));

@@ -1,23 +1,24 @@
-//! Whether two steps are the same.
+//! Comparison of steps.
 
 use super::{Capture, CapturedOp};
 use std::fmt;
 use std::sync::Arc;
 
-/// The first thing in which two steps differ.
+/// First difference between two steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// An op that is not the same: another, of other attributes or needs, or over other buffers. Or one step ends here.
+    /// The ops at a position differ in name, attributes, needs or buffers, or a step ends there.
     Op {
-        /// Its position.
+        /// Position of the op.
         at: usize,
-        /// Its name in the first step; `None` if that has ended.
+        /// Name of the op in the first step; `None` if the step has ended.
         first: Option<Arc<str>>,
-        /// In the second.
+        /// Name of the op in the second step; `None` if the step has ended.
         second: Option<Arc<str>>,
     },
-    /// A buffer of another size, alignment or class; or one step has fewer.
+    /// A buffer differs in size, alignment, or presence before or after, or one step has fewer
+    /// buffers. The number is the buffer's.
     Buffer(usize),
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Whether two ops do the same. What they cost does not count: it is measured.
+/// Whether two ops do the same. Costs are measured, so they do not count.
 fn is_same(a: &CapturedOp, b: &CapturedOp) -> bool {
     a.name == b.name
         && a.attributes == b.attributes
@@ -45,8 +46,10 @@ fn is_same(a: &CapturedOp, b: &CapturedOp) -> bool {
 }
 
 impl Capture {
-    /// Where another step is not the same; `None` if it is, whatever it costs. Steps are compared op by op and buffer by
-    /// buffer, so buffers must be numbered by the same rule. O(operands).
+    /// First difference from another step; `None` if the steps are equal, whatever they cost.
+    ///
+    /// Steps are compared op by op and buffer by buffer, so buffers must be numbered by the same
+    /// rule. Time: O(operands).
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<Difference> {
         let ops = self.ops.len().max(other.ops.len());
@@ -63,8 +66,8 @@ impl Capture {
         (0..buffers).find(differs).map(Difference::Buffer)
     }
 
-    /// The same number for the same step, on any machine: what [`Capture::difference`] compares, as FNV-1a hashes it.
-    /// Different steps have different numbers but for chance.
+    /// FNV-1a hash of all that [`Capture::difference`] compares. Equal steps have equal signatures
+    /// on every machine; different steps have different signatures, but for chance.
     #[must_use]
     pub fn signature(&self) -> u64 {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);

@@ -1,70 +1,70 @@
-//! Why ops and buffers are no step.
+//! Errors of captures.
 
 use std::sync::Arc;
 
-/// What does not hold of ops and buffers that were to be a [`Capture`](super::Capture).
+/// Reasons why ops and buffers are no [`Capture`](super::Capture).
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// Used before it is made, or there is none of this number.
+    /// An op uses a buffer before it is made, or with an unknown number.
     #[error(
         "op {op} (`{name}`) uses buffer {buffer}, which is not there: make it by an earlier op, or say that it is there before"
     )]
     NotThere {
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// Its name.
+        /// Name of the op.
         name: Arc<str>,
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
     },
-    /// Made again, or there is none of this number.
+    /// An op makes a buffer that exists, or with an unknown number.
     #[error(
         "op {op} (`{name}`) makes buffer {buffer}, which is there already or is no buffer: make a new one"
     )]
     MadeTwice {
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// Its name.
+        /// Name of the op.
         name: Arc<str>,
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
     },
-    /// More than once among what one op reads, makes and updates.
+    /// An op names a buffer more than once among its reads, makes and updates.
     #[error(
         "op {op} (`{name}`) names buffer {buffer} twice: what it updates it also reads, without saying so"
     )]
     NamedTwice {
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// Its name.
+        /// Name of the op.
         name: Arc<str>,
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
     },
-    /// Neither there before nor made.
+    /// A buffer neither exists before nor is made.
     #[error("buffer {buffer} is never there: no op makes it, and it is not there before")]
     NeverMade {
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
     },
-    /// No power of two.
+    /// An alignment is no power of two.
     #[error("buffer {buffer} is to be aligned to {align}: that must be a power of two")]
     Alignment {
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
-        /// What was asked for.
+        /// Alignment asked for.
         align: u64,
     },
-    /// Nothing that costs add up from.
+    /// A cost is negative or not finite.
     #[error("op {op} costs {cost}: a finite number from 0 up was expected")]
     Cost {
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// What it costs.
+        /// Cost of the op.
         cost: f64,
     },
-    /// More bytes than there are addresses.
+    /// The bytes of all buffers and workspaces together exceed all addresses.
     #[error("all buffers and workspaces together have 2^64 bytes or more")]
     TooLarge,
 }

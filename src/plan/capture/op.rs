@@ -1,34 +1,34 @@
-//! What a step does.
+//! Ops of a captured step.
 
 use std::sync::Arc;
 
-/// What an op of a step does, to be captured.
+/// An op of a step, with the buffers that it reads, makes and updates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedOp {
-    /// Its name.
+    /// Name of the op.
     pub name: Arc<str>,
-    /// All that is the same each time the step comes back, in the op's own words. Not what changes by design, such as
-    /// counters of random numbers and learning rates.
+    /// Attributes that stay the same each time the step repeats, in the op's own words. Values that
+    /// change by design are left out, such as counters of random numbers and learning rates.
     pub attributes: Arc<str>,
-    /// Buffers that it reads, each once.
+    /// Buffers read by the op, each once.
     pub reads: Vec<usize>,
-    /// Buffers that it makes.
+    /// Buffers made by the op.
     pub makes: Vec<usize>,
-    /// Buffers that it reads and writes over in place.
+    /// Buffers read and overwritten in place by the op.
     pub updates: Vec<usize>,
-    /// Bytes that it needs beside while it runs.
+    /// Bytes of workspace while the op runs.
     pub workspace: u64,
-    /// What a run costs, in any unit.
+    /// Cost of a run, in any unit.
     pub cost: f64,
-    /// Whether it may run again and gives the same then.
+    /// Whether the op may run again, with the same results.
     pub rematerializable: bool,
-    /// Whether the host waits for it, as for a value that it reads: what comes after it in the program is not known before
-    /// it is done.
+    /// Whether the host waits for the op, for example to read a value. Later commands of the
+    /// program are not known before the op is done.
     pub waits: bool,
 }
 
 impl CapturedOp {
-    /// An op without workspace and of no cost, which may run again.
+    /// Op that may run again, without buffers, workspace or cost.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {
@@ -44,31 +44,31 @@ impl CapturedOp {
         }
     }
 
-    /// Reads these.
+    /// Sets the buffers to read.
     #[must_use]
     pub fn reads(self, reads: impl Into<Vec<usize>>) -> Self {
         Self { reads: reads.into(), ..self }
     }
 
-    /// Makes these.
+    /// Sets the buffers to make.
     #[must_use]
     pub fn makes(self, makes: impl Into<Vec<usize>>) -> Self {
         Self { makes: makes.into(), ..self }
     }
 
-    /// Updates these in place.
+    /// Sets the buffers to update in place.
     #[must_use]
     pub fn updates(self, updates: impl Into<Vec<usize>>) -> Self {
         Self { updates: updates.into(), ..self }
     }
 
-    /// Costs so much.
+    /// Sets the cost of a run.
     #[must_use]
     pub fn costs(self, cost: f64) -> Self {
         Self { cost, ..self }
     }
 
-    /// The buffers that must be there for it: what it reads, then what it updates.
+    /// Buffers that must be in memory for the op: its reads, then its updates.
     pub fn uses(&self) -> impl Iterator<Item = usize> {
         self.reads.iter().chain(&self.updates).copied()
     }

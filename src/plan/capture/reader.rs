@@ -1,4 +1,4 @@
-//! Commands are read into a step that can be ordered and planned.
+//! Reader that turns commands into a step to be ordered and planned.
 
 #[cfg(test)]
 mod tests;
@@ -9,24 +9,25 @@ use crate::step;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Attributes that change from step to step by design: the learning rate, which update it is, and what random numbers are
-/// counted by.
+/// Attributes that change from step to step by design: the learning rate, the number of the update,
+/// and the counter of random numbers.
 const CHANGING: [&str; 3] = ["lr", "step", "counter"];
 
-/// A whole program as one step, and what its commands and tensors are in it.
+/// A whole program as one step, with the ops and buffers of its commands and tensors.
 #[derive(Debug)]
 pub struct CapturedProgram {
     /// The step.
     pub capture: Capture,
-    /// Command -> its op; `None` for one that does nothing on a device.
+    /// Command -> op; `None` if the command does nothing on a device.
     pub ops: Vec<Option<usize>>,
-    /// Tensor -> its buffer.
+    /// Tensor -> buffer; `usize::MAX` if the tensor has none.
     pub buffers: Vec<usize>,
 }
 
 impl RecordedProgram {
-    /// The commands of each step: from after one end of a step up to and with the next. What comes before the first end
-    /// belongs to the first step; what comes after the last is in none. O(commands).
+    /// Ranges of commands of the steps: from after one end of a step up to and including the next
+    /// end. Commands before the first end belong to the first step; commands after the last end are
+    /// in none. Time: O(commands).
     #[must_use]
     pub fn steps(&self) -> Vec<Range<usize>> {
         let ends = self.commands().iter().enumerate();
@@ -35,24 +36,32 @@ impl RecordedProgram {
         ends.map(|(at, _)| std::mem::replace(&mut begin, at + 1)..at + 1).collect()
     }
 
-    /// These commands as one step, where bytes are had in multiples of `granule`, a power of two, only. They are those
-    /// between two ends of a step ([`steps`](Self::steps)), or all of a log of the DTR paper. Of a program that runs, a
-    /// [`Turn`](crate::program::Turn) is such a recording: its step begins at [`Turn::begin`](crate::program::Turn::begin).
+    /// Reads these commands as one step. Sizes are rounded up to multiples of `granule`, a power of
+    /// two.
     ///
-    /// Ops are ops, uploads (`put`) and reads by the host (`get`, for which it waits). Several updates at once are one op
-    /// (`update_all`). A value that was there before the recording began is there before the step. Views are no ops, unless
-    /// they cost something, as in the logs of the paper: then they are ops that read and make nothing, for what is looked at
-    /// need not be there. An update is in place where the engine would have it so: nobody else holds the old value, which is
-    /// all of its storage; otherwise it makes another buffer.
+    /// The range is one of [`steps`](Self::steps), or all of a log of the DTR paper. For a running
+    /// program, a [`Turn`](crate::program::Turn) is such a recording, and its step begins at
+    /// [`Turn::begin`](crate::program::Turn::begin).
     ///
-    /// Buffers are numbered as the ops name them; then come those that no op names, by what becomes of them and by size. So
-    /// two steps that repeat have no [difference](Capture::difference).
+    /// Calls become ops, and so do uploads (`put`) and reads by the host (`get`, for which the host
+    /// waits). Several updates at once are one op (`update_all`). A value from before the recording
+    /// exists before the step. Views are no ops, unless they cost something, as in the logs of the
+    /// paper. A view with a cost becomes an op that reads and makes nothing, because the storage
+    /// that it looks at need not be resident.
     ///
-    /// O(commands up to the end of the step).
+    /// An update is in place where the engine would update in place: nobody else holds the old
+    /// value, and the value is all of its storage. Other updates make another buffer.
+    ///
+    /// Buffers are numbered in the order in which ops name them. Buffers that no op names come
+    /// last, sorted by whether they stay and by size. So two steps that repeat have no
+    /// [difference](Capture::difference).
+    ///
+    /// Time: O(commands up to the end of the step).
     ///
     /// # Errors
     ///
-    /// A granule that is no power of two; costs that are no numbers; 2^64 bytes or more.
+    /// [`CaptureError`] if the granule is no power of two, if a cost is no finite number from 0 up,
+    /// or if there are 2^64 bytes or more.
     ///
     /// # Panics
     ///
@@ -65,11 +74,11 @@ impl RecordedProgram {
         Ok(reader.finish()?.capture)
     }
 
-    /// All commands as one step: see [`capture`](Self::capture).
+    /// Reads all commands as one step: see [`capture`](Self::capture).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`capture`](Self::capture).
     pub fn capture_whole(&self, granule: u64) -> Result<CapturedProgram, CaptureError> {
         let mut reader = Reader::new(granule)?;
         reader.begin();
@@ -78,29 +87,29 @@ impl RecordedProgram {
     }
 }
 
-/// Bytes that tensors look at.
+/// A block of bytes that tensors look at.
 #[derive(Clone, Copy, Debug)]
 struct Storage {
-    /// Its latest value.
+    /// Latest value of the storage.
     value: u32,
-    /// Whether it is there before the step.
+    /// Whether the storage exists before the step.
     before: bool,
-    /// Its number in the step, once an op has named it.
+    /// Number of the buffer in the step, once an op has named the storage.
     buffer: Option<usize>,
 }
 
-/// What commands so far have done.
+/// State of the reader after the commands so far.
 struct Reader {
     granule: u64,
     values: step::Reader,
     storages: Vec<Storage>,
-    /// Tensor -> its storage.
+    /// Tensor -> storage.
     tensors: Vec<usize>,
-    /// Buffer -> its storage.
+    /// Buffer -> storage.
     named: Vec<usize>,
-    /// Those of the step; none before it has begun.
+    /// Ops of the step; `None` before the step has begun.
     ops: Option<Vec<CapturedOp>>,
-    /// Command of the step -> its op.
+    /// Command of the step -> op.
     commands: Vec<Option<usize>>,
 }
 
@@ -114,7 +123,7 @@ impl Reader {
         Ok(Self { granule, values, storages, tensors, named, ops: None, commands })
     }
 
-    /// The step begins with the next command.
+    /// Begins the step with the next command.
     fn begin(&mut self) {
         for storage in &mut self.storages {
             storage.before = self.values.is_held(storage.value);
@@ -122,9 +131,9 @@ impl Reader {
         self.ops = Some(vec![]);
     }
 
-    /// The step is over. Tensors without a buffer have the number of none.
+    /// Ends the step. Tensors without a buffer get the number `usize::MAX`.
     fn finish(mut self) -> Result<CapturedProgram, CaptureError> {
-        // What no op names, in an order that does not depend on the steps before.
+        // Buffers that no op names, in an order that does not depend on earlier steps.
         let idle = self.storages.iter().enumerate();
         let idle = idle.filter(|(_, storage)| storage.before && storage.buffer.is_none());
         let key = |(at, &storage): (usize, &Storage)| {
@@ -145,9 +154,9 @@ impl Reader {
         Ok(CapturedProgram { capture, ops: self.commands, buffers })
     }
 
-    /// The next command.
+    /// Reads the next command.
     fn command(&mut self, command: &RecordedCommand) {
-        // As its inputs are before it.
+        // Attributes describe the inputs as they are before the command.
         let attributes = self.ops.is_some().then(|| self.attributes(command));
         let deed = self.values.read(command, |host| host.layout);
         let (mut makes, mut updates) = (vec![], vec![]);
@@ -165,7 +174,7 @@ impl Reader {
         self.tensors.extend(deed.outputs.into_iter().map(storage));
         let reads = deed.reads.into_iter().map(storage);
         let reads = reads.filter(|storage| !updates.contains(storage)).collect();
-        // It was there before the recording began.
+        // A value without a cost existed before the recording began.
         if matches!(command, Command::Put { host, .. } if host.cost.is_none()) {
             self.storages[makes[0]].before = true;
         }
@@ -177,7 +186,8 @@ impl Reader {
         self.commands.push(op);
     }
 
-    /// What is the same each time: of each call its attributes, and what its operands look like.
+    /// Attributes that repeat with the step: for each call its own attributes, and the layouts of
+    /// its operands.
     fn attributes(&self, command: &RecordedCommand) -> String {
         if let Command::Put { host, .. } = command {
             return host.layout.to_string();
@@ -196,7 +206,7 @@ impl Reader {
         command.calls().iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Adds an op over storages. Returns its number.
+    /// Adds an op over storages, and returns its position.
     fn add(&mut self, mut op: CapturedOp) -> usize {
         let lists = [&mut op.reads, &mut op.updates, &mut op.makes];
         for storage in lists.into_iter().flatten() {
@@ -207,7 +217,7 @@ impl Reader {
         ops.len() - 1
     }
 
-    /// The number of a storage in the step.
+    /// Number of the storage's buffer in the step; numbers the storage if no op has named it yet.
     fn name(&mut self, storage: usize) -> usize {
         *self.storages[storage].buffer.get_or_insert_with(|| {
             self.named.push(storage);
@@ -215,14 +225,15 @@ impl Reader {
         })
     }
 
-    /// What a storage takes. More than there are addresses is refused at the end.
+    /// Bytes of a storage, rounded up. A size beyond all addresses is refused when the step ends.
     fn bytes(&self, storage: Storage) -> u64 {
         let bytes = self.values.bytes(storage.value);
         bytes.checked_next_multiple_of(self.granule).unwrap_or(u64::MAX)
     }
 }
 
-/// What a command is as an op, but for its buffers; `None` if it does nothing on a device.
+/// Op that stands for a command, without its buffers; `None` if the command does nothing on a
+/// device.
 fn op(command: &RecordedCommand) -> Option<CapturedOp> {
     let calls = match command {
         Command::Put { host, leaf, .. } => {
@@ -251,7 +262,7 @@ fn op(command: &RecordedCommand) -> Option<CapturedOp> {
     })
 }
 
-/// Attributes as JSON without those that change. Text that is none stays as it is.
+/// Attributes as JSON without those that change. Other text stays as it is.
 fn lasting(attributes: &str) -> String {
     let mut text = attributes.to_owned();
     for name in CHANGING {

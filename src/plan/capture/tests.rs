@@ -1,10 +1,10 @@
-//! Steps against what they are said to be, on random ones.
+//! Checks of steps against their definitions, on random steps.
 
 use super::*;
 use crate::rng::SplitMix64;
 
-/// A random step: buffers of all classes, several outputs, updates in place, workspaces, uploads, and values that the host
-/// reads.
+/// A random step: buffers of all classes, several outputs, updates in place, workspaces, uploads,
+/// and values that the host reads.
 pub(in crate::plan) fn random(seed: u64, ops: usize) -> Capture {
     let mut rng = SplitMix64::new(seed);
     let mut below = |end: usize| (rng.next() % end as u64) as usize;
@@ -18,7 +18,7 @@ pub(in crate::plan) fn random(seed: u64, ops: usize) -> Capture {
     let ops = (0..ops).map(|_| {
         let mut all: Vec<usize> = (0..buffers.len()).collect();
         let mut take = |most: usize, below: &mut dyn FnMut(usize) -> usize| {
-            // Mostly late ones, so that there are chains.
+            // Mostly recent buffers, so that ops form chains.
             let count = below(most + 1).min(all.len());
             let pick = |_| all.remove(all.len() - 1 - below(all.len()).min(below(all.len())));
             (0..count).map(pick).collect::<Vec<usize>>()
@@ -42,7 +42,8 @@ pub(in crate::plan) fn random(seed: u64, ops: usize) -> Capture {
     Capture::new(buffers, ops).unwrap()
 }
 
-/// Whether the second op must stay behind the first, by definition: one of them writes what both speak of.
+/// Whether the second op must stay behind the first, by definition: one of them writes a buffer
+/// that both name.
 pub(in crate::plan) fn conflicts(first: &CapturedOp, second: &CapturedOp) -> bool {
     let writes =
         |op: &CapturedOp, buffer| op.makes.contains(&buffer) || op.updates.contains(&buffer);
@@ -54,7 +55,8 @@ pub(in crate::plan) fn conflicts(first: &CapturedOp, second: &CapturedOp) -> boo
     })
 }
 
-/// Pairs of which the first must run before the second, those that follow from others included.
+/// Pairs of ops of which the first must run before the second, with all pairs that follow from
+/// others.
 fn closure(count: usize, edge: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
     let mut pairs = std::collections::BTreeSet::new();
     for last in 0..count {

@@ -2,20 +2,22 @@
 
 use super::Capture;
 
-/// The memory of a step that is going on: what is there is what an op still to come uses, and what stays after.
+/// Memory of a running step: a buffer is in use as long as a later op uses it, or it stays after
+/// the step.
 #[derive(Clone, Debug)]
 pub(in crate::plan) struct Usage<'a> {
     capture: &'a Capture,
-    /// Buffer -> ops still to come that use it.
+    /// Buffer -> number of later uses.
     left: Vec<usize>,
     alive: u64,
-    /// Bytes from before the step that no op uses and nobody keeps: they go with the first op.
+    /// Bytes from before the step that no op uses and nobody keeps. They are freed with the first
+    /// op.
     idle: u64,
     peak: u64,
 }
 
 impl<'a> Usage<'a> {
-    /// Before the first op.
+    /// Usage before the first op.
     pub fn new(capture: &'a Capture) -> Self {
         let left: Vec<usize> = capture.users.iter().map(Vec::len).collect();
         let mut usage = Self { capture, left, alive: 0, idle: 0, peak: 0 };
@@ -29,29 +31,29 @@ impl<'a> Usage<'a> {
         usage
     }
 
-    /// Whether nobody needs a buffer once so many of its uses are left.
+    /// Whether a buffer is freed once `left` of its uses remain: nobody keeps it after the step.
     fn goes(&self, buffer: usize, left: usize) -> bool {
         !self.capture.buffers[buffer].after && self.left[buffer] == left
     }
 
-    /// Most bytes in use so far.
+    /// Peak of the bytes in use so far.
     pub const fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// Bytes in use between two ops.
+    /// Bytes in use between two ops, at this point.
     pub const fn alive(&self) -> u64 {
         self.alive
     }
 
-    /// Bytes that would be in use while an op runs next.
+    /// Bytes that would be in use while `op` runs next.
     pub fn during(&self, op: usize) -> u64 {
         let op = &self.capture.ops[op];
         let makes: u64 = op.makes.iter().map(|&made| self.capture.buffers[made].bytes).sum();
         self.alive + makes + op.workspace
     }
 
-    /// Bytes that would be in use once it is done.
+    /// Bytes that would be in use after `op` runs next.
     pub fn after(&self, op: usize) -> u64 {
         let ran = &self.capture.ops[op];
         let used = ran.uses().filter(|&buffer| self.goes(buffer, 1));
@@ -60,7 +62,7 @@ impl<'a> Usage<'a> {
         self.during(op) - ran.workspace - freed - self.idle
     }
 
-    /// An op runs. All that must run before it has.
+    /// Runs an op. All ops that must run before it have run.
     pub fn run(&mut self, op: usize) {
         self.peak = self.peak.max(self.during(op));
         self.alive = self.after(op);

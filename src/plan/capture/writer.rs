@@ -1,4 +1,4 @@
-//! A step as commands, as if a program had it in this order.
+//! Conversion of a step to a program with the ops in a given order.
 
 use super::CapturedOp;
 use crate::command::{
@@ -11,16 +11,19 @@ use crate::plan::Order;
 use std::sync::Arc;
 
 impl RecordedProgram {
-    /// A step as a program that does it in this order: the other way round from
-    /// [`capture_whole`](Self::capture_whole). What was there before comes first, as values that nothing can bring back.
-    /// Each value is let go after its last use; what is to be there after the step is made sure of in the end. A replay of it tells what a policy makes of the step alone.
+    /// Writes a step as a program that runs it in this order: the inverse of
+    /// [`capture_whole`](Self::capture_whole).
     ///
-    /// A buffer is a tensor of bytes, and has no alignment. An op that makes nothing and for which the host waits is a read
-    /// by the host.
+    /// Buffers from before the step come first, as values that cannot be restored. Each value is
+    /// deleted after its last use. Values that the step makes and leaves are committed at the end.
+    /// A replay of the program shows how a policy handles the step alone.
+    ///
+    /// A buffer becomes a tensor of bytes, without an alignment. An op that makes nothing and for
+    /// which the host waits becomes a read by the host.
     ///
     /// # Errors
     ///
-    /// Costs or sizes that no recording has.
+    /// [`ProgramError`] if costs or sizes are none that a recording can have.
     pub fn of_order(order: &Order<'_>) -> Result<Self, ProgramError> {
         let mut writer = Writer::new(order);
         let capture = order.capture();
@@ -49,9 +52,9 @@ impl RecordedProgram {
 struct Writer<'a> {
     order: &'a Order<'a>,
     program: RecordedProgram,
-    /// Buffer -> the tensor that stands for it now.
+    /// Buffer -> its current tensor.
     tensors: Vec<Option<TensorId>>,
-    /// Buffer -> how many of its uses are to come.
+    /// Buffer -> number of its uses to come.
     uses: Vec<usize>,
 }
 
@@ -89,7 +92,7 @@ impl<'a> Writer<'a> {
             0 => Outputs::Fresh(fresh),
             _ => Outputs::Updates { targets, fresh },
         };
-        // What is updated comes first among the inputs.
+        // Updated tensors come first among the inputs.
         let inputs: Vec<TensorId> =
             op.updates.iter().chain(&op.reads).map(|&buffer| self.tensor(buffer)).collect();
         let recorded = RecordedOp {
@@ -106,7 +109,7 @@ impl<'a> Writer<'a> {
         self.tensors[buffer].expect("a step uses only what is there")
     }
 
-    /// Lets a buffer go that nobody will use any more.
+    /// Deletes a buffer after its last use, unless it stays after the step.
     fn let_go(&mut self, buffer: usize) -> Result<(), ProgramError> {
         if self.uses[buffer] > 0 || self.order.capture().buffers()[buffer].after {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which column of a file is what.
+//! Columns of a file, and their names.
 
 use super::{CsvError, Lives, excerpt};
 
@@ -15,7 +15,7 @@ pub(super) enum Field {
     Offset,
 }
 
-/// Names of columns, and what they are.
+/// Names of columns, with their meanings.
 const NAMES: [(&str, Field); 13] = [
     ("id", Field::Id),
     ("buffer", Field::Id),
@@ -32,22 +32,22 @@ const NAMES: [(&str, Field); 13] = [
     ("offset", Field::Offset),
 ];
 
-/// The one name of an end that is the last instant in every file.
+/// Name of the column whose value is the last instant in every file.
 const END: &str = "end";
 
-/// Columns that have to be there, by their first names.
+/// Columns that every file needs, by their first names.
 const NEEDED: [(&str, Field); 4] =
     [("id", Field::Id), ("lower", Field::Lower), ("upper", Field::Upper), ("size", Field::Size)];
 
-/// The columns of a file, in order, each once, and among them all that is needed.
+/// Columns of a file in order, each once, including all that are needed.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     pub fields: Vec<(Field, &'static str)>,
-    /// Whether lives and gaps end with their last instant.
+    /// Whether ends of lives and gaps are last instants.
     pub is_closed: bool,
 }
 
-/// Whether a first line has names of columns: no field behind the first begins as a number does.
+/// Whether a first line has names of columns: no field after the first begins like a number.
 pub(super) fn is_header(line: &str) -> bool {
     let is_number = |field: &str| {
         field.trim().starts_with(|it: char| "+-.".contains(it) || it.is_ascii_digit())
@@ -56,7 +56,7 @@ pub(super) fn is_header(line: &str) -> bool {
 }
 
 impl Columns {
-    /// Which column has the ids, from 1.
+    /// Number of the column with the ids, from 1.
     pub fn ids(&self) -> usize {
         1 + self.fields.iter().position(|(field, _)| *field == Field::Id).unwrap_or(0)
     }
@@ -67,7 +67,7 @@ impl Columns {
         Self { fields, is_closed: lives == Lives::Closed }
     }
 
-    /// Reads their names.
+    /// Reads the names of the columns.
     pub fn read(line: &str, number: usize, lives: Lives) -> Result<Self, CsvError> {
         let mut fields: Vec<(Field, &'static str)> = Vec::new();
         for (at, found) in line.split(',').map(str::trim).enumerate() {

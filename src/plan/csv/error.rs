@@ -1,151 +1,151 @@
-//! Why a file of buffers is not read or written.
+//! Errors of files of buffers.
 
 use std::io;
 
 use super::{BLANK, LONGEST, MOST};
 use crate::plan::PlanError;
 
-/// Start of a text, as much as an error can show.
+/// Start of a text, short enough for an error.
 pub(super) fn excerpt(text: &str) -> String {
     let mut chars = text.chars();
     let start: String = chars.by_ref().take(40).collect();
     if chars.next().is_some() { start + "..." } else { start }
 }
 
-/// Why a file is not read or written. Lines and columns count from 1.
+/// Reasons why a file is not read or written. Lines and columns count from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
     /// An error of the system.
     #[error("the file cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// Nothing is in it.
+    /// The file is empty.
     #[error("the file is empty: write id,lower,upper,size and a line for each buffer")]
     Empty,
-    /// Too long for a buffer.
+    /// A line is longer than any line of a buffer.
     #[error("line {line} has {LONGEST} bytes or more: no line of a buffer has")]
     LongLine {
-        /// Which line.
+        /// Number of the line.
         line: usize,
     },
-    /// Nothing for too long.
+    /// Too many blank bytes come without a buffer.
     #[error("line {line}: there are more than {BLANK} bytes without a buffer")]
     Blank {
-        /// Which line.
+        /// Number of the line.
         line: usize,
     },
-    /// More than can be planned.
+    /// The file has more buffers or gaps than are read.
     #[error("line {line}: there are more than {MOST} {what}, which is as many as are read")]
     TooMany {
-        /// Which line.
+        /// Number of the line.
         line: usize,
-        /// Buffers or gaps.
+        /// "buffers" or "gaps".
         what: &'static str,
     },
-    /// No UTF-8.
+    /// A line is no UTF-8 text.
     #[error("line {line} is no UTF-8 text")]
     NoText {
-        /// Which line.
+        /// Number of the line.
         line: usize,
     },
-    /// A column that is not known, or is there twice.
+    /// A column is unknown, or comes twice.
     #[error("line {line}, column {column}: {found:?}: {why}")]
     Column {
-        /// Which line.
+        /// Number of the line.
         line: usize,
-        /// Which column.
+        /// Number of the column.
         column: usize,
-        /// The text that is there.
+        /// Text of the name.
         found: String,
-        /// The fault in it.
+        /// Description of the fault.
         why: String,
     },
-    /// A column that is needed.
+    /// A needed column is missing.
     #[error(
         "line {line} is {found:?}, which has no column {name}: id, lower, upper and size are needed"
     )]
     Missing {
-        /// Which line.
+        /// Number of the line.
         line: usize,
-        /// Which column.
+        /// Name of the missing column.
         name: &'static str,
-        /// The text that is there.
+        /// Text of the line.
         found: String,
     },
-    /// More or fewer fields.
+    /// The number of fields in a line is not the number of columns.
     #[error("line {line} has {found} fields: it should have {expected}, {columns}")]
     Fields {
-        /// Which line.
+        /// Number of the line.
         line: usize,
-        /// How many are there.
+        /// Number of fields in the line.
         found: usize,
-        /// How many should be.
+        /// Number of columns.
         expected: usize,
         /// Names of the columns.
         columns: String,
     },
-    /// No value that the column can have.
+    /// A value does not fit its column.
     #[error("line {line}, column {column} ({name}) is {found:?}: {why}")]
     Value {
-        /// Which line.
+        /// Number of the line.
         line: usize,
-        /// Which column.
+        /// Number of the column.
         column: usize,
-        /// Its name.
+        /// Name of the column.
         name: &'static str,
-        /// The text that is there.
+        /// Text of the value.
         found: String,
-        /// The fault in it.
+        /// Description of the fault.
         why: String,
     },
-    /// An id that another buffer has.
+    /// An earlier buffer has the same id.
     #[error(
         "line {line}, column {column} (id) is {id:?}: the buffer of line {first} has that id already"
     )]
     Twice {
-        /// Which line.
+        /// Number of the line.
         line: usize,
-        /// Which column.
+        /// Number of the column.
         column: usize,
-        /// Where the id was seen first.
+        /// Line of the earlier buffer.
         first: usize,
         /// The id.
         id: String,
     },
-    /// All are good, but not together.
+    /// Each buffer is valid, but all together are not.
     #[error(transparent)]
     Lifetimes(#[from] PlanError),
-    /// More than the format can say.
+    /// A buffer has a property for which the format has no place.
     #[error("buffer {id} has {what}: the format has no place for that")]
     NoPlace {
-        /// Which buffer.
+        /// Id of the buffer.
         id: String,
-        /// The property that has no place.
+        /// Property in words.
         what: &'static str,
     },
-    /// A placement of other lifetimes.
+    /// The placement does not fit the number of buffers.
     #[error("the placement has {offsets} offsets, and there are {buffers} buffers")]
     Count {
-        /// How many offsets there are.
+        /// Number of offsets.
         offsets: usize,
-        /// How many buffers there are.
+        /// Number of buffers.
         buffers: usize,
     },
-    /// Ids of other lifetimes.
+    /// The ids do not fit the number of buffers.
     #[error("there are {ids} ids, and {buffers} buffers")]
     Ids {
-        /// How many ids there are.
+        /// Number of ids.
         ids: usize,
-        /// How many buffers there are.
+        /// Number of buffers.
         buffers: usize,
     },
-    /// One that a file cannot have.
+    /// An id does not fit the format.
     #[error("{id:?} is no id: a comma or a line's end is in it, or there are spaces around it")]
     Id {
-        /// Which.
+        /// Text of the id.
         id: String,
     },
-    /// Two buffers of one id.
+    /// Two buffers have the same id.
     #[error("two buffers have the id {id:?}")]
     Same {
         /// The id.

@@ -1,10 +1,10 @@
-//! The line of a buffer.
+//! Lines of buffers.
 
 use super::columns::{Columns, Field};
 use super::{CsvError, Gap, excerpt};
 use crate::plan::{Buffer, Lifetimes, PlanError};
 
-/// A buffer as its line has it.
+/// A buffer as read from its line.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub buffer: Buffer,
@@ -13,7 +13,7 @@ pub(super) struct Row {
 }
 
 impl Columns {
-    /// Reads a line, and adds what its buffer takes to the total.
+    /// Reads a line, and adds the bytes of its buffer, alignment included, to the total.
     pub fn row<'a>(
         &self,
         line: &'a str,
@@ -30,6 +30,7 @@ impl Columns {
                 columns: names.join(","),
             });
         }
+        // Errors name the column and its text.
         let refused = |column: Field, why: String| {
             let at = self.fields.iter().position(|(field, _)| *field == column).unwrap_or(0);
             CsvError::Value {
@@ -44,6 +45,7 @@ impl Columns {
             let why = || "a whole number from 0 to below 2^64 was expected".to_owned();
             whole(text).ok_or_else(|| refused(column, why()))
         };
+        // Reads each field by itself.
         let mut id = "";
         let (mut lower, mut upper) = (0, 0);
         let mut row = Row { buffer: Buffer::new(0, 1, 0), gaps: Vec::new(), hint: None };
@@ -65,7 +67,7 @@ impl Columns {
             }
         }
         row.hint = offset.or(row.hint);
-        // The first instant after; none after the last one that there is.
+        // The first instant after the life; the last instant of all has none.
         let end = if self.is_closed { upper.checked_add(1) } else { Some(upper) };
         let Some(end) = end else {
             return Err(refused(
@@ -73,6 +75,7 @@ impl Columns {
                 "it is the last instant of all; give an earlier one".into(),
             ));
         };
+        // Checks the fields together: life, alignment, total size, gaps.
         if lower >= end {
             let is_included = if self.is_closed { "included" } else { "excluded" };
             let why = format!(
@@ -122,7 +125,7 @@ impl Columns {
         Ok(Gap { lower, upper, kept: start..end })
     }
 
-    /// Whether the buffer can have its gaps.
+    /// Checks that the buffer can have its gaps.
     fn check_gaps(&self, row: &Row) -> Result<(), String> {
         let checked = Lifetimes::new([row.buffer]).and_then(|it| it.with_gaps(0, row.gaps.clone()));
         match checked {
@@ -136,7 +139,7 @@ impl Columns {
     }
 }
 
-/// Decimal digits, and nothing else.
+/// Parses decimal digits, and nothing else.
 fn whole(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

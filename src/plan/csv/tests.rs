@@ -1,4 +1,4 @@
-//! What is read is what was written, and what cannot be read is refused with its line.
+//! Checks that files are read as written, and that others are refused with their lines.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn what_is_written_is_read() {
         let mut solution = Vec::new();
         instance.write_placement(&planned.placement, &mut solution, Lives::HalfOpen).unwrap();
         let solution = String::from_utf8(solution).unwrap();
-        // The same lines with a field more.
+        // The same lines, each with a field too many.
         let (lines, offsets): (Vec<_>, Vec<_>) =
             solution.lines().filter_map(|line| line.rsplit_once(',')).unzip();
         assert_eq!(lines, written(&instance, Lives::HalfOpen).lines().collect::<Vec<_>>());
@@ -62,7 +62,7 @@ fn what_is_written_is_read() {
     }
 }
 
-/// Buffers b and a as MiniMalloc's own tests have them, in other words.
+/// The buffers b and a of MiniMalloc's own tests, under other names.
 #[test]
 fn columns_come_in_any_order_and_under_all_names() {
     let plain = read("id,lower,upper,size\n1,6,12,18\n0,5,10,15\n").unwrap();
@@ -70,14 +70,14 @@ fn columns_come_in_any_order_and_under_all_names() {
         "lower,size,id,upper\n6,18,1,12\n5,15,0,10\n",
         "begin,size,buffer,upper\n6,18,1,12\n5,15,0,10\n",
         "start,size,buffer_id,upper\n6,18,1,12\n5,15,0,10\n",
-        // This end is the last instant.
+        // The column `end` has the last instant.
         "start,size,buffer,end\n6,18,1,11\n5,15,0,9\n",
         " Size ,ID,Upper,LOWER\r\n18,1, 12,6\r\n15,0,10 ,5\r\n",
         "size,alignment,gaps,hint,offset,id,lower,upper\n18,,,,,1,6,12\n15,1,,,,0,5,10\n",
     ] {
         assert_eq!(read(text).unwrap(), plain, "{text}");
     }
-    // What a file says of itself, nobody has to say again.
+    // A file with `end` needs no setting.
     let closed = Instance::read(&b"id,start,end,size\n1,6,11,18\n0,5,9,15"[..], Lives::Closed);
     assert_eq!(closed.unwrap(), plain);
     let as_lower = Instance::read(&b"id,lower,upper,size\n1,6,11,18\n0,5,9,15"[..], Lives::Closed);
@@ -105,12 +105,13 @@ fn alignments_gaps_and_hints_are_read_and_written() {
         "id,start,end,size,alignment,gaps,hint\n\
          1,6,11,18,2,7-8,4\n0,5,14,15,6,9-10 12-13@2:13,\nz,4,4,0,1,,0\n"
     );
-    // An offset is more than a hint.
+    // An offset counts more than a hint.
     let both = read("id,lower,upper,size,offset,hint\na,0,1,2,7,9\nb,0,1,2,,9\n").unwrap();
     assert_eq!([0, 1].map(|i| both.lifetimes().hint(i)), [Some(7), Some(9)]);
 }
 
-/// Lives, alignments, gaps and hints at random: what was written is read, in both ways to write it.
+/// Random lives, alignments, gaps and hints: a file is read as it was written, with both meanings
+/// of ends.
 #[test]
 fn all_that_can_be_said_comes_back() {
     let mut rng = crate::rng::SplitMix64::new(5);
@@ -125,7 +126,7 @@ fn all_that_can_be_said_comes_back() {
         for (number, buffer) in buffers.iter().enumerate() {
             let start = rng.next() % (buffer.size + 1);
             let kept = [0..0, start..buffer.size][rng.below(2)].clone();
-            // Bytes that are kept are some: else it is a plain gap.
+            // Kept bytes are not empty: otherwise the gap is plain.
             let kept = if kept.is_empty() { 0..0 } else { kept };
             let gap = Gap { lower: buffer.lower, upper: buffer.lower + 1, kept };
             if rng.below(2) == 0 {
@@ -139,7 +140,7 @@ fn all_that_can_be_said_comes_back() {
         for lives in [Lives::HalfOpen, Lives::Closed] {
             let text = written(&instance, lives);
             assert_eq!(Instance::read(text.as_bytes(), lives).unwrap(), instance, "{text}");
-            // Nor does it matter what the reader thinks of ends that have a name of their own.
+            // A name that fixes the meaning of ends overrides the reader's setting.
             if lives == Lives::Closed {
                 assert_eq!(read(&text).unwrap(), instance, "{text}");
             }
@@ -291,7 +292,7 @@ fn what_is_no_such_file_is_refused_with_its_line() {
     assert!(Instance::read(format!("a,0,{end},2").as_bytes(), Lives::HalfOpen).is_ok());
 }
 
-/// A pipe without end has such.
+/// Model of an endless pipe.
 #[test]
 fn buffers_and_gaps_without_end_are_an_error_at_last() {
     struct Lines {
@@ -323,7 +324,7 @@ fn buffers_and_gaps_without_end_are_an_error_at_last() {
     );
 }
 
-/// Whatever bytes there are, there is an answer, and what is read is written and read again.
+/// Any bytes are read or refused; a file that is read is written and read again.
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut rng = crate::rng::SplitMix64::new(7);
@@ -387,7 +388,7 @@ fn what_the_format_cannot_say_is_not_written() {
 
 #[test]
 fn errors_of_the_system_are_told() {
-    /// Full from the start, and fails to read.
+    /// Failing writer and reader.
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! Why a file is no graph.
+//! Errors of graph files.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use super::{FORMAT, VERSION};
 use crate::plan::CaptureError;
 
-/// Start of a text, as much as an error can show.
+/// Start of a text, short enough for an error.
 pub(super) fn excerpt(text: &str) -> String {
     let mut chars = text.chars();
     let start: String = chars.by_ref().take(40).collect();
@@ -16,13 +16,13 @@ pub(super) fn excerpt(text: &str) -> String {
 /// Role in which an op names a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A tensor that it reads.
+    /// The op reads the tensor.
     Input,
-    /// A tensor that it makes.
+    /// The op makes the tensor.
     Output,
-    /// A tensor that it reads and writes over.
+    /// The op reads and overwrites the tensor.
     Update,
-    /// One of a pair, which may be written over or be written there.
+    /// The tensor is in an in-place pair, as the input or the output.
     InPlace,
 }
 
@@ -37,89 +37,89 @@ impl fmt::Display for Role {
     }
 }
 
-/// Why a file is no graph, or a graph no step. Ops and tensors count from 0.
+/// Reasons why a file is no graph, or a graph no step. Ops and tensors count from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// An error of the system.
     #[error("the graph cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// More than a graph has.
+    /// The file has more bytes than a graph may have.
     #[error("the graph has more than {limit} bytes, which is as many as are read")]
     TooLong {
-        /// Bytes that are read at most.
+        /// Limit on the bytes.
         limit: u64,
     },
-    /// Not JSON, or not that of a graph.
+    /// The text is no JSON, or no graph.
     #[error("the graph is not as expected: {0}")]
     Json(#[from] serde_json::Error),
-    /// A file of another kind.
+    /// The file is of another format.
     #[error("format is {found:?}: {FORMAT:?} was expected")]
     Format {
-        /// The value that is there.
+        /// Value of `format` in the file.
         found: String,
     },
-    /// A file of a later program.
+    /// The file is of another version of the format.
     #[error("version is {found}: this program reads version {VERSION}")]
     Version {
-        /// The value that is there.
+        /// Value of `version` in the file.
         found: u32,
     },
-    /// A name that no tensor can have.
+    /// A tensor has an invalid name.
     #[error(
         "tensor {number} is called {tensor:?}: a name without commas, line ends and spaces around it was expected"
     )]
     Name {
-        /// Which tensor.
+        /// Number of the tensor.
         number: usize,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
     },
-    /// Two of one name.
+    /// Two tensors have one name.
     #[error("tensor {tensor:?} is there twice: names must differ")]
     SameName {
-        /// The name.
+        /// Name of the tensors.
         tensor: String,
     },
-    /// No power of two.
+    /// An alignment is no power of two.
     #[error("tensor {tensor:?}: alignment is {alignment}: a power of two was expected")]
     Alignment {
-        /// Which tensor.
+        /// Name of the tensor.
         tensor: String,
-        /// The alignment that was asked for.
+        /// Alignment asked for.
         alignment: u64,
     },
-    /// A tensor that an op cannot name so.
+    /// An op cannot name a tensor in this role.
     #[error("op {op} ({name:?}): {role}: {tensor:?}: {why}")]
     Operand {
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// Its name.
+        /// Name of the op.
         name: String,
-        /// Its role in the op.
+        /// Role of the tensor.
         role: Role,
-        /// Which tensor.
+        /// Name of the tensor.
         tensor: String,
-        /// The fault in it.
+        /// Description of the fault.
         why: &'static str,
     },
-    /// Neither there before nor made.
+    /// A tensor neither exists before nor is made.
     #[error("tensor {tensor:?} is never there: no op makes it, and it is not there before")]
     NeverMade {
-        /// Which tensor.
+        /// Name of the tensor.
         tensor: String,
     },
-    /// Nothing that costs add up from.
+    /// A cost is negative or not finite.
     #[error("op {op} ({name:?}): cost is {cost}: a finite number from 0 up was expected")]
     Cost {
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// Its name.
+        /// Name of the op.
         name: String,
-        /// Its cost.
+        /// Cost of the op.
         cost: f64,
     },
-    /// All are good, but not together.
+    /// Each tensor and op is valid, but the step as a whole is not.
     #[error(transparent)]
     Capture(CaptureError),
 }

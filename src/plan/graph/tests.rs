@@ -1,4 +1,4 @@
-//! Graphs in and out, what is written over what, and what is refused.
+//! Checks of reading, writing, overwriting in place, and refusals.
 
 use super::*;
 use crate::plan::nnvm::{
@@ -19,7 +19,7 @@ fn written(graph: &Graph) -> Vec<u8> {
     bytes
 }
 
-/// Ops at random over what is there, with updates, pairs, workspaces and all that an op may be.
+/// A random graph: ops over existing tensors, with updates, pairs, workspaces and all other keys.
 fn random(rng: &mut SplitMix64) -> Graph {
     let mut tensors: Vec<GraphTensor> = (0..1 + rng.below(3))
         .map(|number| GraphTensor {
@@ -74,7 +74,7 @@ fn what_is_written_is_read() {
         let graph = file(name);
         assert_eq!(Graph::read(&written(&graph)[..]).unwrap(), graph);
     }
-    // In one line, in many, and behind what Windows begins files with.
+    // The file in one line, in many lines, and behind the byte order mark of Windows.
     let graph = file("nnvm");
     let value: serde_json::Value = serde_json::from_slice(&written(&graph)).unwrap();
     for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
@@ -111,7 +111,7 @@ fn the_articles_decoder_is_the_librarys() {
     assert!(sunk < step.program().load());
 }
 
-/// NNVM's own planner takes those of the pairs that are taken here.
+/// NNVM's own planner takes the same pairs.
 #[test]
 fn pairs_are_taken_as_nnvm_takes_them() {
     let mut rng = SplitMix64::new(3);
@@ -119,7 +119,7 @@ fn pairs_are_taken_as_nnvm_takes_them() {
     graphs.push(file("nnvm"));
     let mut taken = 0;
     for mut graph in graphs {
-        // NNVM has no updates, leaves variables alone, and lets go what nobody reads.
+        // NNVM has no updates, does not overwrite variables, and frees tensors without readers.
         for op in &mut graph.ops {
             op.updates.clear();
             op.in_place.retain(|[input, _]| {
@@ -168,7 +168,7 @@ fn pairs_are_taken_as_nnvm_takes_them() {
                     let names: Vec<&str> = names.split('+').collect();
                     names.windows(2).any(|pair| pair == [input.as_str(), output.as_str()])
                 };
-                // What has no bytes is nowhere to NNVM.
+                // NNVM gives empty tensors no memory.
                 if graph.tensors.iter().any(|it| it.name == *output && it.bytes > 0) {
                     assert_eq!(step.names.iter().any(is_one), over, "{input} {output} {graph:?}");
                     taken += usize::from(over);
@@ -186,7 +186,7 @@ fn the_example_of_nnvm_takes_its_pairs() {
     assert!(names.iter().all(|name| step.names.iter().any(|it| it == name)), "{:?}", step.names);
     let result = step.names.iter().position(|name| name == "dense+softmax").unwrap();
     assert_eq!(step.capture.class(result), Class::Result);
-    // Without its pairs it takes as much again.
+    // Without its pairs the step takes another buffer of that size.
     let mut without = file("nnvm");
     without.ops.iter_mut().for_each(|op| op.in_place.clear());
     let without = without.capture().unwrap().capture;
@@ -206,7 +206,7 @@ fn what_is_no_graph_is_refused_with_its_op_and_tensor() {
     let both = format!("{x},{y}");
     let f = r#"{"name":"f","inputs":["x"],"outputs":["y"]}"#;
     assert_eq!(graph(&both, f).unwrap(), ["x", "y"]);
-    // What is read twice, or updated and read, is read once.
+    // An input read twice, or both read and updated, is read once.
     assert_eq!(
         graph(&both, r#"{"name":"f","inputs":["x","x"],"updates":["x"],"outputs":["y"]}"#).unwrap(),
         ["x", "y"]

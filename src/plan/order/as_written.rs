@@ -3,7 +3,7 @@
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 
-/// `program`: as written. What all others are measured against.
+/// `program`: the order as written, against which all others are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AsWritten;
 

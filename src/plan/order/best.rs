@@ -1,16 +1,16 @@
-//! Several orders of a step, compared by what they take.
+//! Comparison of orders by memory.
 
 use super::super::{Capture, Limits, PlanError, Planner};
 use super::{Order, OrderError, Reach, Scheduler};
 
-/// An order, and what it takes.
+/// An order, with its load and the size of its placement.
 #[derive(Clone, Debug)]
 pub struct Scored<'a> {
-    /// The scheduler's name.
+    /// Name of the scheduler.
     pub name: &'static str,
-    /// What it found.
+    /// Order found by the scheduler.
     pub order: Order<'a>,
-    /// Most bytes alive at once.
+    /// Peak of the bytes in use.
     pub load: u64,
     /// Bytes of the planner's placement.
     pub planned: u64,
@@ -28,11 +28,11 @@ impl<'a> Scored<'a> {
     }
 }
 
-/// What each scheduler finds, and what that takes by this planner.
+/// Orders of all schedulers, with their loads and their placements by this planner.
 ///
 /// # Errors
 ///
-/// Of each: it refuses the step, or the planner does.
+/// One result a scheduler: its error, or the planner's.
 pub fn score<'a>(
     capture: &'a Capture,
     schedulers: &[Box<dyn Scheduler>],
@@ -49,12 +49,14 @@ pub fn score<'a>(
     scored
 }
 
-/// The order of the smallest placement, then of the least load, then the first. The program's own unless another is better
-/// in one and not worse in the other. Schedulers that refuse the step do not count.
+/// Finds the order with the smallest placement; on a tie the least load, then the first scheduler.
+///
+/// The program's own order wins unless another one is better in placement or load and worse in
+/// neither. Schedulers that refuse the step are skipped.
 ///
 /// # Errors
 ///
-/// The planner refuses the program's own order.
+/// [`OrderError`] if the planner refuses the program's own order.
 pub fn best_of<'a>(
     capture: &'a Capture,
     schedulers: &[Box<dyn Scheduler>],

@@ -1,13 +1,15 @@
-//! Kahn's order: first come, first served.
+//! Kahn's order: first ready, first run.
 
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 use std::collections::VecDeque;
 
-/// `bfs`: ops run in the order in which they become ready, those that an op makes ready in the order of the program.
+/// `bfs`: runs ops in the order of becoming ready, and ops ready at once in the order of the
+/// program.
 ///
-/// Kahn's algorithm (1962), as CANN has it among its plain orders. O(operands). Weak on anything deep: all branches go on at
-/// once, and what begins them is all there at once.
+/// The method is Kahn's algorithm (1962), one of CANN's plain orders. Time: O(operands). It is weak
+/// on deep graphs: all branches advance together, and the values at their beginnings are all in
+/// memory at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BreadthFirst;
 

@@ -1,13 +1,14 @@
-//! One branch after the other, from its beginning or from its end.
+//! Depth-first orders: a branch at a time, from its beginning or from its end.
 
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 
-/// `dfs`: what became ready last runs first; of several that one op makes ready, the first of the program. So a branch is
-/// followed to its end before the next one begins.
+/// `dfs`: runs the latest ready op. Of several ops made ready at once, the first of the program
+/// runs first. So a branch is followed to its end before the next one begins.
 ///
-/// As CANN has it among its plain orders (a stack in place of the queue of `bfs`). O(operands). Weak where it takes the
-/// branches in the wrong order: what begins the later ones waits through all of the earlier.
+/// CANN has it among its plain orders (a stack in place of the queue of `bfs`). Time: O(operands).
+/// The method is weak where it takes the branches in the wrong order: the values at the beginning
+/// of later branches wait through all earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepthFirst;
 
@@ -39,11 +40,12 @@ impl Scheduler for DepthFirst {
     }
 }
 
-/// `reverse-dfs`: for each op that none waits for, in the order of the program, first all that it needs, each as late as
-/// possible: an op runs when the first of those that want it does.
+/// `reverse-dfs`: for each op without successors, in the order of the program, runs first all ops
+/// that it needs. Each op runs as late as possible: for the first op that needs it.
 ///
-/// As CANN and XLA (`PostOrder`) have it. O(operands). Weak on training steps with updates at the end: it runs the backward
-/// pass as the updates ask for it, and keeps what it has to hand down meanwhile.
+/// CANN and XLA (`PostOrder`) have this order. Time: O(operands). The method is weak on training
+/// steps with updates at the end: the backward pass runs as the updates ask for it, and its values
+/// for later updates wait in memory meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReverseDepthFirst;
 
@@ -62,7 +64,7 @@ impl Scheduler for ReverseDepthFirst {
         let mut ops = Vec::with_capacity(count);
         let mut seen = vec![false; count];
         for last in (0..count).filter(|&op| capture.successors(op).is_empty()) {
-            // Each with how many of those that it needs have been asked for.
+            // Op on the way -> number of its predecessors visited so far.
             let mut stack = vec![(last, 0)];
             seen[last] = true;
             while let Some((op, asked)) = stack.last_mut() {

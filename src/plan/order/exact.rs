@@ -1,4 +1,4 @@
-//! The best order of all.
+//! Exact search for the order with the least load.
 
 use super::super::capture::Usage;
 use super::super::{Capture, Limits};
@@ -8,20 +8,25 @@ use super::{
 };
 use rustc_hash::FxHashMap;
 
-/// `exact`: an order within reach of the least load.
+/// `exact`: an order within reach with the least load.
 ///
-/// Dynamic programming over the sets of ops that may have run (Ahn et al., Serenity, MLSys 2020): what is in use after a set
-/// depends on the set alone, so of all ways to it one with the least peak is enough. Three rules keep the sets few. Where
-/// the best of all other schedulers takes no more than the [`floor`], nothing is looked at. A way whose peak is no
-/// less than that is of no use. And an op that can run below the peak so far and leaves no more in use than before runs at
-/// once: whatever comes after takes no more for it.
+/// The method is dynamic programming over sets of ops that have run (Ahn et al., Serenity, MLSys
+/// 2020). The bytes in use after a set depend on the set alone, so of all ways to a set one with
+/// the least peak is enough. Three rules keep the sets few:
 ///
-/// The sets can be exponentially many in how many ops are ready at once; it refuses above `sets`, or when the sets that it
-/// went on from had 128 times as many ops in all, which bounds the time. Each takes some 100 bytes and an eighth of a byte
-/// for each op. Weak therefore on wide graphs: there it answers only if one of its rules does.
+/// - If the best order of all other schedulers takes no more than the [`floor`], that order is the
+///   answer.
+/// - A way is dropped if its peak is no less than that order's.
+/// - An op runs at once if it stays below the peak so far and leaves no more in use than before: no
+///   later op takes more for it.
+///
+/// The number of sets can grow exponentially with the number of ops ready at once. The search
+/// refuses above `sets` sets, or when the sets that it went on from have more than `128 * sets` ops
+/// in all, which bounds the time. Each set takes some 100 bytes and an eighth of a byte for each
+/// op. The search is weak on wide graphs: there it answers only if one of its rules does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// How many sets it looks at, at most.
+    /// Limit on the sets looked at.
     pub sets: usize,
 }
 
@@ -31,15 +36,15 @@ impl Default for Exact {
     }
 }
 
-/// A set of ops that have run, and the best way to it.
+/// A set of finished ops, and the best way to reach the set.
 struct Set {
     ran: Box<[u64]>,
-    /// Most bytes in use on that way.
+    /// Peak of the bytes in use on the way.
     peak: u64,
     way: usize,
 }
 
-/// The last op of a way, and where in the list of all ways the one before it is.
+/// Last op of a way, and the index of the way before.
 struct Way {
     op: usize,
     before: usize,
@@ -47,7 +52,7 @@ struct Way {
 
 const START: usize = usize::MAX;
 
-/// So many ops are gone through for each set, at most, to find what is in use after it.
+/// Average number of ops that may be run again for each set, to find the bytes in use after it.
 const RUNS: usize = 128;
 
 impl Scheduler for Exact {
@@ -61,6 +66,8 @@ impl Scheduler for Exact {
         reach: Reach,
         limits: &Limits,
     ) -> Result<Order<'a>, OrderError> {
+        // The best order of the other schedulers is an upper bound, and the answer if it reaches
+        // the floor.
         let mut known = capture.program();
         let others: [&dyn Scheduler; 5] =
             [&Sink, &LeastPeak, &DepthFirst, &ReverseDepthFirst, &BreadthFirst];
@@ -80,7 +87,7 @@ impl Scheduler for Exact {
         let too_many = OrderError::TooMany { scheduler: self.name(), limit: self.sets };
         let mut runs = self.sets.saturating_mul(RUNS);
         let mut sets = vec![Set { ran: vec![0; count.div_ceil(64)].into(), peak: 0, way: START }];
-        // All sets of as many ops at a time.
+        // Each round extends all sets of one size by an op.
         for _ in 0..count {
             let mut next: Vec<Set> = Vec::new();
             let mut index: FxHashMap<Box<[u64]>, usize> = FxHashMap::default();
@@ -88,6 +95,8 @@ impl Scheduler for Exact {
                 if limits.over() {
                     return Err(OrderError::TooLong { scheduler: self.name() });
                 }
+                // Runs the way to the set again, to know the ready ops and the bytes in use after
+                // it.
                 let (mut issue, mut usage) = (Issue::new(capture, reach), Usage::new(capture));
                 let ran = ops_of(&ways, set.way);
                 runs = runs.checked_sub(ran.len()).ok_or(too_many.clone())?;
@@ -96,6 +105,8 @@ impl Scheduler for Exact {
                     usage.run(op);
                 }
                 for op in moves(&issue, &usage, bound) {
+                    // Extends the set by the op, and keeps the way only if no other way to the same
+                    // set has as low a peak.
                     let mut ran = set.ran.clone();
                     ran[op / 64] |= 1 << (op % 64);
                     let peak = usage.peak().max(usage.during(op));
@@ -121,7 +132,7 @@ impl Scheduler for Exact {
         }
         match sets.first() {
             Some(best) => Order::new(capture, ops_of(&ways, best.way)),
-            // None is better.
+            // No order is better than the known one.
             None => Ok(known),
         }
     }
@@ -137,7 +148,7 @@ fn ops_of(ways: &[Way], mut at: usize) -> Vec<usize> {
     ops
 }
 
-/// The ops that may run next, of which one leads to the best order below the bound, if any does.
+/// Ops to try next. If any order is below the bound, one of these ops leads to the best.
 fn moves(issue: &Issue<'_>, usage: &Usage<'_>, bound: u64) -> Vec<usize> {
     let is_free =
         |&&op: &&usize| usage.during(op) <= usage.peak() && usage.after(op) <= usage.alive();

@@ -1,13 +1,16 @@
-//! What no order takes less than.
+//! Lower bound on the memory of all orders.
 
 use super::super::Capture;
 
-/// Bytes that every order of a step has in use at once, at some op: what the op itself needs, and all that must be there
-/// then in any order, because it is there before or made by what must run before the op, and kept or used by what must
-/// run after it.
+/// Lower bound on the peak of bytes in use, over all orders of a step.
 ///
-/// Takes O(n * operands) time for n ops, and an eighth of n^2 bytes. Weak where branches do not depend on one another: one
-/// of them has to wait with something in memory, and this does not see it.
+/// At each op, a buffer counts if every order has it in memory then. It is used or made by the op
+/// itself; or it exists before the step or a predecessor makes it, and it stays after the step or a
+/// successor uses it. The bound is the largest sum over the ops, with the op's workspace.
+///
+/// Time: O(n * operands) for n ops. Memory: n^2 / 8 bytes. The bound is weak where branches do not
+/// depend on one another: one branch has to wait with some buffers in memory, which are not
+/// counted.
 #[must_use]
 pub fn floor(capture: &Capture) -> u64 {
     let count = capture.ops().len();
@@ -33,7 +36,7 @@ pub fn floor(capture: &Capture) -> u64 {
     (0..count).map(at).max().unwrap_or(0)
 }
 
-/// Op -> the ops that must run before it, as bits.
+/// Op -> ancestors, as bits.
 fn ancestors(capture: &Capture) -> Vec<Vec<u64>> {
     let count = capture.ops().len();
     let mut ancestors: Vec<Vec<u64>> = Vec::with_capacity(count);

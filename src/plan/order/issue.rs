@@ -1,22 +1,23 @@
-//! Which ops may run next.
+//! Ops that may run next, within a reach.
 
 use super::{Capture, Reach};
 use std::collections::BTreeSet;
 
-/// A step that goes on in some order: commands come as far as they may, and those run whose needs have run.
+/// A step in progress: commands arrive as far as the reach allows, and an op is ready once the ops
+/// that it needs have run.
 #[derive(Clone, Debug)]
 pub(super) struct Issue<'a> {
     capture: &'a Capture,
     reach: Reach,
-    /// Op -> how many that must run before it have not.
+    /// Op -> number of predecessors still to run.
     missing: Vec<usize>,
-    /// Those that have come, have not run, and miss nothing. Not empty while any have not run: the first in the program that
-    /// has not run has come, and misses nothing.
+    /// Arrived ops ready to run: all predecessors have run. The set is not empty while ops remain:
+    /// the first op of the program that has not run has arrived, and misses nothing.
     ready: BTreeSet<usize>,
-    /// How many have come, the first of the program.
+    /// Number of arrived commands, from the first of the program.
     come: usize,
     ran: usize,
-    /// What the host waits for: nothing comes before it has run.
+    /// Op awaited by the host; nothing arrives before the op has run.
     awaited: Option<usize>,
 }
 
@@ -37,12 +38,12 @@ impl<'a> Issue<'a> {
         issue
     }
 
-    /// Those that may run next, in the order of the program.
+    /// Ops that may run next, in the order of the program.
     pub const fn ready(&self) -> &BTreeSet<usize> {
         &self.ready
     }
 
-    /// Runs one of them.
+    /// Runs a ready op.
     pub fn run(&mut self, op: usize) {
         self.ready.remove(&op);
         self.ran += 1;
@@ -58,12 +59,12 @@ impl<'a> Issue<'a> {
         self.come();
     }
 
-    /// More come, as far as they may.
+    /// Lets commands arrive as far as the reach allows.
     fn come(&mut self) {
         let count = self.missing.len();
         let most = match self.reach {
             Reach::Offline => count,
-            // While the next one runs, so many of those that have come have not.
+            // While the next op runs, `most` of the arrived ops may remain.
             Reach::Held(most) => most.saturating_add(self.ran + 1).min(count),
         };
         while self.come < most && self.awaited.is_none() {

@@ -5,12 +5,16 @@ use super::super::{Capture, Limits};
 use super::{Issue, Order, OrderError, Reach, Scheduler};
 use std::cmp::Reverse;
 
-/// `least-peak`: at each moment, if some op that is ready keeps below the peak so far, of those the one after which the fewest
-/// bytes are in use; otherwise the one while which the fewest are. Of equal ones, the first of the program.
+/// `least-peak`: runs the ready op that is cheapest in memory at each moment.
 ///
-/// As PyTorch Inductor has it (LPMF), but for an error there: what is in use is that of the op that is taken. O(n * r)
-/// for n ops of which r are ready at once. Within a reach it chooses among what has come. Weak where memory has to rise
-/// first to fall later: it looks one op ahead.
+/// If some ready ops stay below the peak so far, the one with the fewest bytes in use afterwards
+/// runs. Otherwise the one with the fewest bytes in use meanwhile runs. The first op of the program
+/// wins a tie.
+///
+/// PyTorch Inductor has the method (LPMF), with an error that is mended here: bytes in use are
+/// those of the op that is taken. Time: O(n * r) for n ops of which r are ready at once. Within a
+/// reach the choice is among ops that have arrived. The method is weak where memory has to rise
+/// first to fall later, because it looks one op ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeastPeak;
 

@@ -1,4 +1,4 @@
-//! What ways to find an order have in common, and their names.
+//! The contract of schedulers, and their names.
 
 use super::super::{Capture, Limits};
 use super::{
@@ -6,26 +6,27 @@ use super::{
     Sink,
 };
 
-/// Which orders may be taken: see the [module](super).
+/// Orders that may be taken: see the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// All that keep the edges: for who runs the step as a whole.
+    /// All orders that keep the edges, for a caller that runs the step as a whole.
     Offline,
-    /// Those that a running program can be given, with at most so many commands held back: `Held(usize::MAX)` for all of
-    /// them, and `Held(0)` for the program's own only.
+    /// Orders that a running program can get with at most this number of commands held back.
+    /// `Held(usize::MAX)` allows all of them, `Held(0)` only the program's own order.
     Held(usize),
 }
 
-/// A way to order the ops of a step.
+/// A method of ordering the ops of a step.
 pub trait Scheduler {
-    /// By which it is asked for, such as `least-peak`.
+    /// Name of the scheduler, as [`named`] takes names: `least-peak`, for example.
     fn name(&self) -> &'static str;
 
-    /// An order within reach. The same each time, unless a time limit cuts a search.
+    /// Finds an order within reach. The result is the same each time, unless a time limit cuts a
+    /// search.
     ///
     /// # Errors
     ///
-    /// More than it can do in reasonable time or memory.
+    /// [`OrderError`] if the step is more than the scheduler can do in reasonable time or memory.
     fn order<'a>(
         &self,
         capture: &'a Capture,
@@ -34,7 +35,7 @@ pub trait Scheduler {
     ) -> Result<Order<'a>, OrderError>;
 }
 
-/// All of them, from the simplest to the one that takes longest.
+/// All schedulers, from the simplest to the slowest.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     vec![
@@ -48,18 +49,18 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
     ]
 }
 
-/// The one of this name.
+/// Finds a scheduler by its name.
 ///
 /// # Errors
 ///
-/// There is none: the error lists those that there are.
+/// [`UnknownOrder`], with the names of all schedulers, if none has this name.
 pub fn named(name: &str) -> Result<Box<dyn Scheduler>, UnknownOrder> {
     let names = || all().iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
     let found = all().into_iter().find(|one| one.name() == name);
     found.ok_or_else(|| UnknownOrder { name: name.to_owned(), names: names() })
 }
 
-/// A name of no scheduler.
+/// Error: no scheduler has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no order `{name}`; there are {names}")]
 pub struct UnknownOrder {

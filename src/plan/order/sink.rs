@@ -1,20 +1,25 @@
-//! CANN's rules for moving ops back.
+//! CANN's rules for moving ops to later positions.
 
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 
-/// `sink`: ops of the program move to just before the first op that waits for them, where that costs no memory meanwhile:
+/// `sink`: moves an op to just before the first op that waits for it, where this costs no memory
+/// meanwhile. Two rules allow a move:
 ///
-/// - the fixed rule: all that the op reads is there for the whole step anyway (it is kept, or it reads nothing);
-/// - the dynamic rule: what the op makes is larger than what it reads that would go meanwhile.
+/// - the fixed rule: every buffer that the op reads is in memory for the whole step anyway (it is
+///   kept, or the op reads nothing);
+/// - the dynamic rule: the buffers that the op makes are larger than the buffers that it reads and
+///   that would otherwise be freed meanwhile.
 ///
-/// From CANN's article on the order of ops, which has the rules for graphs without updates; here an op also stays before
-/// those that write over what it reads. Passes go from the end to the beginning until nothing moves
-/// any more, a chain one op further each time. O(operands) a pass; two to four are usual and 64 are the most. Weak where the program's order
-/// is good already, as those of training steps are: then nothing moves, or little.
+/// Source: CANN's article on the order of ops, which has the rules for graphs without updates. Here
+/// an op also stays before ops that overwrite what it reads. Passes go from the end to the
+/// beginning until nothing moves; a chain moves by one op in each pass. Time: O(operands) a pass.
+/// Two to four passes are usual, and 64 are the limit. The method is weak where the program's order
+/// is already good, as in training steps: then little or nothing moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sink;
 
+/// Limit on the passes.
 const MOST_PASSES: usize = 64;
 
 impl Scheduler for Sink {
@@ -41,15 +46,15 @@ impl Scheduler for Sink {
     }
 }
 
-/// Each op once, from the last to the first. One whose first successor has moved waits for the next pass. `None` where it is
-/// time to answer.
+/// Visits each op once, from the last to the first. An op whose first successor has moved waits for
+/// the next pass. `None` if the time is up.
 fn pass(capture: &Capture, ops: &[usize], limits: &Limits) -> Option<Vec<usize>> {
     let mut at = vec![0; ops.len()];
     for (position, &op) in ops.iter().enumerate() {
         at[op] = position;
     }
     let mut has_sunk = vec![false; ops.len()];
-    // Op -> those that sank to just before it, the last first.
+    // Op -> ops that sank to just before it, the last first.
     let mut sunk: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
     let mut stays = Vec::with_capacity(ops.len());
     for &op in ops.iter().rev() {
@@ -69,11 +74,11 @@ fn pass(capture: &Capture, ops: &[usize], limits: &Limits) -> Option<Vec<usize>>
     Some(stays.iter().rev().flat_map(with_sunk).collect())
 }
 
-/// Whether an op is to run just before another that is later.
+/// Whether an op should run just before `to`, a later op.
 fn sinks(capture: &Capture, op: usize, to: usize, at: &[usize]) -> bool {
     let this = &capture.ops()[op];
     let bytes = |buffer: usize| capture.buffers()[buffer].bytes;
-    // What it reads goes meanwhile if nobody keeps it and nobody uses it from then on.
+    // A buffer is freed meanwhile if nobody keeps it and no op from `to` on uses it.
     let goes = |buffer: &usize| {
         let is_used = capture.users(*buffer).iter().any(|&user| at[user] >= at[to]);
         !capture.buffers()[*buffer].after && !is_used

@@ -1,4 +1,5 @@
-//! Orders keep the edges, take what a naive count says, and the exact one is the best of all there are.
+//! Checks that orders keep the edges and take what a naive count says, and that the exact order is
+//! the best of all.
 
 use super::super::capture::tests::{conflicts, random};
 use super::super::reuse::BestFit;
@@ -8,7 +9,7 @@ use super::*;
 const REACHES: [Reach; 5] =
     [Reach::Offline, Reach::Held(usize::MAX), Reach::Held(5), Reach::Held(1), Reach::Held(0)];
 
-/// Nothing but the definition: what is alive at each op, added up.
+/// Load by definition: the bytes alive at each op, added up.
 fn naive_load(capture: &Capture, ops: &[usize]) -> u64 {
     let at = |op: usize| ops.iter().position(|&other| other == op).unwrap();
     let is_alive = |number: usize, now: usize| {
@@ -30,14 +31,14 @@ fn naive_load(capture: &Capture, ops: &[usize]) -> u64 {
     ops.iter().enumerate().map(with_workspace).max().unwrap_or(before)
 }
 
-/// A program that gives its ops one at a time, only as far as it must: whether it can be run in this order, with at most
-/// so many held back.
+/// Whether a program can be run in this order with at most `most` ops held back. The program gives
+/// its ops one at a time, and only as far as it must.
 fn can_be_replayed(capture: &Capture, ops: &[usize], most: usize) -> bool {
     let mut come: Vec<usize> = Vec::new();
     let mut ran: Vec<usize> = Vec::new();
     for &op in ops {
         while !come.contains(&op) {
-            // The host waits for it, and gives nothing more.
+            // The host waits for this op, and gives nothing more.
             if come.iter().any(|one| capture.ops()[*one].waits && !ran.contains(one)) {
                 return false;
             }
@@ -104,7 +105,7 @@ fn what_is_held_is_what_a_program_must_have_given() {
             assert_eq!(order.held(), least, "{seed} {}", scheduler.name());
             held_some += usize::from(least.is_some_and(|least| least > 0));
             offline += usize::from(least.is_none());
-            // The nearest order within reach of one that is within it is that one.
+            // An order within reach is its own nearest order within reach.
             let ops = order.clone().into_ops();
             if let Some(held) = least {
                 assert_eq!(order.within(Reach::Held(held)).ops(), ops);
@@ -114,7 +115,7 @@ fn what_is_held_is_what_a_program_must_have_given() {
     assert!(held_some > 100 && offline > 100, "{held_some} {offline}");
 }
 
-/// The least load of all orders within reach.
+/// Least load of all orders within reach.
 fn least_load(capture: &Capture, reach: Reach) -> u64 {
     fn go_on(capture: &Capture, reach: Reach, ops: &mut Vec<usize>, least: &mut u64) {
         let count = capture.ops().len();
@@ -172,7 +173,7 @@ fn none_is_better_than_the_exact_order() {
             }
         }
     }
-    // Each of the others misses it at times, and the exact one never does.
+    // Each of the other schedulers misses the best at times; the exact one never does.
     assert!(better[..6].iter().all(|&better| better > 0) && better[6] == 0, "{better:?}");
 }
 
@@ -230,7 +231,7 @@ fn schedulers_have_names() {
 
 #[test]
 fn a_search_refuses_what_is_too_wide() {
-    // Any of them may be first, and each leaves more than there was.
+    // Any op may be first, and each leaves more in use than before.
     let count = 20;
     let buffers = (0..count).map(|bytes| CapturedBuffer::result(1 + bytes as u64));
     let wide =
@@ -242,7 +243,7 @@ fn a_search_refuses_what_is_too_wide() {
     let late = Limits::within(std::time::Duration::ZERO);
     let error = exact.order(&capture, Reach::Offline, &late).unwrap_err();
     assert!(error.to_string().starts_with("exact was not done in time"), "{error}");
-    // Nor do those go on that look at all that is ready, or at all that use a buffer.
+    // Schedulers that look at all ready ops, or at all users of a buffer, stop as well.
     for name in ["least-peak", "sink"] {
         let error = named(name).unwrap().order(&capture, Reach::Offline, &late).unwrap_err();
         assert!(error.to_string().starts_with(&format!("{name} was not done in time")), "{error}");
@@ -258,8 +259,8 @@ fn casts_put_first_sink() {
         let sink = Sink.order(&capture, Reach::Held(usize::MAX), &Limits::none()).unwrap();
         let (square, row) = (width * width, tokens * width);
         let parameters = 12 * square * layers as u64;
-        // Of each op of the first layer: rows of activations that are there, squares of weights in half precision that are
-        // there if each is cast when it is needed, and those that are not any more if all were cast at first.
+        // For each op of the first layer: rows of activations in use; squares of half-precision
+        // weights in use if each is cast when needed; squares already freed if all are cast first.
         let ops = [(4, 3, 0), (5, 0, 3), (3, 1, 3), (3, 0, 4), (5, 4, 4), (9, 0, 8), (6, 4, 8)];
         let most = |bytes: fn((u64, u64, u64), [u64; 3]) -> u64| {
             ops.iter().map(|&op| bytes(op, [parameters, square, row])).max().unwrap()
@@ -269,7 +270,7 @@ fn casts_put_first_sink() {
         let late =
             most(|(rows, cast, _), [all, square, row]| 2 * (2 * all + cast * square + rows * row));
         assert_eq!((own.load(), sink.load()), (first, late));
-        // And nothing is better.
+        // No order takes less.
         assert_eq!(floor(&capture), sink.load());
         println!("{decoder:?}: program {}, sink {}", own.load(), sink.load());
     }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Knows, rounded};
 
-/// `best-fit`: what an allocator does that gives each buffer, as it comes, the smallest hole that is large enough (the
-/// lowest of several), and else extends the top.
+/// `best-fit`: gives each buffer, in order of time, the smallest hole that is large enough. The
+/// lowest hole wins a tie. If no hole is large enough, the top is extended.
 ///
-/// From MegEngine's static memory planning (`BEST_FIT`). n log n time for n buffers. Weak where sizes vary much: what it
-/// gives away early is in the way later, and it never looks ahead. Gaps are refused, and so are colours.
+/// Source: MegEngine's static memory planning (`BEST_FIT`). Time: O(n log n) for n buffers. The
+/// planner is weak where sizes vary much: early buffers are in the way later, since it never looks
+/// ahead. Gaps and colours are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BestFit;
 
@@ -34,12 +35,12 @@ impl Planner for BestFit {
     }
 }
 
-/// Free ranges below the top, no two of which touch.
+/// Free ranges below the top, apart from each other.
 #[derive(Debug, Default)]
 struct Holes {
     by_address: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
-    /// All above is free.
+    /// End of the bytes in use: all addresses from here on are free.
     top: u64,
 }
 

@@ -1,27 +1,31 @@
-//! CANN's reuse among buffers of about one size: classes by powers of two.
+//! CANN's reuse among buffers of similar size: classes by powers of two.
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{ROUND, Take, chain, in_a_row};
 use super::{Knows, rounded_to};
 
-/// A class whose largest member is of 8 MiB or more stays, however few there are, if there are two.
+/// Size in bytes: 8 MiB. A class of at least two members stays, however few, if its largest member
+/// has this size or more.
 const LARGE: u64 = 8 << 20;
 
-/// `binary-block`, `binary-block:oldest`: a buffer may use a free block of its class. Classes double in size, and one with
-/// few members is joined to the next. When all buffers have a block, each shrinks to the largest that is in it.
+/// `binary-block`, `binary-block:oldest`: lets a buffer use a free block of its class. Classes
+/// double in size, and a class with few members is joined to the next. When all buffers have a
+/// block, each block shrinks to its largest buffer.
 ///
-/// Source: the article on memory reuse in CANN, and `BinaryBlockMemAssigner` of open-source GE; classes as in
-/// [`BinaryBlock::sizes`]. Buffers come in order of time, those of one instant in the order of their numbers, after all
-/// that end there have been released. Buffers of more than one colour or with gaps are refused; all blocks are aligned to a
-/// multiple of all alignments.
+/// Source: the article on memory reuse in CANN, and `BinaryBlockMemAssigner` of open-source GE;
+/// classes as in [`BinaryBlock::sizes`]. Buffers come in order of time; at one instant, all buffers
+/// that end are released first, and the others follow in the order of their numbers. Buffers of
+/// more than one colour or with gaps are refused. All blocks are aligned to a multiple of all
+/// alignments.
 ///
-/// Takes n log n time for n buffers and has no limit in size. It is weak where small buffers could share what a large one
-/// has left: those of different classes never do. On steps of three networks it took 1.11 to 2.08 times the load.
+/// Time: O(n log n) for n buffers, without a limit in size. The planner is weak where small buffers
+/// could share the bytes of a large one: buffers of different classes never share. On steps of
+/// three networks it took 1.11 to 2.08 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BinaryBlock {
-    /// Which free block is used again.
+    /// Choice among the free blocks.
     pub take: Take,
-    /// Blocks are multiples of this, in bytes: 512 as in CANN, 1 to waste nothing. It is no part of the name.
+    /// Granule of blocks in bytes: 512 as in CANN, 1 to waste nothing. Not part of the name.
     pub round: u64,
 }
 
@@ -32,24 +36,28 @@ impl Default for BinaryBlock {
 }
 
 impl BinaryBlock {
-    /// The largest size in each class, rising: a buffer belongs to the first that is not smaller.
+    /// Largest size in each class, rising. A buffer belongs to the first class whose largest size
+    /// is not smaller.
     ///
-    /// The first class takes what has up to twice 512 bytes, or twice the smallest size if no buffer has more than 512
-    /// bytes, and each further class twice as much. Of n classes for m buffers, one that has fewer than m / n members,
-    /// rounded down, is joined to the next, unless it is the last or has two members or more, of which the largest has
-    /// 8 MiB or more. (GE looks at the smallest there. That comes to 1.103 instead of 1.114 times the load on ResNet-50 and
-    /// to the same on the other two; the figures that are known are those of the largest.)
+    /// The first class goes up to twice 512 bytes; if no buffer has more than 512 bytes, it goes up
+    /// to twice the smallest size. Each further class goes twice as far. With n classes for m
+    /// buffers, a class with fewer than m / n members, rounded down, is joined to the next.
+    /// Exceptions: the last class, and a class with two members or more whose largest has 8 MiB or
+    /// more. (GE looks at the smallest member there. That gives 1.103 instead of 1.114 times the
+    /// load on ResNet-50, and the same on the other two networks. The known figures are those
+    /// of the largest.)
     ///
     /// # Errors
     ///
-    /// More than one colour, gaps, or sizes that add up to 2^64 bytes or more when they are rounded up.
+    /// [`PlanError`] if there is more than one colour, if there are gaps, or if the rounded sizes
+    /// add up to 2^64 bytes or more.
     pub fn sizes(&self, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
         Knows::NoGaps.check(self, lifetimes)?;
         Ok(classes(rounded_to(self.round, lifetimes)?))
     }
 }
 
-/// The largest size in each class of these, rising.
+/// Largest size in each class of these sizes, rising.
 fn classes(mut sizes: Vec<u64>) -> Vec<u64> {
     sizes.retain(|&size| size > 0);
     sizes.sort_unstable();
@@ -63,7 +71,7 @@ fn classes(mut sizes: Vec<u64>) -> Vec<u64> {
     }
     let few = sizes.len() / bounds.len();
     let mut classes = Vec::new();
-    // Where the class begins that is being made.
+    // Begin of the class that is being made.
     let mut begin = 0;
     for bound in bounds {
         let end = sizes.partition_point(|&size| size <= bound);

@@ -1,4 +1,4 @@
-//! What CANN's planners have in common: blocks that buffers use one after another.
+//! Blocks for several buffers in turn: the common part of CANN's planners.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -7,22 +7,23 @@ use rustc_hash::FxHashMap;
 
 use super::super::{Change, Lifetimes};
 
-/// To what CANN and GE round blocks up, in bytes.
+/// Granule of blocks in CANN and GE, in bytes.
 pub(super) const ROUND: u64 = 512;
 
-/// Which of several free blocks is used again.
+/// Choice among several free blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Take {
-    /// The one released last, as in open-source GE, which looks for one from the end of its list. Of those released at one
-    /// instant, whose order lifetimes do not tell, the one made last: with this the figures come out that are known.
+    /// The block released last, as in open-source GE, which searches from the end of its list.
+    /// Lifetimes do not order releases at one instant; of these the block made last is taken, which
+    /// reproduces the known figures.
     #[default]
     Newest,
-    /// The one made first, whenever it was released, as in the article.
+    /// The block made first, whenever it was released, as in the article.
     Oldest,
 }
 
 impl Take {
-    /// How it is asked for: nothing or `oldest`.
+    /// Finds the choice by its name: nothing or `oldest`.
     pub(in super::super) fn named(option: &str) -> Option<Self> {
         match option {
             "" => Some(Self::Newest),
@@ -31,7 +32,7 @@ impl Take {
         }
     }
 
-    /// The planner's name with it.
+    /// Name of a planner with this choice.
     pub(super) fn name(self, planner: &str) -> String {
         match self {
             Self::Newest => planner.to_owned(),
@@ -40,16 +41,17 @@ impl Take {
     }
 }
 
-/// Bytes that buffers use one after another.
+/// A block of bytes for several buffers in turn.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// Of the largest buffer in it: GE's resize.
+    /// Size of the largest buffer in it: GE's resize.
     pub size: u64,
-    /// In order of time.
+    /// Buffers in order of time.
     pub buffers: Vec<usize>,
 }
 
-/// Puts buffers, as they come, into free blocks of their class, or else into new ones. Those of no bytes need none.
+/// Puts each buffer, in order of time, into a free block of its class, or else into a new block.
+/// Empty buffers need none.
 pub(super) fn chain<C: Eq + Hash>(
     lifetimes: &Lifetimes,
     sizes: &[u64],
@@ -58,7 +60,7 @@ pub(super) fn chain<C: Eq + Hash>(
 ) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut homes = vec![0; sizes.len()];
-    // By class: when each was released, and the block. When does not matter to who takes the oldest.
+    // Class -> instant of release and block. `Take::Oldest` ignores the instant.
     let mut free: FxHashMap<C, BTreeSet<(u64, usize)>> = FxHashMap::default();
     for change in lifetimes.changes() {
         match change {
@@ -89,10 +91,11 @@ pub(super) fn chain<C: Eq + Hash>(
     blocks
 }
 
-/// Offsets of the buffers where blocks lie one behind another.
+/// Offsets of the buffers if blocks lie one behind another.
 pub(super) fn in_a_row(blocks: &[Block], buffers: usize) -> Vec<u64> {
     let mut offsets = vec![0; buffers];
-    // No overflow: no block has more than its largest buffer, and all buffers together have less than 2^64 bytes.
+    // No overflow: a block has the size of its largest buffer, and all buffers together have less
+    // than 2^64 bytes.
     let mut top = 0;
     for block in blocks {
         for &i in &block.buffers {

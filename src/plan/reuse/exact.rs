@@ -1,4 +1,4 @@
-//! A search that finds the least memory, and knows it.
+//! Exact search for the least memory, with a proof.
 
 mod capacity;
 mod memory;
@@ -18,22 +18,28 @@ use super::hints::by_hints;
 use super::{Gaps, Knows, Pushdown};
 use crate::rng::SplitMix64;
 
-/// `exact`, or `exact:NODES`: the least placement, found by trying all that cannot be pushed down, in an order that finds good ones soon.
+/// `exact`, or `exact:NODES`: finds the least placement by trying all placements that cannot be
+/// pushed down, in an order that finds good ones soon.
 ///
-/// The search is that of MiniMalloc (Moffitt, ASPLOS 2023): buffers are placed upwards, each on top of those placed that
-/// it meets; of every set of buffers alive at once the lowest free address and the bytes that are left must stay below
-/// the capacity; nothing is put above where another would fit; what is cut off in time is placed apart; three orders
-/// take turns with ever more steps. Beside that, who was passed over must be lifted by somebody, which raises the bound;
-/// equal lives are tried in one order; and what failed is remembered. Capacities are tried from the load up, and between
-/// them short searches in orders that are varied at random (always the same) lower the best; the answer is proven if it
-/// takes no more than the load or all else has failed.
+/// The search is MiniMalloc's (Moffitt, ASPLOS 2023). Buffers are placed upwards, each on top of
+/// the placed buffers that it meets. For every set of buffers alive at once, the lowest free
+/// address plus the bytes to be placed must not exceed the capacity. No buffer is placed so high
+/// that another one would fit below it. Buffers that are cut off in time are placed apart. Three
+/// orders take turns with ever more steps.
 ///
-/// It begins with what hints say, if there are any. Alignments and gaps are kept exactly; colours are refused, and so are
-/// bytes that are kept in gaps, and more than [`Exact::LIMIT`] buffers linked in time. The
-/// time for a proof is exponential at worst: instances of 200 buffers take from milliseconds to ever.
+/// Three rules are added. A buffer that was passed over must be lifted by another one, which raises
+/// the bound. Buffers with equal lives are tried in one order. States that failed are remembered.
+/// Capacities are tried from the load up. Between them, short searches in randomly varied orders
+/// (always the same) lower the best height. The answer is proven if it takes no more than the load,
+/// or if all smaller capacities have failed.
+///
+/// The search begins with the placements by hints, if there are any. Alignments and gaps are kept
+/// exactly. Colours are refused, and so are bytes kept in gaps, and more than [`Exact::LIMIT`]
+/// buffers linked in time. The time for a proof is exponential at worst: instances of 200 buffers
+/// take from milliseconds to forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// How many placements of a buffer are tried at most where there is no time limit.
+    /// Limit on placements of a buffer that are tried if there is no time limit.
     pub nodes: u64,
 }
 
@@ -44,17 +50,17 @@ impl Default for Exact {
 }
 
 impl Exact {
-    /// More buffers are refused, if at no time between them nothing is alive.
+    /// Limit on the buffers linked in time: no instant between them is without a live buffer.
     pub const LIMIT: usize = 2_000;
-    /// More pieces, into which gaps cut the buffers, are refused likewise.
+    /// Limit on the pieces, into which gaps cut such buffers.
     pub const PIECES: usize = 10 * Self::LIMIT;
 
-    /// A name, and how many nodes, if that is not the usual number.
+    /// Name with the number of nodes, unless the number is the default.
     pub(super) fn called(&self, name: &str) -> String {
         if *self == Self::default() { name.to_owned() } else { format!("{name}:{}", self.nodes) }
     }
 
-    /// The best placement that is no worse than `best`, which must be one of the same lifetimes.
+    /// Improves `best`, a placement of the same lifetimes. The result is no worse.
     pub(super) fn improve(
         &self,
         lifetimes: &Lifetimes,
@@ -73,6 +79,7 @@ impl Exact {
     ) -> Result<Planned, PlanError> {
         Knows::Gaps.check(self, lifetimes)?;
         let Sections { unit, parts } = Sections::new(lifetimes);
+        // Instances beyond the limits are refused.
         let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
         if largest > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
@@ -92,6 +99,7 @@ impl Exact {
         if best.proven {
             return Ok(best);
         }
+        // Each part begins a descent from its height in `best`.
         let mut offsets = best.placement.offsets().to_vec();
         let mut descents: Vec<Descent> = parts
             .iter()
@@ -102,7 +110,7 @@ impl Exact {
             })
             .collect();
         let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
-        // Only what is highest counts.
+        // Only the highest part matters, so this one is lowered.
         let mut last = 0;
         let proven = loop {
             let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
@@ -119,6 +127,7 @@ impl Exact {
             }
             descents[part].step(&parts[part], floor, &mut nodes, limits);
         };
+        // Parts that were lowered get their new addresses; the others keep those of `best`.
         for (part, descent) in parts.iter().zip(&descents) {
             for (item, offset) in part.items.iter().zip(&descent.offsets) {
                 offsets[item.buffer] = offset * unit;
@@ -146,7 +155,7 @@ impl Planner for Exact {
     }
 }
 
-/// A number that looks random.
+/// Pseudo-random number from a seed.
 const fn scatter(seed: u64) -> u64 {
     SplitMix64::new(seed).next()
 }

@@ -1,40 +1,43 @@
-//! Buffers one by one in some order, whatever their time, each in a gap between those that are placed.
+//! Greedy planner: buffers one by one in a fixed order, each in a gap between those already placed.
 
 use super::super::{Buffer, Lifetimes, Limits, Part, PlanError, Planned, Planner};
 use super::Knows;
 use std::cmp::Reverse;
 
-/// Who is placed first. Of equals, who begins earlier, and then who has the lower number.
+/// Sort key of the buffers to place. On a tie the buffer with the earlier begin is first, then
+/// the one with the lower number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum First {
-    /// The largest.
+    /// Largest size first.
     #[default]
     Size,
-    /// The largest product of size and life.
+    /// Largest product of size and life first.
     Area,
-    /// Who lives longest.
+    /// Longest life first.
     Life,
-    /// Who begins first.
+    /// Earliest begin first.
     Birth,
 }
 
-/// `gaps-size`, `gaps-area`, `gaps-life`, `gaps-birth`: each buffer goes to the smallest gap between those that are placed
-/// already and alive at the same time, the lowest of several, and above all of them if none is large enough.
+/// `gaps-size`, `gaps-area`, `gaps-life`, `gaps-birth`: puts each buffer into the smallest gap
+/// between the buffers already placed that are alive at the same time. The lowest gap wins a tie.
+/// If no gap is large enough, the buffer lies above all of them.
 ///
-/// By size it is the greedy planner of TFLite (Pisarchyk and Lee, 2020) and XLA's spatial heuristic; by life XLA's temporal
-/// one. n^2 time for n buffers, of which there may be [`Gaps::LIMIT`]; where they have gaps, for the pieces into which those
-/// cut them. Alignments are kept exactly, and so are gaps, with and without kept bytes; colours are refused. Weak where many
-/// sizes are alike but not equal, and lives cross each other.
+/// By size this is the greedy planner of TFLite (Pisarchyk and Lee, 2020) and XLA's spatial
+/// heuristic; by life it is XLA's temporal heuristic. Time: O(n^2) for n buffers, of which there
+/// may be [`Gaps::LIMIT`]; gaps cut buffers into pieces, which count instead. Alignments and gaps
+/// are kept exactly, with and without kept bytes. Colours are refused. The planner is weak where
+/// many sizes are similar but not equal, and lives cross each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
-    /// Who is placed first.
+    /// Sort key of the buffers to place.
     pub first: First,
 }
 
 impl Gaps {
-    /// More buffers are refused.
+    /// Limit on the buffers, and on the pieces of buffers.
     pub const LIMIT: usize = 30_000;
-    /// One of each order.
+    /// Planners of all orders.
     pub const ALL: [Self; 4] = [
         Self::by(First::Size),
         Self::by(First::Area),
@@ -42,7 +45,7 @@ impl Gaps {
         Self::by(First::Birth),
     ];
 
-    /// In this order.
+    /// Planner of this order.
     #[must_use]
     pub const fn by(first: First) -> Self {
         Self { first }
@@ -74,17 +77,17 @@ impl Planner for Gaps {
     }
 }
 
-/// Which gap is taken.
+/// Choice among the gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// The smallest that is large enough, of several the lowest.
+    /// The smallest sufficient gap; the lowest on a tie.
     Smallest,
-    /// The lowest that is large enough.
+    /// The lowest sufficient gap.
     Lowest,
 }
 
 impl Gaps {
-    /// Places buffers in this order, each in the gap that it is to take.
+    /// Places buffers in this order; `fit` chooses the gap for each.
     pub(super) fn place(
         &self,
         lifetimes: &Lifetimes,
@@ -117,7 +120,7 @@ impl Gaps {
             busy.clear();
             match own {
                 [] => continue,
-                // By address already.
+                // Whole buffers: the obstacles are sorted by address already.
                 [Part { lower, upper, .. }] if lifetimes.gaps(i).is_empty() => {
                     let meets = |it: &&Placed| *lower < it.upper && it.lower < *upper;
                     busy.extend(placed.iter().filter(meets).map(|it| (it.begin, it.end)));
@@ -138,30 +141,32 @@ impl Gaps {
     }
 }
 
-/// Buffers that are placed before it is asked again whether it is time to answer.
+/// Number of buffers placed between two looks at the clock.
 const LOOKS: usize = 64;
 
-/// Where a whole buffer must not lie for the sake of a part of it.
+/// Addresses at which the whole buffer must not lie, so that its part `part` does not overlap a
+/// placed part.
 fn obstacles<'a>(
     part: &'a Part,
     buffer: &'a Buffer,
     placed: &'a [Placed],
 ) -> impl Iterator<Item = (u64, u64)> + 'a {
     let meets = |it: &&Placed| part.lower < it.upper && it.lower < part.upper;
-    // What the buffer has above the part may lie over what is met, and so may what it has below.
+    // The bytes of the buffer above and below the part may overlap the placed part, so the obstacle
+    // is smaller by them.
     let (above, below) = (buffer.size - part.end, part.begin);
     let obstacle = move |it: &Placed| (it.begin + above, it.end.saturating_sub(below));
     placed.iter().filter(meets).map(obstacle).filter(|&(_, end)| end > 0)
 }
 
-/// The address in a gap between what is busy, which is given by where it begins.
+/// Address in a gap between busy ranges, which are sorted by their begins.
 fn gap(busy: &[(u64, u64)], buffer: &Buffer, fit: Fit) -> u64 {
     let mut top = 0_u64;
     let mut smallest: Option<(u64, u64)> = None;
     for &(begin, end) in busy {
         let at = top.next_multiple_of(buffer.align);
         let gap = begin.saturating_sub(top);
-        // An alignment may want more than there is below the next one.
+        // Alignment may need more bytes than the gap has.
         let fits = begin >= at && begin - at >= buffer.size;
         if fits && smallest.is_none_or(|(least, _)| gap < least) {
             smallest = Some((gap, at));
@@ -174,7 +179,7 @@ fn gap(busy: &[(u64, u64)], buffer: &Buffer, fit: Fit) -> u64 {
     smallest.map_or_else(|| top.next_multiple_of(buffer.align), |(_, at)| at)
 }
 
-/// Bytes that have an address. They are kept by address, rising.
+/// Bytes placed at an address for some time; kept in order of address.
 struct Placed {
     lower: u64,
     upper: u64,

@@ -1,12 +1,13 @@
-//! Where a search begins: what is said of addresses beforehand.
+//! Placements from hints, where a search begins.
 
 use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, Placement, PlanError, Planned};
 use super::gaps::{Fit, Gaps};
 
-/// The better of two placements by the hints, if there are any: all buffers at their hints, where that is one; and each as
-/// low as those allow that are hinted below it, the others into the gaps between them, the largest first.
+/// Better of two placements from hints; `None` without hints. In the first, all buffers are at
+/// their hints, if that is a placement. In the second, each hinted buffer is as low as the buffers
+/// hinted below it allow. Buffers without hints then fill the gaps between, the largest first.
 pub(super) fn by_hints(
     lifetimes: &Lifetimes,
     limits: &Limits,

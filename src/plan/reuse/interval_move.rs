@@ -1,23 +1,28 @@
-//! MegEngine's interval moves: long lives first, each into the gap that costs least, with those above pushed up.
+//! MegEngine's interval moves: long lives first, each in the cheapest gap, with the buffers above
+//! pushed up.
 
 use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Knows, lives, meet, rounded};
 
-/// `interval-move`: buffers that live longest go first (of equals, who begins earlier, then the larger); each is put
-/// into a gap between those it meets. If one is large enough, the one that leaves least over; else the one by which the
-/// high water rises least when all above it are pushed up, and of several the one that lacks least.
+/// `interval-move`: places the longest lives first; on a tie the earlier begin, then the larger
+/// size. Each buffer goes into a gap between the placed buffers that it meets.
 ///
-/// From MegEngine's static memory planning (`INTERVAL_MOVE`), with its order of looking: from low to high, and a gap that
-/// fits is taken over one that does not even if that one raises nothing. n^3 time at worst for n buffers, of which there
-/// may be [`IntervalMove::LIMIT`], as in its own tests. Weak where lives are much alike: it is sizes then that should go
-/// first. Bytes kept in gaps are refused, and so are colours.
+/// If some gaps are large enough, the one that leaves the fewest bytes over is taken. Otherwise all
+/// buffers above a gap are pushed up. The gap by which the high water rises least is taken; on a
+/// tie the one that lacks the fewest bytes.
+///
+/// Source: MegEngine's static memory planning (`INTERVAL_MOVE`), with its order of looking. Gaps
+/// are looked at from low to high, and a gap that fits is preferred even over one that raises
+/// nothing. Time: O(n^3) at worst for n buffers, of which there may be [`IntervalMove::LIMIT`], as
+/// in MegEngine's tests. The planner is weak where lives are similar: sizes should come first then.
+/// Bytes kept in gaps and colours are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalMove;
 
 impl IntervalMove {
-    /// More buffers are refused.
+    /// Limit on the buffers.
     pub const LIMIT: usize = 600;
 }
 
@@ -51,16 +56,16 @@ impl Planner for IntervalMove {
     }
 }
 
-/// Buffers that lie on each other.
+/// Placed buffers, with those above each.
 #[derive(Debug)]
 struct Stack {
     sizes: Vec<u64>,
     offsets: Vec<u64>,
-    /// Of each that is placed, those that it meets and that lie above it.
+    /// Placed buffer -> meeting buffers above.
     above: Vec<Vec<usize>>,
-    /// Those placed, by address: each comes before those above it.
+    /// Placed buffers in rising order of address.
     upwards: Vec<usize>,
-    /// By how much each may be pushed up before the high water rises.
+    /// Placed buffer -> bytes of room to push it up before the high water rises.
     slack: Vec<u64>,
     high: u64,
 }
@@ -78,7 +83,7 @@ impl Stack {
         }
     }
 
-    /// Places a buffer that meets these.
+    /// Places a buffer; `meets` are the buffers alive at the same times.
     fn insert(&mut self, buffer: usize, mut meets: Vec<usize>) {
         meets.sort_by_key(|&other| self.offsets[other]);
         self.offsets[buffer] = self.choose(self.sizes[buffer], &meets);
@@ -92,17 +97,18 @@ impl Stack {
         self.upwards.sort_by_key(|&other| self.offsets[other]);
     }
 
-    /// Where a buffer of this size, which meets these (from low to high), is to begin.
+    /// Chooses the address of a buffer of `size` bytes. `meets` are the buffers alive at the same
+    /// times, from low to high.
     fn choose(&mut self, size: u64, meets: &[usize]) -> u64 {
         self.find_slack();
-        // By how much the high water rises, what the gap lacks, where it begins.
+        // Best gap so far: the rise of the high water, the bytes that the gap lacks, and its begin.
         let mut best = (u64::MAX, u64::MAX, 0);
         let mut least_left = u64::MAX;
         let mut begin = 0;
         for next in 0..=meets.len() {
             let end = meets.get(next).map_or(self.high.max(begin), |&other| self.offsets[other]);
             if end >= begin {
-                // Touching buffers have a gap of nothing between them.
+                // Touching buffers have an empty gap between them.
                 let gap = end - begin;
                 if gap < size {
                     let rise = meets[next..].iter().map(|&other| {
@@ -120,7 +126,7 @@ impl Stack {
         best.2
     }
 
-    /// From high to low: who is above is known by then.
+    /// Computes `slack` from high to low, so that the buffers above come first.
     fn find_slack(&mut self) {
         for &i in self.upwards.iter().rev() {
             let end = self.offsets[i] + self.sizes[i];
@@ -129,7 +135,8 @@ impl Stack {
         }
     }
 
-    /// Brings those above a new buffer over its end, those above them over theirs, and so on.
+    /// Pushes up all buffers above a new buffer, as far as needed, and in turn the buffers above
+    /// these.
     fn push_up(&mut self, buffer: usize) {
         let Self { sizes, offsets, above, upwards, high, .. } = self;
         for &i in std::iter::once(&buffer).chain(upwards.iter()) {
@@ -153,7 +160,7 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
 
-    /// The rule once more, recursive and without any order of work.
+    /// The rule once more, recursive and without an order of work.
     #[derive(Default)]
     struct Naive {
         lives: Vec<(u64, u64)>,
@@ -187,7 +194,7 @@ mod tests {
             let meets: Vec<usize> = (0..self.lives.len())
                 .filter(|&i| self.lives[i].0 < upper && lower < self.lives[i].1)
                 .collect();
-            // Every address at which a gap may begin, and where it ends.
+            // Every address at which a gap may begin, with the gap's end.
             let mut begins: Vec<u64> = meets.iter().map(|&i| self.end(i)).chain([0]).collect();
             begins.sort_unstable();
             let gaps = begins.into_iter().filter_map(|begin| {
@@ -266,7 +273,7 @@ mod tests {
         );
     }
 
-    /// As measured by our own scripts: on A to F of MiniMalloc, within 0.01.
+    /// Ratios measured with this project's scripts on A to F of MiniMalloc, within 0.01.
     #[test]
     fn ratios_are_those_of_the_source() {
         let ratios = [1.568, 1.587, 1.244, 1.335, 1.342, 1.252];

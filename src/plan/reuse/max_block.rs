@@ -1,23 +1,26 @@
-//! CANN's simplest reuse: all blocks are as large as the largest buffer, until the end.
+//! CANN's simplest reuse: all blocks are as large as the largest buffer until the end.
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{ROUND, Take, chain, in_a_row};
 use super::{Knows, rounded_to};
 
-/// `max-block`, `max-block:oldest`: every buffer may use any free block, since all are as large as the largest buffer.
-/// When all have one, each block shrinks to the largest that is in it.
+/// `max-block`, `max-block:oldest`: lets every buffer use any free block, since all blocks are as
+/// large as the largest buffer. When all buffers have a block, each block shrinks to its largest
+/// buffer.
 ///
-/// Source: the article on memory reuse in CANN, and `MaxBlockMemAssigner` of open-source GE. Buffers come in order of time,
-/// those of one instant in the order of their numbers, after all that end there have been released. Buffers of more than
-/// one colour or with gaps are refused; all blocks are aligned to a multiple of all alignments.
+/// Source: the article on memory reuse in CANN, and `MaxBlockMemAssigner` of open-source GE.
+/// Buffers come in order of time; at one instant, all buffers that end are released first, and the
+/// others follow in the order of their numbers. Buffers of more than one colour or with gaps are
+/// refused. All blocks are aligned to a multiple of all alignments.
 ///
-/// Takes n log n time for n buffers and has no limit in size. It is weak wherever sizes differ: what is small is often all
-/// that a large block holds. On steps of three networks it took 1.81 to 5.6 times the load.
+/// Time: O(n log n) for n buffers, without a limit in size. The planner is weak wherever sizes
+/// differ: a large block often holds only small buffers. On steps of three networks it took 1.81 to
+/// 5.6 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxBlock {
-    /// Which free block is used again.
+    /// Choice among the free blocks.
     pub take: Take,
-    /// Blocks are multiples of this, in bytes: 512 as in CANN, 1 to waste nothing. It is no part of the name.
+    /// Granule of blocks in bytes: 512 as in CANN, 1 to waste nothing. Not part of the name.
     pub round: u64,
 }
 

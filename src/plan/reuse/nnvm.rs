@@ -1,10 +1,13 @@
-//! The memory planner of NNVM, the compiler that TVM grew out of: whole blocks, used again by what is about as large.
+//! Memory planner of NNVM, the compiler that TVM grew out of: whole blocks, reused for values of
+//! similar size.
 //!
-//! It works in three stages, as told in the article on memory allocation in NNVM and by the open source.
-//! [`MemoryPlan`] (`PlanMemory`) walks through an [`NnvmGraph`] with reference counts and gives what is computed *storages*,
-//! by number. [`StoragePlan`] (`DecorateMemoryPlan`) adds the variables and moves there what is assigned to them.
-//! [`SharedPool`] (GraphRuntime's `SetupStorage`) puts bytes behind the storages, here also for several graphs that take
-//! turns. Who knows only lifetimes plans with [`Nnvm`], which has the first stage's rules for them.
+//! The planner has three stages, as described in the article on memory allocation in NNVM and by
+//! the open source. [`MemoryPlan`] (`PlanMemory`) walks through an [`NnvmGraph`] with reference
+//! counts, and gives computed values *storages*, by number. [`StoragePlan`] (`DecorateMemoryPlan`)
+//! adds the variables, and moves values that are assigned to a variable into its storage.
+//! [`SharedPool`] (GraphRuntime's `SetupStorage`) puts bytes behind the storages, here also for
+//! several graphs that take turns. [`Nnvm`] plans for plain lifetimes, by the rules of the first
+//! stage.
 //!
 //! ```
 //! use remat::plan::nnvm::{
@@ -56,31 +59,32 @@ pub use self::graph::{
 pub use self::memory::MemoryPlan;
 pub use self::pool::{PoolError, PoolView, SharedPool};
 
-/// Where an entry is.
+/// Place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
-    /// Nowhere so far: a variable before [`StoragePlan`] (storage id -1).
+    /// No place so far: a variable before [`StoragePlan`] (storage id -1).
     None,
-    /// In the storage of this number.
+    /// The storage of this number.
     Storage(usize),
-    /// Where whoever runs the graph puts it (storage id -2).
+    /// A place chosen by the runner of the graph (storage id -2).
     External,
-    /// Where it is put as the graph runs (storage id -3).
+    /// A place chosen as the graph runs (storage id -3).
     Dynamic,
 }
 
-/// How many times larger or smaller than what is asked for a free storage may be to be used again (`match_range`).
+/// Range of sizes in which a free storage may be reused (`match_range`): at most this many times
+/// larger or smaller than the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatchRange {
-    /// That many times. With 0 nothing is used again, with 1 only what has the very size.
+    /// This many times. With 0 no storage is reused, with 1 only storages of exactly the size.
     Times(u64),
-    /// 1, 2, 4, 8 or 16 times, whichever comes out smallest, the first of equal ones
+    /// The best of 1, 2, 4, 8 and 16 times: the smallest plan, the first on a tie
     /// (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
     Auto,
 }
 
 impl MatchRange {
-    /// The plan of fewest bytes among those of its ranges.
+    /// Smallest plan over the ranges, the first on a tie.
     fn smallest<P>(self, plan: impl Fn(u64) -> P, bytes: impl Fn(&P) -> u64) -> P {
         match self {
             Self::Times(times) => plan(times),
@@ -93,7 +97,7 @@ impl MatchRange {
 }
 
 impl Default for MatchRange {
-    /// 16 times, as without any setting.
+    /// 16 times, NNVM's default.
     fn default() -> Self {
         Self::Times(16)
     }
@@ -108,29 +112,33 @@ impl fmt::Display for MatchRange {
     }
 }
 
-/// NNVM's planner for lifetimes, without a graph: `nnvm:16`, `nnvm:auto`, or any other range. Plain `nnvm` is the first.
+/// `nnvm:16`, `nnvm:auto`, or any other range: NNVM's planner for lifetimes, without a graph. Plain
+/// `nnvm` is `nnvm:16`.
 ///
-/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. What a graph says beyond lifetimes, such as
-/// what may be written in place, is not known here.
+/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. Properties of a graph
+/// beyond lifetimes are not known here, such as which outputs may be written in place.
 ///
-/// Of all that happens at one instant, buffers that end are released first, in the order of their numbers; then those that
-/// begin are requested, the largest first, equal ones in the order of their numbers. (In a graph a node's outputs are
-/// requested before its inputs are released. Lifetimes that are half open have room for that: such an input ends an
-/// instant after the output begins. Those of a node that ends where another begins need not be apart.) Storages lie one
-/// behind another, each at a multiple of all alignments among its buffers. Buffers of different colours never share
-/// one. Gaps are refused.
+/// At one instant, buffers that end are released first, in the order of their numbers. Then buffers
+/// that begin are requested, the largest first, equal ones in the order of their numbers. (In a
+/// graph, the outputs of a node are requested before its inputs are released. Half-open lifetimes
+/// can say so: such an input ends an instant after the output begins. An input whose end is the
+/// output's begin need not be apart from the output.) Storages lie one behind another, each at a
+/// multiple of all alignments of its buffers. Buffers of different colours never share a storage.
+/// Gaps are refused.
 ///
-/// Takes n log n time for n buffers, five times as much for [`MatchRange::Auto`], and has no limit in size. It is weak where
-/// sizes differ much: a storage holds one buffer at a time, however small. On steps of three networks it took 1.03 to 1.70
-/// times the load (with auto 1.02 to 1.67), on MiniMalloc's six hard instances 1.28 to 2.71 (1.28 to 2.50).
+/// Time: O(n log n) for n buffers, five times as much for [`MatchRange::Auto`], without a limit in
+/// size. The planner is weak where sizes differ much: a storage holds one buffer at a time, however
+/// small. On steps of three networks it took 1.03 to 1.70 times the load (with auto 1.02 to 1.67),
+/// on MiniMalloc's six hard instances 1.28 to 2.71 (1.28 to 2.50).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nnvm {
-    /// Which storages are used again.
+    /// Range of reusable storages.
     pub range: MatchRange,
 }
 
 impl Nnvm {
-    /// Offsets and where the last storage ends; nothing if that is beyond all addresses.
+    /// Offsets of the buffers, and the end of the last storage; `None` if the end is beyond all
+    /// addresses.
     fn lay(changes: &[Change], lifetimes: &Lifetimes, range: u64) -> Option<(Vec<u64>, u64)> {
         let buffers = lifetimes.buffers();
         let mut allocator = Allocator::new(range);
@@ -177,7 +185,8 @@ impl Planner for Nnvm {
     }
 }
 
-/// What happens, in order of time: at each instant those that end, then those that begin, the largest first.
+/// Begins and ends in order of time. At each instant ends come first, then begins, the largest
+/// first.
 fn largest_first(lifetimes: &Lifetimes) -> Vec<Change> {
     let buffers = lifetimes.buffers();
     let mut changes = lifetimes.changes();
@@ -196,7 +205,8 @@ fn largest_first(lifetimes: &Lifetimes) -> Vec<Change> {
 impl FromStr for Nnvm {
     type Err = UnknownRange;
 
-    /// `nnvm`, `nnvm:auto` or `nnvm:` and a number: what [`Planner::name`] says is among them.
+    /// Parses `nnvm`, `nnvm:auto`, or `nnvm:` and a number, which includes every name that
+    /// [`Planner::name`] gives.
     fn from_str(name: &str) -> Result<Self, UnknownRange> {
         let unknown = || UnknownRange(name.to_owned());
         let range = match name.strip_prefix("nnvm").ok_or_else(unknown)? {
@@ -211,7 +221,7 @@ impl FromStr for Nnvm {
     }
 }
 
-/// No name of this planner.
+/// Error: the name is none of this planner's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not nnvm, nnvm:auto or nnvm: and a number")]
 pub struct UnknownRange(String);

@@ -1,4 +1,4 @@
-//! All planners, and the best of what they give.
+//! All planners in turn, and the best of their answers.
 
 use std::time::{Duration, Instant};
 
@@ -6,38 +6,42 @@ use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::hints::by_hints;
 use super::{BestFit, Exact, Gaps, IntervalMove, Knows, Pushdown, TwoLevel};
 
-/// `portfolio`, or `portfolio:NODES`: planners in order of their cost, until one takes no more than the load; then [`Exact`] goes on from the
-/// best of them.
+/// `portfolio`, or `portfolio:NODES`: asks planners in order of their cost, until one takes no more
+/// than the load. [`Exact`] then continues from the best answer.
 ///
-/// Pushdown and best fit first, which take n log n time for n buffers; then two levels, interval moves and gaps, which take
-/// n^2 and more, as far as they do not refuse so many; then the search, if it does not. (NNVM's and CANN's other planners, which
-/// share whole blocks, are never the best of these.) Where hints are given, what they say comes before all. Some of these
-/// refuse gaps, and are left out then; colours are refused. So 10^6 buffers have the answer of the first two in seconds, and there it is weak: nothing is searched. With a time limit, what was not begun in time is left out, but for
-/// the first that answers; with none, the answer is always the same.
+/// Pushdown and best fit come first, which take O(n log n) time for n buffers. Two levels, interval
+/// moves and gaps follow, which take O(n^2) time and more, unless they refuse the number of
+/// buffers. The search comes last, unless it refuses. (NNVM's and CANN's other planners, which
+/// share whole blocks, are never the best of these.) If there are hints, placements by hints come
+/// before all. Planners that refuse gaps do not count where buffers have gaps. Colours are refused.
+///
+/// So 10^6 buffers get the answer of the first two planners in seconds; nothing is searched there,
+/// which is the weak side. With a time limit, planners that have not begun in time are skipped,
+/// except until the first answer. Without a limit, the answer is always the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Portfolio {
-    /// How it ends.
+    /// Search at the end.
     pub exact: Exact,
 }
 
-/// What one of the planners of a [`Portfolio`] gave.
+/// Answer of a planner of a [`Portfolio`].
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Its name.
+    /// Name of the planner.
     pub planner: String,
-    /// How long it took.
+    /// Time taken by the planner.
     pub time: Duration,
-    /// The placement, or why there is none.
+    /// Placement, or the error.
     pub planned: Result<Planned, PlanError>,
 }
 
 impl Portfolio {
-    /// What each gave that was asked, in the order in which they were. The answer of [`Planner::plan`] is the first of the
-    /// best. Takes memory for a placement of each.
+    /// Asks the planners, and returns their answers in order. The answer of [`Planner::plan`] is
+    /// the first of the best. Takes memory for a placement of each planner.
     ///
     /// # Errors
     ///
-    /// More than one colour.
+    /// [`PlanError::Unknown`] if there is more than one colour.
     pub fn answers(
         &self,
         lifetimes: &Lifetimes,
@@ -54,7 +58,7 @@ impl Portfolio {
         let two_level = TwoLevel::default();
         let first: [&dyn Planner; 4] = [&Pushdown, &BestFit, &two_level, &IntervalMove];
         for planner in first.into_iter().chain(gaps) {
-            // Hints may be anything.
+            // Hints may be far from a good placement, so they do not count as an answer.
             let is_answered = best(&answers[hinted..]).is_some();
             if proven(&answers) || (is_answered && limits.over()) {
                 return Ok(answers);
@@ -62,7 +66,8 @@ impl Portfolio {
             answers.push(timed(planner.name(), || planner.plan(lifetimes, limits)));
         }
         if best(&answers).is_none() {
-            // One has to answer, however long it takes: this one knows all there is but colours.
+            // Some planner has to answer, however long it takes. This one knows all properties but
+            // colours.
             let gaps = Gaps::default();
             answers.push(timed(gaps.name(), || gaps.plan(lifetimes, &Limits::none())));
         }
@@ -87,7 +92,7 @@ impl Planner for Portfolio {
         match (best(&answers).cloned(), answers.pop()) {
             (Some(best), _) => Ok(best),
             (None, Some(Answer { planned, .. })) => planned,
-            // Not reached: several are asked.
+            // Unreachable: several planners are asked.
             (None, None) => Pushdown.plan(lifetimes, limits),
         }
     }
@@ -103,7 +108,7 @@ fn proven(answers: &[Answer]) -> bool {
     answers.iter().flat_map(|answer| &answer.planned).any(|planned| planned.proven)
 }
 
-/// The first of those that take least; proven ones before others.
+/// First answer of those with the fewest bytes; proven answers come before others.
 fn best(answers: &[Answer]) -> Option<&Planned> {
     let planned = answers.iter().flat_map(|answer| &answer.planned);
     planned.min_by_key(|planned| (planned.placement.bytes(), !planned.proven))
@@ -137,7 +142,8 @@ mod tests {
             let bytes = |planned: &Planned| planned.placement.bytes();
             let least = answers.iter().flat_map(|answer| &answer.planned).map(bytes).min();
             assert_eq!(Some(bytes(&planned)), least);
-            // Proven once, no more is asked; the search tells what it began with and was not improved.
+            // After a proof no planner is asked. A search without success returns the placement
+            // that it began with.
             let proofs: Vec<bool> =
                 answers.iter().map(|answer| answer.planned.as_ref().unwrap().proven).collect();
             assert!(proofs[..proofs.len() - 1].iter().all(|proven| !proven));
@@ -201,7 +207,7 @@ mod tests {
         assert!(planned.placement.bytes() < lifetimes.load() * 11 / 10);
     }
 
-    /// Instances in `../shared/data`, if they are there.
+    /// Instances in `../shared/data`, if present.
     #[test]
     #[ignore = "takes seconds"]
     fn training_steps_are_placed() {

@@ -1,16 +1,22 @@
-//! MegEngine's pushdown: first who lies above whom, then addresses, as low as that allows.
+//! MegEngine's pushdown: the order of buffers in address first, then the lowest addresses that this
+//! order allows.
 
 use std::collections::BTreeSet;
 
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Knows, rounded};
 
-/// `pushdown`: buffers, as they come, take the smallest block that is free and large enough in a row of blocks without
-/// addresses; if none is, the largest free one grows, and only where none is free at all the row gets longer. So
-/// it is known of each buffer between which others it lies. Then each is put as low as those below it allow.
+/// `pushdown`: arranges buffers in a row of blocks without addresses, and then pushes all of them
+/// down.
 ///
-/// From MegEngine's static memory planning (`PUSHDOWN`, its default). n log n time for n buffers. Weak on few buffers of
-/// very different sizes, where a search does better. Gaps are refused, and so are colours.
+/// In order of time, each buffer takes the smallest free block that is large enough. If none is,
+/// the largest free block grows; if no block is free, the row gets longer. So the neighbours below
+/// and above each buffer are known. Then each buffer gets the lowest address that the buffers below
+/// it allow.
+///
+/// Source: MegEngine's static memory planning (`PUSHDOWN`, its default). Time: O(n log n) for n
+/// buffers. The planner is weak on few buffers of very different sizes, where a search does better.
+/// Gaps and colours are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pushdown;
 
@@ -24,7 +30,7 @@ impl Planner for Pushdown {
         let sizes = rounded(lifetimes)?;
         let mut row = Row::default();
         let mut blocks = vec![NONE; sizes.len()];
-        // Pairs of buffers: the first lies below the second.
+        // Pairs of buffers, the first of which lies below the second.
         let mut below = Vec::new();
         for change in lifetimes.changes() {
             match change {
@@ -42,9 +48,9 @@ impl Planner for Pushdown {
     }
 }
 
-/// The lowest address of each buffer above all that are below it.
+/// Lowest address of each buffer above all buffers below it.
 fn lowest(sizes: &[u64], below: &[(usize, usize)]) -> Vec<u64> {
-    // Who lies directly above each: `above[starts[i]..starts[i + 1]]`.
+    // Buffers directly above buffer `i`: `above[starts[i]..starts[i + 1]]`.
     let mut starts = vec![0; sizes.len() + 1];
     let mut waits = vec![0_usize; sizes.len()];
     for &(low, high) in below {
@@ -77,30 +83,30 @@ fn lowest(sizes: &[u64], below: &[(usize, usize)]) -> Vec<u64> {
 
 const NONE: usize = usize::MAX;
 
-/// A part of the row.
+/// A block of the row.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     size: u64,
-    /// The buffer in it; `NONE` if it is free.
+    /// Buffer in the block; `NONE` if the block is free.
     buffer: usize,
     prev: usize,
     next: usize,
 }
 
-/// Blocks from low to high. No two free ones are neighbours.
+/// Blocks from low to high. No two free blocks are neighbours.
 #[derive(Debug, Default)]
 struct Row {
     blocks: Vec<Segment>,
-    /// Free ones, by size.
+    /// Free blocks by size.
     free: BTreeSet<(u64, usize)>,
-    /// Blocks that were joined to others, to be used again.
+    /// Unused indices of joined blocks.
     spare: Vec<usize>,
     first: Option<usize>,
     last: Option<usize>,
 }
 
 impl Row {
-    /// Puts a buffer somewhere. Returns its block.
+    /// Puts a buffer into the row, and returns its block.
     fn take(&mut self, buffer: usize, size: u64) -> usize {
         let fits = self.free.range((size, 0)..).next().copied();
         let Some((found, block)) = fits.or_else(|| self.free.last().copied()) else {
@@ -116,7 +122,7 @@ impl Row {
         block
     }
 
-    /// The buffer of a block goes.
+    /// Frees a block, and joins it to its free neighbours.
     fn give(&mut self, block: usize) {
         let Segment { mut size, prev, next, .. } = self.blocks[block];
         for beside in [prev, next] {
@@ -129,11 +135,11 @@ impl Row {
         self.free.insert((size, block));
     }
 
-    /// The buffers below and above a block.
+    /// Next buffers below and above a block.
     fn neighbours(&self, block: usize) -> (Option<usize>, Option<usize>) {
         let buffer =
             |block: usize| Some(self.blocks.get(block)?.buffer).filter(|&buffer| buffer != NONE);
-        // Of two neighbours, one has a buffer.
+        // A free neighbour is skipped: the block behind it has a buffer.
         let Segment { prev, next, .. } = self.blocks[block];
         let beyond = |beside: usize, further: fn(&Segment) -> usize| {
             buffer(beside).or_else(|| buffer(further(self.blocks.get(beside)?)))
@@ -141,7 +147,7 @@ impl Row {
         (beyond(prev, |block| block.prev), beyond(next, |block| block.next))
     }
 
-    /// A block above another one; at the low end if that is none.
+    /// Inserts a block above `prev`; at the low end if `prev` is `NONE`.
     fn insert_after(&mut self, prev: usize, size: u64, buffer: usize) -> usize {
         let next = match prev {
             NONE => self.first.unwrap_or(NONE),
@@ -171,7 +177,7 @@ impl Row {
         self.spare.push(block);
     }
 
-    /// One above the other.
+    /// Makes two blocks neighbours.
     fn link(&mut self, low: usize, high: usize) {
         match low {
             NONE => self.first = Some(high).filter(|&high| high != NONE),

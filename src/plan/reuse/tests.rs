@@ -1,4 +1,4 @@
-//! What planners have in common: placements are valid, and how good they are.
+//! Checks of all planners: placements are valid, and as good as expected.
 
 mod gaps;
 
@@ -9,7 +9,7 @@ use super::super::{
 };
 use crate::rng::SplitMix64;
 
-/// One of the instances in `../shared/data`, if they are there.
+/// Instance of `../shared/data`, if present.
 pub(super) fn shared(name: &str) -> Option<Lifetimes> {
     let path = format!("{}/../shared/data/{name}.csv", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read(&path) else {
@@ -19,7 +19,7 @@ pub(super) fn shared(name: &str) -> Option<Lifetimes> {
     Some(Instance::read(&text[..], Lives::HalfOpen).unwrap().lifetimes().clone())
 }
 
-/// One of each. Those that search do so for a moment.
+/// All planners; those that search do so briefly.
 fn planners() -> impl Iterator<Item = Box<dyn Planner>> {
     all().into_iter().map(|planner| match &*planner.name() {
         name @ ("exact" | "portfolio") => named(&format!("{name}:500")).unwrap(),
@@ -27,13 +27,13 @@ fn planners() -> impl Iterator<Item = Box<dyn Planner>> {
     })
 }
 
-/// Checks a plan by nothing but the definition: buffers are aligned, and no two that are alive at once share a byte.
+/// Checks a plan by definition: buffers are aligned, and no two alive at once share a byte.
 fn check(planner: &dyn Planner, lifetimes: &Lifetimes, planned: &Planned) {
     let name = planner.name();
     let offsets = planned.placement.offsets();
     let buffers = lifetimes.buffers();
     assert_eq!(offsets.len(), buffers.len());
-    // Each is compared to all that begin while it is alive.
+    // Each buffer is compared with all buffers that begin while it is alive.
     let mut order: Vec<usize> = (0..buffers.len()).collect();
     order.sort_by_key(|&i| buffers[i].lower);
     let mut high = 0;
@@ -52,7 +52,7 @@ fn check(planner: &dyn Planner, lifetimes: &Lifetimes, planned: &Planned) {
     assert!(planned.proven || high > lifetimes.load(), "{name}");
 }
 
-/// A plan if the planner takes as many buffers, checked.
+/// Checked plan, or `None` if the planner refuses the number of buffers.
 fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
     match planner.plan(lifetimes, &Limits::none()) {
         Ok(planned) => {
@@ -64,7 +64,7 @@ fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
             assert!(limit < buffers && buffers <= lifetimes.len(), "{name}");
             None
         }
-        // A search counts in 53 bits.
+        // The search counts in 53 bits.
         Err(PlanError::Unknown { planner, what: "2^53 bytes or more" }) => {
             assert!(planner.starts_with("exact") && lifetimes.total() >= 1 << 53, "{planner}");
             None
@@ -73,7 +73,7 @@ fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
     }
 }
 
-/// The most bytes alive at an instant, counted at each that there is.
+/// Most bytes alive at once, counted at each instant at which a buffer begins.
 fn naive_load(buffers: &[Buffer]) -> u64 {
     let alive = |now: u64| {
         let alive = buffers.iter().filter(|buffer| buffer.lower <= now && now < buffer.upper);
@@ -82,11 +82,11 @@ fn naive_load(buffers: &[Buffer]) -> u64 {
     buffers.iter().map(|buffer| alive(buffer.lower)).max().unwrap_or(0)
 }
 
-/// Kinds of instances. Of each there are some with wishes for addresses.
+/// Kinds of instances. Some of each kind have alignments.
 const KINDS: [fn(&mut SplitMix64, usize) -> Vec<Buffer>; 8] =
     [anything, nested, all_at_once, in_turn, of_few_sizes, empty, huge, of_a_step];
 
-/// Random lives of random sizes, some of them empty or for ever.
+/// Random lives of random sizes; some buffers are empty.
 fn anything(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut below = |end: u64| rng.next() % end;
     let buffer = |_| {
@@ -97,18 +97,18 @@ fn anything(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     (0..count).map(buffer).collect()
 }
 
-/// Each begins after the one before and ends before it.
+/// Each buffer begins after the previous one and ends before it.
 fn nested(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let n = count as u64;
     (0..n).map(|i| Buffer::new(i, 2 * n - i, rng.next() % 1000)).collect()
 }
 
-/// All with the same life.
+/// All buffers have the same life.
 fn all_at_once(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| Buffer::new(3, 4, rng.next() % 1000)).collect()
 }
 
-/// One ends where the next begins, or a little later, at the end of time.
+/// Each buffer ends where the next begins, or an instant later, near the end of time.
 fn in_turn(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let first = u64::MAX - 10 * (count as u64 + 1);
     let buffer = |i| {
@@ -118,7 +118,7 @@ fn in_turn(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     (0..count as u64).map(buffer).collect()
 }
 
-/// Many of the same size.
+/// Many buffers of the same size.
 fn of_few_sizes(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut buffers = anything(rng, count);
     for buffer in &mut buffers {
@@ -127,7 +127,7 @@ fn of_few_sizes(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     buffers
 }
 
-/// Without any bytes, all but a few.
+/// Most buffers are empty.
 fn empty(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut buffers = anything(rng, count);
     for buffer in &mut buffers {
@@ -136,7 +136,7 @@ fn empty(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     buffers
 }
 
-/// As large as three can be.
+/// At most three buffers, as large as three can be.
 fn huge(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut buffers = anything(rng, count.min(3));
     for buffer in &mut buffers {
@@ -152,7 +152,7 @@ fn of_a_step(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
 fn instances() -> impl Iterator<Item = Lifetimes> {
     let mut rng = SplitMix64::new(1);
     (0..320).map(move |round| {
-        // Those of no and of one buffer come of each kind.
+        // Each kind comes with no buffer and with one.
         let count = round / KINDS.len() * (round % 5).max(1);
         let mut buffers = KINDS[round % KINDS.len()](&mut rng, count);
         if round % 3 == 0 {
@@ -170,7 +170,7 @@ fn random_lives_are_placed() {
         assert_eq!(lifetimes.load(), naive_load(lifetimes.buffers()));
         for planner in planners() {
             let planned = plan(&*planner, &lifetimes);
-            // And again, from a planner that has done nothing before.
+            // The same answer comes from a new planner.
             let again = named(&planner.name()).unwrap();
             let again = again.plan(&lifetimes, &Limits::none());
             assert_eq!(
@@ -227,8 +227,8 @@ fn files(folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Bytes over load on the networks in `../shared/data/planning`, G_1, S_1 and resnet50, as our own scripts found them. Those
-/// had other rules for ties, so that what is below is fine.
+/// Largest bytes over load on the networks G_1, S_1 and resnet50 in `../shared/data/planning`, from
+/// this project's scripts. The scripts had other rules for ties, so smaller values are fine.
 const MOST: [(&str, [f64; 3]); 5] = [
     ("best-fit", [1.0060, 1.0836, 1.0065]),
     ("pushdown", [1.0018, 1.0045, 1.0019]),
@@ -237,7 +237,7 @@ const MOST: [(&str, [f64; 3]); 5] = [
     ("gaps-birth", [1.0112, 1.263, 1.0030]),
 ];
 
-/// Likewise, of CANN's planners, whose rules for ties are known.
+/// Bytes over load of CANN's planners, whose rules for ties are known.
 const VERY: [(&str, [f64; 3]); 3] = [
     ("max-block", [1.81, 5.60, 1.82]),
     ("binary-block", [1.311, 2.08, 1.114]),

@@ -6,31 +6,41 @@ use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{Block, ROUND, Take, chain, in_a_row};
 use super::{Knows, Life, lives, meet, rounded_to};
 
-/// `two-level`, `two-level:1`, `two-level:3` and so on: on the first level, buffers of the same size use blocks one after
-/// another. On the second, blocks lie inside larger ones that are not in use at the same times; on further levels, inside
-/// those that lie in others.
+/// `two-level`, `two-level:1`, `two-level:3` and so on: shares blocks among equal sizes, and puts
+/// blocks inside larger blocks.
 ///
-/// Source: the article on memory reuse in CANN. On the first level buffers come in order of time, those of one instant in
-/// the order of their numbers, and take the block that was released last, of several the one that was made last. Then the
-/// blocks come, the largest first, of equal ones the first made. Each goes into the first of the outermost blocks, in the
-/// same order, that has room for it: at its lowest address, or behind (at higher addresses than) some that lie there
-/// already, where it shares no bytes with any that are in use at the same times. If none has, it is an outermost one
-/// itself. The outermost ones lie one behind another. On more than two levels, the blocks inside an outermost one are
-/// tried before that itself, the innermost first, of equally deep ones the smallest and then the lowest. (The article says
-/// that it goes on like this, and no more.) Buffers of more than one colour are refused; all blocks are aligned to a
-/// multiple of all alignments. A buffer with gaps is a block of its own, in which others may lie meanwhile; on one level gaps
-/// are refused, and bytes kept in gaps on all.
+/// On the first level, buffers of the same size use blocks one after another. On the second, blocks
+/// lie inside larger blocks that are not in use at the same times. On further levels, blocks lie
+/// inside blocks that lie in others.
 ///
-/// The first level takes n log n time for n buffers and has no limit; the second n^2 for n blocks, of which there may be
-/// [`TwoLevel::LIMIT`], and further levels some more. In steps of training there are far fewer blocks than buffers. Weak
-/// where few sizes are equal, and where a block is in use for a short time again and again: it is moved as one. On steps of
-/// three networks two levels took 1.002 to 1.037 times the load, the first alone 1.18 to 2.25 times; more than two made no
-/// difference to speak of. On MiniMalloc's six hard instances two took 1.26 to 1.81 times.
+/// Source: the article on memory reuse in CANN. On the first level buffers come in order of time,
+/// at one instant in the order of their numbers. A buffer takes the free block that was released
+/// last; on a tie the one that was made last. Blocks come next, the largest first, on a tie the one
+/// made first. Each block goes into the first outermost block, in the same order, that has room for
+/// it. Inside, it takes the lowest address at which it shares no bytes with blocks in use at the
+/// same times: the begin of the outer block, or behind blocks that lie there already. A block
+/// without room anywhere is itself an outermost one. Outermost blocks lie one behind another.
+///
+/// On more than two levels, the blocks inside an outermost block are tried before that block
+/// itself. The innermost come first, on a tie the smallest, then the lowest. (The article says only
+/// that the method continues like this.) Buffers of more than one colour are refused. All blocks
+/// are aligned to a multiple of all alignments. A buffer with gaps is a block of its own, in which
+/// others may lie during the gaps. On one level gaps are refused; bytes kept in gaps are always
+/// refused.
+///
+/// The first level takes O(n log n) time for n buffers, without a limit. The second takes O(n^2)
+/// for n blocks, of which there may be [`TwoLevel::LIMIT`], and further levels take more. Training
+/// steps have far fewer blocks than buffers. The planner is weak where few sizes are equal. It is
+/// also weak where a block is in use for a short time again and again, because a block is moved as
+/// a whole. On steps of three networks two levels took 1.002 to 1.037 times the load, and the first
+/// level alone 1.18 to 2.25 times; further levels made hardly any difference. On MiniMalloc's six
+/// hard instances two levels took 1.26 to 1.81 times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TwoLevel {
-    /// How many: 1 (or 0) for equal sizes alone, 2 for blocks inside blocks, more for blocks inside those.
+    /// Number of levels: 1 (or 0) for equal sizes alone, 2 for blocks inside blocks, more for
+    /// blocks inside those.
     pub levels: u32,
-    /// Blocks are multiples of this, in bytes: 512 as in CANN, 1 to waste nothing. It is no part of the name.
+    /// Granule of blocks in bytes: 512 as in CANN, 1 to waste nothing. Not part of the name.
     pub round: u64,
 }
 
@@ -41,10 +51,10 @@ impl Default for TwoLevel {
 }
 
 impl TwoLevel {
-    /// With more blocks, each of which holds buffers of one size, levels beyond the first are refused.
+    /// Limit on the blocks, each of which holds buffers of one size, for more than one level.
     pub const LIMIT: usize = 30_000;
 
-    /// That many.
+    /// Planner with this number of levels.
     #[must_use]
     pub fn of(levels: u32) -> Self {
         Self { levels, ..Self::default() }
@@ -112,7 +122,7 @@ impl Planner for TwoLevel {
     }
 }
 
-/// When a block is in use.
+/// Times of use of a block.
 fn life(block: &Block, lives: &[Life]) -> Life {
     let mut life = Life::new();
     for &(lower, upper) in block.buffers.iter().flat_map(|&i| &lives[i]) {
@@ -124,20 +134,20 @@ fn life(block: &Block, lives: &[Life]) -> Life {
     life
 }
 
-/// Where a block lies in an outermost one.
+/// Place of a block inside an outermost one, in addresses from its begin.
 #[derive(Debug)]
 struct Place {
     block: usize,
     begin: u64,
     end: u64,
-    /// In how many others it lies.
+    /// Number of blocks around the block.
     depth: u32,
 }
 
-/// An outermost block and all that lie in it.
+/// An outermost block and all blocks in it.
 #[derive(Debug)]
 struct Nest {
-    /// In the order in which they came; the outermost one is the first.
+    /// Places in the order in which the blocks came; the outermost block is the first.
     places: Vec<Place>,
 }
 
@@ -146,7 +156,8 @@ impl Nest {
         Self { places: vec![Place { block, begin: 0, end: size, depth: 0 }] }
     }
 
-    /// Puts a block into the first that has room for it. Returns whether one has; `None` where it is time to answer.
+    /// Puts a block into the first block that has room for it. Returns whether one has; `None` if
+    /// the time is up.
     fn put(
         &mut self,
         block: usize,
@@ -156,7 +167,8 @@ impl Nest {
         limits: &Limits,
     ) -> Option<bool> {
         let life = &lives[block];
-        // Since whatever lies here lies in the first one, nothing has room if that is in use at the same times.
+        // All blocks here lie in the outermost one. If that is in use at the same times, no block
+        // has room.
         if meet(life, &lives[self.places[0].block]) {
             return Some(false);
         }
@@ -171,7 +183,7 @@ impl Nest {
         parents.sort_by_key(|it| (Reverse(it.depth), it.end - it.begin, it.begin));
         let mut found = None;
         for (tried, parent) in parents.into_iter().enumerate() {
-            // Each looks through all that are busy.
+            // Each try looks at all busy blocks.
             if tried % LOOKS == LOOKS - 1 && limits.over() {
                 return None;
             }
@@ -186,10 +198,11 @@ impl Nest {
     }
 }
 
-/// Blocks that are looked into before it is asked again whether it is time to answer.
+/// Number of blocks tried between two looks at the clock.
 const LOOKS: usize = 64;
 
-/// The lowest address inside a block from which on `size` bytes are not in those busy ones, which are given by address.
+/// Lowest address inside a block at which `size` bytes overlap no busy block. Busy blocks are
+/// sorted by address.
 fn lowest_gap(parent: &Place, size: u64, busy: &[&Place]) -> Option<u64> {
     let mut begin = parent.begin;
     for it in busy.iter().filter(|it| it.end > parent.begin) {

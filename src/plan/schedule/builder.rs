@@ -1,17 +1,18 @@
-//! A schedule in the making: what is there, and how what is not comes back.
+//! Builder of schedules: tracks what is in memory, and how missing buffers are restored.
 
 use super::super::{Capture, Order};
 use super::{Action, Facts, RecomputeSchedule, ScheduleError};
 
-/// Actions so far, and what is there after them.
+/// Actions so far, and the buffers then in memory.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub capture: &'a Capture,
     pub facts: Facts,
     pub there: Vec<bool>,
-    /// Buffer -> how many runs to come at once need it: it must not be dropped.
+    /// Buffer -> number of pending runs with a need for the buffer. A buffer with pins must not be
+    /// dropped.
     pub pins: Vec<u32>,
-    /// What was missing for a run that is not the first of its op, and that op.
+    /// Missing buffers of repeated runs, each with the op of the run.
     pub missed: Vec<(usize, usize)>,
     actions: Vec<Action>,
 }
@@ -29,14 +30,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Runs an op, and before it what has to run again for it. `room` is called before each run, to drop something.
+    /// Runs an op, and before it all ops that have to run again for it. `room` is called before
+    /// each run, to drop buffers.
     pub fn run(&mut self, op: usize, mut room: impl FnMut(&mut Self, usize)) {
         let mut stack = vec![op];
         self.pin(op, 1);
         while let Some(&op) = stack.last() {
             let this = &self.capture.ops()[op];
             let missing = this.uses().find(|&buffer| !self.there[buffer]);
-            // What is not there was made before.
+            // A missing buffer was made before, so its maker runs again.
             if let Some(missing) = missing
                 && let Some(maker) = self.capture.maker(missing)
             {
@@ -61,15 +63,17 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Gives up a buffer that is there and may go.
+    /// Drops a buffer that is in memory and may be dropped.
     pub fn drop(&mut self, buffer: usize) {
         self.there[buffer] = false;
         self.actions.push(Action::Drop(buffer));
     }
 
+    /// Checks the actions.
+    ///
     /// # Errors
     ///
-    /// An error in who built it.
+    /// An error in the code that built the schedule.
     pub fn finish(self) -> Result<RecomputeSchedule<'a>, ScheduleError> {
         RecomputeSchedule::new(self.capture, self.actions)
     }

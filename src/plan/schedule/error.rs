@@ -1,78 +1,79 @@
-//! Why there is no schedule.
+//! Errors of schedules.
 
 use super::super::PlanError;
 
-/// What does not hold of actions that were to be a [`RecomputeSchedule`](super::RecomputeSchedule), or why none was found.
+/// Reasons why actions are no [`RecomputeSchedule`](super::RecomputeSchedule), or why none was
+/// found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// None of this number.
+    /// The step has no op of this position.
     #[error("action {at} runs op {op}, and the step has no such op")]
     NoOp {
-        /// Which action.
+        /// Position of the action.
         at: usize,
-        /// Which op.
+        /// Position of the op.
         op: usize,
     },
-    /// Read, dropped, or wanted at the end, and not there.
+    /// A buffer is read, dropped, or wanted at the end, and is not in memory.
     #[error("buffer {buffer} is not there at action {at}: run the op again that makes it")]
     NotThere {
-        /// Which action.
+        /// Position of the action.
         at: usize,
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
     },
-    /// Nothing makes it again.
+    /// A dropped buffer cannot be made again as before.
     #[error("action {at} drops buffer {buffer}, which nothing makes again as it is")]
     Lost {
-        /// Which action.
+        /// Position of the action.
         at: usize,
-        /// Which buffer.
+        /// Number of the buffer.
         buffer: usize,
     },
-    /// A second run, of what may run once.
+    /// An op runs again, but may run only once.
     #[error("action {at} runs op {op} again, which may run once only")]
     Once {
-        /// Which action.
+        /// Position of the action.
         at: usize,
-        /// Which op.
+        /// Position of the op.
         op: usize,
     },
-    /// A second run that would not do what the first did.
+    /// A repeated run would give other results than the first run.
     #[error("action {at} runs op {op} again, and what it reads or makes was updated meanwhile")]
     Changed {
-        /// Which action.
+        /// Position of the action.
         at: usize,
-        /// Which op.
+        /// Position of the op.
         op: usize,
     },
-    /// A first run before another that it needs.
+    /// An op runs before a predecessor.
     #[error("action {at} runs op {op}, before op {needed} has run")]
     Early {
-        /// Which action.
+        /// Position of the action.
         at: usize,
-        /// Which op.
+        /// Position of the op.
         op: usize,
-        /// What should have run.
+        /// Position of the missing predecessor.
         needed: usize,
     },
-    /// An op without a run.
+    /// An op never runs.
     #[error("op {op} never runs")]
     Never {
-        /// Which op.
+        /// Position of the op.
         op: usize,
     },
-    /// No schedule is small enough.
+    /// No schedule fits the budget.
     #[error("{name} finds nothing within {budget} bytes: the best takes {least}")]
     Budget {
-        /// Which rematerializer.
+        /// Name of the rematerializer.
         name: &'static str,
-        /// What there is.
+        /// Budget in bytes.
         budget: u64,
-        /// What it would take.
+        /// Least load of the schedules found, in bytes.
         least: u64,
     },
-    /// No lifetimes.
+    /// The schedule has no lifetimes.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

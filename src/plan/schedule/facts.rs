@@ -1,24 +1,26 @@
-//! What of a step may be dropped and made again, in some order.
+//! Facts about the buffers of a step in some order: uses, and permission to drop.
 
 use super::super::Order;
 use super::may_run_again;
 
-/// What rematerializers know of a step beforehand. Positions are those in the order.
+/// Facts known to rematerializers beforehand. Positions are positions in the order.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Buffer -> where it is used, in order.
+    /// Buffer -> positions of the uses, in order.
     pub uses: Vec<Vec<usize>>,
-    /// Buffer -> whether it may be dropped: its maker may run again, nobody updates it, and as long as anybody uses it, all
-    /// that it is made from is, or can be made again, as it was.
+    /// Buffer -> whether the buffer may be dropped. The conditions: the maker may run again, and no
+    /// op updates the buffer. Up to the last use of the buffer, all inputs of the maker keep their
+    /// values or can be made again with them.
     pub may_go: Vec<bool>,
-    /// Buffer that may not be dropped -> the last position at which it may be wanted to make something again, or used.
+    /// Buffer -> last position at which it may be used, or read to make another buffer again. Meant
+    /// for buffers that may not be dropped.
     pub wanted_until: Vec<usize>,
 }
 
 const NEVER: usize = usize::MAX;
 
 impl Facts {
-    /// O(operands).
+    /// Collects the facts. Time: O(operands).
     pub fn new(order: &Order<'_>) -> Self {
         let capture = order.capture();
         let count = capture.buffers().len();
@@ -29,12 +31,13 @@ impl Facts {
             op.uses().for_each(|buffer| uses[buffer].push(at));
             op.updates.iter().for_each(|&buffer| updates[buffer].push(at));
         }
-        // Buffer -> the position up to which it can be made again as it was.
+        // Buffer -> position up to which it can be made again as it was.
         let mut made_until = vec![NEVER; count];
         let mut may_go = vec![false; count];
         for (at, &op) in order.ops().iter().enumerate() {
             let this = &capture.ops()[op];
-            // A run after that would find something else, or write over it.
+            // A repeated run after this update would read another value, or overwrite the updated
+            // one.
             let next_update = |buffer: usize| {
                 let next = updates[buffer].iter().copied().find(|&update| update > at);
                 next.unwrap_or(NEVER)
@@ -50,7 +53,7 @@ impl Facts {
                     may_run_again(capture, op) && updates[made].is_empty() && last <= until;
             }
         }
-        // Who cannot be made again has to wait for those that are made from it.
+        // A buffer that may not be dropped has to wait for all buffers that are made from it.
         let last = |uses: &Vec<usize>| uses.last().copied().unwrap_or(0);
         let mut wanted_until: Vec<usize> = uses.iter().map(last).collect();
         for &op in order.ops().iter().rev() {
@@ -62,7 +65,7 @@ impl Facts {
         Self { uses, may_go, wanted_until }
     }
 
-    /// Where a buffer is used next, from a position on.
+    /// Position of the next use of a buffer, from position `from` on.
     pub fn next_use(&self, buffer: usize, from: usize) -> Option<usize> {
         let uses = &self.uses[buffer];
         uses.get(uses.partition_point(|&at| at < from)).copied()

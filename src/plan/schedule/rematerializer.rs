@@ -1,18 +1,19 @@
-//! What ways to find a schedule have in common, and their names.
+//! The contract of rematerializers, and their names.
 
 use super::super::Order;
 use super::{RecomputeSchedule, ScheduleError, Sqrt, StaticDtr};
 
-/// A way to find what is dropped and made again.
+/// A method of finding what to drop and to recompute.
 pub trait Rematerializer {
-    /// By which it is asked for, such as `static-dtr`.
+    /// Name of the rematerializer, as [`named`] takes names: `static-dtr`, for example.
     fn name(&self) -> &'static str;
 
-    /// A schedule with the ops in this order, whose load is within the budget. The same each time.
+    /// Finds a schedule with the ops in this order, whose load is within the budget. The result is
+    /// the same each time.
     ///
     /// # Errors
     ///
-    /// It finds none: the error says what the best that it found takes.
+    /// [`ScheduleError::Budget`] if none is found, with the least load found.
     fn schedule<'a>(
         &self,
         order: &Order<'a>,
@@ -20,24 +21,24 @@ pub trait Rematerializer {
     ) -> Result<RecomputeSchedule<'a>, ScheduleError>;
 }
 
-/// All of them.
+/// All rematerializers.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Rematerializer>> {
     vec![Box::new(Sqrt), Box::new(StaticDtr::default())]
 }
 
-/// The one of this name.
+/// Finds a rematerializer by its name.
 ///
 /// # Errors
 ///
-/// There is none: the error lists those that there are.
+/// [`UnknownRematerializer`], with the names of all rematerializers, if none has this name.
 pub fn named(name: &str) -> Result<Box<dyn Rematerializer>, UnknownRematerializer> {
     let names = || all().iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
     let found = all().into_iter().find(|one| one.name() == name);
     found.ok_or_else(|| UnknownRematerializer { name: name.to_owned(), names: names() })
 }
 
-/// A name of no rematerializer.
+/// Error: no rematerializer has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing that finds schedules is called `{name}`; there are {names}")]
 pub struct UnknownRematerializer {

@@ -3,22 +3,27 @@
 use super::super::Order;
 use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 
-/// `sqrt`: the step is cut into segments, each ending where so many bytes that it made are still wanted. What a segment
-/// makes and others use later is dropped for the longest time between two of its uses from the end of the segment on, and
-/// made again for the next one, with the rest of its segment that is missing. The last values of each segment stay.
+/// `sqrt`: cuts the step into segments, and makes dropped values again within their segments.
 ///
-/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it by default; the
-/// genetic search of cuts that it can be told to go on with (`genetic_nr_iter`, 0 unless set) is left out. What another
-/// segment needs to run again stays. Bytes of a segment are tried from half the load on downwards by halves, evenly, and
-/// around the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak where costs
-/// differ much: it knows bytes only; and where the budget lies between what two cuts take.
+/// A segment ends once the bytes that it made and that are still wanted reach a limit. A value that
+/// a segment makes and others use later is dropped for its longest time between two uses, from the
+/// end of the segment on. For the next use it is made again, with all other missing values of its
+/// segment that it needs. The last values of each segment stay.
+///
+/// Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), in the way of
+/// MegEngine's Sublinear with its defaults. The genetic search of cuts, which MegEngine can add
+/// (`genetic_nr_iter`, 0 unless set), is left out. Values that another segment needs to run again
+/// stay. Limits are tried from half the load downwards by halves, in even steps, and around the
+/// best. The cheapest schedule that fits is taken. Time: O(n log n) for each of some 60 tries. The
+/// method is weak where costs differ much, because it knows bytes only, and where the budget lies
+/// between the loads of two cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sqrt;
 
-/// Even steps, of which there are as many around the best.
+/// Number of even steps, and number of steps around the best.
 const STEPS: u64 = 20;
 
-/// No segment is smaller.
+/// Smallest limit that halving tries, in bytes.
 const LEAST_BYTES: u64 = 1024;
 
 impl Rematerializer for Sqrt {
@@ -56,9 +61,9 @@ impl Rematerializer for Sqrt {
 
 struct Best<'a> {
     budget: u64,
-    /// The one that costs least of those that fit, and what it costs.
+    /// Cheapest schedule that fits, and its cost.
     found: Option<(f64, RecomputeSchedule<'a>)>,
-    /// The least load of all, and at how many bytes a segment.
+    /// Least load of all tries, and the limit of the try.
     least: u64,
     at: u64,
 }
@@ -76,14 +81,14 @@ impl<'a> Best<'a> {
     }
 }
 
-/// With segments that leave so many bytes alive.
+/// Schedule with segments that leave `bytes` bytes alive.
 fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, ScheduleError> {
     let capture = order.capture();
     let mut positions = vec![0; capture.ops().len()];
     order.ops().iter().enumerate().for_each(|(at, &op)| positions[op] = at);
-    // What another segment needs to run again.
+    // Values that another segment needs to run again.
     let mut stays = vec![false; capture.buffers().len()];
-    // Ends, for each time one more stays.
+    // The loop ends, because each further round adds a value that stays.
     loop {
         let mut builder = Builder::new(order);
         let ends = ends(order, bytes, &builder);
@@ -91,7 +96,7 @@ fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, 
         for (&op, drops) in order.ops().iter().zip(&drops) {
             builder.run(op, |_, _| {});
             for &buffer in drops {
-                // Perhaps it is dropped already.
+                // The value may be dropped already.
                 if builder.there[buffer] && !stays[buffer] {
                     builder.drop(buffer);
                 }
@@ -111,13 +116,14 @@ fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, 
     }
 }
 
-/// Position -> the first after its segment.
+/// Position -> end of the segment.
 fn ends(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<usize> {
     let ops = order.ops();
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let size = |buffer: &usize| builder.capture.buffers()[*buffer].bytes;
     let mut ends = vec![ops.len(); ops.len()];
-    // Bytes that the segment so far made and that are still wanted, and of each buffer the segment that made it.
+    // The segment so far, the bytes that it made and that are still wanted; buffer -> begin of the
+    // segment that made it.
     let (mut begin, mut alive) = (0, 0);
     let mut made_in = vec![None; builder.facts.uses.len()];
     for (at, &op) in ops.iter().enumerate() {
@@ -137,13 +143,14 @@ fn ends(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<usize> {
     ends
 }
 
-/// Position -> what is dropped after it.
+/// Position -> buffers dropped afterwards.
 fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<usize>> {
     let ops = order.ops();
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let mut drops = vec![Vec::new(); ops.len()];
     for (at, &op) in ops.iter().enumerate() {
-        // What is used for the last time goes: if something is made of it again, it is made again for that.
+        // A value is dropped after its last use. If another value is made from it again, it is made
+        // again for that.
         let op = &builder.capture.ops()[op];
         let is_last = |&used: &usize| {
             let is_last = builder.facts.uses[used].last() == Some(&at);
@@ -151,7 +158,7 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         };
         drops[at].extend(op.uses().filter(is_last));
         let end = ends[at];
-        // The last of a segment stay.
+        // The last values of a segment stay.
         if end == at + 1 {
             continue;
         }
@@ -159,11 +166,12 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         for &buffer in made(at).iter().filter(|&&buffer| builder.facts.may_go[buffer]) {
             let uses = &builder.facts.uses[buffer];
             let first = uses.partition_point(|&used| used < end);
-            // From its last use in the segment on; what nobody has used yet stays.
+            // Uses from the last one in the segment on. A value without a use in the segment stays
+            // until its first use.
             let used = &uses[first.saturating_sub(1)..];
             let gaps = used.windows(2).map(|gap| (gap[0], gap[1]));
             let longest = gaps.max_by_key(|&(from, to)| (to - from, usize::MAX - from));
-            // What the next segment wants again is not worth it.
+            // A drop is not worthwhile if the next segment uses the value again.
             if let Some((from, to)) = longest
                 && to >= next_end
             {

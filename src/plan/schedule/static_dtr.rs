@@ -1,33 +1,36 @@
-//! DTR ahead of time.
+//! DTR's eviction by score, applied ahead of time to a known step.
 
 use super::super::Order;
 use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 
-/// `static-dtr`: the step is gone through once; when the next run does not fit, what is in memory is dropped until it does,
-/// always that of the least
+/// `static-dtr`: runs through the step once. Where the next run does not fit, it drops buffers
+/// until the run fits, always the one with the least
 ///
 /// ```text
 /// (count * time)^time_factor * regained^memory_factor / (bytes * distance)
 /// ```
 ///
-/// where `time` is what it costs to make it again with all that is missing for that, `regained` the bytes of those,
-/// `count` how many that are missing and still wanted are made from it, itself included, and `distance` how many ops come
-/// before its next use. What is never used again goes first.
+/// where `time` is the cost of making the buffer again, with all missing buffers that this takes,
+/// and `regained` is the bytes made in doing so. `count` is the number of missing and still wanted
+/// buffers that are made from the buffer, itself included. `distance` is the number of ops before
+/// its next use. Buffers that are never used again are dropped first.
 ///
-/// As MegEngine has it for traced graphs (`DTRConfig`, with its two factors), with these differences: times are the captured
-/// costs instead of bytes over 1e8; distances are counted in ops; what has not been made yet does not count as missing; and
-/// what could not be made again as it was, because an update in place comes first, is not dropped. O(operands) for each
-/// drop. Weak near the least memory that is possible: a chain that is dropped whole has to come back whole.
+/// Source: MegEngine's method for traced graphs (`DTRConfig`, with its two factors), with these
+/// differences. Times are the captured costs instead of bytes over 1e8. Distances are counted in
+/// ops. A buffer that has not been made yet does not count as missing. A buffer that could not be
+/// made again as it was, because of an update in place, is not dropped. Time: O(operands) for each
+/// drop. The method is weak near the least possible memory: a chain that is dropped whole has to be
+/// recomputed whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticDtr {
-    /// How much it counts what it costs to make something again.
+    /// Exponent of the cost of making a buffer again.
     pub time_factor: f64,
-    /// How much it counts how many bytes that takes.
+    /// Exponent of the bytes made meanwhile.
     pub memory_factor: f64,
 }
 
 impl Default for StaticDtr {
-    /// 1 and 1, as MegEngine has them.
+    /// Factors 1 and 1, as in MegEngine.
     fn default() -> Self {
         Self { time_factor: 1.0, memory_factor: 1.0 }
     }
@@ -52,7 +55,7 @@ impl Rematerializer for StaticDtr {
             worth.order = &order.ops()[..at];
             builder.run(op, |builder, op| self.make_room(builder, &mut worth, op, budget));
         }
-        // What is to be there at the end, all of it at once.
+        // All buffers that stay after the step must be in memory at the end, all at once.
         worth.order = order.ops();
         let buffers = order.capture().buffers().iter().enumerate();
         let results = buffers.filter(|(_, buffer)| buffer.after).map(|(number, _)| number);
@@ -73,7 +76,7 @@ impl Rematerializer for StaticDtr {
 }
 
 impl StaticDtr {
-    /// Drops until an op fits, or nothing is left to drop.
+    /// Drops buffers until `op` fits, or nothing is left to drop.
     fn make_room(&self, builder: &mut Builder<'_>, worth: &mut Worth<'_>, op: usize, budget: u64) {
         let at = worth.order.len();
         let bytes = |buffer: usize| builder.capture.buffers()[buffer].bytes;
@@ -114,16 +117,17 @@ impl StaticDtr {
     }
 }
 
-/// What it takes to make each buffer again.
+/// Costs of making each buffer again.
 struct Worth<'o> {
-    /// The ops that have run, in order.
+    /// Ops that have run, in order.
     order: &'o [usize],
     time: Vec<f64>,
     regained: Vec<f64>,
     count: Vec<f64>,
 }
 
-/// What is missing may be needed on several ways, and counts on each: there can be more ways than numbers.
+/// Limit on sums. A missing buffer counts once on each way on which it is needed, and the number of
+/// ways can exceed any float.
 const MOST: f64 = 1e100;
 
 impl Worth<'_> {

@@ -1,4 +1,5 @@
-//! Schedules compute what the step computes, take what a naive count says, and keep their budgets.
+//! Checks that schedules compute what the step computes, take what a naive count says, and keep
+//! their budgets.
 
 use super::super::capture::tests::random;
 use super::super::order::{self, Reach};
@@ -13,7 +14,8 @@ fn with_factors() -> Vec<Box<dyn Rematerializer>> {
     with_factors
 }
 
-/// Forward and backward of so many layers: `y = f(x, w)`, then `dx = b(dy, x, w)` and `w -= dw`, from the last to the first.
+/// Forward and backward pass of `layers` layers: `y = f(x, w)`, then `dx = b(dy, x, w)` and
+/// `w -= dw`, from the last to the first.
 fn network(layers: usize, bytes: u64) -> Capture {
     let mut buffers = vec![CapturedBuffer::kept(3); layers];
     let mut ops = Vec::new();
@@ -39,7 +41,7 @@ fn network(layers: usize, bytes: u64) -> Capture {
     Capture::new(buffers, ops).unwrap()
 }
 
-/// What all ops find at their first runs, and what is there at the end, as numbers.
+/// Inputs that all ops find at their first runs, and buffers at the end, as numbers.
 fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
     let capture = schedule.capture();
     let there = |(number, buffer): (usize, &CapturedBuffer)| buffer.before.then_some(number as u64);
@@ -66,15 +68,15 @@ fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>
     (found, values.into_iter().zip(capture.buffers()).map(kept).collect())
 }
 
-/// Nothing but the definition: a buffer is alive at a run that makes or uses it, and from there up to the next use, unless it
-/// is dropped or made in between.
+/// Load by definition: a buffer is alive at a run that makes or uses it, and from there to the next
+/// use, unless it is dropped or made in between.
 fn naive_load(schedule: &RecomputeSchedule<'_>) -> u64 {
     let capture = schedule.capture();
     let runs: Vec<usize> = schedule.runs().collect();
     let mut load = vec![0; runs.len()];
     for (number, buffer) in capture.buffers().iter().enumerate() {
         let mut alive = vec![false; runs.len()];
-        // From where it is there, as long as it is not dropped.
+        // From where the buffer is in memory, as long as it is not dropped.
         let mut since = buffer.before.then_some(0);
         let mut at = 0;
         for &action in schedule.actions() {
@@ -159,7 +161,7 @@ fn segments_take_memory_by_the_root_of_the_layers() {
         let root = (layers as f64).sqrt();
         assert!(rows > root && rows < 2.0 * root + 6.0, "{layers}: {rows}");
         let schedule = Sqrt.schedule(&order, least).unwrap();
-        // Each layer runs forward once more at most.
+        // Each layer runs forward at most once more.
         assert!(schedule.slowdown() > 1.1 && schedule.slowdown() <= 9.0 / 7.0);
     }
 }
@@ -181,7 +183,7 @@ fn dtr_ahead_of_time_costs_little_where_little_is_missing() {
 #[test]
 fn what_is_no_schedule_is_an_error() {
     use Action::{Drop, Run};
-    // x -> y; y -> z; z updated in place; w is kept; at last y and z are read, once.
+    // x -> y; y -> z; z is updated in place; w is kept; at the end y and z are read, once.
     let capture = Capture::new(
         vec![
             CapturedBuffer::kept(1),
@@ -241,7 +243,8 @@ fn rematerializers_have_names() {
     );
 }
 
-/// As of a convolution with a bias: what is between two ops is used up at once, and made again with what is made of it.
+/// The pattern of a convolution with a bias: the value between the two ops is used up at once, and
+/// made again with the value that is made from it.
 #[test]
 fn what_a_segment_used_up_is_made_again() {
     let layers = 64;
@@ -264,7 +267,7 @@ fn what_a_segment_used_up_is_made_again() {
     let order = capture.program();
     let schedule = Sqrt.schedule(&order, order.load() / 3).unwrap();
     assert!(schedule.slowdown() <= 5.0 / 3.0);
-    // In between hardly anything waits for that: but where a segment ends, each is there for two ops at a time.
+    // Hardly any such value lives for more than two ops: only at the ends of segments.
     let is_between = |life: &&Life| (between..value).contains(&life.buffer);
     let lives = schedule.lives();
     let waits = lives.iter().filter(is_between).filter(|life| life.end - life.begin > 2);

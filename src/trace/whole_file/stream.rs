@@ -4,14 +4,15 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The stream of this name, opened for writing; `None` if it is no such name.
+/// Opens the stream of this name for writing; `None` if the name is no stream's.
 #[cfg(unix)]
 pub fn open(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd as _;
     let number = number(path);
     let is_null = path == Path::new("/dev/null");
     match number {
-        // Another opening of a file would write over what the program prints.
+        // Standard streams are cloned: a second opening of a file would overwrite what the program
+        // prints.
         Some(1) => Some(io::stdout().as_fd().try_clone_to_owned().map(File::from)),
         Some(2) => Some(io::stderr().as_fd().try_clone_to_owned().map(File::from)),
         Some(_) => Some(reopen(path)),
@@ -25,7 +26,7 @@ pub fn open(_: &Path) -> Option<io::Result<File>> {
     None
 }
 
-/// The number of the open file that the name stands for.
+/// Number of the open file that the name stands for.
 #[cfg(unix)]
 fn number(path: &Path) -> Option<u32> {
     let name = path.to_str()?;
@@ -40,7 +41,8 @@ fn number(path: &Path) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Opens a file of the program once more. A pipe without a reader is an error: to open it otherwise would wait for one.
+/// Opens a file of the program once more. A pipe without a reader is an error; a blocking open
+/// would wait for a reader.
 #[cfg(unix)]
 fn reopen(path: &Path) -> io::Result<File> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

@@ -1,4 +1,4 @@
-//! Small recordings as steps.
+//! Checks of small recordings as steps.
 
 use super::*;
 use crate::command::RecordedValue;
@@ -14,8 +14,8 @@ fn op(name: &str, attributes: &str) -> RecordedOp {
     RecordedOp { attributes: Some(attributes.into()), workspace: 7, ..RecordedOp::new(name, 2.0) }
 }
 
-/// A parameter, then two steps of: upload, forward, view, read by the host, update in place, and a statistic that is
-/// replaced. Nothing but a learning rate and a cost differ.
+/// A parameter, then two steps of: upload, forward, view, read by the host, update in place, and a
+/// statistic that is replaced. The steps differ in a learning rate and a cost only.
 fn training() -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut w = program.put(RecordedValue::constant(100)).unwrap();
@@ -52,7 +52,8 @@ fn a_step_is_what_its_commands_do() {
     let capture = program.capture(steps[1].clone(), 16).unwrap();
     let names: Vec<&str> = capture.ops().iter().map(|op| &*op.name).collect();
     assert_eq!(names, ["put", "f", "get", "sgd"]);
-    // As named: x; w, y, the new mean; then what nobody uses, the old mean first, which goes.
+    // In the order of naming: x; w, y, the new mean; then unnamed buffers, the old mean first, as
+    // it is freed.
     let all = capture.buffers().iter().enumerate();
     let all: Vec<(u64, Class)> =
         all.map(|(number, buffer)| (buffer.bytes, capture.class(number))).collect();
@@ -66,7 +67,7 @@ fn a_step_is_what_its_commands_do() {
     assert_eq!((&ops[1].reads[..], &ops[1].makes[..]), (&[1, 0][..], &[2, 3][..]));
     assert_eq!((&ops[3].reads[..], &ops[3].updates[..]), (&[2][..], &[1][..]));
     assert!(ops[2].waits && !ops[1].waits && ops[1].workspace == 7);
-    // While `f` runs: all but the old mean, which went before.
+    // Peak while `f` runs: all but the old mean, which is freed before.
     assert_eq!(capture.program().load(), 64 + 112 + 80 + 32 + 16 + 7);
 }
 
@@ -134,7 +135,7 @@ fn several_updates_at_once_are_one_op() {
     let mut program = RecordedProgram::default();
     let weights = [40, 50].map(|size| program.put(RecordedValue::constant(size)).unwrap());
     let gradients = [40, 50].map(|size| program.put(RecordedValue::new(size, 1.0)).unwrap());
-    // One more looks at the second: that is copied.
+    // A view holds the second parameter, so its update is a copy.
     let looks = Outputs::view(0, bytes(50));
     program.apply(RecordedOp::new("look", 0.0), &[weights[1]], looks).unwrap();
     let begin = program.commands().len();
@@ -150,7 +151,8 @@ fn several_updates_at_once_are_one_op() {
     let capture = program.capture(begin..begin + 1, 1).unwrap();
     let [op] = capture.ops() else { panic!("{capture:?}") };
     assert_eq!((&*op.name, op.workspace, op.cost), ("update_all", 4, 4.0));
-    // Buffers by mention: both gradients and the second parameter, then the first, then the copy.
+    // Buffers in the order of naming: both gradients and the second parameter, then the first, then
+    // the copy.
     let bytes = |list: &[usize]| -> Vec<u64> {
         list.iter().map(|&buffer| capture.buffers()[buffer].bytes).collect()
     };
@@ -168,7 +170,7 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
         let written = RecordedProgram::of_order(&order).unwrap();
         let again = written.capture_whole(1).unwrap().capture;
         assert_eq!((again.cost(), again.program().load()), (capture.cost(), order.load()));
-        // Layouts are not the same, nor are attributes, which tell of them.
+        // Layouts differ, and so do attributes, which contain layouts.
         let what = |capture: &Capture| -> Vec<_> {
             let ops = capture.ops().iter();
             ops.map(|op| {
@@ -182,7 +184,7 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
             let bytes = capture.buffers().iter().map(|buffer| buffer.bytes);
             bytes.enumerate().map(|(buffer, bytes)| (bytes, capture.class(buffer))).collect()
         };
-        // Those that no op names are numbered by size.
+        // Buffers that no op names are numbered by size.
         let sorted = |capture: &Capture| {
             let mut classes = classes(capture);
             classes.sort_unstable();

@@ -1,4 +1,4 @@
-//! CANN's planners: the article's example, and the rules against a walk through all there is.
+//! Checks of CANN's planners: the article's example, and the rules against an exhaustive walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn plan(planner: &impl Planner, lifetimes: &Lifetimes) -> Planned {
     planner.plan(lifetimes, &Limits::none()).unwrap()
 }
 
-/// A to E of the article.
+/// Buffers A to E of the article.
 fn example() -> Lifetimes {
     let lives = [(1, 2, 1024), (2, 4, 2048), (3, 4, 1024), (4, 5, 512), (5, 6, 4096)];
     Lifetimes::new(lives.map(|(first, last, size)| Buffer::closed(first, last, size))).unwrap()
@@ -57,7 +57,7 @@ fn blocks_are_rounded_and_aligned() {
     {
         let planned = plan(&MaxBlock { round, ..MaxBlock::default() }, &lifetimes);
         assert_eq!(planned.placement.offsets(), offsets);
-        // The last of a block ends where it ends, not where the block does.
+        // The last buffer of a block ends the placement, not the block's own end.
         assert_eq!(planned.placement.bytes(), offsets[2] + 600);
     }
     let [a, b, c] = buffers;
@@ -77,15 +77,15 @@ fn sizes_are_classed_by_powers_of_two() {
     assert!(sizes(&[]).is_empty());
     assert!(sizes(&[0, 0]).is_empty());
     assert_eq!(sizes(&[7]), [7]);
-    // Up to 512 bytes the smallest is the measure: classes to 20, 40, 80, 160.
+    // Up to 512 bytes the smallest size is the measure: classes go to 20, 40, 80, 160.
     assert_eq!(sizes(&[10, 20, 21, 40, 80, 160, 0]), [20, 40, 80, 160]);
-    // Beyond, 512 is: to 1024 and to 2048.
+    // Beyond, 512 bytes are the measure: classes go to 1024 and 2048.
     assert_eq!(sizes(&[1, 2, 1024, 1025, 2048]), [1024, 2048]);
-    // Of three classes for seven, one has to have two members.
+    // With three classes for seven buffers, a class needs two members.
     assert_eq!(sizes(&[600, 600, 600, 1100, 2100, 2100, 2100]), [600, 2100]);
-    // The last one may have fewer.
+    // The last class may have fewer.
     assert_eq!(sizes(&[600, 600, 1100, 1100, 1100, 1100, 4096]), [600, 1100, 4096]);
-    // So may a large one, but for one member.
+    // A class of large buffers may have fewer, but needs two.
     let small = [600; 60];
     let large = |more: &[u64]| sizes(&[&small[..], more].concat());
     assert_eq!(large(&[7 * MIB, 8 * MIB, 64 * MIB]), [600, 8 * MIB, 64 * MIB]);
@@ -93,7 +93,7 @@ fn sizes_are_classed_by_powers_of_two() {
     assert_eq!(large(&[8 * MIB, 64 * MIB]), [600, 64 * MIB]);
 }
 
-/// Block of each buffer and largest size in each block, by walking through all instants and all blocks.
+/// Block of each buffer and size of each block, by walking through all instants and all blocks.
 fn naive_chain(
     buffers: &[Buffer],
     class: impl Fn(u64) -> u64,
@@ -130,7 +130,7 @@ fn naive_chain(
     (homes, blocks)
 }
 
-/// Offsets of the buffers by the rules of two levels, on every address there is.
+/// Offsets of the buffers by the rules of two levels, trying every address.
 fn naive_two_level(buffers: &[Buffer]) -> Vec<u64> {
     let (homes, sizes) = naive_chain(buffers, |size| size, Take::Newest);
     let mut order: Vec<usize> = (0..sizes.len()).collect();
@@ -140,7 +140,7 @@ fn naive_two_level(buffers: &[Buffer]) -> Vec<u64> {
         let mut pairs = pairs.filter(|&(i, j)| homes[i] == a && homes[j] == b);
         pairs.any(|(i, j)| buffers[i].meets(&buffers[j]))
     };
-    // Block -> outermost block and address in it.
+    // Block -> its outermost block, and its address there.
     let mut places: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
     let mut outermost: Vec<usize> = Vec::new();
     for block in order {
@@ -211,15 +211,15 @@ fn random_lives_follow_the_rules() {
 
 #[test]
 fn further_levels_take_the_innermost_that_has_room() {
-    // In the first lie B and C side by side, then D and E, then F, each at another time.
+    // In the first block lie B and C side by side, then D and E, then F, each at another time.
     let lives = [(0, 100), (1, 40), (1, 30), (2, 20), (2, 10), (3, 5)];
     let buffers = lives.map(|(lower, size)| Buffer::new(lower, lower + 1, size));
     let lifetimes = Lifetimes::new(buffers).unwrap();
     for (levels, offsets) in [
         (2, [0, 0, 40, 0, 20, 0]),
-        // D and E go into C, the smaller one. F could go into any, and goes into C as well.
+        // D and E go into C, the smaller block. F would fit into each, and goes into C as well.
         (3, [0, 0, 40, 40, 60, 40]),
-        // Into E, the smallest in C.
+        // F goes into E, the smallest block in C.
         (4, [0, 0, 40, 40, 60, 60]),
         (u32::MAX, [0, 0, 40, 40, 60, 60]),
     ] {
@@ -240,6 +240,6 @@ fn too_many_blocks_are_refused() {
         format!("two-level places {} buffers at most, and there are {count}", TwoLevel::LIMIT);
     assert_eq!(error.to_string(), text);
     assert_eq!(plan(&TwoLevel::of(1), &all_differ).placement.bytes(), all_differ.total());
-    // One block for all of them.
+    // All buffers share one block.
     assert_eq!(plan(&TwoLevel::of(2), &lives(|_| 512)).placement.bytes(), 512);
 }

@@ -1,4 +1,5 @@
-//! The least capacity into which buffers fit: ever lower ones are tried, with ever more effort.
+//! Descent to the least capacity into which buffers fit: lower and lower capacities, with growing
+//! effort.
 
 use super::super::super::Limits;
 use super::preorder::Preorder;
@@ -7,28 +8,29 @@ use super::search::{Answer, Search};
 use super::sections::Part;
 use super::state::Rules;
 
-/// How far the search for the least capacity of one part has come.
+/// Progress of the descent for one part.
 #[derive(Debug)]
 pub(super) struct Descent {
-    /// It is known that nothing less will do.
+    /// Proven lower bound of the height, in units.
     pub floor: u64,
-    /// Into this it fits.
+    /// Height of the best placement so far, in units.
     pub height: u64,
-    /// The address of each item, with this height; empty as long as only the caller knows it.
+    /// Address of each item in that placement; empty as long as only the caller knows it.
     pub offsets: Vec<u64>,
-    /// In each order, at the least capacity: it is asked for again and again, and what failed is remembered. Empty
-    /// while the part rests: there may be many parts, and a search takes room.
+    /// A search for each preorder at the least capacity. That capacity is asked for again and
+    /// again, so failed states are remembered. Empty while the part rests, to save memory when
+    /// there are many parts.
     lowest: Vec<Search>,
-    /// In each order, at others; empty likewise.
+    /// A search for each preorder at other capacities; empty while the part rests.
     higher: Vec<Search>,
     restarts: Option<Restarts>,
     rules: Rules,
-    /// How many nodes a search may take at its next trial.
+    /// Limit on the nodes of a search at its next trial.
     effort: u64,
 }
 
 impl Descent {
-    /// Of a part that is known to fit into `height`.
+    /// Descent of a part with a known placement of `height`.
     pub fn new(part: &Part, height: u64, rules: Rules) -> Self {
         Self {
             floor: part.load(),
@@ -42,13 +44,13 @@ impl Descent {
         }
     }
 
-    /// Frees what is only needed to go on.
+    /// Frees memory needed only to continue.
     pub fn pause(&mut self) {
         (self.lowest, self.higher) = (Vec::new(), Vec::new());
     }
 
-    /// Lowers the height until it is known to be least, is no more than `goal`, or all ways have had their effort,
-    /// which then doubles. Counts `nodes` down, and stops at 0.
+    /// Lowers the height until it is proven least or at most `goal`, or every capacity tried has
+    /// had its effort; the effort then doubles. Counts `nodes` down, and stops at 0.
     pub fn step(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         if self.lowest.is_empty() {
             let search = |order: &Preorder| Search::new(part, order.sort(part), self.rules);
@@ -56,7 +58,7 @@ impl Descent {
             self.higher = Preorder::ALL.iter().map(search).collect();
         }
         let mut capacity = self.floor.max(goal);
-        // Lower ones had their effort.
+        // Capacities below `least` have had their effort.
         let mut least = capacity;
         while least < self.height {
             match self.fits(capacity, least == self.floor.max(goal), nodes, limits) {
@@ -76,11 +78,11 @@ impl Descent {
         self.effort = self.effort.saturating_mul(2);
     }
 
-    /// Whether it fits, asked in each order.
+    /// Answer for a capacity, after trying each preorder.
     fn fits(&mut self, capacity: u64, lowest: bool, nodes: &mut u64, limits: &Limits) -> Answer {
         let searches = if lowest { &mut self.lowest } else { &mut self.higher };
         for search in searches {
-            // The least is what is reached most often.
+            // The least capacity gets the most effort: the best placement often reaches it.
             let given = (self.effort * if lowest { 16 } else { 1 }).min(*nodes);
             let mut left = given;
             let answer = search.fits(capacity, &mut left, limits);
@@ -95,7 +97,7 @@ impl Descent {
         Answer::Unknown
     }
 
-    /// Short searches, with more effort than one capacity has had.
+    /// Runs short searches, with more effort than one capacity has had.
     fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         let given = self.effort.saturating_mul(24).min(*nodes);
         let mut left = given;

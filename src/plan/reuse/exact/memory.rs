@@ -1,23 +1,23 @@
-//! What a search found not to fit, so as not to try it again.
+//! Memory of failed states of a search.
 
 use super::scatter;
 
-/// Keys of states from which nothing was found. Old ones are forgotten for new ones.
+/// Keys of failed states. New keys replace old keys.
 ///
-/// A key stands for the buffers that are left and all that was decided about them. It has 128 bits: that two states of
-/// one search share one is less likely than a fault of the machine.
+/// A key stands for the buffers that are left and all decisions about them. With 128 bits, a
+/// collision between two states of one search is less likely than a hardware fault.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// By the lowest bits of keys; 0 is none.
+    /// Keys, indexed by the lowest bits; 0 is an empty entry.
     keys: Vec<u128>,
     filled: usize,
 }
 
 impl Memory {
-    /// At most: 16 MiB.
+    /// Limit on the entries: 16 MiB.
     const MOST: usize = 1 << 20;
 
-    /// What one buffer adds to a key.
+    /// Summand of a buffer in a key.
     pub fn word(rank: u32, least: u64) -> u128 {
         let seed = (u64::from(rank) << 40 ^ u64::from(rank)).wrapping_add(least);
         u128::from(scatter(seed)) << 64 | u128::from(scatter(seed ^ 0x5851_f42d_4c95_7f2d))

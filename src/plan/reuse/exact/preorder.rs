@@ -1,11 +1,11 @@
-//! In which order a search tries buffers that could be put at the same address.
+//! Orders of trying buffers with the same lowest address.
 
 use std::cmp::Reverse;
 
 use super::sections::Part;
 
-/// What is compared first, second and third, all falling. W: how long a buffer lives; A: that times its size; T: the
-/// largest number of bytes that are alive at once while it lives.
+/// Properties compared first, second and third, all falling. W: length of life. A: length of life
+/// times size. T: peak of the bytes alive during the life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Preorder {
     Wat,
@@ -14,10 +14,10 @@ pub(super) enum Preorder {
 }
 
 impl Preorder {
-    /// In the order in which MiniMalloc tries them.
+    /// Preorders in MiniMalloc's order.
     pub const ALL: [Self; 3] = [Self::Wat, Self::Taw, Self::Twa];
 
-    /// The items in this order.
+    /// Sorts the items of a part.
     pub fn sort(self, part: &Part) -> Vec<usize> {
         let totals = part.totals();
         let mut order: Vec<usize> = (0..part.items.len()).collect();

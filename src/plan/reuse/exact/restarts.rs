@@ -1,4 +1,4 @@
-//! Short searches in many orders: luck in one of them finds what long ones do not.
+//! Short searches in many orders: luck in a single order beats a long search.
 
 use super::super::super::Limits;
 use super::preorder::Preorder;
@@ -7,29 +7,29 @@ use super::search::{Answer, Search};
 use super::sections::Part;
 use super::state::Rules;
 
-/// Orders near those that did well.
+/// Random variations of good orders.
 ///
-/// How long a search takes varies without bound with its order, so many short ones are better than one that is long
-/// (Gomes, Selman and Kautz, AAAI 1998).
+/// The time of a search varies without bound with its order, so many short searches are better than
+/// a single long one (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// What is varied at first.
+    /// Orders for the first variations.
     preorders: [Vec<usize>; 3],
-    /// What did well, and by how many buffers were placed then.
+    /// Good orders, each with the number of buffers placed in the search.
     elites: Vec<(usize, Vec<usize>)>,
-    /// Searches so far.
+    /// Number of searches so far.
     count: u64,
-    /// By how much the next capacity is less than the height.
+    /// Difference between the height and the next capacity to try.
     stride: u64,
-    /// Searches that failed since the last success or change of the stride.
+    /// Number of searches that failed since the last success or change of the stride.
     failed: u32,
     rules: Rules,
 }
 
 impl Restarts {
-    /// How many orders are kept.
+    /// Number of orders kept.
     const ELITES: usize = 8;
-    /// How many searches may fail before capacity is lowered by less.
+    /// Number of failures after which the stride is halved.
     const PATIENCE: u32 = 24;
 
     pub fn new(part: &Part, rules: Rules) -> Self {
@@ -37,7 +37,8 @@ impl Restarts {
         Self { preorders, elites: Vec::new(), count: 0, stride: u64::MAX, failed: 0, rules }
     }
 
-    /// Lowers `height`, to `least` at best, with `nodes` steps, which are counted down. The addresses found if any were.
+    /// Lowers `height`, at best to `least`, in `nodes` steps, which are counted down. Returns the
+    /// new addresses if it succeeds.
     pub fn lower(
         &mut self,
         part: &Part,
@@ -82,7 +83,7 @@ impl Restarts {
         }
     }
 
-    /// The next order.
+    /// Next order to search in: a preorder or a good order, slightly shuffled.
     fn vary(&mut self) -> Vec<usize> {
         let draw = scatter(self.count) as usize;
         let fresh = self.elites.len() < Self::ELITES || draw.is_multiple_of(8);

@@ -5,70 +5,71 @@ use super::memory::Memory;
 use super::sections::Part;
 use super::state::{Last, Rules, State};
 
-/// What a search came to.
+/// Answer of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// All is placed.
+    /// All buffers are placed.
     Placed,
-    /// There is no way.
+    /// The buffers cannot fit.
     Never,
-    /// Not known after so many nodes, or at the time to answer.
+    /// The limit on nodes or the time limit was reached.
     Unknown,
 }
 
-/// Items times sections that are looked at between two looks at the clock, some milliseconds.
+/// Items times sections looked at between two looks at the clock: some milliseconds of work.
 const WORK: u64 = 1 << 24;
 
 /// The search for one part in one order.
 ///
-/// Buffers are placed one by one, each on top of those that it meets and that are placed already, never below the one
-/// before; at one address those of lower rank come first. Each placement that cannot be pushed down is found in exactly
-/// one way.
+/// Buffers are placed one by one, each on top of the placed buffers that it meets, and never below
+/// the previous one. At one address, lower ranks come first. Each placement that cannot be pushed
+/// down is found in exactly one way.
 #[derive(Debug)]
 pub(super) struct Search {
     pub state: State,
-    /// Ranks not placed, a list for each node on the path to this one.
+    /// Ranks not placed, a list for each node on the current path.
     rest: Vec<u32>,
-    /// What is to be tried, a list for each node on the path.
+    /// Alternatives to try, a list for each node on the path.
     tries: Vec<u32>,
     frames: Vec<Frame>,
-    /// By section: the end of the longest that begins there; 0 but within one node.
+    /// Section -> end of the longest buffer that begins there; 0 except within one node.
     reach: Vec<u32>,
     memory: Memory,
     nodes: u64,
     limits: Limits,
-    /// Every so many nodes it is asked whether it is time to answer: more seldom where a node takes little time.
+    /// Number of nodes between two looks at the clock; larger where a node takes little time.
     stride: u64,
 }
 
-/// A node on the path: `rest[first..kept]` is to be placed.
+/// A node on the path; the ranks `rest[first..kept]` are to be placed.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Whether `tries` has the bounds in `rest` of parts that are all to be placed, not ranks of which one is next.
+    /// Whether `tries` holds bounds of parts in `rest`, all of which are to be placed. Otherwise it
+    /// holds ranks, one of which is next.
     each: bool,
     first: usize,
     kept: usize,
-    /// Where its list of `tries` begins.
+    /// Begin of the node's list in `tries`.
     tries: usize,
-    /// The next of that list.
+    /// Next entry of that list.
     next: usize,
-    /// How long the trail was.
+    /// Length of the trail at the node.
     trail: usize,
     key: u128,
     last: Last,
 }
 
-/// What a node does next.
+/// Next step of a node.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Has `rest` placed from here.
+    /// Places the ranks of `rest` from this index on, none before `Last`.
     Ask(usize, Last),
-    /// Is done.
+    /// Ends the node with an answer.
     Tell(Answer),
 }
 
 impl Search {
-    /// Of a part, with ranks in this order.
+    /// Search for a part with ranks in this order.
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         Self {
             state: State::new(part, order, rules),
@@ -83,9 +84,10 @@ impl Search {
         }
     }
 
-    /// Whether all fits into `capacity` units, found out in no more than `nodes` steps, which are counted down.
+    /// Tries to fit all buffers into `capacity` units in at most `nodes` steps, which are counted
+    /// down.
     pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
-        // What did not fit into less may fit now.
+        // States that did not fit into less may fit now.
         if capacity > self.state.capacity {
             self.memory.clear();
         }
@@ -100,7 +102,8 @@ impl Search {
         answer
     }
 
-    /// Places all. The frames stand for calls: a path may be as long as there are buffers, and threads have small stacks.
+    /// Places all buffers. Frames replace recursive calls: a path may be as long as there are
+    /// buffers, and threads have small stacks.
     fn run(&mut self) -> Answer {
         let mut answer = self.enter(0, (0, 0));
         loop {
@@ -119,7 +122,8 @@ impl Search {
         }
     }
 
-    /// Begins to place `self.rest[first..]`. The answer if it is known at once; else a frame is there for it.
+    /// Begins to place `self.rest[first..]`. Returns the answer if it is known at once; otherwise
+    /// pushes a frame.
     fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
         if first == self.rest.len() {
             return Some(Answer::Placed);
@@ -145,7 +149,7 @@ impl Search {
         None
     }
 
-    /// Ends what the last frame is about.
+    /// Ends the last frame with an answer.
     fn leave(&mut self, answer: Answer) {
         let Some(frame) = self.frames.pop() else { return };
         if answer != Answer::Placed {
@@ -158,7 +162,7 @@ impl Search {
         self.tries.truncate(frame.tries);
     }
 
-    /// Whether parts of `self.rest[first..]` are cut off from each other.
+    /// Whether the ranks `self.rest[first..]` fall into parts that are cut off from each other.
     fn splits(&mut self, first: usize) -> bool {
         if !self.state.rules.splitting {
             return false;
@@ -181,8 +185,8 @@ impl Search {
         cuts
     }
 
-    /// Lists in `tries` where the parts of `self.rest[first..]` begin and end, a copy of which in their order is added to
-    /// `rest`.
+    /// Lists in `tries` the bounds of the parts of `self.rest[first..]`. The bounds refer to a
+    /// sorted copy, which is added to `rest`.
     fn list_parts(&mut self, first: usize) {
         let begin = self.rest.len();
         self.rest.extend_from_within(first..);
@@ -199,7 +203,7 @@ impl Search {
                 bound.1 = at as u32 + 1;
             }
         }
-        // Small ones fail soonest.
+        // Small parts come first, because they fail soonest.
         bounds.sort_by_key(|bound| bound.1 - bound.0);
         for (from, to) in bounds {
             rest[from as usize..to as usize].sort_unstable();
@@ -207,7 +211,7 @@ impl Search {
         }
     }
 
-    /// Has each of several parts placed by itself.
+    /// Places each of several parts by itself.
     fn each(&mut self, answer: Option<Answer>) -> Step {
         let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
         if let Some(answer) = answer.filter(|&answer| answer != Answer::Placed) {
@@ -219,14 +223,14 @@ impl Search {
             return Step::Tell(Answer::Placed);
         };
         frame.next += 2;
-        // Of the part before, nothing is left in the list.
+        // Removes the list of the previous part.
         let begin = frame.kept + (frame.kept - frame.first);
         self.rest.truncate(begin);
         self.rest.extend_from_within(from as usize..to as usize);
         Step::Ask(begin, frame.last)
     }
 
-    /// Tries the next one, if the one before it failed.
+    /// Tries the next rank after the previous one has failed.
     fn branch(&mut self, answer: Option<Answer>) -> Step {
         let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
         if let Some(answer) = answer.filter(|&answer| answer != Answer::Never) {

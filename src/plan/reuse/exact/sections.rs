@@ -1,4 +1,4 @@
-//! Buffers as a search sees them: in whole units, over the largest sets of buffers that are alive at once.
+//! Input of a search: sizes in whole units, and times as maximal sets of live buffers.
 
 use std::ops::Range;
 
@@ -6,30 +6,31 @@ use super::super::super::lifetimes::part_changes;
 use super::super::super::{Change, Lifetimes};
 use super::super::gcd;
 
-/// A buffer that takes bytes.
+/// A buffer with at least a byte.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// Its number in the lifetimes.
+    /// Number of the buffer in the lifetimes.
     pub buffer: usize,
-    /// In units, at least 1.
+    /// Size in units, at least 1.
     pub size: u64,
-    /// In units: its address is a multiple of this.
+    /// Alignment of the address in units.
     pub align: u64,
-    /// In which sections it takes room, rising: one range, and one more for each gap. Two take room at once iff they share
-    /// a section.
+    /// Sections in which the buffer takes room, rising: one range, and an additional range for each
+    /// gap. Two buffers take room at once iff they share a section.
     pub sections: Vec<Range<usize>>,
-    /// For how long it takes room.
+    /// Length of time with room taken.
     pub life: u64,
 }
 
-/// What is to be placed. A section is a time at which the set of live buffers is in no other such set: only there
-/// buffers meet whose meeting is not known from elsewhere, and there are no more sections than buffers.
+/// Buffers to be placed, by parts. A section is a time whose set of live buffers is contained in no
+/// other time's set. Other times add no meetings of buffers, and there are at most as many sections
+/// as buffers.
 #[derive(Clone, Debug)]
 pub(super) struct Sections {
-    /// Bytes that divide all sizes, and so all addresses that a search comes to.
+    /// Bytes in a unit: a divisor of all sizes, and so of all addresses that a search finds.
     pub unit: u64,
-    /// Those that are cut off from each other: at the time between two, nothing is alive. Each counts its sections
-    /// from 0.
+    /// Parts that are cut off from each other: nothing is alive between them. Each part numbers its
+    /// sections from 0.
     pub parts: Vec<Part>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Sections {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub items: Vec<Item>,
-    /// How many sections there are.
+    /// Number of sections.
     pub sections: usize,
 }
 
@@ -45,9 +46,9 @@ impl Sections {
     pub fn new(lifetimes: &Lifetimes) -> Self {
         let buffers = lifetimes.buffers();
         let common = buffers.iter().fold(0, |common, buffer| gcd(common, buffer.size));
-        // Alignments that the sizes do not keep by themselves.
+        // The unit also has to keep alignments.
         let mut unit = common;
-        // Until each is a multiple of the unit, or kept by it.
+        // The unit shrinks until every alignment divides it, or is a multiple of it.
         let odd = |unit: u64| {
             let mut aligns = buffers.iter().filter(|it| it.size > 0).map(|it| it.align);
             aligns.find(|&align| !unit.is_multiple_of(align) && !align.is_multiple_of(unit))
@@ -55,13 +56,15 @@ impl Sections {
         while let Some(align) = odd(unit) {
             unit = gcd(unit, align);
         }
+        // A new section begins at the first begin of a life after an end; a new part begins when no
+        // buffer is open.
         let times = lifetimes.parts();
         let mut left = vec![0_usize; buffers.len()];
         times.iter().for_each(|time| left[time.buffer] += 1);
         let mut parts: Vec<Part> = Vec::new();
-        // Of each buffer that has begun, where it is in the last part.
+        // Buffer that has begun -> its position in the last part.
         let mut places: Vec<Option<usize>> = vec![None; buffers.len()];
-        // How many have begun and not ended, those in gaps included.
+        // Number of buffers that have begun and not ended, including buffers in a gap.
         let mut open = 0;
         let mut ended = false;
         for change in part_changes(&times) {
@@ -110,12 +113,12 @@ impl Sections {
 }
 
 impl Part {
-    /// Most units alive at once.
+    /// Peak of the units alive at once.
     pub fn load(&self) -> u64 {
         self.totals().into_iter().max().unwrap_or(0)
     }
 
-    /// The units alive in each section.
+    /// Section -> units alive.
     pub fn totals(&self) -> Vec<u64> {
         let mut totals = vec![0; self.sections];
         for item in &self.items {

@@ -1,22 +1,24 @@
-//! What a search has placed, what that means for the rest, and whether the rest may fit.
+//! State of a search: the placed buffers, the bounds for the rest, and whether the rest may fit.
 
 use super::super::meet;
 use super::memory::Memory;
 use super::sections::Part;
 use std::ops::Range;
 
-/// Which rules a search may use. All are on but in tests, where each is shown to change no answer.
+/// Rules that a search may use. All are on except in tests, which show that each changes no answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Nothing is put so high that another buffer would fit below it.
+    /// No buffer is placed so high that another one would fit below it.
     pub dominance: bool,
-    /// Who was passed over must be lifted by somebody.
+    /// A buffer passed over must be lifted by another buffer.
     pub lifting: bool,
-    /// Of equal lives that lie on each other the one of lower rank is below, and so of equal buffers that do not.
+    /// Rank decides among equal lives: of two such buffers that lie on each other, the one of lower
+    /// rank is below. Of two equal buffers, the one of lower rank is below even if they do not
+    /// touch.
     pub symmetry: bool,
-    /// What is cut off from the rest is placed by itself.
+    /// Buffers cut off from the rest in time are placed by themselves.
     pub splitting: bool,
-    /// What failed once is not tried again.
+    /// Failed states are not tried again.
     pub memory: bool,
 }
 
@@ -25,68 +27,69 @@ impl Rules {
         Self { dominance: true, lifting: true, symmetry: true, splitting: true, memory: true };
 }
 
-/// A placement, by address and rank: those that follow are not before it.
+/// Address and rank of a placement. Later placements are not before it in this order.
 pub(super) type Last = (u64, u32);
 
 const NONE: u32 = u32::MAX;
-/// In the trail: not lifted, but placed.
+/// Mark in the trail: the buffer was placed, not lifted.
 const PLACED: u32 = u32::MAX - 1;
 
-/// Buffers of one part, numbered by rank: the place in some order.
+/// Buffers of one part, numbered by rank: their position in some order.
 #[derive(Debug)]
 pub(super) struct State {
     pub rules: Rules,
-    /// In units.
+    /// Capacity in units.
     pub capacity: u64,
 
     // By rank.
     items: Vec<usize>,
     size: Vec<u64>,
     align: Vec<u64>,
-    /// The first section.
+    /// First section.
     pub lower: Vec<u32>,
-    /// The section after the last.
+    /// Section after the last.
     pub upper: Vec<u32>,
-    /// Each range of its sections, which are rising: more than one iff it has gaps.
+    /// Ranges of sections, rising: more than one iff the buffer has gaps.
     ranges: Ranges,
-    /// The one before it of the same sections and size; `NONE` if it is the first.
+    /// Previous rank with the same sections, size and alignment, or `NONE`.
     twin: Vec<u32>,
-    /// The lowest address at which it can be: the highest end of those placed that it meets. Its address once placed.
+    /// Lowest possible address: the highest end of the placed buffers that the buffer meets,
+    /// aligned. The address itself once placed.
     pub least: Vec<u64>,
-    /// The buffer with that end; `NONE` if there is none.
+    /// Placed buffer with the highest end, or `NONE`.
     under: Vec<u32>,
-    /// `least`, and higher if it is known that it will not be there; scratch of one look.
+    /// `least`, or higher if the buffer cannot be at `least`; scratch of one look.
     lifted: Vec<u64>,
-    /// Whether it may not be put at `least` any more; scratch of one look.
+    /// Whether the buffer must not be placed at `least` any more; scratch of one look.
     passed: Vec<bool>,
     placed: Vec<bool>,
-    /// What it adds to a key of the memory.
+    /// Summand of the buffer in a key of the memory.
     word: Vec<u128>,
-    /// A bit for each rank: it is not placed.
+    /// A bit for each rank not yet placed.
     free: Vec<u64>,
-    /// For each rank `free.len()` words: a bit for each other that it meets.
+    /// Rank -> `free.len()` words with a bit for each meeting rank.
     meets: Vec<u64>,
 
-    // By section, of buffers not placed. As floats, which hold what is below `MOST` exactly, since only of those all
-    // processors have a quick minimum.
-    /// The sum of sizes.
+    // By section, over buffers that are not placed. Floats are exact below `MOST`, and only floats
+    // have a quick minimum on all processors.
+    /// Sum of the sizes.
     total: Vec<f64>,
-    /// The lowest address; scratch of one look.
+    /// Lowest address of any buffer; scratch of one look.
     floor: Vec<f64>,
 
-    /// What `least` and `under` were before they were changed, and who was placed.
+    /// Changes to undo: rank, and the former `under` and `least`; or rank and `PLACED`.
     trail: Vec<(u32, u32, u64)>,
-    /// How many are placed.
+    /// Number of placed buffers.
     depth: usize,
-    /// How many were placed at once, at most.
+    /// Largest number of buffers placed at once.
     pub deepest: usize,
 }
 
 impl State {
-    /// All units together must be less.
+    /// Limit on the sum of all units.
     pub const MOST: u64 = 1 << 53;
 
-    /// Of a part, with ranks in this order.
+    /// State of a part with ranks in this order, without placements.
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         let count = order.len();
         let item = |&i: &usize| &part.items[i];
@@ -130,7 +133,7 @@ impl State {
         }
     }
 
-    /// The address of each item and the highest end, once all are placed.
+    /// Address of each item and the highest end, once all are placed.
     pub fn placement(&self) -> (Vec<u64>, u64) {
         let mut offsets = vec![0; self.items.len()];
         let mut height = 0;
@@ -141,17 +144,18 @@ impl State {
         (offsets, height)
     }
 
-    /// How many there are.
+    /// Number of buffers.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// How long the trail is.
+    /// Length of the trail.
     pub fn mark(&self) -> usize {
         self.trail.len()
     }
 
-    /// By what this state is told from others: those in `rest` to be placed, none before `last`. None if they cannot fit.
+    /// Key of the state in which the ranks of `rest` are still to be placed, none before `last`.
+    /// `None` if they cannot fit.
     pub fn look(&mut self, rest: &[u32], last: Last) -> Option<u128> {
         let mut low = u32::MAX;
         let mut high = 0;
@@ -192,7 +196,8 @@ impl State {
         fits.then_some(key)
     }
 
-    /// Who of `rest` could be next, by address and rank, after a look that found nothing against it.
+    /// Ranks of `rest` that may be placed next, by address and rank. Call after a look that
+    /// succeeded.
     pub fn candidates(&self, rest: &[u32], tries: &mut Vec<u32>) {
         let begin = tries.len();
         let end = |&rank: &u32| self.least[rank as usize] + self.size[rank as usize];
@@ -206,17 +211,17 @@ impl State {
         tries[begin..].sort_unstable_by_key(|&rank| (self.least[rank as usize], rank));
     }
 
-    /// Whether by symmetry it may not be put where it could be.
+    /// Whether symmetry forbids to place the buffer at `least`.
     fn waits(&self, r: usize) -> bool {
         if !self.rules.symmetry {
             return false;
         }
-        // Its twin was passed over, and is to be below it.
+        // The twin was passed over, and has to be below this buffer.
         let twin = self.twin[r];
         if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
             return true;
         }
-        // It could change places with the one below it, and be found in that order.
+        // The two buffers could change places, and are found in that order.
         let under = self.under[r];
         if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
             return false;
@@ -225,7 +230,7 @@ impl State {
         r < u && self.ranges.of(r) == self.ranges.of(u)
     }
 
-    /// Those not placed that this one meets.
+    /// Ranks not placed that the buffer meets.
     fn met(&self, r: usize) -> impl Iterator<Item = usize> {
         let words = self.free.len();
         let meets = &self.meets[r * words..(r + 1) * words];
@@ -239,7 +244,7 @@ impl State {
         })
     }
 
-    /// Puts a buffer at its lowest address, and lifts those that meet it.
+    /// Places a buffer at its lowest address, and lifts the buffers that meet it.
     pub fn place(&mut self, rank: u32) {
         let r = rank as usize;
         let end = self.least[r] + self.size[r];
@@ -264,7 +269,7 @@ impl State {
         }
     }
 
-    /// Takes back all that was done since the trail was this long.
+    /// Undoes all changes since the trail had this length.
     pub fn undo(&mut self, trail: usize) {
         while self.trail.len() > trail {
             let Some((rank, under, least)) = self.trail.pop() else { break };
@@ -282,11 +287,11 @@ impl State {
     }
 }
 
-/// Ranges of sections, by rank.
+/// Ranges of sections by rank.
 #[derive(Debug)]
 struct Ranges {
     all: Vec<(u32, u32)>,
-    /// Rank -> where its ranges begin; one more for where the last end.
+    /// Rank -> begin of the ranges, and at the end the number of all ranges.
     starts: Vec<usize>,
 }
 
@@ -304,7 +309,7 @@ impl Ranges {
         &self.all[self.starts[rank]..self.starts[rank + 1]]
     }
 
-    /// Adds to all sections of a rank.
+    /// Adds `size` in all sections of a rank.
     fn add(&self, rank: usize, size: f64, totals: &mut [f64]) {
         for &(lower, upper) in self.of(rank) {
             for total in &mut totals[lower as usize..upper as usize] {
@@ -314,7 +319,7 @@ impl Ranges {
     }
 }
 
-/// Whom each meets but itself, as bits.
+/// Rank -> bits of the meeting ranks, the rank itself excluded.
 fn meetings(ranges: &Ranges, count: usize) -> Vec<u64> {
     let words = count.div_ceil(64);
     let mut meets = vec![0; count * words];

@@ -1,4 +1,4 @@
-//! The search against trying everything, and the instances that it is for.
+//! Checks of the search against exhaustive search, and on the instances that it is made for.
 
 use super::super::super::{Buffer, Gap, Lifetimes, Limits, Planned, Planner};
 use super::super::tests::shared;
@@ -26,7 +26,7 @@ fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// Lives as of [`tiny`], and every other buffer that is long enough has a gap or two.
+/// Lives of [`tiny`]; about half of the longer buffers have one or two gaps.
 fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
     let mut rng = SplitMix64::new(!seed);
     let mut lifetimes = tiny(seed, most, align);
@@ -37,14 +37,14 @@ fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
         }
         let middle = lower + 1 + rng.below((upper - lower) as usize - 2) as u64;
         let mut gaps = vec![Gap::new(middle, middle + 1)];
-        // It may begin with one, so that nothing is left but the end.
+        // A gap may begin with the buffer, so that only the end takes room.
         gaps.extend((rng.below(3) == 0).then(|| Gap::new(lower, middle)));
         lifetimes = lifetimes.with_gaps(number, gaps).unwrap();
     }
     lifetimes
 }
 
-/// Whether both take room at some instant, by looking at all there are.
+/// Whether two buffers take room at some instant, by looking at all instants.
 fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
     let takes = |number: usize, now: u64| {
         let Buffer { lower, upper, .. } = lifetimes.buffers()[number];
@@ -55,8 +55,8 @@ fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
     (0..end).any(|now| takes(a, now) && takes(b, now))
 }
 
-/// The least high water of all orders in which each is put as low as those before it allow: one of them gives the best
-/// placement, pushed down, from low to high.
+/// Least high water by exhaustive search: over all orders, each buffer is as low as those before it
+/// allow. One order gives the best placement, pushed down, from low to high.
 fn least(lifetimes: &Lifetimes) -> u64 {
     struct All<'a> {
         buffers: &'a [Buffer],
@@ -97,7 +97,7 @@ fn least(lifetimes: &Lifetimes) -> u64 {
     all.least
 }
 
-/// All rules, none, and all but each.
+/// Sets of rules: all, none, and all but one.
 fn rules() -> Vec<Rules> {
     let none = Rules {
         dominance: false,
@@ -117,7 +117,7 @@ fn rules() -> Vec<Rules> {
     ]
 }
 
-/// As a checker without cunning sees it: the high water, if no two that are alive at once share a byte.
+/// High water of a placement, after a naive check that no two buffers alive at once share a byte.
 fn check(lifetimes: &Lifetimes, planned: &Planned) -> u64 {
     let offsets = planned.placement.offsets();
     let buffers = lifetimes.buffers();
@@ -146,7 +146,7 @@ fn nothing_is_better() {
         assert_eq!(planned.placement.bytes(), least(&lifetimes), "seed {seed}");
         above_load += u32::from(planned.placement.bytes() > lifetimes.load());
     }
-    // Otherwise nothing was asked.
+    // Otherwise the load alone would prove each answer.
     assert!(above_load > 20, "{above_load}");
 }
 
@@ -194,7 +194,7 @@ fn each_order_and_rule_tells_what_fits() {
         for rules in rules() {
             for order in Preorder::ALL {
                 let mut search = Search::new(part, order.sort(part), rules);
-                // Up and down: what it remembers must not mislead it.
+                // Capacities go up and down: remembered states must not mislead the search.
                 for capacity in [least, least - 1, least + 1, least.saturating_sub(2), least] {
                     let mut nodes = 1_000_000;
                     let answer = search.fits(capacity, &mut nodes, &Limits::none());
@@ -209,7 +209,8 @@ fn each_order_and_rule_tells_what_fits() {
     }
 }
 
-/// A rectangle of time and bytes cut into pieces, one in so many of which is left out: the rest is known to fit.
+/// A rectangle of time and bytes cut into pieces, about one in `hole` of which is left out. The
+/// rest is known to fit.
 fn cut(seed: u64, pieces: usize, hole: usize) -> (Lifetimes, u64) {
     let mut rng = SplitMix64::new(seed);
     let mut whole = vec![(0, 4 + rng.below(20) as u64, 4 + rng.below(60) as u64)];
@@ -242,7 +243,7 @@ fn what_fits_is_never_said_not_to() {
         for part in &parts {
             for order in Preorder::ALL {
                 let mut search = Search::new(part, order.sort(part), Rules::ALL);
-                // Again, with what it remembers.
+                // The second trial has remembered states.
                 for mut nodes in [100, 2_000] {
                     let answer = search.fits(capacity / unit, &mut nodes, &Limits::none());
                     assert_ne!(answer, Answer::Never, "seed {seed}, {order:?}");
@@ -254,8 +255,8 @@ fn what_fits_is_never_said_not_to() {
     assert!(placed > 3_000, "{placed}");
 }
 
-/// Bounds are right about single placements too, not only about whether there is one: on the way to any that is pushed
-/// down they never say that it is lost, at its own height as capacity.
+/// Bounds are right for single placements as well. On the way to any pushed-down placement, with
+/// its own height as capacity, no bound says that the way is lost.
 #[test]
 fn no_placement_is_lost_on_the_way_to_it() {
     let mut passed_over = 0;
@@ -264,7 +265,7 @@ fn no_placement_is_lost_on_the_way_to_it() {
         let lifetimes = tiny(seed, 8 + seed as usize % 12, seed % 3);
         let Sections { parts, .. } = Sections::new(&lifetimes);
         let [part] = &parts[..] else { continue };
-        // Some placement, each on those before it.
+        // A random placement, each buffer on top of those before it.
         let mut order: Vec<usize> = (0..part.items.len()).collect();
         let mut rng = SplitMix64::new(!seed);
         (1..order.len()).for_each(|i| order.swap(i, rng.below(i + 1)));
@@ -359,7 +360,7 @@ fn a_time_limit_that_is_over_gives_what_there_is() {
 
 #[test]
 fn what_is_linked_is_counted() {
-    // Ever more of them, and never more than two alive.
+    // A chain of buffers, of which never more than two are alive.
     let chain = |count: u64| {
         let buffers = (0..count).map(|i| Buffer::new(i, i + 2, 1 + i % 7));
         Lifetimes::new(buffers).unwrap()
@@ -368,7 +369,7 @@ fn what_is_linked_is_counted() {
     assert!(Exact::default().plan(&chain(most), &Limits::none()).unwrap().proven);
     let error = Exact::default().plan(&chain(most + 1), &Limits::none()).unwrap_err();
     assert_eq!(error.to_string(), "exact places 2000 buffers at most, and there are 2001");
-    // As many that are cut off from each other are no matter.
+    // Buffers that are cut off from each other do not count together.
     let apart = (0..3 * most).map(|i| Buffer::new(i, i + 1, 1));
     let apart = Lifetimes::new(apart).unwrap();
     assert!(Exact::default().plan(&apart, &Limits::none()).unwrap().proven);
@@ -396,7 +397,7 @@ fn a_path_of_as_many_as_there_may_be_needs_no_deep_stack() {
 
 #[test]
 fn each_of_many_parts_is_lowered() {
-    // The same parts again and again: all have to come down.
+    // Copies of one part, all of which have to be lowered.
     for seed in 0..40 {
         let one = tiny(seed, 8, 0);
         let least = least(&one);
@@ -411,7 +412,7 @@ fn each_of_many_parts_is_lowered() {
     }
 }
 
-/// The search alone, without a time limit: as many bytes as the load.
+/// Checks that the search alone, without a time limit, reaches the load.
 fn reaches_the_load(names: &[&str]) {
     for name in names {
         let Some(lifetimes) = shared(name) else { continue };
@@ -436,7 +437,7 @@ fn harder_instances_are_solved() {
     reaches_the_load(&["planning/G_1"]);
 }
 
-/// Nobody knows whether its load can be reached, nor do we.
+/// Instance D: whether its load can be reached is unknown.
 #[test]
 #[ignore = "takes a minute"]
 fn the_hardest_instance_comes_below_what_was_known() {

@@ -1,24 +1,25 @@
-//! `GraphAllocator`: storages, and which of them are free.
+//! `GraphAllocator`: storages, free and in use.
 
 use std::collections::BTreeMap;
 
-/// Bytes that several entries use one after another.
+/// A block of bytes for several entries in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageEntry {
-    /// Where its bytes are.
+    /// Device of the bytes.
     pub device: u32,
-    /// Of the largest entry in it.
+    /// Size in bytes, as of the largest entry.
     pub bytes: u64,
 }
 
-/// Gives out storages and takes them back.
+/// Allocator of storages.
 #[derive(Debug)]
 pub(super) struct Allocator {
-    // How many times larger or smaller a free storage may be than what is asked for; 0: none is used again.
+    // Limit on how many times larger or smaller than the request a free storage may be; with 0 none
+    // is reused.
     range: u64,
     storages: Vec<StorageEntry>,
-    // Device and colour -> bytes and number of the release -> storage. Kept apart by device and colour because those that
-    // differ in either are passed over anyway: what is found is what a walk through all of them finds.
+    // Device and colour -> (bytes, number of the release) -> free storage. NNVM walks through all
+    // free storages and skips other devices and colours; separate maps give the same results.
     free: BTreeMap<(u32, u32), BTreeMap<(u64, u64), usize>>,
     releases: u64,
 }
@@ -28,11 +29,12 @@ impl Allocator {
         Self { range, storages: Vec::new(), free: BTreeMap::new(), releases: 0 }
     }
 
-    /// A storage of `bytes` or more.
+    /// Requests a storage of `bytes` or more.
     ///
-    /// Among the free ones of this device and colour that are at most `range` times larger or smaller: the smallest that
-    /// is large enough, of equal ones that which has been free for longest; else the largest of the smaller ones, of equal
-    /// ones that which was released last, which grows; else a new one.
+    /// Candidates are the free storages of this device and colour that are at most `range` times
+    /// larger or smaller. The smallest one that is large enough is taken; on a tie the one that has
+    /// been free for longest. Otherwise the largest of the smaller ones grows; on a tie the one
+    /// released last. Otherwise a new storage is made.
     pub fn request(&mut self, device: u32, colour: u32, bytes: u64) -> usize {
         let found = self.free.get_mut(&(device, colour)).and_then(|free| {
             let least = bytes.checked_div(self.range)?;
@@ -51,14 +53,14 @@ impl Allocator {
         self.storages.len() - 1
     }
 
-    /// The storage, requested before and not released since, is free for requests of this colour.
+    /// Frees a storage, which must be in use, for requests of this colour.
     pub fn release(&mut self, storage: usize, colour: u32) {
         let StorageEntry { device, bytes } = self.storages[storage];
         self.releases += 1;
         self.free.entry((device, colour)).or_default().insert((bytes, self.releases), storage);
     }
 
-    /// All that there are, by number.
+    /// All storages by number.
     pub fn into_storages(self) -> Vec<StorageEntry> {
         self.storages
     }

@@ -1,31 +1,32 @@
-//! `DecorateMemoryPlan`: storages for variables, and for what is assigned to them.
+//! `DecorateMemoryPlan`: storages for variables, and for values assigned to variables.
 
 use super::graph::{NnvmGraph, Node, NodeEntry, Pattern, StorageKind};
 use super::memory::uses;
 use super::{Home, MemoryPlan, StorageEntry};
 
-/// What a node is to an assignment: the flag that GraphCompile gives it.
+/// Role of a node in assignments: the flag that GraphCompile gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Assign {
-    /// No assignment (flag 0).
+    /// The node is no assignment (flag 0).
     No,
-    /// Copies a value into a variable (flag 1).
+    /// The node copies a value into a variable (flag 1).
     Copy,
-    /// Does nothing, for the value is computed where the variable is (flag 2).
+    /// The node does nothing, because the value is computed in the variable's bytes (flag 2).
     Nothing,
 }
 
 impl NnvmGraph {
-    /// What each node is. [`Assign::Nothing`] needs a value that nobody else reads, computed by an op with a pattern up to
-    /// [`Pattern::Broadcast`], which then writes into the variable.
+    /// Role of each node in assignments. [`Assign::Nothing`] needs a value without other readers,
+    /// computed by an op with a pattern up to [`Pattern::Broadcast`]. The op then writes into the
+    /// variable.
     ///
-    /// Beyond NNVM: value and variable are on one device, both are planned, and no node that comes after that op and
-    /// before the assignment reads the variable or writes into it; it would find the new value too early, or have its own
-    /// put in place of it.
+    /// Beyond NNVM, three conditions are added. Value and variable are on one device. Both are
+    /// planned. No node after the op and before the assignment reads the variable or writes into
+    /// it: it would find the new value too early, or its own write would replace the value.
     #[must_use]
     pub fn assigns(&self) -> Vec<Assign> {
         let uses = uses(self);
-        // By variable: the last node so far that had to do with its bytes.
+        // Variable -> last node so far that used its bytes.
         let mut last = vec![0; self.len()];
         let mut kinds = Vec::with_capacity(self.len());
         for (i, node) in self.nodes().iter().enumerate() {
@@ -49,7 +50,8 @@ impl NnvmGraph {
         kinds
     }
 
-    /// Whether an op that can write anywhere computes the value, and where the variable is as well.
+    /// Whether an op with a pattern up to [`Pattern::Broadcast`] computes the value, and variable
+    /// and value are both planned on one device.
     fn computed_for(&self, variable: NodeEntry, value: NodeEntry) -> bool {
         let Node::Op(op) = &self.nodes()[value.node] else {
             return false;
@@ -62,7 +64,7 @@ impl NnvmGraph {
         op.pattern <= Pattern::Broadcast && device.is_some() && device == planned(value)
     }
 
-    /// The variable that it is, or that it has been assigned to.
+    /// Variable that the entry is, or to which the entry's node assigns.
     fn variable_of(&self, entry: NodeEntry) -> Option<NodeEntry> {
         match &self.nodes()[entry.node] {
             Node::Variable { .. } => Some(entry),
@@ -72,7 +74,7 @@ impl NnvmGraph {
     }
 }
 
-/// Which storage each entry of a graph is in, variables and assignments included.
+/// Storage of each entry of a graph, including variables and assignments.
 #[derive(Clone, Debug)]
 pub struct StoragePlan<'g> {
     graph: &'g NnvmGraph,
@@ -81,13 +83,13 @@ pub struct StoragePlan<'g> {
     assigns: Vec<Assign>,
     // All members of a storage are on its device.
     storages: Vec<StorageEntry>,
-    // Name and storage of each variable that is planned.
+    // Name and storage of each planned variable.
     variables: Vec<(&'g str, usize)>,
 }
 
 impl<'g> StoragePlan<'g> {
-    /// Gives each variable a storage of its own, moves what is assigned to them there, and counts the bytes of each
-    /// storage anew: those of the largest entry that is in it now.
+    /// Gives each variable a storage of its own, and moves assigned values there. The bytes of each
+    /// storage are counted anew: it has the size of its largest entry.
     #[must_use]
     pub fn new(plan: MemoryPlan<'g>) -> Self {
         let storages = plan.storages().iter().map(|storage| StorageEntry { bytes: 0, ..*storage });
@@ -128,7 +130,7 @@ impl<'g> StoragePlan<'g> {
                 }
             }
         }
-        // Ops that were to write over what has gone elsewhere.
+        // Ops no longer overwrite an input whose value or whose output has moved.
         for (i, node) in self.graph.nodes().iter().enumerate() {
             if let Node::Op(op) = node {
                 for (input, home) in self.in_place[i].iter_mut().zip(&self.homes[i]) {
@@ -152,31 +154,32 @@ impl<'g> StoragePlan<'g> {
         }
     }
 
-    /// Of all storages together, variables included.
+    /// Bytes of all storages together, variables included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.storages.iter().map(|storage| storage.bytes).sum()
     }
 
-    /// By number. One in which nothing is left has 0 bytes.
+    /// Storages by number. A storage without entries has 0 bytes.
     #[must_use]
     pub fn storages(&self) -> &[StorageEntry] {
         &self.storages
     }
 
-    /// Where that is, if there is such an entry. It is never [`Home::None`].
+    /// Place of an entry, never [`Home::None`]; `None` for an unknown entry.
     #[must_use]
     pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
-    /// The input of its node in whose bytes it is written, if any: for an assignment, the variable.
+    /// Input of the entry's node in whose bytes the entry is written, if any. For an assignment,
+    /// the variable.
     #[must_use]
     pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?
     }
 
-    /// What each node is: those that are [`Assign::Nothing`] need not run.
+    /// Role of each node; nodes with [`Assign::Nothing`] need not run.
     #[must_use]
     pub fn assigns(&self) -> &[Assign] {
         &self.assigns
@@ -186,7 +189,7 @@ impl<'g> StoragePlan<'g> {
         self.graph
     }
 
-    /// Name and storage of each variable that is planned.
+    /// Name and storage of each planned variable.
     pub(super) fn variables(&self) -> &[(&'g str, usize)] {
         &self.variables
     }

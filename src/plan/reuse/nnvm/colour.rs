@@ -4,15 +4,18 @@ use super::NnvmGraph;
 use super::graph::Node;
 
 impl NnvmGraph {
-    /// Colours the nodes by longest paths: `groups - 1` times at most, the path with most nodes that have no colour yet,
-    /// variables not counted, gives them the next one; what remains shares the last. A storage is then used again only
-    /// where the node that released it, its last reader, has the colour of the one that asks, so that groups which run at
-    /// the same time wait for each other less. (Earlier readers may have other colours: whoever runs them in parallel
-    /// still has to see to it that they have read.) NNVM reads the number from `NNVM_EXEC_NUM_TEMP`; 0 and 1 leave all in
-    /// one group, as they are without this call.
+    /// Colours the nodes by longest paths, in at most `groups` colours.
     ///
-    /// Of equal paths, the one that begins latest and has the latest nodes is taken. Takes time in proportion to the
-    /// edges for each colour in use.
+    /// At most `groups - 1` times, the path with the most nodes without a colour, variables not
+    /// counted, gets the next colour. Remaining nodes share the last colour. A storage is then
+    /// reused only where the node that released it, its last reader, has the colour of the
+    /// requesting node. So groups that run at the same time wait for each other less. (Earlier
+    /// readers may have other colours. A program that runs groups in parallel still has to wait for
+    /// these reads.) NNVM reads the number from `NNVM_EXEC_NUM_TEMP`; 0 and 1 leave all nodes in
+    /// one group, as without this call.
+    ///
+    /// Of equal paths, the one that begins latest and has the latest nodes is taken. Time: O(edges)
+    /// for each colour in use.
     pub fn colour(&mut self, groups: u32) {
         let rest = groups.saturating_sub(1);
         let mut colours = vec![None; self.len()];
@@ -30,10 +33,11 @@ impl NnvmGraph {
     }
 }
 
-/// The nodes of the path with most nodes that count, empty if none counts. Those are computing ones without a colour.
+/// Nodes of the path with the most nodes that count; empty if none counts. Ops and assignments
+/// without a colour count.
 fn longest_path(nodes: &[Node], colours: &[Option<u32>]) -> Vec<usize> {
-    // How many count on the best path that begins at a node, and the second node on it. Each node is final when reached,
-    // since readers come after what they read.
+    // Node -> number of counting nodes on the best path from it, and the second node on that path.
+    // Each value is final when reached, since readers come after the nodes that they read.
     let mut most = vec![0_usize; nodes.len()];
     let mut next = vec![None; nodes.len()];
     let mut best = None;

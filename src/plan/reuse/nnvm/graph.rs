@@ -1,14 +1,14 @@
-//! The graph that memory is planned for.
+//! Graphs for which memory is planned.
 
 use std::collections::HashSet;
 
-/// How the bits of an element are to be understood.
+/// Interpretation of the bits of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// Integers with a sign.
+    /// Signed integers.
     Int,
-    /// Integers without a sign.
+    /// Unsigned integers.
     Uint,
     /// Floating point.
     Float,
@@ -17,9 +17,9 @@ pub enum Code {
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DataType {
-    /// What its bits are.
+    /// Interpretation of the bits.
     pub code: Code,
-    /// How many there are in a lane.
+    /// Bits in a lane.
     pub bits: u8,
     /// Lanes of a vector, 1 for plain numbers.
     pub lanes: u16,
@@ -29,114 +29,116 @@ impl DataType {
     /// Single precision.
     pub const F32: Self = Self { code: Code::Float, bits: 32, lanes: 1 };
 
-    /// What an element takes: all its bits, rounded up to whole bytes, as GraphRuntime counts.
+    /// Bytes of an element: all its bits, rounded up to whole bytes, as GraphRuntime counts.
     #[must_use]
     pub fn bytes(self) -> u64 {
         (u64::from(self.bits) * u64::from(self.lanes)).div_ceil(8)
     }
 }
 
-/// Who finds room for an entry.
+/// Owner of an entry's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StorageKind {
-    /// The plan.
+    /// The plan allocates the entry.
     Planned,
-    /// Whoever runs the graph (storage id -2).
+    /// The runner of the graph allocates the entry (storage id -2).
     External,
-    /// It is allocated as the graph runs, its size being unknown before (storage id -3).
+    /// The entry is allocated as the graph runs, because its size is unknown before (storage id
+    /// -3).
     Dynamic,
 }
 
-/// What an entry holds.
+/// Size, type and place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
-    /// How many elements it has.
+    /// Number of elements.
     pub elements: u64,
-    /// Of what type they are.
+    /// Type of the elements.
     pub dtype: DataType,
-    /// Where it is.
+    /// Number of the device.
     pub device: u32,
-    /// Who finds room for it.
+    /// Owner of the entry's memory.
     pub storage: StorageKind,
 }
 
 impl TensorType {
-    /// So many elements, on device 0, to be planned.
+    /// Makes a type of `elements` elements, on device 0, planned.
     #[must_use]
     pub fn new(elements: u64, dtype: DataType) -> Self {
         Self { elements, dtype, device: 0, storage: StorageKind::Planned }
     }
 
-    /// On that device.
+    /// Sets the device.
     #[must_use]
     pub fn on(self, device: u32) -> Self {
         Self { device, ..self }
     }
 
-    /// With room found by that.
+    /// Sets the owner of the entry's memory.
     #[must_use]
     pub fn stored(self, storage: StorageKind) -> Self {
         Self { storage, ..self }
     }
 
-    /// What it takes, at most `u64::MAX` (an [`NnvmGraph`] has none that large). The open source counts four bytes an element
-    /// while it plans, whatever the type, and the true ones when it runs: here they are the true ones both times.
+    /// Bytes of the entry, saturating (an [`NnvmGraph`] has no entry that large). The open source
+    /// counts four bytes an element while it plans, whatever the type, and the true number when it
+    /// runs. Here both are the true number.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.elements.saturating_mul(self.dtype.bytes())
     }
 }
 
-/// An output of a node, which others may have as input.
+/// An output of a node, which may be an input of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeEntry {
-    /// Whose output it is.
+    /// Number of the node.
     pub node: usize,
-    /// Which of them.
+    /// Number of the output of the node.
     pub output: usize,
 }
 
-/// An output that may be written where an input is (`FInplaceOption`).
+/// A pair of an output and an input: the output may overwrite the input (`FInplaceOption`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InPlace {
-    /// Which input.
+    /// Number of the input.
     pub input: usize,
-    /// Which output.
+    /// Number of the output.
     pub output: usize,
-    /// Whether the output is the input unchanged (`FInplaceIdentity`), so that they may share bytes though others still
-    /// read the input.
+    /// Whether the output is the input unchanged (`FInplaceIdentity`). The two may then share bytes
+    /// even while others still read the input.
     pub identity: bool,
 }
 
-/// How an op's outputs depend on its inputs, from the one most easily fused.
+/// Dependence of an op's outputs on its inputs, from the pattern most easily fused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
-    /// Each element of the output of the one at the same place.
+    /// Each element of the output depends on the element of each input at the same place.
     Elementwise,
-    /// The same, with inputs repeated along axes.
+    /// Elementwise, with inputs repeated along axes.
     Broadcast,
-    /// Each element of the output of one of the input.
+    /// Each element of the output depends on one element of the input.
     Injective,
-    /// Sums and the like.
+    /// Reductions such as sums.
     Reduce,
-    /// Nothing is known of it.
+    /// Unknown dependence.
     Opaque,
 }
 
-/// A node that computes.
+/// A computing node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpNode {
     pub(super) inputs: Vec<NodeEntry>,
     pub(super) outputs: Vec<TensorType>,
     pub(super) in_place: Vec<InPlace>,
-    // As many as there are inputs.
+    // One flag for each input.
     pub(super) ignored: Vec<bool>,
     pub(super) pattern: Pattern,
     pub(super) colour: u32,
 }
 
 impl OpNode {
-    /// From these to those, by a pattern of which nothing is known.
+    /// Makes a node from inputs and outputs, of an unknown pattern.
     #[must_use]
     pub fn new(
         inputs: impl IntoIterator<Item = NodeEntry>,
@@ -153,15 +155,15 @@ impl OpNode {
         }
     }
 
-    /// May also do this in place. Pairs are tried in the order in which they are given.
+    /// Adds a pair that may be in place. Pairs are tried in the order in which they are given.
     #[must_use]
     pub fn in_place(mut self, pair: InPlace) -> Self {
         self.in_place.push(pair);
         self
     }
 
-    /// Does not read the data of this input, only needs it to come before (`FIgnoreInputs`). One that there is not is
-    /// ignored itself.
+    /// Marks an input whose data the node does not read; the input only has to come before
+    /// (`FIgnoreInputs`). An unknown number has no effect.
     #[must_use]
     pub fn ignoring(mut self, input: usize) -> Self {
         if let Some(ignored) = self.ignored.get_mut(input) {
@@ -170,26 +172,27 @@ impl OpNode {
         self
     }
 
-    /// Of this pattern.
+    /// Sets the pattern.
     #[must_use]
     pub fn of(self, pattern: Pattern) -> Self {
         Self { pattern, ..self }
     }
 
-    /// Those inputs whose data it reads.
+    /// Inputs with data read by the node.
     fn reads(&self) -> impl Iterator<Item = NodeEntry> {
         self.inputs.iter().zip(&self.ignored).filter(|(_, ignored)| !**ignored).map(|(e, _)| *e)
     }
 }
 
-/// A part of an [`NnvmGraph`].
+/// A node of an [`NnvmGraph`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// An input of the graph or a parameter.
     Variable { name: String, tensor: TensorType },
-    /// Computes.
+    /// A computing node.
     Op(OpNode),
-    /// Writes one entry into a variable; its output is that variable. The tensor is the variable's.
+    /// Writes a value into a variable: the entries are variable and value. The output is the
+    /// variable, and the tensor is the variable's.
     Assign { entries: [NodeEntry; 2], tensor: TensorType, colour: u32 },
 }
 
@@ -211,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Those inputs that count as references.
+    /// Entries counted as read by the node.
     pub fn reads(&self) -> impl Iterator<Item = NodeEntry> {
         let (op, entries) = match self {
             Self::Variable { .. } => (None, &[][..]),
@@ -233,25 +236,27 @@ impl Node {
     }
 }
 
-/// Nodes in the order in which they run, each after those whose outputs it has as inputs.
+/// Nodes in the order in which they run, each after the nodes that make its inputs.
 #[derive(Clone, Debug, Default)]
 pub struct NnvmGraph {
-    // Inputs are outputs of earlier nodes; pairs name inputs and outputs that there are; an assign writes into a variable
-    // and has the elements of it; no two variables have one name.
+    // Inputs are outputs of earlier nodes. Pairs name inputs and outputs that exist. An assignment
+    // writes into a variable, with the same number of elements of the same type. Names of variables
+    // differ.
     nodes: Vec<Node>,
-    // Entries of nodes that there are.
+    // Entries of existing nodes.
     outputs: Vec<NodeEntry>,
     names: HashSet<String>,
-    // Of all outputs together, less than 2^64.
+    // Bytes of all outputs together, less than 2^64.
     bytes: u64,
 }
 
 impl NnvmGraph {
-    /// An input or a parameter, which keeps its bytes for as long as the graph is there.
+    /// Adds an input or a parameter, which keeps its bytes as long as the graph exists.
     ///
     /// # Errors
     ///
-    /// Another has that name, or all tensors together have 2^64 bytes or more.
+    /// [`GraphError`] if another variable has the name, or if all tensors together have 2^64 bytes
+    /// or more.
     pub fn variable(
         &mut self,
         name: impl Into<String>,
@@ -266,12 +271,13 @@ impl NnvmGraph {
         Ok(self.push(Node::Variable { name, tensor }))
     }
 
-    /// A node that computes; its outputs are the [`NodeEntry`]s of the number returned.
+    /// Adds a computing node, and returns the number of the node. The outputs are the
+    /// [`NodeEntry`]s of this number.
     ///
     /// # Errors
     ///
-    /// An input that is no output of an earlier node, a pair of which the op lacks the input or the output, or all
-    /// tensors together have 2^64 bytes or more.
+    /// [`GraphError`] if an input is no output of an earlier node; if the op lacks the input or
+    /// output of a pair; if all tensors together have 2^64 bytes or more.
     pub fn op(&mut self, op: OpNode) -> Result<usize, GraphError> {
         for &entry in &op.inputs {
             self.tensor(entry).ok_or(GraphError::Missing(entry))?;
@@ -285,12 +291,13 @@ impl NnvmGraph {
         Ok(self.push(Node::Op(OpNode { colour: 0, ..op })).node)
     }
 
-    /// Writes `value` into `variable`. What is returned is the variable once more, for those who want it updated.
+    /// Adds a node that writes `value` into `variable`. The result is the variable once more, for
+    /// readers of the new value.
     ///
     /// # Errors
     ///
-    /// There is no such entry, the first is no variable, or they differ in elements or type; or all tensors together have
-    /// 2^64 bytes or more.
+    /// [`GraphError`] if an entry does not exist; if the first is no variable; if the two differ in
+    /// elements or type; if all tensors together have 2^64 bytes or more.
     pub fn assign(
         &mut self,
         variable: NodeEntry,
@@ -306,30 +313,30 @@ impl NnvmGraph {
         Ok(self.push(Node::Assign { entries: [variable, value], tensor, colour: 0 }))
     }
 
-    /// The entry is wanted when the graph has run.
+    /// Marks an entry as an output of the graph: it is wanted after the run.
     ///
     /// # Errors
     ///
-    /// There is no such entry.
+    /// [`GraphError::Missing`] if there is no such entry.
     pub fn output(&mut self, entry: NodeEntry) -> Result<(), GraphError> {
         self.tensor(entry).ok_or(GraphError::Missing(entry))?;
         self.outputs.push(entry);
         Ok(())
     }
 
-    /// What the entry holds, if there is one.
+    /// Type of an entry; `None` for an unknown entry.
     #[must_use]
     pub fn tensor(&self, entry: NodeEntry) -> Option<&TensorType> {
         self.nodes.get(entry.node)?.outputs().get(entry.output)
     }
 
-    /// How many nodes there are, variables included.
+    /// Number of nodes, variables included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no node.
+    /// Whether the graph is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -368,32 +375,32 @@ impl NnvmGraph {
     }
 }
 
-/// Why something cannot be part of an [`NnvmGraph`], which is left as it was.
+/// Reasons why an [`NnvmGraph`] refuses an addition. The graph is unchanged then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// No node so far has this output.
     #[error("there is no output {} of a node {} so far", .0.output, .0.node)]
     Missing(NodeEntry),
-    /// The op lacks one or the other.
+    /// The op lacks the input or the output of a pair.
     #[error("the op has no input {} or no output {}", .0.input, .0.output)]
     Pair(InPlace),
-    /// Two variables of one name.
+    /// Two variables have the same name.
     #[error("two variables are called {0}")]
     Name(String),
-    /// One cannot be written into the other.
+    /// A value cannot be written into a variable.
     #[error(
         "output {} of node {} cannot be written into node {}: \
          that must be a variable of as many elements of the same type",
         .value.output, .value.node, .variable.node
     )]
     Assign {
-        /// What was to be written into.
+        /// Entry to write into.
         variable: NodeEntry,
-        /// What was to be written.
+        /// Entry to be written.
         value: NodeEntry,
     },
-    /// More bytes than there are addresses.
+    /// The bytes of all tensors together exceed all addresses.
     #[error("all tensors together have 2^64 bytes or more")]
     TooLarge,
 }

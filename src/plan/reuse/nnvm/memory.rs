@@ -1,4 +1,4 @@
-//! `PlanMemory`: storages for what a graph computes.
+//! `PlanMemory`: storages for the values that a graph computes.
 
 use std::cmp::Reverse;
 
@@ -6,72 +6,77 @@ use super::allocator::{Allocator, StorageEntry};
 use super::graph::{InPlace, NnvmGraph, Node, NodeEntry, OpNode, StorageKind};
 use super::{Home, MatchRange};
 
-/// Which storage each entry of a graph is in, variables left out: the first of three stages, with
+/// Storage of each entry of a graph, without variables: the first of three stages, before
 /// [`StoragePlan`](super::StoragePlan) and [`SharedPool`](super::SharedPool).
 ///
-/// Storages are only ever used as a whole, and grow where they lie: nothing is placed inside another's bytes. That is the
-/// weak point of this planner; [`Nnvm`](super::Nnvm) has figures.
+/// A storage is used only as a whole, and grows in place. No value is placed inside the bytes of
+/// another. This is the weak side of the planner; [`Nnvm`](super::Nnvm) has figures.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan<'g> {
     pub(super) graph: &'g NnvmGraph,
-    // By node and output.
+    // Node, output -> place.
     pub(super) homes: Vec<Vec<Home>>,
-    // By node and output: the input that was written over.
+    // Node, output -> input that is overwritten.
     pub(super) in_place: Vec<Vec<Option<usize>>>,
     storages: Vec<StorageEntry>,
     range: u64,
 }
 
 impl<'g> MemoryPlan<'g> {
-    /// Goes through the nodes once, or for [`MatchRange::Auto`] once for each range, and keeps the smallest plan, the
-    /// first of equal ones.
+    /// Plans a graph in one walk through its nodes; [`MatchRange::Auto`] takes a walk for each
+    /// range, and keeps the smallest plan, the first on a tie.
     ///
-    /// Each node's outputs are put in place where its pairs allow it; the others get storages, the largest first, equal
-    /// ones in their order. Then the storages of inputs that nobody else reads are released, then those of outputs that
-    /// nobody does. An output is put in the storage of an input if no other output of the node is, if nothing else is to
-    /// be read from it (or the output is the input unchanged, in elements and type), if something reads the output, and
-    /// if they have as many elements, of the same size, on the same device. Beyond NNVM, it never is for an input that is
-    /// ignored: that one may be in another's hands by then.
+    /// At each node, outputs are put in place where its pairs allow it. The other outputs get
+    /// storages, the largest first, equal ones in their order. Then the storages of inputs without
+    /// further readers are released, and after them the storages of outputs without readers.
+    ///
+    /// An output is put into the storage of an input on these conditions. No other output of the
+    /// node has taken the input. No other read of the storage is left, or the output is the input
+    /// unchanged, in elements and type. Some node reads the output. Both have the same number of
+    /// elements, of the same size, on the same device. Beyond NNVM, an ignored input is never
+    /// overwritten: its storage may be reused by then.
     #[must_use]
     pub fn new(graph: &'g NnvmGraph, range: MatchRange) -> Self {
         let uses = uses(graph);
         range.smallest(|range| Pass::new(graph, &uses, range).run(), Self::bytes)
     }
 
-    /// Of all storages together. Variables, external and dynamic entries are not in it; an assign's output is, though it
-    /// is to be given up.
+    /// Bytes of all storages together. Variables, external and dynamic entries do not count. The
+    /// output of an assignment does, although [`StoragePlan`](super::StoragePlan) gives up its
+    /// storage.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.storages.iter().map(|storage| storage.bytes).sum()
     }
 
-    /// By number.
+    /// Storages by number.
     #[must_use]
     pub fn storages(&self) -> &[StorageEntry] {
         &self.storages
     }
 
-    /// How many times larger or smaller than what was asked for a storage could be to be used again.
+    /// Range in which storages were reused: at most this many times larger or smaller than the
+    /// request.
     #[must_use]
     pub fn range(&self) -> u64 {
         self.range
     }
 
-    /// Where that is, if there is such an entry.
+    /// Place of an entry; `None` for an unknown entry.
     #[must_use]
     pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
-    /// The input of its node in whose storage it is written, if any.
+    /// Input of the entry's node that the entry overwrites, if any.
     #[must_use]
     pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?
     }
 }
 
-/// How often each entry is read, by node and output: once for each input whose data a node needs, and once for each time
-/// that it is an output of the graph.
+/// Node, output -> number of reads: one for each input whose data a node needs, and one for each
+/// time that the entry is an output of the graph.
 pub(super) fn uses(graph: &NnvmGraph) -> Vec<Vec<usize>> {
     let mut uses: Vec<_> = graph.nodes().iter().map(|node| vec![0; node.outputs().len()]).collect();
     let reads = graph.nodes().iter().flat_map(Node::reads);
@@ -81,13 +86,13 @@ pub(super) fn uses(graph: &NnvmGraph) -> Vec<Vec<usize>> {
     uses
 }
 
-/// `AllocMemory`: one walk through the graph.
+/// `AllocMemory`: a walk through the graph.
 struct Pass<'g, 'u> {
     plan: MemoryPlan<'g>,
     uses: &'u [Vec<usize>],
     allocator: Allocator,
-    // By storage: how often what is in it is still to be read. Above 0 iff it is not released, but for outputs of the
-    // present node.
+    // Storage -> number of reads still to come. Above 0 iff the storage is not released, except for
+    // outputs of the current node.
     wanted: Vec<usize>,
 }
 
@@ -151,7 +156,7 @@ impl<'g, 'u> Pass<'g, 'u> {
         }
     }
 
-    /// Whether the tensors are alike enough, and nobody is left who reads the input.
+    /// Whether the tensors are similar enough, and no other read of the input is left.
     fn may_take(&self, op: &OpNode, pair: InPlace, storage: usize) -> bool {
         let Some(from) = self.plan.graph.tensor(op.inputs[pair.input]) else {
             return false;
@@ -193,7 +198,8 @@ impl<'g, 'u> Pass<'g, 'u> {
             }
         }
         for home in &self.plan.homes[i] {
-            // Those in place are wanted, and those of the inputs are not among them.
+            // An output in place has readers, so its storage is not released here. Any other output
+            // has a storage of its own, never an input's.
             if let Home::Storage(storage) = *home
                 && self.wanted[storage] == 0
             {

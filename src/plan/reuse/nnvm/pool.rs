@@ -1,42 +1,44 @@
-//! `SetupStorage`: the bytes behind storages, for one plan or for several that take turns.
+//! `SetupStorage`: bytes behind storages, for one plan or for several that take turns.
 
 use std::collections::BTreeMap;
 
 use super::graph::NodeEntry;
 use super::{Home, StoragePlan};
 
-/// Bytes of a pool that an entry is in.
+/// Bytes of an entry in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolView {
-    /// Of which device's pool.
+    /// Device of the pool.
     pub device: u32,
-    /// Where they begin there, in bytes.
+    /// Begin in the pool, in bytes.
     pub offset: u64,
-    /// As many as the entry has; its storage may have more.
+    /// Bytes of the entry; its storage may have more.
     pub bytes: u64,
 }
 
-/// Bytes for one or several plans of which one runs at a time, such as training and evaluation. One for a single plan is
-/// what GraphRuntime makes; to share it goes beyond NNVM.
+/// A pool of bytes for one or several plans of which only one runs at a time, such as training and
+/// evaluation. GraphRuntime makes a pool for a single plan; sharing goes beyond NNVM.
 ///
-/// Storages lie one behind another: first the variables of all plans, those of one name being one storage, of the size of
-/// the largest; then, at the same place for every plan, all others. What a plan computes thus holds until another runs,
-/// and what the variables hold stays.
+/// Storages lie one behind another. First come the variables of all plans; variables of one name
+/// share a storage of the largest size. All other storages follow, from the same place on for every
+/// plan. So the values that a plan computes hold until another plan runs, and the values of
+/// variables stay.
 #[derive(Clone, Debug)]
 pub struct SharedPool {
-    // By plan, node and output; none for what is not planned.
+    // Plan, node, output -> view; `None` if not planned.
     views: Vec<Vec<Vec<Option<PoolView>>>>,
-    // By device.
+    // Device -> bytes.
     bytes: BTreeMap<u32, u64>,
 }
 
 impl SharedPool {
-    /// Room for all of these, each storage at a multiple of `align`. GraphRuntime's is 4.
+    /// Makes a pool for these plans, with each storage at a multiple of `align`. GraphRuntime's
+    /// alignment is 4.
     ///
     /// # Errors
     ///
-    /// `align` is no power of two, a variable is on one device in one plan and on another in another, or a pool has 2^64
-    /// bytes or more.
+    /// [`PoolError`] if `align` is no power of two, if a variable is on different devices in two
+    /// plans, or if a pool has 2^64 bytes or more.
     pub fn new(plans: &[StoragePlan<'_>], align: u64) -> Result<Self, PoolError> {
         if !align.is_power_of_two() {
             return Err(PoolError::Alignment(align));
@@ -68,27 +70,27 @@ impl SharedPool {
         Ok(pool)
     }
 
-    /// Of the pools of all devices together, at most `u64::MAX`.
+    /// Total bytes of the pools of all devices, saturating.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.values().fold(0, |sum, &bytes| sum.saturating_add(bytes))
     }
 
-    /// Of that device's pool.
+    /// Bytes of the pool of a device.
     #[must_use]
     pub fn bytes_on(&self, device: u32) -> u64 {
         self.bytes.get(&device).copied().unwrap_or(0)
     }
 
-    /// Where an entry of that plan, by its number in the order given, is; nowhere if the plan or the entry is not there
-    /// or others find room for it.
+    /// View of an entry of a plan, given by its position among the plans. `None` if there is no
+    /// such plan or entry, or if the entry is external or dynamic.
     #[must_use]
     pub fn view(&self, plan: usize, entry: NodeEntry) -> Option<PoolView> {
         *self.views.get(plan)?.get(entry.node)?.get(entry.output)?
     }
 }
 
-/// Device and bytes of each variable, by name.
+/// Name of each variable -> device and bytes.
 fn variables<'g>(plans: &[StoragePlan<'g>]) -> Result<BTreeMap<&'g str, (u32, u64)>, PoolError> {
     let mut variables = BTreeMap::new();
     for plan in plans {
@@ -112,7 +114,7 @@ fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<Pool
         let view = outputs.map(|(output, tensor)| match plan.home(NodeEntry { node, output })? {
             Home::Storage(storage) => Some(PoolView {
                 device: plan.storages()[storage].device,
-                // One of 0 bytes needs no room.
+                // Empty storages need no room.
                 offset: offsets[storage].unwrap_or(0),
                 bytes: tensor.bytes(),
             }),
@@ -123,7 +125,7 @@ fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<Pool
     views.collect()
 }
 
-/// Storages one behind another, on each device.
+/// Storages one behind another, for each device.
 #[derive(Clone)]
 struct Stack {
     align: u64,
@@ -139,28 +141,28 @@ impl Stack {
     }
 }
 
-/// Where a storage begins that comes after `top`, and where it ends; nothing if that is beyond all addresses.
+/// Begin and end of a storage that comes after `top`; `None` if the end is beyond all addresses.
 pub(super) fn behind(top: u64, bytes: u64, align: u64) -> Option<(u64, u64)> {
     let offset = top.checked_next_multiple_of(align)?;
     Some((offset, offset.checked_add(bytes)?))
 }
 
-/// Why there is no pool.
+/// Errors of pools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// No power of two.
+    /// The alignment is no power of two.
     #[error("storages are to be aligned to {0}: that must be a power of two")]
     Alignment(u64),
-    /// It would have to be on both.
+    /// A variable would have to be on two devices.
     #[error("variable {name} is on device {} in one plan and on {} in another", .devices[0], .devices[1])]
     Devices {
-        /// Which variable.
+        /// Name of the variable.
         name: String,
-        /// Where it is in the first plan that has it, and in another.
+        /// Device in the first plan that has the variable, and in another plan.
         devices: [u32; 2],
     },
-    /// More bytes than there are addresses.
+    /// The bytes of a pool exceed all addresses.
     #[error("a pool would have 2^64 bytes or more")]
     TooLarge,
 }

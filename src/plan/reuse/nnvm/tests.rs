@@ -1,4 +1,4 @@
-//! What is planned: for lifetimes, for graphs written by hand, and for random ones.
+//! Checks of plans for lifetimes, for graphs written by hand, and for random graphs.
 
 mod graphs;
 mod lifetimes;

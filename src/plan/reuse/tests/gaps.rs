@@ -6,7 +6,7 @@ use crate::plan::{Exact, Gaps, Portfolio};
 use crate::rng::SplitMix64;
 use std::time::Duration;
 
-/// Who places no buffers with gaps, and says so.
+/// Planners that refuse gaps, with an error that says so.
 const REFUSE: [&str; 9] = [
     "best-fit",
     "pushdown",
@@ -19,10 +19,11 @@ const REFUSE: [&str; 9] = [
     "two-level:1",
 ];
 
-/// Planners among the others that place none that keep bytes in gaps.
+/// Planners that accept gaps but refuse kept bytes.
 const REFUSE_KEPT: [&str; 4] = ["two-level", "two-level:3", "interval-move", "exact:500"];
 
-/// Gaps for a buffer: at its ends, next to each other, all of its life, with and without bytes that are kept.
+/// Random gaps of a buffer: at its ends, next to each other, over all of its life, with and without
+/// kept bytes.
 fn gaps(rng: &mut SplitMix64, buffer: &Buffer, keeps: bool) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut now = buffer.lower;
@@ -40,7 +41,7 @@ fn gaps(rng: &mut SplitMix64, buffer: &Buffer, keeps: bool) -> Vec<Gap> {
         gaps.push(gap);
         now = upper;
     }
-    // Any order is good.
+    // Gaps may be given in any order.
     if rng.below(2) == 0 {
         gaps.reverse();
     }
@@ -71,7 +72,7 @@ fn instances() -> impl Iterator<Item = Lifetimes> {
     })
 }
 
-/// Bytes that take room at each instant at which anything changes, and of whom.
+/// Byte ranges that take room, with their buffers, at each instant at which anything changes.
 fn held(lifetimes: &Lifetimes) -> Vec<Vec<(usize, u64, u64)>> {
     let buffers = lifetimes.buffers();
     let mut instants: Vec<u64> = buffers.iter().map(|it| it.lower).collect();
@@ -104,7 +105,7 @@ fn check(name: &str, lifetimes: &Lifetimes, planned: &Planned) {
     for (buffer, offset) in lifetimes.buffers().iter().zip(offsets) {
         assert_eq!(offset % buffer.align, 0, "{name}");
     }
-    // One of no bytes has an address as well.
+    // Empty buffers have an address as well.
     let empty = |&number: &usize| {
         lifetimes.buffers()[number].size == 0 && lifetimes.gaps(number).is_empty()
     };
@@ -142,7 +143,7 @@ fn gaps_are_kept_or_refused_by_name() {
                     assert!(planner == name && REFUSE_KEPT.contains(&&*name), "{name}");
                     assert!(lifetimes.has_kept_bytes());
                 }
-                // Alignments that have no common multiple to speak of, or sizes that are huge already.
+                // The alignments have no reasonable common multiple, or sizes are huge already.
                 Err(PlanError::TooLarge) => {
                     assert!(lifetimes.buffers().iter().any(|it| it.size > 1 << 60))
                 }
@@ -202,7 +203,7 @@ fn gaps_that_no_buffer_can_have_are_refused() {
     assert_eq!((whole.load(), whole.parts().len()), (0, 0));
 }
 
-/// A placement that is given is never lost, and a rule that gives a worse one is not followed.
+/// A placement given by hints is never lost; hints that lead to a worse placement are not followed.
 #[test]
 fn a_search_begins_where_the_hints_say() {
     let mut better = 0;
@@ -227,7 +228,7 @@ fn a_search_begins_where_the_hints_say() {
                 better += u32::from(with.placement.bytes() < without);
             }
         }
-        // Hints that overlap, and those of a few only, are a beginning as well.
+        // Overlapping hints, and hints of a few buffers only, are also a beginning.
         for number in (0..lifetimes.len()).step_by(2) {
             hinted = hinted.with_hint(number, 7);
         }
@@ -265,10 +266,10 @@ fn who_looks_long_stops_in_time() {
         mover.plan(&few, &Limits::within(Duration::ZERO)),
         Err(PlanError::TooLong { .. })
     ));
-    // Others answer then.
+    // The portfolio has an answer from a quicker planner then.
     let planned = Portfolio::default().plan(&lifetimes, &Limits::within(Duration::ZERO)).unwrap();
     check("portfolio", &lifetimes, &planned);
-    // One that knows gaps, if there are any.
+    // With gaps, the answer is from a planner that knows them.
     let first = few.buffers()[0].lower;
     let gapped = few.with_gaps(0, [Gap::new(first, first + 1)]).unwrap();
     let planned = Portfolio::default().plan(&gapped, &Limits::within(Duration::ZERO)).unwrap();

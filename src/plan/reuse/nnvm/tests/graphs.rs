@@ -20,12 +20,12 @@ impl NnvmGraph {
         entry(self.op(op).unwrap())
     }
 
-    /// From those to one of so many elements.
+    /// Adds an op from these inputs to a tensor of `elements` elements.
     fn make(&mut self, inputs: &[NodeEntry], elements: u64) -> NodeEntry {
         self.op_of(OpNode::new(inputs.iter().copied(), [tensor(elements)]))
     }
 
-    /// The same, over the first if possible.
+    /// Adds an op like its first input, in place by `pair` if possible.
     fn make_over(&mut self, inputs: &[NodeEntry], pair: InPlace) -> NodeEntry {
         let like = *self.tensor(inputs[0]).unwrap();
         self.op_of(OpNode::new(inputs.iter().copied(), [like]).in_place(pair))
@@ -105,7 +105,7 @@ fn an_identity_shares_with_others_who_read_its_input() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make_over(&[a], SAME);
-    // Would write over what is still read from the other.
+    // c would overwrite a value that d still reads.
     let c = graph.make_over(&[b], OVER);
     let d = graph.make_over(&[a], OVER);
     let graph = graph.wanted(&[c, d]);
@@ -119,7 +119,7 @@ fn in_place_needs_as_many_elements_of_the_same_size_on_one_device() {
         let (mut graph, x) = with_x();
         let a = graph.make(&[x], 10);
         let b = graph.op_of(OpNode::new([a], [to]).in_place(pair));
-        // For identities: whatever else is allowed, not this.
+        // Pairs are identities: these conditions hold even for them.
         let again = if pair.identity { vec![a, b] } else { vec![b] };
         let graph = graph.wanted(&again);
         plan(&graph).in_place(b).is_some()
@@ -167,7 +167,7 @@ fn inputs_that_are_ignored_hold_nothing() {
         let (mut graph, x) = with_x();
         let a = graph.make(&[x], 10);
         let b = graph.make(&[a], 10);
-        // a is free by now, unless the third op reads it.
+        // The storage of a is free by now, unless the third op reads a.
         let c = graph.make(&[b], 10);
         let op = OpNode::new([c, a], [tensor(10)]);
         let last = graph.op_of(if ignoring { op.ignoring(1) } else { op });
@@ -179,7 +179,8 @@ fn inputs_that_are_ignored_hold_nothing() {
 
 #[test]
 fn nothing_is_written_over_an_input_that_is_ignored() {
-    // One other op has still to read a when the last but one would write over it: a count of 1 is not its own.
+    // Another op still reads a when the last but one could overwrite it, so a count of 1 is not
+    // that op's own.
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
@@ -195,12 +196,12 @@ fn the_largest_output_is_asked_for_first() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[a], 1);
-    // a's 40 bytes are free.
+    // The 40 bytes of a are free.
     let op = OpNode::new([b], [tensor(9), tensor(10), TensorType::new(18, F16)]);
     let c = graph.op_of(op);
     let [d, e] = [1, 2].map(|output| NodeEntry { output, ..c });
     let graph = graph.wanted(&[c, d, e]);
-    // The largest takes them; of those with equal bytes, not elements, the first comes first.
+    // The largest output takes them; outputs with equal bytes, not elements, come in their order.
     assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
 }
 
@@ -225,7 +226,7 @@ fn what_others_find_room_for_takes_none() {
     let storages = StoragePlan::new(memory);
     assert_eq!(storages.home(y), Some(Home::External));
     let pool = SharedPool::new(&[storages], 4).unwrap();
-    // x; c is dynamic as what it is made like.
+    // Only x takes bytes; c is dynamic like the tensor that it is modelled on.
     assert_eq!(pool.bytes(), 40);
     assert_eq!([y, a, b, c].map(|entry| pool.view(0, entry)), [None; 4]);
 }
@@ -251,7 +252,8 @@ fn auto_keeps_the_smallest_plan() {
     let c = graph.make(&[b], 10);
     let d = graph.make(&[c], 100);
     let graph = graph.wanted(&[c, d]);
-    // With 16, c takes a's 400 bytes, and b's 40 grow for d; with 1, c has its own and d takes a's.
+    // With 16, c takes the 400 bytes of a, and the 40 bytes of b grow for d. With 1, c has a
+    // storage of its own, and d takes that of a.
     assert_eq!(plan(&graph).bytes(), 800);
     let auto = MemoryPlan::new(&graph, MatchRange::Auto);
     assert_eq!((auto.bytes(), auto.range()), (480, 1));
@@ -259,7 +261,7 @@ fn auto_keeps_the_smallest_plan() {
     assert_eq!(none.bytes(), 880);
 }
 
-/// Two branches of unlike length from x, the second written first, and one op on both.
+/// Two branches of different lengths from x, the second written first, and an op that reads both.
 fn branches() -> (NnvmGraph, Vec<NodeEntry>) {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
@@ -281,7 +283,7 @@ fn colours_are_those_of_longest_paths() {
     assert_eq!(colours(&graph), [0; 6]);
     graph.colour(2);
     assert_eq!(colours(&graph), [1, 1, 0, 0, 0, 0]);
-    // More than there are paths changes no more than the number.
+    // More groups than paths only change the limit.
     graph.colour(u32::MAX);
     assert_eq!(colours(&graph), [1, 1, 0, 0, 0, 0]);
     graph.colour(0);
@@ -293,16 +295,16 @@ fn colours_keep_storages_apart() {
     let (mut graph, all) = branches();
     let [a, c] = [all[0], all[2]];
     assert_eq!(plan(&graph).home(a), plan(&graph).home(c));
-    // a, b, d; c and e have a's, f has d's.
+    // Storages of a, b, d; c and e reuse that of a, f that of d.
     assert_eq!(plan(&graph).bytes(), 40 + 4 + 4);
     graph.colour(2);
     let plan = plan(&graph);
     assert_ne!(plan.home(a), plan.home(c));
-    // a, b, c, d; e has c's; f, whose colour is that of c to e, has d's.
+    // Storages of a, b, c, d; e reuses that of c. f has the colour of c to e, and reuses that of d.
     assert_eq!(plan.bytes(), 40 + 4 + 40 + 4);
 }
 
-/// w and what is assigned to it, made from x by an op of that pattern.
+/// A variable w and a value assigned to it, made from x by an op of this pattern.
 fn assigned(pattern: Pattern) -> (NnvmGraph, [NodeEntry; 4]) {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
@@ -323,7 +325,7 @@ fn assignments_of_what_is_made_for_them_do_nothing() {
         assert_eq!([value, new].map(|entry| plan.home(entry)), [Some(home); 2]);
         assert_ne!(plan.home(x), Some(home));
         assert_eq!(plan.in_place(new), Some(0));
-        // x and w. Nothing is left in what the value and the assignment had.
+        // Storages of x and w; the old storages of the value and the assignment are empty.
         assert_eq!(plan.bytes(), 80);
         let pool = SharedPool::new(&[plan], 4).unwrap();
         assert_eq!(pool.bytes(), 80);
@@ -363,7 +365,7 @@ fn a_variable_that_is_still_to_be_read_is_not_written_early() {
     let value = |graph: &mut NnvmGraph, from| {
         graph.op_of(OpNode::new([from], [tensor(10)]).of(Pattern::Elementwise))
     };
-    // Made from the variable itself: element by element that is no harm.
+    // The value is made from the variable itself: element by element that is harmless.
     let first = value(&mut graph, w);
     let new = graph.assign(w, first).unwrap();
     let second = value(&mut graph, x);
@@ -393,7 +395,7 @@ fn what_is_written_over_a_value_that_moves_is_in_place_no_longer() {
 
 #[test]
 fn training_and_evaluation_share_a_pool() {
-    // Both have x, of its own size each, and w.
+    // Both graphs have w, and an x of different sizes.
     let graph = |elements, temps: &[u64]| {
         let mut graph = NnvmGraph::default();
         let x = graph.variable("x", tensor(elements)).unwrap();
@@ -408,7 +410,8 @@ fn training_and_evaluation_share_a_pool() {
     let alone = plans.clone().map(|plan| SharedPool::new(&[plan], 4).unwrap().bytes());
     assert_eq!(alone, [4 * (10 + 5 + 101), 4 * (12 + 5 + 120)]);
     let pool = SharedPool::new(&plans, 64).unwrap();
-    // By name: w, then x, at the next multiple of 64, then the rest: 240 bytes twice are more than 400 and 4.
+    // By name: w, then x at the next multiple of 64, then the rest. Twice 240 bytes are more than
+    // 400 and 4.
     assert_eq!(pool.bytes(), 128 + 256 + 240);
     let offset = |plan, node| pool.view(plan, entry(node)).unwrap().offset;
     assert_eq!([offset(0, 0), offset(1, 0), offset(0, 1), offset(1, 1)], [64, 64, 0, 0]);

@@ -1,4 +1,4 @@
-//! Lifetimes without a graph.
+//! Checks of lifetimes without a graph.
 
 use std::path::Path;
 
@@ -43,14 +43,15 @@ fn nothing_takes_nothing() {
 
 #[test]
 fn the_smallest_that_is_large_enough_comes_first() {
-    // 30, 100 and 60 are free when 50 is wanted: 60, at 100, is the smallest above it.
+    // Storages of 30, 100 and 60 are free when 50 is requested: 60, at 100, is the smallest one
+    // large enough.
     let buffers = [(0, 1, 30), (0, 1, 100), (0, 1, 60), (1, 2, 50)];
     assert_eq!(plan("nnvm:16", &buffers), (vec![160, 0, 100, 100], 190));
 }
 
 #[test]
 fn else_the_largest_of_the_smaller_grows() {
-    // Of 30 and 60, the latter becomes 70; what lies behind it moves up.
+    // Of 30 and 60, the latter grows to 70; storages behind it move up.
     let buffers = [(0, 1, 30), (0, 1, 60), (1, 2, 70)];
     assert_eq!(plan("nnvm:16", &buffers), (vec![70, 0, 0], 100));
 }
@@ -67,7 +68,7 @@ fn only_what_is_within_the_range_is_used_again() {
     assert_eq!(plan("nnvm:14", &smaller).1, 170);
     assert_eq!(plan("nnvm:1", &[(0, 1, 10), (1, 2, 10), (2, 3, 11)]).1, 21);
     assert_eq!(plan("nnvm:0", &[(0, 1, 10), (1, 2, 10)]).1, 20);
-    // A window wider than all numbers.
+    // A range wider than all numbers.
     assert_eq!(plan(&format!("nnvm:{}", u64::MAX), &[(0, 1, 1), (1, 2, 1 << 40)]).1, 1 << 40);
 }
 
@@ -81,9 +82,9 @@ fn of_equal_storages_the_one_free_for_longest_is_taken_as_it_is_and_the_newest_t
 
 #[test]
 fn at_one_instant_ends_come_first_then_the_largest() {
-    // 60 is asked for before 50 and gets the only free storage.
+    // The request of 60 comes before that of 50, and gets the only free storage.
     assert_eq!(plan("nnvm", &[(0, 1, 60), (1, 2, 50), (1, 2, 60)]).0, [0, 60, 0]);
-    // Begins at different instants keep their order though no end is between them.
+    // Begins at different instants keep their order even without an end between them.
     assert_eq!(plan("nnvm", &[(0, 1, 60), (1, 3, 50), (2, 3, 60)]).0, [0, 0, 60]);
 }
 
@@ -107,15 +108,16 @@ fn a_storage_is_aligned_for_all_its_buffers() {
 
 #[test]
 fn auto_is_the_smallest_of_its_ranges() {
-    // 2 keeps the small from taking the large storage, that is needed whole a moment later.
+    // With 2, the small buffer does not take the large storage, which is needed whole a moment
+    // later.
     let buffers = [(0, 1, 100), (1, 9, 10), (2, 3, 100)];
     assert_eq!(plan("nnvm:16", &buffers).1, 200);
     assert_eq!(plan("nnvm:2", &buffers).1, 110);
     assert_eq!(plan("nnvm:auto", &buffers).1, 110);
 }
 
-/// The statement of the rules, with a walk through all that is free and no order kept: storage of each buffer, bytes of
-/// each storage.
+/// The rules by definition, with a walk through all free storages: storage of each buffer, and
+/// bytes of each storage.
 fn naive(buffers: &[Buffer], range: u64) -> (Vec<usize>, Vec<u64>) {
     let mut homes = vec![None; buffers.len()];
     let mut bytes: Vec<u64> = Vec::new();
@@ -195,7 +197,7 @@ proptest! {
             }
         }
         prop_assert_eq!(planned.placement.bytes(), end);
-        // No more than 7 bytes before each storage bring it to its address.
+        // At most 7 bytes before each storage align it.
         let least: u64 = bytes.iter().sum();
         prop_assert!(end >= least && end <= least + 7 * bytes.len() as u64);
         prop_assert_eq!(planned.proven, end == lifetimes.load());
@@ -225,7 +227,7 @@ fn read(path: &Path) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// The ratios to the load are those of throw-away scripts, made before this.
+/// Ratios to the load from earlier throw-away scripts.
 #[test]
 fn given_instances_come_out_as_expected() {
     let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")).join("data");

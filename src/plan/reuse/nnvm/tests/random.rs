@@ -1,4 +1,4 @@
-//! Random graphs run by a machine that has nothing but bytes, and knows what should be in them.
+//! Random graphs run by a machine that only has bytes, and knows what each byte should be.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use proptest::sample::Index;
 use super::super::graph::Node;
 use super::super::*;
 
-/// Variables that all graphs have in common, as nodes 0 to 3.
+/// Variables that all graphs have, as nodes 0 to 3.
 fn variables() -> [TensorType; 4] {
     let tensor =
         |elements, bits| TensorType::new(elements, DataType { code: Code::Int, bits, lanes: 1 });
     [tensor(1, 8), tensor(2, 8), tensor(2, 8).on(1), tensor(1, 8).stored(StorageKind::External)]
 }
 
-/// A node, made of whatever fits what there is.
+/// A node, made from entries that exist and fit.
 #[derive(Clone, Debug)]
 enum Step {
     Op {
@@ -88,13 +88,13 @@ fn graph(steps: &[Step], outputs: &[Index]) -> NnvmGraph {
                     if !inputs.is_empty() {
                         let (input, output) =
                             (input.index(inputs.len()), output.index(outputs.len()));
-                        // An output is the same as one input at most.
+                        // An output is identical to at most one input.
                         let identity =
                             *identity && !std::mem::replace(&mut same[output], *identity);
                         op = op.in_place(InPlace { input, output, identity });
                     }
                 }
-                // One in four.
+                // One input in four is ignored.
                 let ignored = ignored & (ignored >> 4);
                 for input in (0..inputs.len()).filter(|input| ignored >> input & 1 == 1) {
                     op = op.ignoring(input);
@@ -121,7 +121,7 @@ fn graph(steps: &[Step], outputs: &[Index]) -> NnvmGraph {
     graph
 }
 
-/// The variable that an entry is, or itself.
+/// Variable to which the entry's node assigns, or the entry itself.
 fn root(graph: &NnvmGraph, entry: NodeEntry) -> NodeEntry {
     match &graph.nodes()[entry.node] {
         Node::Assign { entries: [variable, _], .. } => *variable,
@@ -129,7 +129,7 @@ fn root(graph: &NnvmGraph, entry: NodeEntry) -> NodeEntry {
     }
 }
 
-/// A byte: of a device's pool, or of an entry that others find room for.
+/// A byte of a device's pool, or of an entry that is not planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Cell {
     Pool(u32, u64),
@@ -138,9 +138,10 @@ enum Cell {
 
 #[derive(Default)]
 struct Machine {
-    /// Of which value each is which byte.
+    /// Cell -> number of a value, and index of the byte in it.
     cells: HashMap<Cell, (u64, u64)>,
-    /// What each entry should hold, had it bytes of its own; variables from run to run.
+    /// Entry -> value that it should hold, as if it had bytes of its own; variables keep theirs
+    /// from run to run.
     values: HashMap<NodeEntry, u64>,
     made: u64,
 }
@@ -230,7 +231,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A new value, or for an identity that of its input.
+    /// New value of an output; for an identity, the value of its input.
     fn result(&mut self, graph: &NnvmGraph, op: &OpNode, output: usize) -> u64 {
         let to = &op.outputs[output];
         let same = op.in_place.iter().find_map(|pair| {
@@ -246,9 +247,9 @@ impl Machine {
     }
 }
 
-/// What holds for each plan by itself.
+/// Checks properties of a single plan.
 fn check_plan(graph: &NnvmGraph, plan: &MemoryPlan<'_>) -> Result<(), TestCaseError> {
-    // By storage: the last node so far that had to do with it, which is the one that releases it.
+    // Storage -> last node so far that used it, which releases it.
     let mut last: HashMap<usize, usize> = HashMap::new();
     let mut bytes = vec![0; plan.storages().len()];
     let mut planned = 0;
