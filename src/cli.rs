@@ -1,6 +1,6 @@
-//! From the command line to an exit code.
+//! The program: from the command line to an exit code.
 //!
-//! Results go to stdout, all else to stderr.
+//! Results go to stdout, everything else to stderr.
 
 mod args;
 mod bound;
@@ -96,7 +96,7 @@ pub fn run() -> ExitCode {
     finish(done)
 }
 
-/// Says why the program failed, if it did.
+/// Reports a failure, if there is one, and returns the exit code.
 fn finish(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
     match failure.code() {
@@ -106,7 +106,7 @@ fn finish(done: Result<(), Failure>) -> ExitCode {
     failure.code().into()
 }
 
-/// Help, the version, or an error in the arguments.
+/// Prints help, the version, or an error in the arguments.
 fn show(message: &clap::Error) -> ExitCode {
     match message.use_stderr() {
         true => message.exit(),

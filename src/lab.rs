@@ -1,7 +1,8 @@
-//! Replaying recorded steps: which policy, at which budget, at what cost.
+//! Replay of recorded steps: what a policy costs at a budget.
 //!
-//! A trace becomes a [`RecordedProgram`](crate::program::RecordedProgram), and that is run by the driver and the engine
-//! that run everything else, over a device that only counts. So what the lab finds holds for a real run.
+//! A trace becomes a [`RecordedProgram`](crate::program::RecordedProgram). The driver and the
+//! engine of real runs execute that program over a device that only counts. Hence a result of the
+//! lab holds for a real run.
 
 mod bound;
 mod changes;

@@ -78,7 +78,7 @@ pub struct TrainArgs {
     pub output: OutputArgs,
 }
 
-/// What computes.
+/// Options for the device that computes.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
@@ -97,7 +97,7 @@ pub struct DeviceArgs {
     pub tf32: bool,
 }
 
-/// Limits, and what is evicted.
+/// Options for the limits on memory, and for evictions.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
@@ -190,7 +190,8 @@ pub struct MemoryArgs {
     pub verify: Option<f64>,
 }
 
-/// Has a runtime verify what it recomputes, if that is wanted: a real one, for a rehearsal has no bits.
+/// Makes a runtime verify a share of what it recomputes, if asked for. Only real runs verify: a
+/// rehearsal has no bits.
 pub fn verifying(builder: Builder, share: Option<f64>) -> Builder {
     match share {
         Some(share) => builder.verify_recomputed(share),
@@ -198,7 +199,7 @@ pub fn verifying(builder: Builder, share: Option<f64>) -> Builder {
     }
 }
 
-/// Data, and how much of it.
+/// Options for the data, and for the length of the training.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
@@ -262,7 +263,7 @@ pub struct LearningArgs {
     pub seed: u64,
 }
 
-/// What is printed and written.
+/// Options for the output.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
@@ -299,7 +300,7 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
-/// How activations are stored.
+/// Storage type of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
     F32,
@@ -315,7 +316,7 @@ impl From<Precision> for DType {
     }
 }
 
-/// [`Dead`] by name.
+/// Name of a [`Dead`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeadArg {
     /// Keep them while there is room, and evict them before anything else
@@ -354,7 +355,7 @@ impl From<PlanArg> for Plan {
     }
 }
 
-/// The policies that learn, by how much they do.
+/// Effort of the policies that learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LearnArg {
     /// Nothing: --policy ancestors
@@ -379,7 +380,7 @@ impl From<LearnArg> for PolicyKind {
 }
 
 impl DeviceArgs {
-    /// Options that contradict each other, in words.
+    /// Message about options that contradict each other, if there are any.
     pub const fn contradiction(&self) -> Option<&'static str> {
         match self.device {
             DeviceName::Cpu if self.tf32 => {
@@ -394,7 +395,7 @@ impl DeviceArgs {
 }
 
 impl MemoryArgs {
-    /// Options that contradict each other, in words.
+    /// Message about options that contradict each other, if there are any.
     pub fn contradiction(&self) -> Option<&'static str> {
         if self.own_cost && !matches!(self.policy, PolicyKind::MegEngine { .. }) {
             return Some("--own-cost needs --policy megengine; add that, or drop --own-cost");
@@ -417,7 +418,7 @@ impl MemoryArgs {
         exponents_are_lost(&[self.policy], self.exponents)
     }
 
-    /// The policy with its options.
+    /// The policy, with the options that modify it.
     pub fn policy(&self) -> PolicyKind {
         let policy = match self.policy {
             PolicyKind::Learned(_) if let Some(learn) = self.learn => learn.into(),
@@ -432,7 +433,7 @@ impl MemoryArgs {
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
 
-    /// The description of a runtime with these options, but for budget and threshold.
+    /// Builder of a runtime with these options, but without budget and threshold.
     pub fn builder(&self) -> Builder {
         let mut builder = Runtime::builder()
             .policy(self.policy())
@@ -451,7 +452,7 @@ impl MemoryArgs {
     }
 }
 
-/// The message if none of the policies has exponents.
+/// Message if exponents are given, but no policy has exponents.
 pub fn exponents_are_lost(
     policies: &[PolicyKind],
     exponents: Option<Exponents>,

@@ -1,4 +1,4 @@
-//! `remat bound`
+//! `remat bound`: the least recomputing under a budget.
 
 use super::distinct::{self, Input};
 use super::failure::Failure;
@@ -37,8 +37,8 @@ pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     output::all([Output::deliver_to(json, || Ok(lines)), Output::deliver_to(lp, || Ok(problem))])
 }
 
-/// The report, in `lines` a JSON object for each budget, and in `problem` the linear program of the last, if that is
-/// asked for.
+/// Report on a trace. Appends to `lines` a JSON object for each budget, and puts into `problem` the
+/// linear program of the last budget, if asked for.
 fn of_trace(
     args: &BoundArgs,
     path: &Path,
@@ -87,21 +87,21 @@ fn of_trace(
     Ok(text)
 }
 
-/// A bound in figures.
+/// Bound in figures.
 #[derive(Serialize)]
 struct Found<'a> {
     trace: &'a str,
     budget_ratio: f64,
     budget_bytes: u64,
     full_budget_bytes: u64,
-    /// Over the cost of the trace; none if nothing fits.
+    /// Least recomputed cost over the cost of the trace; `None` if nothing fits.
     least_excess: Option<f64>,
-    /// One more.
+    /// Least slowdown: `least_excess` plus 1.
     least_slowdown: Option<f64>,
-    /// In the unit of the costs.
+    /// Least recomputed cost, in the unit of the costs.
     least_cost: Option<f64>,
     unit: &'a str,
-    /// Why nothing fits.
+    /// Reason why nothing fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
 }

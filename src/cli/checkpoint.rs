@@ -1,4 +1,4 @@
-//! `--save` and `--resume`: what of a run is kept in a checkpoint, beside its tensors.
+//! `--save` and `--resume`: the metadata of a run in a checkpoint, beside its tensors.
 
 use super::args::TrainArgs;
 use super::command::{Cli, Command};
@@ -13,25 +13,25 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What a checkpoint says of its run: the metadata of this name.
+/// Name of the metadata about the run.
 const KEY: &str = "train";
 
-/// A run, and how far it has come.
+/// Metadata of a run: its options, its data, and how far it has come.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Kept {
-    /// The program that wrote it.
+    /// Version of the program that wrote the checkpoint.
     remat: String,
     pub options: Options,
-    /// Steps that are done.
+    /// Number of finished steps.
     pub done: usize,
-    /// Examples to learn from.
+    /// Number of examples to learn from.
     examples: usize,
-    /// Of some of them.
+    /// Hash of some of the examples.
     data_sha256: String,
 }
 
 impl Kept {
-    /// Of a run that has done nothing yet.
+    /// Metadata of a run before the first step.
     pub fn new(options: &Options, task: &dyn Task) -> Self {
         Self {
             remat: env!("CARGO_PKG_VERSION").to_owned(),
@@ -42,12 +42,12 @@ impl Kept {
         }
     }
 
-    /// Whether a checkpoint says anything of a run.
+    /// Whether a checkpoint has metadata of a run.
     pub fn is_in(checkpoint: &Checkpoint) -> bool {
         checkpoint.get(KEY).is_some()
     }
 
-    /// Reads it.
+    /// Reads the metadata of a checkpoint.
     pub fn of(checkpoint: &Checkpoint, path: &Path) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::new(format!("{}: {what}", path.display()));
         let text = checkpoint.get(KEY).ok_or_else(|| {
@@ -57,17 +57,17 @@ impl Kept {
             .map_err(|error| wrong(format!("what it says of its run is not understood: {error}")))
     }
 
-    /// The same after so many steps.
+    /// The metadata after `done` steps.
     pub fn after(&self, done: usize) -> Self {
         Self { done, ..self.clone() }
     }
 
-    /// The metadata: its name and text.
+    /// Name and text of the metadata.
     pub fn text(&self) -> (&'static str, String) {
         (KEY, serde_json::to_string(self).expect("text and numbers"))
     }
 
-    /// Fails unless a run that would begin like `new` can go on from here.
+    /// Fails unless a run that would begin like `new` can go on from this checkpoint.
     pub fn check(&self, new: &Self, path: &Path) -> Result<(), Failure> {
         let differs = |what: &str, found: &dyn std::fmt::Display, here: &dyn std::fmt::Display| {
             let path = path.display();
@@ -88,9 +88,9 @@ impl Kept {
     }
 }
 
-/// A hash of some examples.
+/// Hash of some examples.
 fn fingerprint(task: &dyn Task) -> String {
-    /// Examples that take more are told by their size alone.
+    /// Limit on the bytes to hash: examples larger than this are not hashed.
     const MOST_BYTES: u64 = 1 << 30;
     let bytes = task.blank(1).map_or(u64::MAX, |one| one.inputs.layout().bytes());
     let most = (MOST_BYTES / bytes.max(1)).min(64) as usize;
@@ -102,19 +102,20 @@ fn fingerprint(task: &dyn Task) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The options that the bits of a run depend on, by their names, as they were given or by default.
+/// Options that the bits of a run depend on: names and values, given or by default.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Options(BTreeMap<String, Vec<String>>);
 
-/// What changes no bit, or only how far a run goes.
+/// Headings of options that change no bit, or only how far a run goes.
 const FREE_HEADINGS: [&str; 6] =
     ["Device", "Memory", "Output", "Terminal", "Checkpoints", "Files of other libraries"];
+/// Further options that change no bit, by their names.
 const FREE: [&str; 4] = ["no_test", "eval_every", "help", "version"];
 
-/// Options of which a run at a constant rate may have others.
+/// Options that may change when a run at a constant rate is resumed.
 const LENGTH: [&str; 2] = ["steps", "epochs"];
 
-/// An option, as clap knows it.
+/// Options of training to keep in a checkpoint.
 fn options_of_training() -> Vec<clap::Arg> {
     let mut command = Cli::command();
     command.build();
@@ -127,19 +128,19 @@ fn options_of_training() -> Vec<clap::Arg> {
     train.get_arguments().filter(matters).cloned().collect()
 }
 
-/// `--lr`, or what a positional argument is called.
+/// Name of an option in messages: `--lr`, or the name of a positional argument.
 fn told(arg: &clap::Arg) -> String {
     arg.get_long().map_or_else(|| format!("the {}", arg.get_id()), |long| format!("--{long}"))
 }
 
 impl Options {
-    /// Of `remat train`.
+    /// Options of a run of `remat train`.
     pub fn of(matches: &ArgMatches) -> Self {
         let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
         let each = options_of_training().into_iter().filter_map(|arg| {
             let id = arg.get_id().as_str();
             let values = matches.get_raw(id)?.map(text).collect::<Vec<_>>();
-            // A flag that is not set.
+            // `false` stands for a flag that is not set, which is left out.
             (values != ["false"]).then(|| (id.to_owned(), values))
         });
         Self(each.collect())
@@ -149,7 +150,7 @@ impl Options {
         self.0.get(id).map(Vec::as_slice)
     }
 
-    /// As arguments, but for those that `leaves_out` says.
+    /// The options as arguments, without those for which `leaves_out` is true.
     fn args(&self, leaves_out: impl Fn(&str) -> bool) -> Vec<OsString> {
         let mut args = Vec::new();
         for arg in options_of_training() {
@@ -166,12 +167,13 @@ impl Options {
         args
     }
 
-    /// Whether the run could have been longer or shorter, up to here with the same bits.
+    /// Whether the bits of a run do not depend on the number of steps to come.
     fn has_any_length(&self) -> bool {
         self.get("schedule").is_some_and(|schedule| schedule == ["constant"])
     }
 
-    /// The arguments of a run that goes on, `given` those after `remat train`: what is not among them is as it was.
+    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Options that are
+    /// not among them keep their values. Fails if an option would change that must not.
     pub fn merge(
         &self,
         matches: &ArgMatches,
@@ -216,7 +218,7 @@ pub fn is_given(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// The number that an option has.
+/// Value of a numeric option.
 pub fn number(matches: &ArgMatches, id: &str) -> Option<usize> {
     matches.try_get_one(id).ok().flatten().copied()
 }
@@ -230,7 +232,7 @@ fn same(a: Option<&[String]>, b: Option<&[String]>) -> bool {
     }
 }
 
-/// The arguments that a checkpoint's run had, with others in place of some.
+/// Arguments of the run of a checkpoint, with some options replaced.
 pub fn arguments_of(
     options: &Options,
     path: &Path,
@@ -260,7 +262,7 @@ pub fn parse(
     }
 }
 
-/// As what the program fails with.
+/// Failure of the program for an error of a checkpoint.
 pub fn failure(error: CheckpointError) -> Failure {
     match error {
         CheckpointError::Runtime(error) => error.into(),

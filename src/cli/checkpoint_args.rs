@@ -7,7 +7,7 @@ use clap::Args;
 use remat::checkpoint::{Pattern, Rename};
 use std::path::PathBuf;
 
-/// Where a run is kept, and where it goes on from.
+/// Options for writing and resuming checkpoints.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Checkpoints")]
 pub struct CheckpointArgs {
@@ -35,20 +35,20 @@ pub struct CheckpointArgs {
     pub names: NamesArgs,
 }
 
-/// A file, not stdout: checkpoints are not text.
+/// Parses a file name. Stdout is refused, because a checkpoint is no text.
 fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if text.is_empty() || is_stdout(&path) { Err("name a file".to_owned()) } else { Ok(path) }
 }
 
 impl CheckpointArgs {
-    /// Fails now if the file could not be written at the end.
+    /// Fails if the file could not be written at the end.
     pub fn check(&self) -> Result<(), Failure> {
         self.save.as_deref().map_or(Ok(()), output::can_be_written)
     }
 }
 
-/// Tensors by names of another library.
+/// Options for the names of tensors in files of other libraries.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Files of other libraries")]
 pub struct NamesArgs {
@@ -64,7 +64,7 @@ pub struct NamesArgs {
     pub skip: Vec<Pattern>,
 }
 
-/// Options for what a file of another library does not say.
+/// Options for facts that a file of another library does not contain.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Files of other libraries")]
 pub struct ForeignArgs {

@@ -42,7 +42,7 @@ pub struct Cli {
     pub terminal: TerminalArgs,
 }
 
-/// Color and progress.
+/// Options for color and progress.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Terminal")]
 pub struct TerminalArgs {
@@ -57,7 +57,7 @@ pub struct TerminalArgs {
     pub no_progress: bool,
 }
 
-/// The commands.
+/// Commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Train(Box<TrainArgs>),
@@ -167,7 +167,7 @@ pub struct GenerateArgs {
     pub foreign: ForeignArgs,
 }
 
-/// A text that is not empty.
+/// Parses a text that is not empty.
 fn prompt(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("give at least one byte".to_owned()) } else { Ok(text.to_owned()) }
 }
@@ -200,7 +200,7 @@ pub struct CompletionsArgs {
 }
 
 impl Command {
-    /// Whether to print errors only.
+    /// Whether only errors are printed.
     pub fn is_quiet(&self) -> bool {
         match self {
             Self::Train(args) => args.output.quiet,

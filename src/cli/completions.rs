@@ -1,11 +1,11 @@
-//! `remat completions`
+//! `remat completions`: a completion script for a shell.
 
 use super::command::{Cli, CompletionsArgs};
 use super::failure::Failure;
 use super::terminal::print_result;
 use clap::CommandFactory as _;
 
-/// Prints what a shell reads.
+/// Prints the script.
 pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "remat", &mut script);

@@ -1,4 +1,4 @@
-//! `remat devices`
+//! `remat devices`: a list of the devices.
 
 use super::command::DevicesArgs;
 use super::failure::Failure;
@@ -11,7 +11,7 @@ use remat::ByteSize;
 use serde::Serialize;
 use std::fmt;
 
-/// Lists what there is.
+/// Lists the devices.
 pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(Output::create).transpose()?;
     let list = List::new(Machine::look(), gpu::found());
@@ -25,7 +25,7 @@ struct List {
     devices: Vec<Device>,
     #[serde(flatten)]
     gpus: Option<Gpus>,
-    /// Why there is none.
+    /// Reason why no GPU is listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_gpu: Option<String>,
 }

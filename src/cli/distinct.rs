@@ -1,28 +1,29 @@
-//! Whether a command would write over what it reads, or twice over one file.
+//! Check that a command neither overwrites an input nor writes a file twice.
 
 use super::failure::Failure;
 use super::output::{is_standard, is_stdout};
 use remat::trace::WholeFile;
 use std::path::{Path, PathBuf};
 
-/// A file or folder that a command reads.
+/// Input of a command: a file or folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// A file, or a folder of files.
     pub path: &'a Path,
-    /// The output that may take its place: it is written when all of it was read.
+    /// Option of the output that may replace the input. That output is written after all of the
+    /// input was read.
     pub may_become: Option<&'static str>,
 }
 
 impl<'a> Input<'a> {
-    /// Files or folders that stay as they are.
+    /// Inputs that must stay unchanged.
     pub fn kept<P: AsRef<Path> + ?Sized + 'a>(paths: impl IntoIterator<Item = &'a P>) -> Vec<Self> {
         paths.into_iter().map(|path| Self { path: path.as_ref(), may_become: None }).collect()
     }
 }
 
-/// Fails if two outputs are one file, or an output is an input: by any name, through symbolic and hard links. Outputs have the
-/// options that name them.
+/// Fails if two outputs are one file, or if an output is an input. Names through symbolic and hard
+/// links count as well. Each output comes with the option that names it.
 pub fn check(
     outputs: &[(&'static str, &Option<PathBuf>)],
     inputs: &[Input<'_>],
@@ -65,7 +66,7 @@ fn is_same_output(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Whether a file is there that can be lost, or none yet.
+/// Whether the path is a regular file, which can be lost, or does not exist yet.
 fn is_ordinary(path: &Path) -> bool {
     path.metadata().map_or(true, |found| found.is_file())
 }
@@ -74,14 +75,14 @@ fn is_ordinary(path: &Path) -> bool {
 fn reads(input: &Path, output: &Path) -> bool {
     let input = if is_standard(input) { Path::new("/dev/stdin") } else { input };
     if !output.metadata().is_ok_and(|found| found.is_file()) {
-        // There is nothing to lose.
+        // An output that is no existing file overwrites nothing.
         return false;
     }
     let place = Place::of(output);
     Place::of(input) == place || (input.is_dir() && holds(input, &place, DEPTH))
 }
 
-/// Folders of data are so deep at most: parts, classes, and images in them.
+/// Deepest level of a folder of data: parts, classes, and images in them.
 const DEPTH: usize = 4;
 
 fn holds(folder: &Path, place: &Place, depth: usize) -> bool {
@@ -92,13 +93,13 @@ fn holds(folder: &Path, place: &Place, depth: usize) -> bool {
     })
 }
 
-/// One value for all names of a file.
+/// Identity of a file, equal for all its names.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// A file that is there: the number of its file system, and its own.
+    /// An existing file: the numbers of its file system and of the file.
     #[cfg(unix)]
     File(u64, u64),
-    /// One that is not there yet, by its folder and name.
+    /// A file that does not exist yet, by its folder and name.
     Name(PathBuf),
 }
 
@@ -110,7 +111,7 @@ impl Place {
             return Self::File(found.dev(), found.ino());
         }
         Self::Name(path.canonicalize().unwrap_or_else(|_| {
-            // A link to what is not there is followed as far as it leads.
+            // A link to a missing file is followed by one level.
             let path = path.read_link().map_or_else(
                 |_| path.to_owned(),
                 |to| path.parent().unwrap_or(Path::new("")).join(to),

@@ -1,4 +1,4 @@
-//! `remat evaluate`
+//! `remat evaluate`: a test of a trained network.
 
 use super::args::{TrainArgs, verifying};
 use super::checkpoint;
@@ -21,25 +21,25 @@ use remat::ByteSize;
 use serde::Serialize;
 use std::fmt;
 
-/// The result. Printed for people, serialized for programs.
+/// Result of the test. Printed for people, serialized for programs.
 #[derive(Debug, Serialize)]
 struct Report {
     model: String,
     data: String,
-    /// Steps that it was trained, if it was here.
+    /// Number of steps of the training; `None` for a network of another library.
     steps: Option<usize>,
     #[serde(flatten)]
     device: About,
     budget_bytes: u64,
     peak_bytes: u64,
     test_accuracy: f64,
-    /// The mean, in nats.
+    /// Mean loss, in nats.
     test_loss: f64,
     test_examples: usize,
     test_seconds: f64,
     #[serde(flatten)]
     verified: Option<Verified>,
-    /// Over parameters and buffers.
+    /// Hash of parameters and buffers.
     params_sha256: String,
     #[serde(skip)]
     told: String,
@@ -68,16 +68,19 @@ impl fmt::Display for Report {
     }
 }
 
-/// A test without evictions may need more than its peak, for holes between tensors: one part in so many.
+/// Divisor of the peak that gives extra bytes for holes between tensors: without evictions, a test
+/// may need more than its peak.
 const HOLES: u64 = 16;
 
-/// Loads, tests and reports.
+/// Loads a network, tests the network and reports.
 pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let EvaluateArgs { checkpoint: path, device, .. } = args;
     if let Some(contradiction) = device.contradiction() {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(args.quiet)?;
+    // The checkpoint says how its network is made. Options given here replace those of the
+    // training.
     let saved = args.foreign.open(path)?;
     let mut instead = saved.instead(&args.foreign);
     if saved.takes_images() && args.data.is_none() {
@@ -92,6 +95,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     instead.extend(size);
     let trained = checkpoint::arguments_of(&saved.options, path, &instead)?;
     let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
+    // Check and open the output before the work.
     let beside = [learning.data.path(), learning.tokenizer.as_deref()].into_iter().flatten();
     let inputs = saved.file.files().chain([&**path]).chain(beside);
     distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
@@ -102,6 +106,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     if saved.known.is_some() && !args.quiet {
         foreign::tell(&saved.file, &fit, path);
     }
+    // The peak of a simulated test gives the default budget, and what 100 % stands for.
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);
     let full = tuning::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;
@@ -111,6 +116,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         Some(Budget::Share(share)) => share.of(full),
         Some(Budget::Auto) => target.available_bytes()?,
     };
+    // Load the network on the device and test it.
     let about = target.about();
     let builder = memory.builder().budget(budget).seed(learning.seed);
     let runtime = target.start(verifying(builder, args.verify))?;

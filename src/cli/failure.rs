@@ -4,13 +4,13 @@ use remat::device::DeviceError;
 use remat::error::RuntimeError;
 use std::fmt;
 
-/// The exit code that shells use for "interrupted by Ctrl-C".
+/// Exit code of shells for "interrupted by Ctrl-C".
 pub const INTERRUPTED: u8 = 130;
 
-/// The exit code where all was done but for a file beside the work.
+/// Exit code of a run that did its work, but could not write another file.
 const BESIDE: u8 = 3;
 
-/// Why the program failed.
+/// Reason why the program failed, with an exit code.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -18,28 +18,28 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something did not work.
+    /// A failure of the work: exit code 1.
     pub fn new(message: impl Into<String>) -> Self {
         Self { code: 1, message: message.into() }
     }
 
-    /// The arguments make no sense, or the budget is too small.
+    /// A failure of the arguments, or too small a budget: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// Ctrl-C ended it: not an error, but not a success either.
+    /// The end of a run by Ctrl-C: not an error, but not a success either.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self { code: INTERRUPTED, message: message.into() }
     }
 
-    /// The work was done, and a file beside it could not be written.
+    /// Turns the failure into that of a run that did its work, but could not write another file.
     #[must_use]
     pub fn beside(self) -> Self {
         Self { code: BESIDE, ..self }
     }
 
-    /// Both: what came first counts.
+    /// Both failures: the messages of both, and the exit code of the first.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { message: format!("{}\n{}", self.message, other.message), ..self }
@@ -61,7 +61,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            // A network does not take data or batches of such sizes.
+            // The network does not take data or batches of these sizes.
             Error::Op(_) => Self::usage(message),
             Error::Runtime(e) if matches!(*e, RuntimeError::Settings(_)) => Self::usage(message),
             error if error.is_of_memory() => Self::usage(message),

@@ -1,4 +1,5 @@
-//! Checkpoints that others wrote: what their files say of a network, and what has to be said beside.
+//! Checkpoints of other libraries: the networks found in their files, and the options that the
+//! files lack.
 
 use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
@@ -18,13 +19,13 @@ use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// A checkpoint, and how its network is made.
+/// A checkpoint, and the options that make its network.
 pub struct Saved {
     pub file: Checkpoint,
     pub options: Options,
-    /// A run of ours, if it is of one.
+    /// Metadata of the run, if the checkpoint is one of ours.
     pub kept: Option<Kept>,
-    /// A network of another library, if it is of one.
+    /// Network of another library, if the checkpoint is one of theirs.
     pub known: Option<Known>,
 }
 
@@ -34,7 +35,8 @@ impl NamesArgs {
         self.skip.iter().cloned().fold(names, Names::skip)
     }
 
-    /// A checkpoint with the names that a network here has, and what it is of if others wrote it.
+    /// Opens a checkpoint and gives its tensors the names they have here. Also returns the network,
+    /// if another library wrote the file.
     pub fn open(&self, path: &Path) -> Result<(Checkpoint, Option<Known>), Failure> {
         let file = Checkpoint::open(path).map_err(checkpoint::failure)?;
         let named = file.named(&self.names()).map_err(checkpoint::failure)?;
@@ -54,7 +56,7 @@ impl NamesArgs {
 }
 
 impl ForeignArgs {
-    /// The checkpoint of a network to use.
+    /// Opens the checkpoint of a network to use.
     pub fn open(&self, path: &Path) -> Result<Saved, Failure> {
         let (file, known) = self.names.open(path)?;
         let Some(known) = known else {
@@ -78,10 +80,10 @@ impl ForeignArgs {
     }
 }
 
-/// A network by the options of `remat train`.
+/// A network, as options of `remat train`.
 struct Network {
     model: Model,
-    /// The size that each option names.
+    /// Options for sizes, and their values.
     sizes: Vec<(&'static str, usize)>,
 }
 
@@ -122,7 +124,7 @@ fn named(model: &str) -> Model {
     Model::from_str(model, false).expect("one of the models")
 }
 
-/// A network that there is no model of.
+/// Name of a network for which there is no model here.
 fn told(known: &Known) -> String {
     match known {
         Known::ResNet { kind: ResNet::Cifar { n }, .. } => format!("a resnet{}", 6 * n + 2),
@@ -136,7 +138,7 @@ fn told(known: &Known) -> String {
     }
 }
 
-/// The configuration that the transformers library writes beside a GPT-2.
+/// Configuration file that the transformers library writes beside a GPT-2.
 #[derive(Deserialize)]
 struct Config {
     n_head: Option<usize>,
@@ -147,14 +149,14 @@ struct Config {
     tie_word_embeddings: Option<bool>,
 }
 
-/// Longest `config.json`.
+/// Size limit of a `config.json`, in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
 
 /// Features of a head of GPT-2.
 const HEAD: usize = 64;
 
-/// The heads of a GPT-2: as given, or as `config.json` says, or as GPT-2 has them. Refuses what is computed in another way
-/// than here.
+/// Number of heads of a GPT-2: as given, or as in `config.json`, or as in the original GPT-2. Fails
+/// if the configuration asks for a computation other than the one here.
 fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, Failure> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let file = folder.join("config.json");
@@ -206,8 +208,8 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
     }
 }
 
-/// The arguments of a run that begins with the weights of another library, `given` those after `remat train`: the network
-/// and its sizes are those of the file.
+/// Arguments of a run that begins with the weights of another library. `given` has the arguments
+/// after `remat train`. The network and its sizes are those of the file.
 pub fn arguments(
     known: &Known,
     path: &Path,
@@ -249,13 +251,13 @@ pub fn arguments(
 }
 
 impl Saved {
-    /// Options in place of those of training.
+    /// Options that replace those of the training.
     pub fn instead(&self, args: &ForeignArgs) -> Vec<(&'static str, String)> {
         let file = args.tokenizer.as_ref().map(|file| file.to_string_lossy().into_owned());
         file.map(|file| ("tokenizer", file)).into_iter().collect()
     }
 
-    /// Whether others wrote it, for images.
+    /// Whether the checkpoint is a network for images of another library.
     pub const fn takes_images(&self) -> bool {
         matches!(self.known, Some(Known::ResNet { .. } | Known::DenseNet { .. }))
     }
@@ -266,7 +268,8 @@ impl Saved {
     }
 }
 
-/// Fails unless a file fits the network of a task, and if others wrote it, the task's data.
+/// Fails unless a file fits the network of a task. A file of another library must also fit the
+/// task's data.
 pub fn fit(
     file: &Checkpoint,
     known: Option<&Known>,
@@ -304,13 +307,13 @@ pub fn fit(
             )));
         }
     }
-    // It counts bytes alone.
+    // The simulated device only counts bytes.
     let dry = Runtime::builder().budget(1u64 << 60).sim()?;
     let mut network = task.network(&dry)?;
     file.fit(network.module()).map_err(checkpoint::failure)
 }
 
-/// Says what is done with a file of another library.
+/// Reports the use of a file of another library.
 pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
     let path = path.display();
     say(format_args!("weights from {path}: {}", Counted(fit.tensors as u64, "tensor")));
@@ -330,7 +333,7 @@ pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
     }
 }
 
-/// The message if a network has other tokens than bytes, and nothing says which.
+/// Message for a network whose tokens are not bytes, if no tokenizer is given.
 pub fn needs_tokenizer(what: &dyn std::fmt::Display, vocabulary: usize) -> Failure {
     let bytes = Text::VOCABULARY;
     let vocabulary = Counted(vocabulary as u64, "token");

@@ -1,4 +1,4 @@
-//! `remat generate`
+//! `remat generate`: a text by a trained network.
 
 use super::args::TrainArgs;
 use super::checkpoint;
@@ -17,16 +17,18 @@ use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 
-/// What is spared for holes between tensors: one part in so many.
+/// Divisor of the peak for extra bytes, against holes between tensors.
 const HOLES: u64 = 8;
 
-/// Loads, and writes as it goes.
+/// Loads a network, and prints the text while generating it.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let GenerateArgs { checkpoint: path, device, .. } = args;
     if let Some(contradiction) = device.contradiction() {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(true)?;
+    // The checkpoint says how its network is made. The tokenizer, if there is one, sets the number
+    // of tokens.
     let saved = args.foreign.open(path)?;
     let mut instead = saved.instead(&args.foreign);
     instead.push(("batch", 1.to_string()));
@@ -48,12 +50,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let (memory, optimizer) = (&memory, &optimizer);
     let target = Target::open(device, false)?;
-    // What it was trained on is not needed, and may be gone.
+    // The data of the training is not needed, and may not exist any more.
     let task = TextTask::untaught(model, sizes, learning.precision.into());
     let fit = saved.fit(&task, path)?;
     if saved.known.is_some() {
         foreign::tell(&saved.file, &fit, path);
     }
+    // The peak of a simulated test on one text gives the budget.
     let setup = Setup { task: &task, batch: learning.batch, tests_between: false, optimizer };
     let full = tuning::peak(&target, &Blank::new(&setup, 1)?, memory)?;
     let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
@@ -70,6 +73,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         Some(tokenizer) => tokenizer.encode(&args.prompt)?,
         None => args.prompt.bytes().map(i32::from).collect(),
     };
+    // Print each token as soon as its characters are complete.
     let mut decoder = tokenizer.as_ref().map(Decoder::new);
     let mut decoded = Ok(());
     let mut text = Text { bytes: args.prompt.clone().into_bytes(), outcome: text_to_stdout("") };
@@ -92,7 +96,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     text.bytes.push(b'\n');
     text.print(true);
     match text.outcome {
-        // A reader that has gone has seen enough.
+        // A closed pipe is no error: its reader has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("stdout: {error}")))
         }
@@ -101,19 +105,20 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
 }
 
-/// A text that is printed in whole characters.
+/// A text printed in whole characters.
 struct Text {
-    /// Those that are not printed yet.
+    /// Bytes not printed yet.
     bytes: Vec<u8>,
     outcome: io::Result<()>,
 }
 
 impl Text {
-    /// Prints what is whole, or at the end all. What is no UTF-8 becomes `U+FFFD`.
+    /// Prints the complete characters, or everything if `all` is set. Bytes that are no UTF-8
+    /// become `U+FFFD`.
     fn print(&mut self, all: bool) {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(_) => self.bytes.len(),
-            // The beginning of a character.
+            // The last bytes are the beginning of a character, and wait.
             Err(error) if error.error_len().is_none() && !all => error.valid_up_to(),
             Err(_) => self.bytes.len(),
         };
@@ -128,7 +133,7 @@ impl Text {
     }
 }
 
-/// The text with what would steer a terminal spelled out.
+/// Text with control characters spelled out, which could steer a terminal.
 fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {

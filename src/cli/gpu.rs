@@ -1,4 +1,4 @@
-//! NVIDIA GPUs. In a program that is built without them, `no_gpu.rs` stands in for this.
+//! NVIDIA GPUs. `no_gpu.rs` replaces this module in a program built without CUDA.
 
 use super::failure::Failure;
 use super::machine::{Device, Gpus};
@@ -10,10 +10,10 @@ use remat::{Builder, Error, Runtime};
 use std::fmt;
 use std::sync::Arc;
 
-/// The first compute capability that has TF32.
+/// First compute capability with TF32.
 const TF32: (u32, u32) = (8, 0);
 
-/// One that is open.
+/// An open GPU.
 pub struct Gpu {
     context: Context,
     about: Description,
@@ -21,7 +21,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens one.
+    /// Opens GPU number `number`.
     pub fn open(number: usize, tf32: bool) -> Result<Self, Failure> {
         let context = Context::open(Options::default().ordinal(number).tf32(tf32))?;
         let gpu = Self { about: context.description()?, context, tf32 };
@@ -35,13 +35,13 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// See [`Context::sim`].
+    /// Simulator of the GPU's memory: see [`Context::sim`].
     pub fn sim(&self) -> SimOf {
         let context = self.context.clone();
         Arc::new(move |bytes| context.sim(bytes))
     }
 
-    /// See [`Context::available_bytes`].
+    /// Free bytes, less a margin: see [`Context::available_bytes`].
     pub fn available_bytes(&self) -> Result<u64, Failure> {
         Ok(self.context.available_bytes()?)
     }
@@ -51,7 +51,7 @@ impl Gpu {
         self.tf32
     }
 
-    /// The runtime on it.
+    /// Starts a runtime on the GPU.
     pub fn start(self, builder: Builder) -> Result<Runtime, Error> {
         builder.device(move |bytes| Cuda::<Op>::of(&self.context, bytes))
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// All there are, or why there is none.
+/// All GPUs, or the reason for having none.
 pub fn found() -> Result<Gpus, String> {
     let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
     let devices = cuda::devices().map_err(|reason| reason.to_string())?;

@@ -1,4 +1,4 @@
-//! `remat history`
+//! `remat history`: the memory of a recorded run.
 
 use super::distinct::{self, Input};
 use super::failure::Failure;
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Ops that the report names, at most.
+/// Largest number of ops in the report.
 const MOST_OPS: usize = 5;
 
-/// Reports on the memory of a recorded run, and draws it.
+/// Reports and draws the memory of a recorded run.
 pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     let outputs = [("--json", &args.json), ("--plot", &args.plot)];
     distinct::check(&outputs, &Input::kept([&args.recording]))?;
@@ -39,11 +39,11 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     ])
 }
 
-/// The memory of a run in figures.
+/// Memory of a run in figures.
 #[derive(Serialize)]
 struct Report {
     trace: String,
-    /// The name of `trace` before 0.2.
+    /// Name of the trace, under the key used before 0.2.
     recording: String,
     steps: u64,
     ops: u64,
@@ -57,7 +57,7 @@ struct Report {
     unit: String,
     evictions: BTreeMap<Cause, Count>,
     regenerations: Count,
-    /// Most first.
+    /// Ops whose outputs were regenerated; the most frequent first.
     regenerated_ops: Vec<OfOp>,
 }
 
@@ -117,7 +117,7 @@ impl Report {
         }
     }
 
-    /// Those that count as evictions everywhere, or the others.
+    /// Text of the evictions chosen by a policy, or of all others.
     fn causes(&self, chosen: bool) -> String {
         let of_kind = self.evictions.iter().filter(|(cause, _)| cause.is_chosen() == chosen);
         let all: Vec<String> =
@@ -126,7 +126,7 @@ impl Report {
     }
 }
 
-/// After a count of storages.
+/// Text for the cause of evictions, to follow a count of storages.
 const fn reason(cause: Cause) -> &'static str {
     match cause {
         Cause::Room => "for want of room",

@@ -1,5 +1,5 @@
-//! Ctrl-C, and SIGTERM: the first ends the program after the current step, the second abandons that step, the third quits at
-//! once.
+//! Ctrl-C and SIGTERM. The first one ends the program after the current step, the second abandons
+//! the step, the third quits at once.
 
 use super::failure::{Failure, INTERRUPTED};
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use remat::trace::WholeFile;
 use std::fmt::Display;
 use std::io;
 
-/// How often it was pressed.
+/// Number of presses of Ctrl-C.
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
 
-/// What the program is doing, and so what Ctrl-C ends.
+/// Phase of the program. Ctrl-C ends the current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Rehearsal,
@@ -21,13 +21,13 @@ pub enum Phase {
     Test,
 }
 
-/// The phase at hand, as its number.
+/// Current phase, as a number.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Rehearsal as u8);
 
 impl Phase {
     const ALL: [Self; 3] = [Self::Rehearsal, Self::Training, Self::Test];
 
-    /// From now on the program is doing this.
+    /// Makes `self` the current phase.
     pub fn begin(self) {
         PHASE.store(self as u8, Ordering::Relaxed);
     }
@@ -36,7 +36,7 @@ impl Phase {
         Self::ALL[usize::from(PHASE.load(Ordering::Relaxed))]
     }
 
-    /// What the first and the second Ctrl-C do.
+    /// Texts about the effect of the first and of the second Ctrl-C.
     const fn ends(self) -> [&'static str; 2] {
         match self {
             Self::Rehearsal => ["ending the rehearsal", "abandoning the rehearsal"],
@@ -46,12 +46,12 @@ impl Phase {
     }
 }
 
-/// Cancels regenerations of the running runtime.
+/// Canceller of the running runtime's regenerations.
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 
-/// From now on the first Ctrl-C is a request.
+/// Handles Ctrl-C from now on: the first one is a request, the third quits.
 pub fn listen(quiet: bool) -> Result<(), Failure> {
-    // The handler is a thread of its own, so it may lock and wait.
+    // The handler has a thread of its own, so it may lock and wait.
     handle(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
         let [first, second] = Phase::at_hand().ends();
@@ -69,7 +69,7 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
     })
 }
 
-/// From now on the first Ctrl-C quits, and leaves no half-written file.
+/// Handles Ctrl-C from now on: the first one quits, and leaves no half-written file.
 pub fn quit_at_once() -> Result<(), Failure> {
     handle(|| quit())
 }
@@ -80,7 +80,7 @@ fn handle(on_ctrl_c: impl Fn() + Clone + Send + 'static) -> Result<(), Failure> 
     ctrlc::set_handler(on_ctrl_c).map_err(|error| failed(&error))
 }
 
-/// SIGTERM, by which batch systems end a program, does as Ctrl-C does.
+/// Handles SIGTERM like Ctrl-C. Batch systems end a program by SIGTERM.
 #[cfg(unix)]
 fn handle_termination(on_signal: impl Fn() + Send + 'static) -> io::Result<()> {
     use super::sync::thread;
@@ -95,15 +95,15 @@ fn handle_termination(_: impl Fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a file that grows beyond what the system allows (`ulimit -f`) be an error of the write, from now on. Otherwise it ends the
-/// program at once, and leaves half a file.
+/// Makes a file that grows beyond the limit of the system (`ulimit -f`) an error of the write. By
+/// default the system ends the program at once, which leaves half a file.
 pub fn survive_full_files() {
     #[cfg(unix)]
     {
         use super::sync::atomic::AtomicBool;
         use std::sync::Arc;
         let noticed = Arc::new(AtomicBool::new(false));
-        // Where it cannot be had, the program is ended as before.
+        // If the signal cannot be caught, the system ends the program as before.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noticed);
     }
 }
@@ -113,7 +113,7 @@ fn quit() -> ! {
     std::process::exit(INTERRUPTED.into())
 }
 
-/// The second Ctrl-C is for this runtime.
+/// Sets the runtime to cancel at the second Ctrl-C.
 pub fn cancels(canceller: Canceller) {
     *lock(&AT_WORK) = Some(canceller);
     if is_abandoned() {
@@ -132,7 +132,7 @@ pub fn is_requested() -> bool {
     PRESSED.load(Ordering::Relaxed) > 0
 }
 
-/// Whether Ctrl-C was pressed twice: the current step is not finished.
+/// Whether Ctrl-C was pressed twice: the current step is abandoned.
 pub fn is_abandoned() -> bool {
     PRESSED.load(Ordering::Relaxed) > 1
 }

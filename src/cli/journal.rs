@@ -1,4 +1,4 @@
-//! What is kept of each step: a log, and a plot at the end.
+//! Records of each step of a training: a log, and a plot at the end.
 
 use super::failure::Failure;
 use super::output::{self, Output, is_standard};
@@ -13,32 +13,33 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One line of the log.
+/// Line of the log.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Entry {
-    /// From 1 on.
+    /// Number of the step, from 1.
     step: usize,
     loss: f32,
     lr: f32,
     seconds: f64,
-    /// Most bytes in use up to its end.
+    /// Most bytes in use at once, up to the end of the step.
     peak_bytes: u64,
-    /// Bytes in use at its end.
+    /// Bytes in use at the end of the step.
     used_bytes: u64,
-    /// In this step, as are the next two.
+    /// Evictions in the step.
     evictions: u64,
+    /// Ops recomputed in the step.
     recomputed_ops: u64,
-    /// The cost of what was recomputed over the cost of the work itself.
+    /// Cost of recomputing over the cost of the work itself, in the step.
     recompute_ratio: f64,
-    /// After this step, if there was a test.
+    /// Loss of the test after the step; `None` without a test.
     test_loss: Option<f64>,
     test_accuracy: Option<f64>,
 }
 
-/// What a step came to.
+/// Figures of a finished step.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// From 1 on.
+    /// Number of the step, from 1.
     pub step: usize,
     pub loss: f32,
     pub lr: f32,
@@ -46,20 +47,20 @@ pub struct Done {
     pub stats: Stats,
 }
 
-/// A log that is written line by line, so that a run that is killed leaves what it did.
+/// A log written line by line. A killed run leaves the lines of the finished steps.
 struct Log {
     path: PathBuf,
     format: Format,
-    /// Lines of the log that is there, to go on from.
+    /// Lines of an existing log to keep in a resumed run.
     kept: String,
     state: State,
 }
 
 enum State {
-    /// The log that is there stays until there is a line to write.
+    /// The file is not written yet: an existing log stays until the first new line.
     Waits,
     Open(File),
-    /// The file could not be written.
+    /// Writing the file failed.
     Lost(io::Error),
 }
 
@@ -69,20 +70,20 @@ enum Format {
     JsonLines,
 }
 
-/// Both of them, where they are asked for.
+/// Log and plot of a run, each if asked for.
 pub struct Journal {
     log: Option<Log>,
     svg: Option<Output>,
     plot: plot::Training,
-    /// The last step, which may be tested yet.
+    /// The last step, which may still be followed by a test.
     last: Option<Entry>,
     before: Stats,
     quiet: bool,
 }
 
 impl Journal {
-    /// Fails if the files cannot be written: that is known before the work. Of a log that is there already, the lines about
-    /// the first `before` steps stay, after which the run goes on.
+    /// Prepares the files, and fails before the work if a file cannot be written. The run goes on
+    /// after step `before`: in an existing log, only the lines of the first `before` steps stay.
     pub fn create(
         log: Option<&Path>,
         plot: Option<&Path>,
@@ -96,12 +97,12 @@ impl Journal {
         Ok(Self { log, svg, plot, last: None, before: Stats::default(), quiet })
     }
 
-    /// How much the run would take without evictions.
+    /// Sets the peak of the run without evictions, for the plot.
     pub const fn unbudgeted(&mut self, peak: u64) {
         self.plot.unbudgeted_peak = Some(peak);
     }
 
-    /// A step is done.
+    /// Records a finished step.
     pub fn step(&mut self, done: &Done) {
         self.write();
         let Done { step, loss, lr, time, stats } = *done;
@@ -134,7 +135,8 @@ impl Journal {
         }
     }
 
-    /// There was a test after the last step. What it recomputed is not the next one's.
+    /// Records a test after the last step. Recomputing in the test does not count for the next
+    /// step.
     pub fn test(&mut self, score: &Score, stats: &Stats) {
         self.before = *stats;
         let Some(last) = &mut self.last else { return };
@@ -143,7 +145,7 @@ impl Journal {
         self.plot.tests.push((last.step, score.mean_loss()));
     }
 
-    /// Writes what is left. Fails if a file could not be written. A run without a step that can be drawn has no plot.
+    /// Writes the rest. Fails if a file could not be written, or if no step can be drawn.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.write();
         let logged = self.log.map_or(Ok(()), Log::finish);
@@ -151,7 +153,7 @@ impl Journal {
         output::all([logged, Output::deliver_to(self.svg, drawn)])
     }
 
-    /// A log that cannot be written ends no run.
+    /// Writes the last step to the log. A failure to write does not end the run.
     fn write(&mut self) {
         let Some((entry, log)) = self.last.take().zip(self.log.as_mut()) else { return };
         if let Err(error) = log.write(&entry) {
@@ -165,10 +167,11 @@ impl Journal {
 }
 
 impl Log {
-    /// A log that can be written, as far as is known before. What is there is not changed yet.
+    /// Prepares a log. An existing file is not changed yet. Fails if the file is known to be not
+    /// writable.
     fn new(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        // Whether there may be a file, and none that must not be replaced.
+        // This also checks that the path is no file that must not be replaced.
         output::can_be_written(path)?;
         let kept = match before {
             0 => String::new(),
@@ -177,7 +180,7 @@ impl Log {
         Ok(Self { path: path.to_owned(), format, kept, state: State::Waits })
     }
 
-    /// Puts the lines that stay in place of all that is there.
+    /// Replaces the existing file by the kept lines, and opens the file for more.
     fn open(&self) -> io::Result<File> {
         let mut whole = WholeFile::create(&self.path)?;
         whole.write_all(self.kept.as_bytes())?;
@@ -194,7 +197,7 @@ impl Log {
         file.write_all(&self.format.line(entry, is_first && self.kept.is_empty())?)
     }
 
-    /// A run without steps has an empty log.
+    /// Finishes the log. A run without steps leaves an empty log.
     fn finish(self) -> Result<(), Failure> {
         let written = match self.state {
             State::Waits => self.open().map(drop),
@@ -209,17 +212,18 @@ impl Log {
 }
 
 impl Format {
-    /// A log that is read is no longer than this.
+    /// Size limit of a log to read.
     const MOST_BYTES: u64 = 1 << 30;
-    /// The beginning of a line of JSON, and of the names of the columns.
+    /// Start of a JSON line.
     const BEGINS: &str = r#"{"step":"#;
+    /// Start of the line of column names.
     const COLUMNS: &str = "step,loss,lr,";
 
     fn line(self, entry: &Entry, is_first: bool) -> io::Result<Vec<u8>> {
         match self {
             Self::Csv => {
                 let mut writer = csv::WriterBuilder::new();
-                // The first line has the names.
+                // The first line has the column names.
                 let mut writer = writer.has_headers(is_first).from_writer(Vec::new());
                 writer.serialize(entry).map_err(io::Error::other)?;
                 writer.into_inner().map_err(io::Error::other)
@@ -232,8 +236,9 @@ impl Format {
         }
     }
 
-    /// The lines of the log that is there about the first steps, and what stands above them. A last line that was cut off
-    /// when a program was killed goes. Refused is what is no log: nothing of it may be lost.
+    /// Reads the lines of an existing log about the first `steps` steps, and the line of column
+    /// names. An incomplete last line, left by a killed program, is dropped. A file that is no log
+    /// is refused, so that none of its content is lost.
     fn up_to(self, path: &Path, steps: usize) -> Result<String, Failure> {
         let refused = |what: &dyn std::fmt::Display| {
             let path = path.display();
@@ -260,7 +265,7 @@ impl Format {
         Ok(kept)
     }
 
-    /// The step that a line is about; 0 of the names above them.
+    /// Number of the step that a line is about; 0 for the line of column names.
     fn step(self, line: &str) -> Option<u64> {
         match self {
             Self::Csv if line.starts_with(Self::COLUMNS) => Some(0),
@@ -276,7 +281,7 @@ impl Format {
         }
     }
 
-    /// Whether a line of a log may have been cut off there.
+    /// Whether `cut` may be the beginning of a line of a log.
     fn may_begin_with(self, cut: &str) -> bool {
         match self {
             Self::Csv => {
@@ -298,7 +303,7 @@ impl Format {
     }
 }
 
-/// Where a log goes: its name says its format.
+/// Parses the path of a log. The ending of the name gives the format.
 pub fn log(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if is_standard(&path) || Format::of(&path).is_none() {

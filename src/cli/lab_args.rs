@@ -8,7 +8,7 @@ use remat::lab::Costs;
 use remat::{ByteSize, PolicyKind};
 use std::path::PathBuf;
 
-/// Traces, and how they count.
+/// Options for traces, their costs and their memory.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
     /// Recordings of `remat train --record`, or logs of the DTR paper; plain or gzipped; - is stdin
@@ -28,7 +28,7 @@ pub struct TraceArgs {
     pub repeat_step: usize,
 }
 
-/// What is replayed, and how.
+/// Options for replays.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
     #[command(flatten)]
@@ -264,14 +264,14 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// Options that contradict each other, in words.
+    /// Message about options that contradict each other, if there are any.
     pub fn contradiction(&self) -> Option<&'static str> {
         let learns = self.policy.iter().any(|policy| matches!(policy, PolicyKind::Learned(_)));
         (!self.learn.is_empty() && !learns)
             .then_some("--learn needs learned among --policy; add that, or drop --learn")
     }
 
-    /// The policies with their options, each once.
+    /// Policies with their options, without repetitions.
     pub fn policies(&self) -> Vec<PolicyKind> {
         let learned = |policy| match policy {
             PolicyKind::Learned(_) if !self.learn.is_empty() => {
@@ -284,11 +284,12 @@ impl SweepArgs {
     }
 }
 
-/// clap takes a plain `Vec` for an option that may be repeated.
+/// Policies separated by commas. The alias is needed because clap takes a plain `Vec` for an option
+/// that may be repeated.
 pub type Policies = Vec<PolicyKind>;
 pub type Shares = Vec<Share>;
 
-/// Where costs come from.
+/// Source of the costs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum CostArg {
     /// The cost recorded in the trace
@@ -309,7 +310,7 @@ impl From<CostArg> for Costs {
     }
 }
 
-/// How memory is modelled.
+/// Model of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ArenaArg {
     /// A count of bytes, as in the paper

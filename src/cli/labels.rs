@@ -6,10 +6,10 @@ use remat::lab::{Job, Row};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// The name of the line of the lower bound.
+/// Name of the line of the lower bound.
 pub const BOUND: &str = "bound";
 
-/// Sizes as they were given: trace and bytes -> what it says on the command line.
+/// Sizes as given on the command line, by trace and bytes.
 #[derive(Default)]
 pub struct Given {
     pub budgets: HashMap<(String, u64), Share>,
@@ -17,7 +17,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// As it was given.
+    /// Text of the lowest threshold, as given.
     pub fn lowest_threshold(&self) -> String {
         let lowest = self.thresholds.iter().min_by_key(|((_, bytes), _)| *bytes);
         let told = |((_, bytes), share): (&(String, u64), &Share)| match share {
@@ -27,7 +27,7 @@ impl Given {
         lowest.map(told).unwrap_or_default()
     }
 
-    /// Budgets in which nothing is replayed, if there are any.
+    /// Budgets without a replay, as given; `None` if there are none.
     pub fn without_replay(&self, jobs: &[Job<'_>]) -> Option<String> {
         let is_replayed = |(trace, bytes): &(String, u64)| {
             jobs.iter().any(|job| job.trace == trace && job.replay.budget == *bytes)
@@ -40,7 +40,7 @@ impl Given {
     }
 }
 
-/// Names of lines and columns.
+/// Names of the lines and columns of a table.
 pub struct Labels<'a> {
     given: &'a Given,
     dead: bool,
@@ -48,7 +48,7 @@ pub struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    /// What varies in these rows.
+    /// Names for `rows`. A setting is part of a name if it varies among the rows.
     pub fn of(rows: &[Row], given: &'a Given) -> Self {
         let varies =
             |differs: fn(&Row, &Row) -> bool| rows.iter().any(|row| differs(row, &rows[0]));
@@ -59,7 +59,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// Of one row.
+    /// Name of the line of a row.
     pub fn label(&self, row: &Row) -> String {
         let mut label = row.policy.clone();
         if self.dead {
@@ -72,7 +72,7 @@ impl<'a> Labels<'a> {
         label
     }
 
-    /// Of a column.
+    /// Name of the column of a budget.
     pub fn budget(&self, trace: &str, bytes: u64) -> String {
         as_given(&self.given.budgets, trace, bytes)
     }
@@ -85,7 +85,8 @@ fn as_given(given: &HashMap<(String, u64), Share>, trace: &str, bytes: u64) -> S
     }
 }
 
-/// A size, exactly, in the largest unit that needs at most two decimals: `64MiB`, `1.5GB`, `145161`.
+/// Text of a size, exactly, in the largest unit that needs at most two decimals: `64MiB`, `1.5GB`,
+/// `145161`.
 fn exact(bytes: u64) -> String {
     const UNITS: [(u64, &str); 8] = [
         (1 << 40, "TiB"),

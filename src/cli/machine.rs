@@ -1,4 +1,4 @@
-//! The machine that the program runs on.
+//! The machine under the program: processor, memory, GPUs.
 
 use super::sync::thread;
 use serde::Serialize;
@@ -8,8 +8,9 @@ use sysinfo::{
     CpuRefreshKind, MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
 };
 
-/// Free memory that `--budget auto` leaves for what is not in the budget, images on the host and the
-/// threads' buffers, and for others. More on a large machine: 5 %.
+/// Smallest margin of free memory that `--budget auto` leaves, in bytes. The margin is for memory
+/// outside the budget (images on the host, buffers of threads) and for other programs. A large
+/// machine leaves 5 %.
 const MARGIN: u64 = 512 << 20;
 
 /// Processor and memory; 0 or empty where unknown.
@@ -23,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// As it is now. In a container with a limit, its memory is that limit.
+    /// Current state of the machine. In a container with a memory limit, the memory is the limit.
     pub fn look() -> Self {
         let kinds = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
@@ -32,7 +33,7 @@ impl Machine {
             return Self { threads: cores(), ..Self::default() };
         };
         let (mut memory, mut free) = (system.total_memory(), system.available_memory());
-        // Of this process's group and those above it, not of the system's root.
+        // Limits of the group of this process and the groups above it, not of the system's root.
         let limits = sysinfo::get_current_pid().ok().and_then(|process| {
             let this = ProcessesToUpdate::Some(&[process]);
             system.refresh_processes_specifics(this, false, ProcessRefreshKind::nothing());
@@ -40,29 +41,29 @@ impl Machine {
         });
         if let Some(limits) = limits {
             memory = memory.min(limits.total_memory);
-            // Not the free memory of the group: there, files that were read count as used.
+            // The free memory of the group is no help: there, files that were read count as used.
             free = free.min(limits.total_memory.saturating_sub(limits.rss));
         }
         let processor = system.cpus().first().map_or("", |cpu| cpu.brand().trim()).to_owned();
         Self { processor, threads: cores(), memory_bytes: memory, free_bytes: free }
     }
 
-    /// What is free, less a margin. `None`: the system does not say.
+    /// Free bytes, less a margin; `None` if the system does not report them.
     pub fn available_bytes(&self) -> Option<u64> {
         let free = self.free_bytes;
         (free > 0).then(|| free - MARGIN.max(free / 20).min(free / 2))
     }
 }
 
-/// As many threads as there are cores for this program.
+/// Number of cores available to the program.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A device. What is not known, or makes no sense for it, is `None`.
+/// Description of a device. A field is `None` if it is unknown, or makes no sense for the device.
 #[derive(Debug, Serialize)]
 pub struct Device {
-    /// What `--device` takes.
+    /// Name for `--device`.
     pub device: String,
     pub name: String,
     pub memory_bytes: Option<u64>,
@@ -73,14 +74,14 @@ pub struct Device {
     pub compute_capability: Option<String>,
 }
 
-/// GPUs, and what is used on them.
+/// GPUs of the machine, and the libraries for them.
 #[derive(Debug, Serialize)]
 pub struct Gpus {
     #[serde(skip)]
     pub rows: Vec<Device>,
-    /// Newest CUDA that the driver knows.
+    /// Newest CUDA version supported by the driver.
     pub driver_cuda: String,
-    /// Versions by name; `None` was not found.
+    /// Version of each library, by name; `None` if it was not found.
     pub libraries: BTreeMap<&'static str, Option<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! A sweep as a table for people: a line per policy, a column per budget.
+//! Table of a sweep, for people: a line per policy, a column per budget.
 
 use super::labels::{BOUND, Labels};
 use super::values::distinct;
@@ -7,16 +7,16 @@ use remat::lab::{Row, Spread, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
-/// The tables of all traces.
+/// Tables of all traces.
 pub struct Matrix<'a> {
     rows: &'a [Row],
     labels: Labels<'a>,
-    /// Characters in a line, at most: tables that are wider are divided into blocks of columns.
+    /// Limit on the characters in a line. A wider table is divided into blocks of columns.
     width: usize,
 }
 
 impl<'a> Matrix<'a> {
-    /// Of these rows.
+    /// Tables of `rows`, with at most `width` characters in a line.
     pub const fn new(rows: &'a [Row], labels: Labels<'a>, width: usize) -> Self {
         Self { rows, labels, width }
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Matrix<'_> {
     }
 }
 
-/// A line of a table: what it is of, and a cell for each column.
+/// Line of a table: its name, and a cell for each column.
 type Line = (String, Vec<String>);
 
 impl Matrix<'_> {
@@ -75,16 +75,16 @@ impl Matrix<'_> {
         writeln!(f)
     }
 
-    /// As many columns side by side as fit the width, and the others below; at least one.
+    /// Writes a table in blocks. A block has as many columns as fit the width, but at least one.
     fn blocks(&self, f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
         let width = |text: &String| text.chars().count();
         let columns = lines[0].1.len();
-        // All of one width: tables with blocks are hard enough to read.
+        // All cells have the same width: tables with blocks are hard enough to read.
         let cell = lines.iter().flat_map(|(_, cells)| cells).map(width).max().unwrap_or(0) + 1;
         let widest = lines.iter().map(|(label, _)| width(label)).max().unwrap_or(0);
         let label = widest.min(self.width.saturating_sub(cell));
         let fitting = (self.width.saturating_sub(label) / cell).clamp(1, columns.max(1));
-        // 5 and 5 instead of 7 and 3.
+        // Blocks are of similar size: 5 and 5 columns instead of 7 and 3.
         let per_block = columns.div_ceil(columns.div_ceil(fitting).max(1)).max(1);
         for (i, start) in (0..columns).step_by(per_block).enumerate() {
             if i > 0 {
@@ -102,7 +102,7 @@ impl Matrix<'_> {
     }
 }
 
-/// As much of the text as fits.
+/// Text cut to `width` characters.
 fn shortened(text: &str, width: usize) -> String {
     match text.chars().count() <= width {
         true => text.to_owned(),
@@ -112,10 +112,10 @@ fn shortened(text: &str, width: usize) -> String {
     }
 }
 
-/// The runs of a line at a budget, which differ by their seeds.
+/// Runs of a line at a budget, with different seeds.
 struct Cell {
     spread: Spread,
-    /// Why the first of those that failed did.
+    /// Reason why the first failed run failed.
     failure: &'static str,
 }
 
@@ -133,7 +133,7 @@ impl Cell {
         }
     }
 
-    /// Empty where there was no run.
+    /// Text of the median; empty without a run.
     fn median(&self) -> String {
         self.spread.median.map_or_else(|| self.failure.to_owned(), |median| format!("{median:.3}"))
     }
@@ -142,7 +142,7 @@ impl Cell {
         self.spread.varies() || (1..self.spread.runs).contains(&self.spread.failed)
     }
 
-    /// From the best to the worst; empty where all are the same.
+    /// Text of the range from the best to the worst run; empty if all runs are equal.
     fn range(&self) -> String {
         match self.spread.range {
             Some((low, _)) if self.spread.failed > 0 => format!("{low:.2}-{}", self.failure),

@@ -3,7 +3,7 @@ use clap::ValueEnum;
 use clap::builder::{ArgPredicate, PossibleValue};
 use std::fmt;
 
-/// The networks that can be trained by name.
+/// A network that can be trained by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     Images(ImageModel),
@@ -11,7 +11,7 @@ pub enum Model {
     Own(OwnModel),
 }
 
-/// Those that have a task of their own.
+/// Networks with a task of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum OwnModel {
@@ -24,7 +24,7 @@ pub enum OwnModel {
     UnrolledGan,
 }
 
-/// Those that tell classes of images apart.
+/// Networks that tell classes of images apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum ImageModel {
@@ -50,7 +50,7 @@ pub enum ImageModel {
     Vit,
 }
 
-/// Those that predict each byte of a text from those before it.
+/// Networks that predict each token of a text from the tokens before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum TextModel {
@@ -62,7 +62,7 @@ pub enum TextModel {
     Lstm,
 }
 
-/// Defaults of options for text models: `value` where the network is one of them.
+/// Default of an option for text models: `value` if the network is one of them.
 pub fn with_text(
     value: &'static str,
 ) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
@@ -72,14 +72,14 @@ pub fn with_text(
     NAMES.iter().map(move |name| ("model", name.as_str(), value))
 }
 
-/// What networks learn from that do not learn from digits.
+/// Default data of the networks that do not learn from digits.
 pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let own = [("model", "treelstm", "trees"), ("model", "unrolled-gan", "ring")];
     with_text("moby-dick").chain(own)
 }
 
-/// The policy where the default is of no use: what is learned of a step helps with the next one like it. Whoever asks for
-/// learning gets it.
+/// Default policy of networks whose steps differ: nothing learned about one step helps with the
+/// next. With `--learn`, the policy is one that learns all the same.
 pub fn usual_policy() -> [(&'static str, ArgPredicate, &'static str); 2] {
     [
         ("learn", ArgPredicate::IsPresent, "learned:portfolio"),
@@ -88,7 +88,7 @@ pub fn usual_policy() -> [(&'static str, ArgPredicate, &'static str); 2] {
 }
 
 impl Model {
-    /// Passes over the data if nothing else is said.
+    /// Default number of passes over the data.
     pub const fn usual_epochs(self) -> usize {
         match self {
             Self::Images(_) => 20,

@@ -1,4 +1,4 @@
-//! Values that go by name: `--help` lists the names, with a line about each.
+//! Values with names: `--help` lists the names, with a line about each.
 
 use super::values::distinct;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -9,19 +9,19 @@ use remat::{CostModelKind, PolicyKind};
 use std::ffi::OsStr;
 use std::str::FromStr;
 
-/// Parses by a function, and lists names in `--help`.
+/// Parser with a list of names for `--help`.
 #[derive(Clone)]
 struct Named<F> {
     names: Vec<(&'static str, &'static str)>,
     parse: F,
 }
 
-/// A policy's name, or a formula.
+/// Parser of a policy: a name or a formula.
 pub fn policy() -> impl TypedValueParser<Value = PolicyKind> {
     Named { names: policy_names(), parse: parse::<PolicyKind> }
 }
 
-/// Policies separated by commas, or `all` or `ablation`.
+/// Parser of policies separated by commas, or `all` or `ablation`.
 pub fn policies() -> impl TypedValueParser<Value = Vec<PolicyKind>> {
     let mut names = policy_names();
     names.push(("all", "all of these except none"));
@@ -32,22 +32,22 @@ pub fn policies() -> impl TypedValueParser<Value = Vec<PolicyKind>> {
     Named { names, parse: parse_policies }
 }
 
-/// A cost model's name.
+/// Parser of the name of a cost model.
 pub fn cost_model() -> impl TypedValueParser<Value = CostModelKind> {
     let about = |name: &str| name.parse().map_or("", CostModelKind::about);
     let names = CostModelKind::NAMES.map(|name| (name, about(name)));
     Named { names: names.to_vec(), parse: parse::<CostModelKind> }
 }
 
-/// Names of planners separated by commas, or `all`.
+/// Parser of names of planners separated by commas, or `all`.
 pub fn planners() -> impl TypedValueParser<Value = Vec<String>> {
     let all = || plan::all().iter().map(|planner| planner.name()).collect::<Vec<_>>();
-    // By its own name: `nnvm` is `nnvm:16`.
+    // The name is the one that the planner itself has: `nnvm` becomes `nnvm:16`.
     let known = |name: &str| plan::named(name).map(|one| one.name()).map_err(|e| e.to_string());
     Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
 }
 
-/// Names of orders separated by commas, or `all`.
+/// Parser of names of orders separated by commas, or `all`.
 pub fn orders() -> impl TypedValueParser<Value = Vec<String>> {
     let all = || order::all().iter().map(|one| one.name().to_owned()).collect::<Vec<_>>();
     let known =
@@ -55,12 +55,12 @@ pub fn orders() -> impl TypedValueParser<Value = Vec<String>> {
     Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
 }
 
-/// For `--help`, which wants names that last as long as the program.
+/// Names for `--help`, which needs names that live as long as the program.
 fn listed(names: Vec<String>) -> Vec<(&'static str, &'static str)> {
     names.into_iter().chain(["all".to_owned()]).map(|name| (&*name.leak(), "")).collect()
 }
 
-/// Each once, in the order they were first named.
+/// Names without repetitions, in the order of first appearance.
 fn names_of(
     text: &str,
     all: impl Fn() -> Vec<String>,

@@ -1,4 +1,5 @@
-//! Stands in for `gpu.rs` in a program that is built without CUDA: there is no GPU, and it says why.
+//! Replacement of `gpu.rs` in a program that is built without CUDA: there is no GPU, and errors
+//! give the reason.
 
 use super::failure::Failure;
 use super::machine::Gpus;
@@ -9,11 +10,11 @@ use std::fmt;
 const REASON: &str =
     "this program was built without CUDA; build it with `cargo build --release --features cuda`";
 
-/// There is none.
+/// A GPU: without CUDA, no value exists.
 pub enum Gpu {}
 
 impl Gpu {
-    /// Says why not.
+    /// Fails with the reason why there is no GPU.
     pub fn open(_number: usize, _tf32: bool) -> Result<Self, Failure> {
         Err(Failure::usage(REASON))
     }
@@ -41,7 +42,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// Says why there is none.
+/// Fails with the reason why there is no GPU.
 pub fn found() -> Result<Gpus, String> {
     Err(REASON.to_owned())
 }

@@ -1,4 +1,4 @@
-//! How a network learns: options, and what they make.
+//! Options for the optimizer and the learning rate, and the objects made from them.
 
 use super::model::with_text;
 use super::values;
@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use remat::optim::{Group, Optimizer, Rule, Schedule};
 use std::fmt;
 
-/// The momentum where none is given.
+/// Default momentum.
 const MOMENTUM: f32 = 0.9;
 
-/// Optimizer, learning rate, and what is done to gradients.
+/// Options for the optimizer, the learning rate and the gradients.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Optimizer")]
 pub struct OptimizerArgs {
@@ -57,7 +57,8 @@ pub struct OptimizerArgs {
     ///
     /// With no, all gradients are in memory at once, and parameters are updated at the end, several at a time. It changes
     /// no bit.
-    // So it is not an option that a resumed run must have like the one before.
+    // The heading "Memory" exempts the option from the check that a resumed run repeats its
+    // options.
     #[arg(
         long,
         value_name = "WHETHER",
@@ -77,7 +78,7 @@ pub struct OptimizerArgs {
     pub accumulate: usize,
 }
 
-/// [`Rule`] by name.
+/// Name of a [`Rule`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OptimizerName {
     /// Stochastic gradient descent with momentum
@@ -89,7 +90,7 @@ pub enum OptimizerName {
     Lion,
 }
 
-/// [`Schedule`] by name.
+/// Name of a [`Schedule`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScheduleName {
     /// Stays at its peak
@@ -101,12 +102,13 @@ pub enum ScheduleName {
 }
 
 impl OptimizerArgs {
-    /// Options that contradict each other, in words.
+    /// Message about options that contradict each other, if there are any.
     pub const fn contradiction(&self) -> Option<&'static str> {
         if self.nesterov && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--nesterov needs --optimizer sgd; choose that, or drop --nesterov");
         }
-        // A checkpoint has it by default, whatever the optimizer.
+        // A checkpoint stores the default momentum, whatever the optimizer, so the default is
+        // accepted.
         if self.momentum != MOMENTUM && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--momentum needs --optimizer sgd; choose that, or drop --momentum");
         }
@@ -118,7 +120,7 @@ impl OptimizerArgs {
         None
     }
 
-    /// The peak learning rate.
+    /// Peak learning rate.
     pub fn lr(&self) -> f32 {
         self.lr.unwrap_or(match self.optimizer {
             OptimizerName::Sgd => 0.1,
@@ -127,7 +129,7 @@ impl OptimizerArgs {
         })
     }
 
-    /// An optimizer at its first step.
+    /// Makes an optimizer at its first step.
     pub fn build(&self) -> Optimizer {
         let mut optimizer = match self.optimizer {
             OptimizerName::Sgd => {
@@ -145,9 +147,9 @@ impl OptimizerArgs {
         optimizer
     }
 
-    /// The learning rate over a run of so many steps.
+    /// Learning rate over a run of `steps` steps.
     pub fn schedule(&self, steps: usize) -> Schedule {
-        /// One step in so many is spent on the rise.
+        /// Share of the run spent on the warm-up: one step in this number.
         const RISE: usize = 10;
         let rise = match self.schedule {
             ScheduleName::Cosine => steps / RISE,
@@ -161,7 +163,7 @@ impl OptimizerArgs {
             ScheduleName::Step => Schedule::steps(lr, 0.1, rest.div_ceil(3)),
         };
         match self.schedule {
-            // It would rise to nothing.
+            // The cosine has no steps left, so the rate would be 0 from the start.
             ScheduleName::Cosine if rest == 0 => Schedule::constant(lr).warmup(rise),
             _ => schedule.warmup(rise),
         }

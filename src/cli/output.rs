@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// JSON, an object a line.
+/// JSON text, one object a line.
 pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
     let mut text = String::new();
     for row in rows {
@@ -19,20 +19,21 @@ pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// JSON, an object on lines of its own.
+/// JSON text of one object, over several lines.
 pub fn json(report: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(report);
     text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))
 }
 
-/// A result that will be written in one piece.
+/// Destination of a result, written in one piece.
 pub enum Output {
     Stdout,
     File(WholeFile, PathBuf),
 }
 
 impl Output {
-    /// Creates the file at once, so that a file that cannot be written is an error before the work, not after.
+    /// Opens the destination at once, so that a file that cannot be written is an error before the
+    /// work, not after.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if is_stdout(path) {
             return Ok(Self::Stdout);
@@ -41,7 +42,7 @@ impl Output {
         Ok(Self::File(file, path.to_owned()))
     }
 
-    /// Writes and finishes, where there is such an output.
+    /// Writes the text to the destination and finishes it, if there is a destination.
     pub fn deliver_to(
         output: Option<Self>,
         text: impl FnOnce() -> Result<String, Failure>,
@@ -49,7 +50,7 @@ impl Output {
         output.map_or(Ok(()), |output| output.deliver(&text()?))
     }
 
-    /// Writes and finishes.
+    /// Writes the text and finishes the file.
     pub fn deliver(self, text: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => print_result(text),
@@ -62,12 +63,12 @@ impl Output {
     }
 }
 
-/// Fails now if a file could not be written later. What is there is not changed.
+/// Fails if a file could not be written later. An existing file is not changed.
 pub fn can_be_written(path: &Path) -> Result<(), Failure> {
     WholeFile::create(path).map(drop).map_err(|error| unwritten(path, error))
 }
 
-/// A file that could not be written.
+/// Error of writing a file.
 pub fn unwritten(path: &Path, error: impl std::fmt::Display) -> Failure {
     match is_stdout(path) {
         true => Failure::new(format!("stdout: {error}")),
@@ -75,28 +76,29 @@ pub fn unwritten(path: &Path, error: impl std::fmt::Display) -> Failure {
     }
 }
 
-/// One result of several. An output that fails costs no other: each was tried.
+/// Combines the results of several outputs, all of which were tried, into one failure with all
+/// messages.
 pub fn all<const N: usize>(delivered: [Result<(), Failure>; N]) -> Result<(), Failure> {
     delivered.into_iter().filter_map(Result::err).reduce(Failure::and).map_or(Ok(()), Err)
 }
 
-/// Whether this is `-`: stdout, or stdin of what is read.
+/// Whether a path is `-`, which means stdout for an output and stdin for an input.
 pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// A drawing that could not be made.
+/// Error of making a drawing.
 pub fn no_drawing(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("--plot: {error}"))
 }
 
-/// Whether what is written there goes to stdout.
+/// Whether output to the path `path` is output to stdout.
 pub fn is_stdout(path: &Path) -> bool {
     is_standard(path)
         || ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path)
 }
 
-/// Where a plot goes: a file whose name may end in `.svg`, or stdout.
+/// Parses the destination of a plot: stdout, or a file whose name may end in `.svg`.
 pub fn svg(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("name a file".to_owned());
@@ -116,8 +118,7 @@ pub fn svg(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Characters in a line of a table: those of the terminal. Where there is none the table does not depend on
-/// one.
+/// Width of a table in characters: that of the terminal, or a fixed width without a terminal.
 pub fn table_width(stream: Stream) -> usize {
     const STANDARD: usize = 80;
     stream.width().unwrap_or(STANDARD)

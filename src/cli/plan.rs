@@ -1,4 +1,4 @@
-//! `remat plan`
+//! `remat plan`: placing the memory of a step ahead of time.
 
 mod args;
 mod best;
@@ -28,7 +28,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Planners that `--reuse` has to name: they are there to be compared with, and others are never much worse.
+/// Planners that run only if `--reuse` names them. They exist for comparison, and other planners
+/// are never much worse.
 const LEFT_OUT: [&str; 9] = [
     "gaps-life",
     "gaps-birth",
@@ -38,7 +39,7 @@ const LEFT_OUT: [&str; 9] = [
     "two-level:1",
     "two-level:3",
     "interval-move",
-    // The portfolio ends with it.
+    // The portfolio ends with this planner anyway.
     "exact",
 ];
 
@@ -81,7 +82,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     ])
 }
 
-/// A step as a file, by these names of its buffers if they have any.
+/// Text of a step as a graph. `ids` has the names of its buffers, if they have names.
 fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure> {
     let mut text = Vec::new();
     let graph = match ids {
@@ -93,7 +94,7 @@ fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure
     String::from_utf8(text).map_err(|e| failed(&e))
 }
 
-/// What came of it.
+/// Results of the cases done.
 #[derive(Default)]
 struct Done {
     text: String,
@@ -101,7 +102,7 @@ struct Done {
     best: Option<Best>,
 }
 
-/// What is to be done.
+/// Options and progress of the command.
 struct Task<'a> {
     args: &'a PlanArgs,
     name: &'a str,
@@ -110,7 +111,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn limits(&self) -> Limits {
-        // Longer than there is time is no limit.
+        // A duration beyond the range of the type means no limit.
         Duration::try_from_secs_f64(self.args.time).map_or(Limits::none(), Limits::within)
     }
 
@@ -121,7 +122,7 @@ impl Task<'_> {
         done
     }
 
-    /// In each order, as it is or within the budget.
+    /// Plans the step in each order, within the budget if there is one.
     fn step(
         &self,
         capture: &Capture,
@@ -170,7 +171,7 @@ impl Task<'_> {
         scheduler.order(capture, Reach::Offline, &self.limits())
     }
 
-    /// By each of the planners.
+    /// Plans a case with each of the planners.
     fn plan(&self, case: Case, done: &mut Done) {
         let case = Rc::new(case);
         let _ = write!(done.text, "\n{}", case.heading());
@@ -193,9 +194,9 @@ impl Task<'_> {
         done.rows.append(&mut rows);
     }
 
-    /// One that no planner is given.
+    /// Adds a row for a case not given to any planner.
     fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
-        // What is behind the first line is in the JSON.
+        // The JSON has the lines after the first.
         let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());
         done.rows.push(Row::refused(self.name, case, why));
     }

@@ -7,39 +7,39 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use remat::{ByteSize, Stats};
 use std::time::{Duration, Instant};
 
-/// Between turns of a spinner.
+/// Time between two frames of a spinner.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Has a bar turn by itself, where the system gives a thread for that.
+/// Makes a bar move by itself, where the system can start a thread.
 pub fn turn(bar: &ProgressBar) {
     if thread::Builder::new().spawn(|| ()).is_ok() {
         bar.enable_steady_tick(TURN);
     }
 }
 
-/// Progress in steps or in examples: on a terminal a bar, otherwise a line now and then.
+/// Progress in steps or in examples: a bar on a terminal, lines now and then elsewhere.
 pub struct Progress {
     shows: Shows,
-    /// What is counted.
+    /// Name of the counted things.
     of: &'static str,
     bar: ProgressBar,
-    /// When the last line was written, and after how much.
+    /// Progress and time of the last line.
     last: Option<(usize, Instant)>,
     total: usize,
 }
 
 impl Progress {
-    /// Lines in a run, more or less.
+    /// Number of lines in a run, more or less.
     const LINES: usize = 10;
-    /// No longer without a line than this.
+    /// Longest time without a line.
     const SILENCE: Duration = Duration::from_secs(10);
 
-    /// Training of so many steps.
+    /// Progress of a training with `steps` steps.
     pub fn of_training(steps: usize, shows: Shows) -> Self {
         Self::new(steps, "step", shows, "first step")
     }
 
-    /// A test on so many examples.
+    /// Progress of a test on `examples` examples.
     pub fn of_test(examples: usize, of: &'static str, shows: Shows) -> Self {
         if shows == Shows::Lines {
             say(format_args!("testing on {}", Counted(examples as u64, of)));
@@ -58,15 +58,15 @@ impl Progress {
             ProgressBar::hidden()
         };
         if shows == Shows::Bars {
-            // At once, as the work may be done before the first turn.
+            // The bar shows at once, as the work may end before the first frame.
             bar.tick();
-            // Not only when a step is done, which may take a while.
+            // The bar also moves during a step, which may take a while.
             turn(&bar);
         }
         Self { shows, of, bar, last: None, total }
     }
 
-    /// Step `done`, counted from 1, is done.
+    /// Shows the end of step `done`, counted from 1.
     pub fn step(&mut self, done: usize, loss: f32, stats: &Stats) {
         let evictions = Counted(stats.evictions, "eviction");
         if self.shows == Shows::Bars {
@@ -84,7 +84,7 @@ impl Progress {
         }
     }
 
-    /// What a test after this step came to.
+    /// Shows the result of a test after step `step`.
     pub fn test(&mut self, step: usize, told: &str) {
         let line = format_args!("step {step}/{}: test {told}", self.total);
         match self.shows {
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// So many examples are tested.
+    /// Shows that `examples` examples have been tested.
     pub fn tested(&mut self, examples: usize) {
         self.advance(examples);
         if examples < self.total && self.is_due(examples, 1) {
@@ -106,7 +106,7 @@ impl Progress {
         }
     }
 
-    /// The time left is not known before something is done.
+    /// Moves the bar. The time left is shown only once something is done.
     fn advance(&self, done: usize) {
         if self.bar.position() == 0 {
             self.bar.set_style(style("{msg}  {eta} left"));
@@ -114,7 +114,7 @@ impl Progress {
         self.bar.set_position(done as u64);
     }
 
-    /// Whether it is time for one of so many lines.
+    /// Whether the next of about `lines` lines is due.
     fn is_due(&mut self, done: usize, lines: usize) -> bool {
         let is_due = self.shows == Shows::Lines
             && self.last.is_none_or(|(before, time)| {
@@ -141,7 +141,7 @@ fn style(end: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// Used now, and the budget: `2.1 of 7.4 MiB in use`.
+/// Memory in use and the budget: `2.1 of 7.4 MiB in use`.
 fn memory(stats: &Stats) -> String {
     let budget = ByteSize(stats.budget_bytes).to_string();
     let unit = budget.split_once(' ').map_or("B", |(_, unit)| unit);

@@ -8,26 +8,27 @@ use std::io::{self, Stdout, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes the steps of a run that were done, and nothing of a run that fails. Half a step, cut off where memory
-/// ran out or somebody pressed Ctrl-C, is not what someone who replays a file expects in it.
+/// Recorder that writes the finished steps of a run, and nothing of a run that fails. Half a step,
+/// cut off by an out-of-memory error or by Ctrl-C, would be useless to a replay.
 #[derive(Debug)]
 pub struct Recording {
-    /// `None` once finished, or given up.
+    /// Writer of the lines; `None` once finished or given up.
     lines: Option<JsonLines>,
-    /// Entries since the last step's end.
+    /// Entries since the end of the last step.
     step: Vec<Entry>,
-    /// Steps that were given to the device and are not known to be done: two at most, for the loop is one
-    /// ahead.
+    /// Steps that were issued and are not known to be done: at most two, because the loop is one
+    /// step ahead.
     open: VecDeque<Vec<Entry>>,
-    /// Steps written, and most that are to be.
+    /// Number of steps written.
     written: usize,
+    /// Limit on the steps to write.
     most: usize,
-    /// What went wrong first.
+    /// First error of the writer.
     error: Option<io::Error>,
     done: Done,
 }
 
-/// What the training loop says of its steps.
+/// Progress of the training loop, shared with the recorder.
 #[derive(Clone, Debug, Default)]
 pub struct Done(Arc<State>);
 
@@ -38,20 +39,20 @@ struct State {
 }
 
 impl Done {
-    /// So many steps are done, whatever becomes of the next.
+    /// Reports that `steps` steps are done, whatever happens to the next.
     pub fn steps(&self, steps: usize) {
         self.0.steps.store(steps, Ordering::Relaxed);
     }
 
-    /// The run has come to an end that is worth keeping.
+    /// Reports an end of the run worth keeping.
     pub fn run(&self) {
         self.0.run.store(true, Ordering::Relaxed);
     }
 }
 
 impl Recording {
-    /// Starts to record at most so many steps: in a file, packed if its name ends in `.gz`, or on stdout if it
-    /// is called `-`.
+    /// Starts to record at most `most` steps. The destination is a file, packed if its name ends in
+    /// `.gz`, or stdout if the path is `-`.
     pub fn create(path: &Path, most: usize, done: &Done) -> io::Result<Self> {
         let lines = match path.as_os_str() == "-" {
             true => JsonLines::to(UntilReaderLeaves(io::stdout())),
@@ -68,7 +69,7 @@ impl Recording {
         })
     }
 
-    /// Writes the steps that are done.
+    /// Writes the finished steps.
     fn write(&mut self) {
         let done = self.done.0.steps.load(Ordering::Relaxed).min(self.most);
         while self.written < done
@@ -79,12 +80,12 @@ impl Recording {
             self.written += 1;
         }
         if self.written == self.most {
-            // Safe from whatever happens to the rest of the run.
+            // From here on, the file is safe from whatever happens to the rest of the run.
             self.close();
         }
     }
 
-    /// Brings what was written to safety.
+    /// Finishes the file, and keeps the first error.
     fn close(&mut self) {
         if let Some(Err(error)) = self.lines.take().map(|mut lines| lines.finish()) {
             self.error.get_or_insert(error);
@@ -114,7 +115,7 @@ impl Recorder for Recording {
     }
 }
 
-/// Stdout. A reader that has gone has seen enough.
+/// Stdout. A closed pipe is no error: its reader has seen enough.
 #[derive(Debug)]
 struct UntilReaderLeaves(Stdout);
 
@@ -140,7 +141,8 @@ mod tests {
     use super::*;
     use remat::program::TensorId;
 
-    /// Records three steps and half a fourth, of which so many are done, and says what file is left.
+    /// Records three steps and half a fourth, with `done_steps` of them reported as done. Returns
+    /// the file that is left.
     fn recorded(name: &str, most: usize, done_steps: usize, is_kept: bool) -> Option<String> {
         let folder = std::env::temp_dir().join(format!("remat-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

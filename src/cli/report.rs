@@ -5,73 +5,75 @@ use remat::{ByteSize, Stats};
 use serde::Serialize;
 use std::fmt;
 
-/// The result of a run. Printed for people, serialized for programs.
+/// Result of a run. Printed for people, serialized for programs.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub model: String,
     pub data: String,
-    /// What the data consists of.
+    /// Name of an example of the data.
     pub example: &'static str,
     pub batch: usize,
-    /// Batches a step.
+    /// Number of batches in a step.
     pub accumulate: usize,
     pub optimizer: String,
     pub ending: EndingName,
-    /// Steps that were done.
+    /// Number of finished steps.
     pub steps: usize,
-    /// Steps that were requested.
+    /// Number of requested steps.
     pub steps_asked: usize,
     pub seed: u64,
     #[serde(flatten)]
     pub device: About,
     pub policy: String,
-    /// Of `megengine` and `megengine-article` alone: cost, bytes, staleness.
+    /// Exponents of cost, bytes and staleness, for `megengine` and `megengine-article` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exponents: Option<[f64; 3]>,
-    /// Of `megengine` alone.
+    /// Whether a tensor's own cost counts, for `megengine` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cost: Option<bool>,
-    /// Factor for each rerun, by `megengine` and `megengine-article` alone.
+    /// Factor for each rerun, for `megengine` and `megengine-article` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rerun_factor: Option<f64>,
     pub cost_model: String,
     pub budget_bytes: u64,
-    /// Of the budget, what the run may use: less where a step recomputes less in less.
+    /// Part of the budget that the run may use. It is less than the budget if a step recomputes
+    /// less in less memory.
     pub effective_budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
-    /// What 100 % stands for: the smallest budget found under which nothing is evicted.
+    /// Smallest budget found under which nothing is evicted: 100 % stands for it.
     pub full_budget_bytes: u64,
     /// Most bytes in use at once when nothing is evicted.
     pub unbudgeted_peak_bytes: u64,
-    /// Parameters, buffers and optimizer state.
+    /// Bytes of parameters, buffers and optimizer state.
     pub state_bytes: u64,
-    /// Of the whole run, test included.
+    /// Most bytes in use at once in the whole run, test included.
     pub peak_bytes: u64,
-    /// Of the last step that was done; null if it is NaN or infinite.
+    /// Loss of the last finished step; null if it is NaN or infinite.
     pub final_loss: Option<f32>,
-    /// The first step, counted from 1, whose loss is NaN or infinite.
+    /// First step, counted from 1, whose loss is NaN or infinite.
     pub diverged_since_step: Option<usize>,
     pub test_accuracy: Option<f64>,
-    /// The mean, in nats.
+    /// Mean loss of the test, in nats.
     pub test_loss: Option<f64>,
     pub test_examples: usize,
-    /// For people.
+    /// Text about the test, for people.
     #[serde(skip)]
     pub test_told: Option<String>,
     pub test_seconds: Option<f64>,
-    /// Learned values in the network.
+    /// Number of learned values in the network.
     pub parameters: usize,
-    /// Over parameters and buffers.
+    /// Hash of parameters and buffers.
     pub params_sha256: Option<String>,
     pub train_seconds: f64,
     pub seconds_per_step_median: Option<f64>,
-    /// How long it took to find out how a step is best run, before the first; null if nothing was.
+    /// Seconds spent before the first step on finding the best way to run a step; null if there was
+    /// no search.
     pub learn_seconds: Option<f64>,
-    /// Ops that were simulated for that, in searches and rehearsals.
+    /// Ops simulated in searches and rehearsals.
     pub simulated_ops: Option<u64>,
-    /// What [`Counters::recompute_ratio`] of a step should be by that.
+    /// Value of [`Counters::recompute_ratio`] that the search predicts for a step.
     pub predicted_recompute_ratio: Option<f64>,
-    /// What that is at least, however a step is run in program order.
+    /// Lower bound on the recompute ratio of a step that runs in program order.
     pub least_recompute_ratio: Option<f64>,
     #[serde(flatten)]
     pub counters: Counters,
@@ -79,7 +81,7 @@ pub struct Report {
     pub verified: Option<Verified>,
 }
 
-/// What was compared of what was recomputed, and what that took.
+/// Counts of verified values, and the effort of verifying.
 #[derive(Debug, Serialize)]
 pub struct Verified {
     pub verified_values: u64,
@@ -110,7 +112,7 @@ impl fmt::Display for Verified {
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndingName {
@@ -119,15 +121,15 @@ pub enum EndingName {
     Diverged,
 }
 
-/// What the engine counted in training.
+/// Counters of the engine in training.
 #[derive(Debug, Serialize)]
 pub struct Counters {
     pub ops: u64,
     pub recomputed_ops: u64,
     pub recompute_seconds: f64,
-    /// Cost of what was recomputed over the cost of the work itself.
+    /// Cost of recomputing over the cost of the work itself.
     pub recompute_ratio: f64,
-    /// One more.
+    /// Slowdown: `recompute_ratio` plus 1.
     pub slowdown: f64,
     pub search_seconds: f64,
     pub evictions: u64,
@@ -146,7 +148,7 @@ pub struct Counters {
     pub planning_seconds: f64,
 }
 
-/// 0.1, not 0.09999999999999999.
+/// Rounds to a nanosecond: 0.1, not 0.09999999999999999.
 fn to_a_nanosecond(seconds: f64) -> f64 {
     (seconds * 1e9).round() / 1e9
 }
@@ -178,8 +180,8 @@ impl From<&Stats> for Counters {
     }
 }
 
-/// How much plans helped, in memory and evictions; nothing if no step ran by one. Not in time: the few steps that run without a
-/// plan are the first of a run, and say little of the others.
+/// Text about the benefit of plans in memory and evictions; empty if no step ran by a plan. Time is
+/// left out: the few steps without a plan are the first of a run, and say little about the others.
 struct OfPlans<'a>(&'a Counters);
 
 impl fmt::Display for OfPlans<'_> {
@@ -189,7 +191,8 @@ impl fmt::Display for OfPlans<'_> {
             return Ok(());
         }
         write!(f, "  planned     {}", Counted(planned_steps, "step"))?;
-        // Where steps evict without a plan, what they take is what there is.
+        // If steps without a plan evict, they use all the memory that there is, so the figure would
+        // say nothing.
         match (planned_steps_evicting, spared_evictions) {
             (0, 0) => writeln!(f, "; without a plan, in {}", ByteSize(self.0.unplanned_bytes))?,
             (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction"))?,
@@ -264,7 +267,7 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(least) = self.least_recompute_ratio {
-            // A short run, whose first step is cheaper, may recompute less.
+            // A short run may recompute less, because its first step is cheaper.
             let least = at_least(least);
             writeln!(
                 f,
@@ -280,7 +283,7 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    /// Of steps, evictions and bytes, from none to more than there will be.
+    /// Counts of steps, evictions and bytes, from none to more than will occur.
     #[test]
     fn what_plans_helped_fits_80_columns() {
         let many = 99_999_999;

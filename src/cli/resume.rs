@@ -1,4 +1,4 @@
-//! `--resume`: what a run goes on with, its options and its state.
+//! `--resume`: the options and the state that a run goes on with.
 
 use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
@@ -10,7 +10,8 @@ use remat::checkpoint::{Checkpoint, Fit, Known};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The arguments of `remat train`, and the options that are kept of them. A run that goes on has those of its checkpoint.
+/// Arguments of `remat train`, and their options that a checkpoint keeps. A resumed run has the
+/// options of its checkpoint.
 pub fn arguments(
     args: TrainArgs,
     matches: &ArgMatches,
@@ -19,7 +20,7 @@ pub fn arguments(
         return Ok((Box::new(args), Options::of(matches)));
     };
     let (checkpoint, known) = args.checkpoints.names.open(&path)?;
-    // All after `train`, where it stands first among what is no option before it.
+    // The arguments after the first `train`. Only options can come before it.
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = given.iter().position(|arg| arg == "train").map_or(given.len(), |at| at + 1);
     let (front, rest) = given.split_at(at);
@@ -31,16 +32,16 @@ pub fn arguments(
     checkpoint::parse(all, &path)
 }
 
-/// The state that a run begins with.
+/// State at the beginning of a run.
 pub enum Resumed {
     Nothing,
-    /// A run of ours, and what is kept of it.
+    /// A run of ours, with its metadata.
     Run(Checkpoint, Kept),
-    /// A file of another library.
+    /// Weights of another library.
     Weights(Checkpoint, Fit),
 }
 
-/// Takes from an opened file the run or the weights to go on from, for a run that would begin like `new`.
+/// Takes the run or the weights from an opened file, for a run that would begin like `new`.
 pub fn resume(
     path: &Path,
     (file, known): (Checkpoint, Option<Known>),

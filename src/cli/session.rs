@@ -1,4 +1,4 @@
-//! A network being trained: the same steps whether a device computes them or only counts.
+//! A network being trained. The steps are the same whether a device computes them or only counts.
 
 use super::interrupt;
 use super::optimizer::OptimizerArgs;
@@ -12,40 +12,41 @@ use sha2::{Digest as _, Sha256};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// What is trained, and how.
+/// Settings of a training.
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
     pub task: &'a dyn Task,
     pub batch: usize,
-    /// Whether there are tests between steps.
+    /// Whether tests come between steps.
     pub tests_between: bool,
     pub optimizer: &'a OptimizerArgs,
 }
 
 impl Setup<'_> {
-    /// Examples that a step learns from.
+    /// Number of examples in a step.
     pub const fn examples(&self) -> usize {
         self.batch.saturating_mul(self.optimizer.accumulate)
     }
 }
 
-/// A network and its optimizer on a runtime.
+/// A network with an optimizer, on a runtime.
 pub struct Session {
     runtime: Runtime,
     network: Box<dyn Network>,
     optimizer: Optimizer,
-    /// Batches whose gradients are added up in a step.
+    /// Number of batches whose gradients are added up in a step.
     accumulate: usize,
 }
 
-/// What a step will say when the worker is through with it.
+/// Answers of a step, which come once the worker is through with the step.
 pub struct Step {
     loss: Pending<HostTensor>,
     stats: Pending<Stats>,
 }
 
 impl Step {
-    /// The loss and the counters after it. The error of a step that failed comes out here.
+    /// Waits for the loss, and for the statistics after the step. Returns the error of a step that
+    /// failed.
     pub fn wait(self) -> Result<(f32, Stats), Error> {
         let loss = self.loss.wait()?;
         let loss = loss.as_f32().and_then(|loss| loss.first().copied());
@@ -54,7 +55,7 @@ impl Step {
 }
 
 impl Session {
-    /// A fresh network.
+    /// A session with a fresh network.
     pub fn new(runtime: Runtime, setup: &Setup<'_>) -> Result<Self, Error> {
         interrupt::cancels(runtime.canceller());
         let mut network = setup.task.network(&runtime)?;
@@ -66,19 +67,19 @@ impl Session {
         Ok(Self { runtime, network, optimizer: setup.optimizer.build(), accumulate })
     }
 
-    /// The runtime it is on.
+    /// Runtime of the session.
     pub const fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Does a step, and asks for the counters after it.
+    /// Issues a step, and asks for the statistics after it.
     pub fn step(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Step, Error> {
         let loss = self.give(batch, lr)?;
         Ok(Step { loss, stats: self.runtime.stats_later()? })
     }
 
-    /// Learns from a step's batches, which `batch` makes by their number in the step. Every handle goes as soon as the
-    /// last op that reads it was given.
+    /// Issues a step without asking for statistics. `batch` makes the batches by their number in
+    /// the step. Every handle is dropped as soon as the last op that reads it was issued.
     pub fn give(
         &mut self,
         batch: impl Fn(usize) -> Batch,
@@ -114,7 +115,8 @@ impl Session {
         Ok(answer)
     }
 
-    /// Writes all that it has, and a text of this name, to a file.
+    /// Writes a checkpoint: the network, the optimizer's state, random numbers, and a text under a
+    /// name.
     pub fn save(
         &mut self,
         path: &Path,
@@ -124,7 +126,7 @@ impl Session {
         Writer::of(network.module()).optimizer(optimizer).with(name, text).save(runtime, path)
     }
 
-    /// Takes the network, what the optimizer keeps, and where random numbers go on from a file.
+    /// Loads the network, the optimizer's state, and the state of random numbers.
     pub fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let Self { runtime, network, optimizer, .. } = self;
         checkpoint.load(runtime, network.module())?;
@@ -132,7 +134,7 @@ impl Session {
         checkpoint.load_random(runtime)
     }
 
-    /// Takes the network alone.
+    /// Loads the network alone.
     pub fn load_network(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         checkpoint.load(&self.runtime, self.network.module())
     }
@@ -147,7 +149,7 @@ impl Session {
         generate(&self.runtime, self.network.module(), prompt, sampling, told)
     }
 
-    /// How well the network does on a batch.
+    /// Score of the network on a batch.
     pub fn score(&mut self, batch: Batch) -> Result<Score, Error> {
         self.network.score(&self.runtime, batch)
     }
@@ -157,7 +159,7 @@ impl Session {
         parameters(self.network.module()).map(|(_, parameter)| parameter.layout().elements()).sum()
     }
 
-    /// SHA-256 of all parameters and buffers in state order, as they lie in memory.
+    /// SHA-256 of all parameters and buffers, in state order and as they lie in memory.
     pub fn digest(&mut self) -> Result<String, Error> {
         let mut hash = Sha256::new();
         for (_, state) in state(self.network.module()) {

@@ -1,4 +1,4 @@
-//! `remat simulate`
+//! `remat simulate`: a replay of each trace.
 
 use super::args::exponents_are_lost;
 use super::distinct::{self, Input};
@@ -21,7 +21,7 @@ use std::io::{BufReader, stdin};
 use std::path::Path;
 use std::slice;
 
-/// Replays each trace once and reports on it.
+/// Replays each trace once, with a report.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(args.policy.as_slice())?;
     let traces = &args.replay.source.traces;
@@ -55,14 +55,16 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
 }
 
-/// One trace, to be replayed in some budget.
+/// A trace to be replayed in some budget.
 struct Trial<'a> {
     args: &'a SimulateArgs,
     trace: &'a Trace,
     unbudgeted: Unbudgeted,
-    /// With all options but the budget, and with changes of what else no option says.
+    /// Replay with all options but the budget. Settings for which no option is given change as in
+    /// the run.
     like: Replay,
-    /// With the budgets of the run, where its settings changed or it is to be done again, and no option says otherwise.
+    /// Replay with the budgets of the run, if the settings of the run changed, or with `--as-run`.
+    /// `None` with `--budget`.
     by_run: Option<Replay>,
     waiting: Waiting,
 }
@@ -73,11 +75,12 @@ impl<'a> Trial<'a> {
         waiting.at(format!("{}: looking for 100 %", trace.name()));
         let mut like = args.replay.like(trace, args.seed)?;
         like.settings.dead = args.dead.into();
+        // The policy: as given, or as recorded, or the default.
         let run = trace.settings();
         let recorded = run.policy.as_deref().and_then(|name| name.parse().ok());
         like.policy = args.replay.policy(args.policy.or(recorded).unwrap_or_default());
         let changes = !run.changes.is_empty();
-        // Exponents are of a policy for the whole run, too.
+        // `--exponents` sets the policy of the whole run, too.
         let by_run = changes && args.policy.is_none() && args.replay.exponents.is_none();
         if by_run {
             let all = run.policies().map_err(|error| {
@@ -89,6 +92,7 @@ impl<'a> Trial<'a> {
                 "--as-run needs --policy learned; add that, or drop --as-run",
             ));
         }
+        // Knowledge of the evictor: that of the run, or all of the trace.
         if args.as_run || by_run {
             like.window = trace.window();
         }
@@ -99,6 +103,7 @@ impl<'a> Trial<'a> {
             Some(share) => Some(share.of(unbudgeted.full_budget)),
             None => run.eviction_threshold.filter(|_| changes || args.as_run),
         };
+        // Changes of the run apply, except those that an option overrides.
         like.changes.clone_from(&run.changes);
         like.changes.retain(|change| match change.setting {
             Setting::EvictionThreshold(_) => args.eviction_threshold.is_none(),
@@ -126,13 +131,13 @@ impl<'a> Trial<'a> {
         Ok(matches!(outcome.status, Status::Done))
     }
 
-    /// The smallest percentage found from `low` on that passes.
+    /// Smallest passing percentage found from `low` on.
     fn passing(&self, low: u32) -> Result<Option<u32>, Failure> {
         smallest(low, 100, |percent| self.passes(percent))
     }
 
-    /// The given budget, or the usual one, or the smallest that passes; 100 % if none does, or because of the
-    /// eviction threshold.
+    /// Budget to replay in: the given one, or the usual one, or the smallest that passes. The budget
+    /// is 100 % if none passes, or if the eviction threshold is not below the usual budget.
     fn budget(&self) -> Result<Share, Failure> {
         if let Some(budget) = self.args.budget {
             return Ok(budget);
@@ -146,7 +151,7 @@ impl<'a> Trial<'a> {
         Ok(Share::Percent(percent.unwrap_or(100).into()))
     }
 
-    /// The replay, and the memory over time if it is to be drawn.
+    /// Runs the replay. Returns the report, and the memory over time if it is to be drawn.
     fn run(self, draws: bool) -> Result<(Report, Option<Timeline>), Failure> {
         let replay = match self.by_run.clone() {
             Some(replay) => replay,
@@ -164,6 +169,8 @@ impl<'a> Trial<'a> {
         })
         .map_err(Failure::from)?;
         let unit = replay.unit(trace.unit()).to_string();
+        // The bound tells a budget that is too small for any policy from one that this policy
+        // failed in.
         let least = replay.demand(program).bound(replay.largest_budget());
         let (least_slowdown, refusal) = match least {
             Ok(bound) => (Some(1.0 + bound.excess()), None),
@@ -174,6 +181,7 @@ impl<'a> Trial<'a> {
         let changes = job.replay.changes.len() as u64;
         let row = job.row(&outcome);
         let failure = failure(trace, &outcome);
+        // If the replay failed, look for a larger budget that passes.
         let passing = match failure {
             Some(_) => {
                 let more = row.budget_bytes.saturating_add(1) as f64;
@@ -196,7 +204,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// What went wrong, and where in the trace.
+/// Error of the replay, and where in the trace it happened.
 fn failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
     match &outcome.status {
         Status::Done => None,
@@ -210,7 +218,7 @@ fn failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
 }
 
 impl TraceArgs {
-    /// Options that contradict each other.
+    /// Fails if options contradict each other.
     pub fn check(&self) -> Result<(), Failure> {
         if self.traces.iter().filter(|path| is_standard(path)).count() > 1 {
             return Err(Failure::usage("- is stdin, which can be read only once"));
@@ -224,7 +232,7 @@ impl TraceArgs {
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
 
-    /// A replay with its costs and its memory; all else is still to be set.
+    /// A replay with costs and kind of memory. Everything else is still to be set.
     pub fn like(&self, trace: &Trace) -> Result<Replay, Failure> {
         let costs = Costs::from(self.cost);
         if costs == Costs::Flops && !trace.program().has_flops() {
@@ -245,14 +253,14 @@ impl TraceArgs {
 }
 
 impl ReplayArgs {
-    /// Options that contradict each other.
+    /// Fails if options contradict each other.
     pub fn check(&self, policies: &[remat::PolicyKind]) -> Result<(), Failure> {
         self.source.check()?;
         exponents_are_lost(policies, self.exponents)
             .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
     }
 
-    /// A replay with these options; its budget and policy are still to be set.
+    /// A replay with these options. Budget and policy are still to be set.
     pub fn like(&self, trace: &Trace, seed: u64) -> Result<Replay, Failure> {
         let mut replay = self.source.like(trace)?;
         if let Some(ByteSize(bytes)) = self.min_evict_bytes {
@@ -264,13 +272,13 @@ impl ReplayArgs {
         Ok(replay)
     }
 
-    /// The policy with its exponents.
+    /// The policy with the exponents of the options.
     pub fn policy(&self, policy: remat::PolicyKind) -> remat::PolicyKind {
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
 }
 
-/// Reads a trace.
+/// Reads a trace from a file, or from stdin.
 pub fn read(path: &Path) -> Result<Trace, Failure> {
     let trace = match is_standard(path) {
         true => Trace::read(BufReader::new(stdin()), "stdin"),
@@ -279,25 +287,25 @@ pub fn read(path: &Path) -> Result<Trace, Failure> {
     trace.map_err(|e| Failure::new(e.to_string()))
 }
 
-/// One replay in figures.
+/// A replay in figures.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
     row: Row,
-    /// Of the trace, once.
+    /// Cost of the trace without recomputing.
     cost: f64,
     unit: String,
-    /// Of settings, as they changed in the run.
+    /// Number of changes of settings, as in the run.
     #[serde(skip_serializing_if = "is_none")]
     changes: u64,
     evicted_bytes: u64,
     fragmentation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Why nothing fits the budget, if that can be proved.
+    /// Reason why nothing fits the budget, if that can be proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
-    /// Of a replay that failed: a larger budget that passes.
+    /// Larger passing budget, if the replay failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     passing_budget_ratio: Option<f64>,
 }
@@ -380,7 +388,7 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// For serde.
+/// Whether a count is 0, as a function for serde.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_none(count: &u64) -> bool {
     *count == 0

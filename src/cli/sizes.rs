@@ -1,4 +1,4 @@
-//! How large a network is, of those that come in any size: options, and what they make.
+//! Options for the size of networks that come in any size, and the objects made from them.
 
 use super::failure::Failure;
 use super::model::{ImageModel, Model, TextModel};
@@ -8,7 +8,7 @@ use remat::DType;
 use remat::data::Text;
 use remat::nn::{Gpt, LstmSize, Vit};
 
-/// Sizes of networks that come in any.
+/// Options for the size of networks that come in any size.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Sizes of gpt, gpt2, lstm and vit")]
 pub struct SizeArgs {
@@ -38,7 +38,7 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
-    /// Fails if sizes are given that the model does not have, or that do not go together.
+    /// Fails if the model does not have a given size, or if sizes do not fit each other.
     pub fn check(&self, model: Model) -> Result<(), Failure> {
         let given = [
             ("--layers", self.layers.is_some()),
@@ -86,23 +86,23 @@ impl SizeArgs {
         std::array::from_fn(|i| given[i].unwrap_or(usual[i]))
     }
 
-    /// Tokens that a text model sees at once.
+    /// Number of tokens that a text model sees at once.
     pub fn context(&self, model: TextModel) -> usize {
         self.of(Model::Text(model))[3]
     }
 
-    /// Tokens that a text model tells apart.
+    /// Number of different tokens of a text model.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary.unwrap_or(Text::VOCABULARY)
     }
 
-    /// An LSTM with activations stored so.
+    /// Size of an LSTM with activations of type `storage`.
     pub fn lstm(&self, storage: DType) -> LstmSize {
         let [layers, width, ..] = self.of(Model::Text(TextModel::Lstm));
         LstmSize { vocabulary: self.vocabulary(), width, hidden: width, layers, storage }
     }
 
-    /// A GPT.
+    /// Size of a GPT.
     pub fn gpt(&self, model: TextModel) -> Gpt {
         let [layers, width, heads, context] = self.of(Model::Text(model));
         let usual = if model == TextModel::Gpt2 { 0.1 } else { 0.0 };
@@ -110,7 +110,7 @@ impl SizeArgs {
         Gpt { vocabulary: self.vocabulary(), context, layers, width, heads, dropout }
     }
 
-    /// A vision transformer for such images.
+    /// Size of a vision transformer for images of shape `image`.
     pub fn vit(&self, image: [usize; 3], classes: usize) -> Vit {
         let [layers, width, heads, _] = self.of(Model::Images(ImageModel::Vit));
         let dropout = self.dropout.unwrap_or(0.0);
@@ -118,8 +118,9 @@ impl SizeArgs {
     }
 }
 
-/// The side of the smallest patches, from two pixels on, of which an image has no more than the usual 14 x 14 and no fewer
-/// than 4 x 4; or else of single pixels.
+/// Side of the patches of an image, in pixels. It is the smallest side, from two pixels on, that
+/// gives at most the usual 14 x 14 patches and at least 4 x 4. If none does, a patch is a single
+/// pixel.
 fn patch([_, height, width]: [usize; 3]) -> usize {
     let fits = |side: &usize| {
         let count = (height / side).saturating_mul(width / side);

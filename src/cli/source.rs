@@ -5,29 +5,29 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where the images, or the text, come from.
+/// Origin of the images, or of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The digits that come with the crate.
+    /// Digits bundled with the crate.
     Digits,
-    /// Made up: channels, height, width.
+    /// Random images: channels, height, width.
     Synthetic([usize; 3]),
     /// Files in MNIST's format.
     Idx(PathBuf),
     /// A folder of PNG and JPEG files for each class.
     Images(PathBuf),
-    /// Made up: expressions as trees.
+    /// Random expressions, as trees.
     Trees,
-    /// Made up: points of Gaussians on a ring.
+    /// Random points of Gaussians on a ring.
     Ring,
-    /// The novel that comes with the crate.
+    /// Novel bundled with the crate.
     MobyDick,
     /// A file in UTF-8.
     Text(PathBuf),
 }
 
 impl Source {
-    /// Reads or makes up the images. Those of a folder are brought to a height and width.
+    /// Reads or makes the images. Images of a folder are resized to `size`.
     pub fn images(
         &self,
         model: Model,
@@ -49,7 +49,7 @@ impl Source {
         }
     }
 
-    /// The file or folder that is read.
+    /// Path of the file or folder to read, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Idx(path) | Self::Images(path) | Self::Text(path) => Some(path),

@@ -1,4 +1,4 @@
-//! `remat sweep`
+//! `remat sweep`: replays at many budgets and with many policies.
 
 use super::distinct::{self, Input};
 use super::failure::Failure;
@@ -19,10 +19,10 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Slowdowns beyond this are drawn at the edge.
+/// Slowdown from which a point is drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
 
-/// More would be a slip of the pen, and would not fit in memory.
+/// Limit on the replays of a trace. More would be a typing mistake, and would not fit into memory.
 const MOST_REPLAYS: usize = 1 << 20;
 
 /// Replays all combinations and writes the outputs.
@@ -38,6 +38,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
 
+    // Read the traces and list all replays before the first one starts.
     let paths = distinct(args.replay.source.traces.iter());
     let traces: Vec<Trace> =
         paths.iter().map(|path| args.replay.source.open(path)).collect::<Result<_, _>>()?;
@@ -61,6 +62,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let rows = replay_all(&jobs, args)?;
     let found = args.feasibility.then(|| feasibility(&rows));
 
+    // An output that fails must not cost the others.
     let drawn = || plot::slowdown(&panels(&rows, &given), HIGHEST_SLOWDOWN);
     let files = [
         Output::deliver_to(json, || json_lines(&rows)),
@@ -80,7 +82,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     output::all([json, csv, drawing, printed])
 }
 
-/// What to call traces: by their names, or by their paths where two have the same name.
+/// Names of traces. A trace has the path as its name if another trace has the same name.
 fn names(traces: &[Trace], paths: &[&PathBuf]) -> Vec<String> {
     let is_alone = |name: &str| traces.iter().filter(|trace| trace.name() == name).count() == 1;
     let name = |(trace, path): (&Trace, &&PathBuf)| match is_alone(trace.name()) {
@@ -90,7 +92,7 @@ fn names(traces: &[Trace], paths: &[&PathBuf]) -> Vec<String> {
     traces.iter().zip(paths).map(name).collect()
 }
 
-/// All replays of one trace.
+/// All replays of a trace.
 fn jobs_of<'a>(
     trace: &'a Trace,
     name: &'a str,
@@ -112,6 +114,7 @@ fn jobs_of<'a>(
     let standard = if args.feasibility { "10%..100%:0.1%" } else { "10%..100%:10%" };
     let standard = || shares(standard).expect("a constant that parses");
     let budgets = args.budget.clone().unwrap_or_else(standard);
+    // Shares become bytes here. `given` remembers how each size was given, for the labels.
     let in_bytes = |shares: &[Share], given: &mut HashMap<(String, u64), Share>| -> Vec<u64> {
         let mut bytes: Vec<u64> = Vec::with_capacity(shares.len());
         for share in shares {
@@ -123,6 +126,7 @@ fn jobs_of<'a>(
         bytes.dedup();
         bytes
     };
+    // Refuse a grid that is too large before it is made.
     let thresholds = args.eviction_threshold.as_deref();
     let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
     let policies = args.policies();
@@ -153,14 +157,14 @@ fn jobs_of<'a>(
     Ok(replays.into_iter().map(job).collect())
 }
 
-/// Budget -> the least slowdown of any run; none where nothing fits.
+/// Budget -> lower bound on the slowdown of any run; `None` if nothing fits.
 fn least_slowdowns(like: &Replay, trace: &Trace, budgets: &[u64]) -> HashMap<u64, Option<f64>> {
     let bounds = like.demand(trace.program()).bounds(budgets, Effort::default());
     let least = bounds.into_iter().map(|bound| bound.ok().map(|bound| 1.0 + bound.excess()));
     budgets.iter().copied().zip(least).collect()
 }
 
-/// With a progress bar on a terminal.
+/// Runs all replays, with a progress bar on a terminal.
 fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
     let bar = (Shows::now(args.quiet) == Shows::Bars).then(|| {
         let style = "{pos:>6}/{len} {wide_bar} {msg} {eta:>4}";
@@ -189,7 +193,8 @@ fn commas(rows: &[Row]) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|e| broken(&e))
 }
 
-/// A panel per trace, in bytes if all budgets were given so; a line per policy, also per threshold and `--dead`, where they vary.
+/// A panel per trace, in bytes if all budgets were given in bytes. A panel has a line per policy,
+/// threshold and `--dead` where these vary.
 fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     let labels = Labels::of(rows, given);
@@ -212,7 +217,7 @@ fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
         );
         line.points.push(Point { budget_ratio: row.budget_ratio, slowdown: row.slowdown });
     }
-    // Last, and so on top: where a line meets it, nothing can be better.
+    // The bound comes last, and so lies on top: where a line meets it, nothing can be better.
     for panel in &mut panels {
         let of_panel = rows.iter().filter(|row| row.trace == panel.title);
         let points = distinct(of_panel.filter_map(|row| {
@@ -234,7 +239,7 @@ fn find_or_add<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce()
     &mut list[at]
 }
 
-/// What was found for one policy on one trace.
+/// Text of the result of a policy on a trace.
 fn describe(found: &Feasibility) -> String {
     let Feasibility { trace, policy, dead, budgets, holes, inversions, .. } = found;
     let mut text = format!("{trace} by {policy}, dead {dead}");

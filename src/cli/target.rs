@@ -1,4 +1,4 @@
-//! The device to train on, opened once, before any work.
+//! Device to train on, opened once, before any work.
 
 use super::args::DeviceArgs;
 use super::failure::Failure;
@@ -14,20 +14,20 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 
-/// A device that is ready.
+/// A device, ready for use.
 pub enum Target {
     Cpu { threads: usize },
     Gpu(Gpu),
 }
 
-/// The description of a device.
+/// Description of a device.
 #[derive(Debug, Serialize)]
 pub struct About {
     device: String,
-    /// Of the cpu alone.
+    /// Number of threads, for the CPU only.
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<usize>,
-    /// Of GPUs alone.
+    /// Whether TF32 is on, for GPUs only.
     #[serde(skip_serializing_if = "Option::is_none")]
     tf32: Option<bool>,
 }
@@ -45,7 +45,8 @@ impl fmt::Display for About {
 }
 
 impl Target {
-    /// Opens the chosen device. More threads than cores would only wait for each other: that they are fewer is said.
+    /// Opens the chosen device. Threads are limited to the number of cores, with a warning, because
+    /// more would only wait for each other.
     pub fn open(args: &DeviceArgs, quiet: bool) -> Result<Self, Failure> {
         match args.device {
             DeviceName::Cpu => {
@@ -62,7 +63,7 @@ impl Target {
         }
     }
 
-    /// What rehearsals know of it.
+    /// Stand-in for the device in rehearsals: its name, its simulator, and its free memory.
     pub fn stand_in(&self) -> StandIn {
         let sim = match self {
             Self::Cpu { .. } => Arc::new(Sim::cpu),
@@ -72,7 +73,7 @@ impl Target {
         StandIn { name: self.about().to_string(), sim, free_bytes }
     }
 
-    /// What is free now, less a margin.
+    /// Free bytes, less a margin.
     pub fn available_bytes(&self) -> Result<u64, Failure> {
         match self {
             Self::Cpu { .. } => Machine::look().available_bytes().ok_or_else(|| {
@@ -84,7 +85,7 @@ impl Target {
         }
     }
 
-    /// Its description.
+    /// Description of the device.
     pub fn about(&self) -> About {
         match self {
             Self::Cpu { threads } => {
@@ -96,7 +97,7 @@ impl Target {
         }
     }
 
-    /// The runtime on it.
+    /// Starts a runtime on the device.
     pub fn start(self, builder: Builder) -> Result<Runtime, Error> {
         match self {
             Self::Cpu { threads } => builder.threads(threads).cpu(),

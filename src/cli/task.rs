@@ -1,4 +1,4 @@
-//! What is trained: a network, what it learns from, and how well it does.
+//! Tasks: a network, data to learn from, and a score.
 
 pub mod denoise;
 pub mod images;
@@ -15,53 +15,53 @@ use remat::{ByteSize, DType, Error, HostTensor, Runtime, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A kind of network with its data.
+/// A kind of network, with data.
 pub trait Task: Sync {
-    /// What the data consists of: `image`, `window`.
+    /// Name of an example: `image`, `window`.
     fn example(&self) -> &'static str;
 
-    /// Examples to learn from.
+    /// Number of examples to learn from.
     fn examples(&self) -> usize;
 
-    /// Examples to test on.
+    /// Number of examples to test on.
     fn tests(&self) -> usize;
 
-    /// Oddities of the data that are no error, in words.
+    /// Remarks on harmless oddities of the data.
     fn remarks(&self) -> &[String] {
         &[]
     }
 
-    /// A fresh network.
+    /// Makes a fresh network.
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error>;
 
-    /// Some examples to learn from.
+    /// A batch of the examples to learn from.
     fn batch(&self, part: &Part<'_>) -> Batch;
 
-    /// Some examples to test on.
+    /// A batch of the examples to test on.
     fn test_batch(&self, indices: &[usize]) -> Batch;
 
-    /// How well it did, in words.
+    /// Text of a score.
     fn tell(&self, score: &Score) -> String {
         format!("{:.2} % right, loss {:.4}", 100.0 * score.accuracy(), score.mean_loss())
     }
 
-    /// The images to learn from, if their classes are told apart.
+    /// Images to learn from, if the task is to tell their classes apart.
     fn images(&self) -> Option<&Images> {
         None
     }
 
-    /// As many bytes as a batch of `n` examples, with nothing in them.
+    /// A batch of `n` examples with the right sizes but no content.
     fn blank(&self, n: usize) -> Result<Batch, Failure>;
 }
 
-/// A part of the examples that a step learns from, or all of them. What is drawn for an example depends on the step and on
-/// the example's place in it, and not on how many parts there are.
+/// Some or all of the examples of a step. Random numbers for an example depend on the step and on
+/// the position of the example in the step. So the number of parts does not matter.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     step: usize,
-    /// The examples of the step.
+    /// All examples of the step.
     all: &'a [usize],
-    /// Which of them.
+    /// Positions of the part among the examples.
     range: Range<usize>,
 }
 
@@ -80,24 +80,25 @@ impl<'a> Part<'a> {
         &self.all[self.range.clone()]
     }
 
-    /// The place of its first example in the step.
+    /// Position of the first example of the part in the step.
     const fn first(&self) -> usize {
         self.range.start
     }
 
-    /// The draw of the step.
+    /// Random draw of the step.
     fn draw(&self) -> Draw {
         Draw::Step(self.step, self.all.first().copied().unwrap_or(0))
     }
 }
 
-/// Examples that go through the network together.
+/// Examples for the network to process together.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub inputs: Arc<HostTensor>,
-    /// What is to be predicted: a class for each row of the network's output, or what else the task has.
+    /// Expected results: a class for each row of the network's output, or another kind of target of
+    /// the task.
     pub labels: Arc<HostTensor>,
-    /// The shape of the examples, if they are trees.
+    /// Shape of the examples, if they are trees.
     pub tree: Option<Arc<Tree>>,
 }
 
@@ -107,38 +108,38 @@ impl Batch {
     }
 }
 
-/// What is trained on batches.
+/// A model to train on batches.
 pub trait Network: Send {
-    /// What is learned and kept.
+    /// Module with the parameters.
     fn module(&mut self) -> &mut dyn Module;
 
-    /// The mean loss of a batch, while a tape watches the module. Every handle goes as soon as the last op that reads it
-    /// was given.
+    /// Mean loss of a batch, while a tape watches the module. Every handle is dropped as soon as
+    /// the last op that reads it was issued.
     fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error>;
 
-    /// How well it does on a batch.
+    /// Score on a batch.
     fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error>;
 }
 
-/// A network that gives each class a value, for each of its inputs.
+/// A network with a value for each class as output, for each input.
 pub struct Classifier {
     pub module: Box<dyn Module>,
-    /// How floats that go in are stored, and so what is made of them.
+    /// Type to which float inputs are converted, and so the type of the activations.
     pub storage: DType,
-    /// What an input is called in messages.
+    /// Name of the inputs in messages.
     pub inputs: &'static str,
 }
 
-/// How well a network did on some examples.
+/// Measure of how well a network did on some examples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Score {
-    /// Predictions that were right.
+    /// Number of right predictions.
     pub right: usize,
     pub predictions: usize,
-    /// Sum of the losses of all predictions, which are cross entropies if there are classes. Not finite if one of the outputs
-    /// is not.
+    /// Sum of the losses of all predictions: cross entropies if there are classes. Not finite if an
+    /// output is not finite.
     pub loss: f64,
-    /// Which Gaussians of a ring were found: bit `i` is set if number `i` was.
+    /// Found Gaussians of a ring: bit `i` is set if number `i` was found.
     pub modes: u64,
 }
 
@@ -185,7 +186,7 @@ impl Classifier {
 }
 
 impl Score {
-    /// Of values for each class, `[n, classes]`, and of what they should have been.
+    /// Score of values `[n, classes]` against the right classes.
     fn of(logits: &HostTensor, labels: &HostTensor) -> Self {
         let classes = logits.shape().last().map_or(1, |&classes| classes.max(1));
         let rows = logits.as_f32().expect("logits are floats").chunks(classes);
@@ -206,28 +207,28 @@ impl Score {
         self.modes |= other.modes;
     }
 
-    /// The part of predictions that were right.
+    /// Share of right predictions.
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.predictions as f64
     }
 
-    /// The mean loss: of classes, the cross entropy in nats.
+    /// Mean loss: for classes, the cross entropy in nats.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.predictions as f64
     }
 }
 
-/// What a draw is for, so that no two draw the same.
+/// Purpose of a random draw. No two purposes give the same numbers.
 #[derive(Clone, Copy)]
 enum Draw {
-    /// A step, and the first of its examples.
+    /// A step, and the index of its first example.
     Step(usize, usize),
-    /// The first of the examples of a test.
+    /// A test, by the index of its first example.
     Test(usize),
 }
 
 impl Draw {
-    /// Its number.
+    /// Number of the draw, for the random generator.
     fn number(self) -> u64 {
         match self {
             Self::Step(step, first) => ((step as u64) << 32) ^ first as u64,
@@ -236,16 +237,17 @@ impl Draw {
     }
 }
 
-/// Numbers of a draw, of mean 0 and variance 1: those of a range of their places.
+/// Random numbers of mean 0 and variance 1: those at the positions `start..end` of a draw.
 fn gaussians(seed: u64, draw: Draw, Range { start, end }: Range<usize>) -> Vec<f32> {
-    // Points around the origin: two numbers each.
+    // Points around the origin have two numbers each.
     let points = Ring { modes: 1, radius: 0.0, deviation: 1.0, seed };
     let first = start / 2;
     let points = points.batch_from(first, draw.number(), end.div_ceil(2) - first);
     points.as_f32().expect("points are floats")[start - 2 * first..end - 2 * first].to_vec()
 }
 
-/// A batch too large for the host's memory; `what` is so many images of such a size.
+/// Error of a batch that does not fit into the host's memory. `what` names the number and the size
+/// of its examples.
 fn batch_too_large(what: &str, bytes: u128) -> Failure {
     let size =
         u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
@@ -256,7 +258,7 @@ fn batch_too_large(what: &str, bytes: u128) -> Failure {
     Failure::usage(format!("a batch of {what} is {size}, {room}; lower --batch"))
 }
 
-/// Position of the largest value.
+/// Position of the largest value; the first on a tie.
 fn largest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
 }
@@ -277,7 +279,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Data of all kinds that come from files, in a folder: the options for each.
+    /// Writes data of all kinds that come from files into a folder. Returns the options that read
+    /// them.
     fn files(folder: &Path) -> [String; 3] {
         fs::create_dir_all(folder.join("idx")).unwrap();
         for (part, count) in [("train", 30u8), ("t10k", 2)] {
@@ -307,11 +310,11 @@ mod tests {
         ]
     }
 
-    /// The bits of each example of a batch: what goes in, and what is to come out.
+    /// Input and label bytes of each example of a batch.
     fn examples(batch: &Batch, n: usize) -> Vec<[Vec<u8>; 2]> {
         let [inputs, labels] = [&batch.inputs, &batch.labels].map(|host| host.as_bytes());
         let of = |all: &[u8], i: usize| {
-            // Of trees there is a row for each node, and a word in it for each tree.
+            // A batch of trees has a row for each node, and in the row one word for each tree.
             let words = all.chunks(4).enumerate();
             let is_own = |j: usize| match &batch.tree {
                 Some(_) => j % n == i,
@@ -322,7 +325,8 @@ mod tests {
         (0..n).map(|i| [of(inputs, i), of(labels, i)]).collect()
     }
 
-    /// A step sees the same examples, moved, mirrored and drawn in the same way, in however many parts it is done.
+    /// A step sees the same examples, cropped, mirrored and drawn in the same way, however many
+    /// parts it is done in.
     #[test]
     fn parts_of_a_step_are_as_those_of_one_batch() {
         let folder = std::env::temp_dir().join(format!("remat-parts-{}", std::process::id()));

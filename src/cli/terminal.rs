@@ -1,4 +1,4 @@
-//! Stdout for results, stderr for everything else.
+//! The terminal: stdout for results, stderr for everything else.
 
 use super::failure::Failure;
 use super::sync::LazyLock;
@@ -17,27 +17,27 @@ use tracing_subscriber::filter::{
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
-/// The progress bars that are on stderr now.
+/// Progress bars on stderr.
 pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Whether progress is shown at all.
 static PROGRESS: AtomicBool = AtomicBool::new(true);
 
-/// Replays under way whose events are dropped.
+/// Number of running replays. Their events are dropped.
 static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 
-/// How progress is shown.
+/// Way to show progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
-    /// As bars: somebody looks.
+    /// Progress bars, on a terminal.
     Bars,
-    /// As a line now and then: for a file, or between the engine's events.
+    /// Lines now and then, for a file, or between the events of the engine.
     Lines,
     Nothing,
 }
 
 impl Shows {
-    /// For this run.
+    /// Way to show progress in the current run.
     pub fn now(quiet: bool) -> Self {
         if quiet || !PROGRESS.load(Ordering::Relaxed) {
             Self::Nothing
@@ -54,13 +54,14 @@ fn has_bars() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
-/// No bars and no lines of progress from now on.
+/// Hides all bars and lines of progress from now on.
 pub fn hide_progress() {
     PROGRESS.store(false, Ordering::Relaxed);
     BARS.set_draw_target(ProgressDrawTarget::hidden());
 }
 
-/// Applies `--color`. Done before the arguments are parsed, as errors in them are printed in color, too.
+/// Applies `--color`. This is done before the arguments are parsed, because errors in them are
+/// printed in color, too.
 pub fn set_color(args: impl Iterator<Item = String>) {
     let choice = color(args).unwrap_or_default();
     match choice {
@@ -71,7 +72,7 @@ pub fn set_color(args: impl Iterator<Item = String>) {
     .write_global();
 }
 
-/// The last `--color`, if it makes sense.
+/// Value of the last `--color`, if it is valid.
 fn color(args: impl Iterator<Item = String>) -> Option<clap::ColorChoice> {
     let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
     let value = |i: usize| match args[i].strip_prefix("--color")? {
@@ -89,7 +90,7 @@ pub fn muted<R>(work: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Writes to stderr, above the progress bars.
+/// Writer to stderr, above the progress bars.
 struct AboveBars;
 
 impl Write for AboveBars {
@@ -125,7 +126,7 @@ pub fn print_report(text: &str) -> Result<(), Failure> {
     print_result(&Stream::Stdout.fit(text))
 }
 
-/// Prints a result for people: to stderr where stdout is taken.
+/// Prints a result for people: to stdout, or to stderr if stdout is taken.
 pub fn show(report: &impl Display, stdout_is_taken: bool) -> Result<(), Failure> {
     if stdout_is_taken {
         say(report);
@@ -134,7 +135,7 @@ pub fn show(report: &impl Display, stdout_is_taken: bool) -> Result<(), Failure>
     print_report(&report.to_string())
 }
 
-/// Prints a result as it is. A reader that has gone has seen enough.
+/// Prints a result as it is. A closed pipe is no error: its reader has seen enough.
 pub fn print_result(text: &str) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()) {
@@ -150,14 +151,14 @@ fn is_logging() -> bool {
     wanted_events().is_some()
 }
 
-/// Such as `remat=debug`.
+/// Value of `RUST_LOG`: `remat=debug`, for example.
 fn wanted_events() -> Option<String> {
     let wanted = std::env::var_os("RUST_LOG")?;
     (!wanted.is_empty()).then(|| wanted.to_string_lossy().into_owned())
 }
 
-/// Shows events on stderr: what `RUST_LOG` says, else warnings, or nothing if `quiet`. Those of rehearsals
-/// never.
+/// Shows events on stderr: those that `RUST_LOG` asks for, or else warnings, or none if `quiet` is
+/// set. Events of rehearsals are never shown.
 pub fn start_logging(quiet: bool) {
     let warnings = || {
         let most = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
@@ -166,10 +167,10 @@ pub fn start_logging(quiet: bool) {
     let no_rehearsal = || {
         let filter =
             dynamic_filter_fn(|_, _| REPLAYS.load(Ordering::Relaxed) == 0 && !is_rehearsing());
-        // Leaves it to the other filter which events are looked at.
+        // The other filter decides which events are looked at.
         filter.with_max_level_hint(LevelFilter::TRACE)
     };
-    // Lines tell what happened, not within which command: they are read by people, and searched.
+    // A line says what happened, without the command around it: people read and search these lines.
     let no_span = || {
         let filter = filter_fn(|told| told.is_event());
         filter.with_max_level_hint(LevelFilter::TRACE)
@@ -194,8 +195,9 @@ pub fn start_logging(quiet: bool) {
     }
 }
 
-/// Events shown by default: warnings, but not those of the engine, as the program knows which option is to
-/// blame and warns itself. Not errors either: those end the run, and are printed then.
+/// Whether an event is shown by default. Warnings are, except those of the engine: the program
+/// knows which option is to blame, and warns itself. Errors are not: they end the run and are
+/// printed then.
 fn is_warning(event: &Metadata<'_>) -> bool {
     let from_engine = event.module_path().is_some_and(|path| path.starts_with("remat::engine"));
     *event.level() == Level::WARN && !from_engine

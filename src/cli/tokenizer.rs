@@ -1,16 +1,16 @@
-//! Tokens of a text, as a `tokenizer.json` of the transformers library says.
+//! Tokens of a text, by a `tokenizer.json` of the transformers library.
 
 use super::failure::Failure;
 use remat::trace::read_whole;
 use std::path::Path;
 
-/// Longest file.
+/// Size limit of a file.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Most tokens that are kept for a character that is not whole yet.
+/// Limit on the tokens kept for an incomplete character.
 const MOST_PENDING: usize = 16;
 
-/// A tokenizer: it takes a text apart, and puts it together again.
+/// A tokenizer: splits a text into tokens, and joins tokens into text.
 pub struct Tokenizer(tokenizers::Tokenizer);
 
 impl Tokenizer {
@@ -25,12 +25,13 @@ impl Tokenizer {
         read.map(Self).map_err(|error| wrong(&format_args!("this is no tokenizer.json: {error}")))
     }
 
-    /// How many tokens there are: one more than the last is called.
+    /// Number of tokens: one more than the largest token.
     pub fn vocabulary(&self) -> usize {
         self.0.get_vocab(true).values().max().map_or(0, |&last| last as usize + 1)
     }
 
-    /// How many tokens a network has that is to have so many, or as many as there are.
+    /// Number of tokens of a network that is to have `wanted` tokens, or by default the number of
+    /// the tokenizer. Fails if `wanted` is too small.
     pub fn fits(&self, wanted: Option<usize>) -> Result<usize, Failure> {
         let has = self.vocabulary();
         match wanted {
@@ -41,7 +42,7 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens of a text, with none that mark its ends.
+    /// Tokens of a text, without start and end tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, Failure> {
         let tokens = self.0.encode_fast(text, false);
         let tokens = tokens.map_err(|error| Failure::new(format!("--tokenizer: {error}")))?;
@@ -54,12 +55,12 @@ impl Tokenizer {
     }
 }
 
-/// A text that comes token by token.
+/// A text decoded token by token.
 pub struct Decoder<'a> {
     tokenizer: &'a Tokenizer,
-    /// The last ones, from one on that began a character.
+    /// Last tokens, from the first token of an incomplete character on.
     pending: Vec<u32>,
-    /// Bytes of their text that were given out.
+    /// Bytes of the pending text returned already.
     given: usize,
 }
 
@@ -68,7 +69,7 @@ impl<'a> Decoder<'a> {
         Self { tokenizer, pending: Vec::new(), given: 0 }
     }
 
-    /// The text that is whole with one more token.
+    /// Adds a token. Returns the new text up to the last complete character.
     pub fn push(&mut self, token: u32) -> Result<String, Failure> {
         self.pending.push(token);
         let text = self.tokenizer.decode(&self.pending)?;
@@ -86,7 +87,7 @@ impl<'a> Decoder<'a> {
         Ok(new)
     }
 
-    /// Returns the text that is left at the end.
+    /// Returns the rest of the text.
     pub fn finish(self) -> Result<String, Failure> {
         let text = self.tokenizer.decode(&self.pending)?;
         Ok(text.get(self.given..).unwrap_or_default().to_owned())
@@ -123,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Bytes that are no UTF-8 come out as they would all at once.
+    /// Bytes that are no UTF-8 give the same text token by token as all at once.
     #[test]
     fn what_is_no_character_is_replaced() {
         let tokenizer = Tokenizer::open(&fixture("tokenizer.json")).unwrap();

@@ -1,4 +1,4 @@
-//! `remat train`
+//! `remat train`: rehearsal, training and test of a network.
 
 use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs, verifying};
 use super::checkpoint::{Kept, Options};
@@ -39,10 +39,12 @@ use std::path::PathBuf;
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
+    // Errors in the arguments come first, before any file or device is opened.
     let contradiction = device.contradiction().or_else(|| memory.contradiction());
     if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
         return Err(Failure::usage(contradiction));
     }
+    // No output may overwrite another output or an input.
     let outputs = [
         ("--record", &output.record),
         ("--json", &output.json),
@@ -55,13 +57,14 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     inputs.extend(Input::kept(learning.tokenizer.as_deref()));
     let resumed = checkpoints.resume.as_deref();
     let opened = resumed.map(|path| checkpoints.names.open(path)).transpose()?;
-    // A run goes on in its file. What others wrote stays.
+    // A resumed run may replace its own file. Files of other libraries stay as they are.
     let may_become = matches!(opened, Some((_, None))).then_some("--save");
     let files = opened.iter().flat_map(|(file, _)| file.files()).chain(resumed);
     inputs.extend(files.map(|path| Input { path, may_become }));
     distinct::check(&outputs, &inputs)?;
     interrupt::listen(output.quiet)?;
     checkpoints.check()?;
+    // Outputs are opened before the work, so that a file that cannot be written costs no training.
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let data = &learning.data;
     let title = format!("{} on {data}", args.model);
@@ -75,6 +78,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tests_between: learning.eval_every.is_some(),
         optimizer,
     };
+    // The state to begin with: a checkpoint of ours, foreign weights, or nothing.
     let steps = steps(args, &setup);
     let new = Kept::new(options, &*task);
     let resumed = resumed.zip(opened);
@@ -121,9 +125,10 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
             ));
         }
     }
+    // A rehearsal on blank batches chooses the budget and the threshold.
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
     let blank = Blank::new(&setup, tested)?;
-    // A recording has what each command does.
+    // A recording needs the effects of each command, which a step run by plan does not report.
     let plan = if recording.is_some() { Plan::Off } else { memory.plan.into() };
     let waiting = Mutex::new(None);
     let told = |at: tune::Progress| {
@@ -148,6 +153,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         say(&chosen);
         chosen.warnings().iter().for_each(warn);
     }
+    // Simulated runs then find out how a step is best run in the chosen budget.
     let tuned = rehearsal.learn(chosen)?;
     stop_waiting();
     let chosen = tuned.chosen();
@@ -159,6 +165,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
             say(format_args!("running in {part} of the {all}: less is recomputed that way"));
         }
     }
+    // The real run, with the settings that were found.
     let mut builder = tuned.builder();
     if let Some(recording) = recording {
         builder = builder.record(recording);
@@ -189,19 +196,20 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
             Stop::Failure(failure) => failure,
         })?;
     let thrashed = outcome.training.stats.thrashed_steps;
-    // What was said before is not said again.
+    // A warning that was given before the run is not repeated.
     if thrashed > 0 && !chosen.rehearsed().thrashes && !output.quiet {
         let thrashed = Counted(thrashed, "step");
         let cure = chosen.cure();
         warn(format_args!("{thrashed} recomputed several times the work of a step; {cure}"));
     }
+    // The report and all files are delivered even if the run ended early.
     let report = report(args, &*task, &tuned, steps, about, &outcome);
     let judged = judge(&outcome, steps, args);
     let recorded = match (outcome.recorded, &output.record) {
         (Err(error), Some(path)) => Err(output::unwritten(path, error)),
         _ => Ok(()),
     };
-    // What ended the run counts before what came of its files.
+    // The failure of the run itself counts before those of its files.
     output::all([
         judged,
         outcome.saved,
@@ -212,7 +220,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     ])
 }
 
-/// The failure of a run that passed its rehearsal, but ran out of memory.
+/// Failure of a run that passed its rehearsal, but ran out of memory.
 fn too_small(
     tuned: &Tuned<'_>,
     rehearsal: &Rehearsal<'_, '_, Blank<'_>>,
@@ -227,7 +235,7 @@ fn too_small(
     rehearsal.too_small(tuned.chosen(), error).into()
 }
 
-/// The network and its data.
+/// Makes the task: a network with data.
 pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     let TrainArgs { model, sizes, learning, .. } = args;
     let LearningArgs { ref data, seed, image_size, random_crop, random_flip, precision, .. } =
@@ -275,7 +283,8 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
                 storage: precision.into(),
                 seed,
             };
-            // Images may be too small for a network, which is for the user to mend.
+            // A dry run finds out whether the images are too small for the network, which is an
+            // error of the user.
             let dry = Runtime::builder().budget(1u64 << 60).sim()?;
             task.network(&dry).map_err(|error| Failure::usage(error.to_string()))?;
             Ok(Box::new(task))
@@ -294,7 +303,7 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     }
 }
 
-/// The text as tokens, and sizes with as many.
+/// The text as tokens, and the sizes with the number of tokens.
 fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let TrainArgs { model, mut sizes, ref learning, .. } = *args;
     let bytes = learning.data.text(model)?;
@@ -307,7 +316,7 @@ fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let tokenizer = Tokenizer::open(tokenizer)?;
     sizes.vocabulary = Some(tokenizer.fits(sizes.vocabulary)?);
     let whole = std::str::from_utf8(bytes.bytes()).expect("texts are UTF-8");
-    // The same part is for the test, up to a character.
+    // The test gets the same part as without a tokenizer, up to a character.
     let at = whole.floor_char_boundary(bytes.train_len());
     let mut tokens = tokenizer.encode(&whole[..at])?;
     let train = tokens.len();
@@ -315,7 +324,7 @@ fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     Ok((Text::of_tokens(tokens, train), sizes))
 }
 
-/// Steps of the run.
+/// Number of steps of the run.
 fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
     let learning = &args.learning;
     let epochs = learning.epochs.unwrap_or(args.model.usual_epochs());
@@ -323,7 +332,7 @@ fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
-/// The recording, if there is one.
+/// Starts the recording, if any.
 fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure> {
     let Some(path) = &output.record else { return Ok(None) };
     let steps = output.record_steps.unwrap_or(usize::MAX);
@@ -331,7 +340,7 @@ fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure
     recording.map(Some).map_err(|e| output::unwritten(path, e))
 }
 
-/// An error if the run ended early.
+/// Error of a run that ended early.
 fn judge(outcome: &Outcome, asked: usize, args: &TrainArgs) -> Result<(), Failure> {
     let (lr, done) = (args.optimizer.lr(), outcome.training.steps());
     let steps = Counted(asked as u64, "step");
@@ -371,7 +380,7 @@ fn report(
         }
         _ => (None, None, None),
     };
-    // Parameters have fields of their own.
+    // The exponents and factors have fields of their own in the report.
     let policy = if exponents.is_some() { memory.policy } else { policy };
     let (ending, diverged_since_step) = match outcome.ending {
         Ending::Done => (EndingName::Done, None),

@@ -1,4 +1,4 @@
-//! The training loop, and the tests in it and after it.
+//! The training loop, with the tests during and after it.
 
 use super::checkpoint::{self, Kept};
 use super::failure::Failure;
@@ -17,33 +17,33 @@ use remat::{Error, Runtime, Stats};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is to be done.
+/// Settings of a run.
 pub struct Course<'a> {
     pub setup: &'a Setup<'a>,
-    /// Of the order of the examples.
+    /// Seed of the order of the examples.
     pub seed: u64,
     pub schedule: Schedule,
-    /// Steps of the run.
+    /// Number of steps of the run, steps before a resume included.
     pub steps: usize,
-    /// Whether there is a test at the end.
+    /// Whether the run ends with a test.
     pub test: bool,
-    /// A test after every so many steps.
+    /// Number of steps between tests.
     pub eval_every: Option<usize>,
-    /// What it goes on from.
+    /// State at the beginning of the run.
     pub from: &'a Resumed,
-    /// What is kept of it; at the step that it goes on from.
+    /// Metadata for checkpoints, as before the first step of the run.
     pub kept: Kept,
-    /// Where it is kept.
+    /// File for checkpoints.
     pub save: Option<&'a Path>,
-    /// Kept after every so many steps, too.
+    /// Number of steps between checkpoints, beside the checkpoint at the end.
     pub save_every: Option<usize>,
     pub shows: Shows,
     pub quiet: bool,
 }
 
 impl Course<'_> {
-    /// Writes a checkpoint after so many steps, if there is a file for it. A file that cannot be written ends no run: why
-    /// not is inside.
+    /// Writes a checkpoint after `done` steps, if there is a file for it. A file that cannot be
+    /// written does not end the run: the inner result has its failure.
     fn save(&self, session: &mut Session, done: usize) -> Result<Result<(), Failure>, Stop> {
         let Some(path) = self.save else { return Ok(Ok(())) };
         match session.save(path, self.kept.after(done).text()) {
@@ -53,54 +53,54 @@ impl Course<'_> {
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
     /// All steps were done.
     Done,
-    /// By Ctrl-C.
+    /// The run was ended by Ctrl-C.
     Interrupted,
-    /// In this loss, at this step, counted from 1.
+    /// The loss became `loss`, not a finite number, at step `since`, counted from 1.
     Diverged { since: usize, loss: f32 },
-    /// The last step left a network that gives no numbers any more.
+    /// The last step left a network whose outputs are not finite.
     Broken,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub struct Outcome {
     pub ending: Ending,
-    /// Learned values in the network.
+    /// Number of learned values in the network.
     pub parameters: usize,
     pub training: Training,
-    /// Whether the recording, if any, is safe.
+    /// Whether the recording, if any, was written.
     pub recorded: Result<(), Error>,
-    /// Whether the checkpoint at the end, if any, is safe.
+    /// Whether the last checkpoint, if any, was written.
     pub saved: Result<(), Failure>,
-    /// `None`: Ctrl-C came in the middle of a step.
+    /// Hash of the parameters; `None` if Ctrl-C came in the middle of a step.
     pub params_sha256: Option<String>,
-    /// `None`: there was none, or it did not end.
+    /// Result of the test; `None` without a test, or if the test did not end.
     pub test: Option<Test>,
-    /// Of the whole run, test included.
+    /// Most bytes in use at once in the whole run, test included.
     pub peak_bytes: u64,
 }
 
-/// What came of training.
+/// Result of the training.
 #[derive(Debug, Default)]
 pub struct Training {
-    /// Steps that were done before.
+    /// Number of steps done before the run.
     before: usize,
-    /// The loss of each step that was done, in order.
+    /// Loss of each step of the run, in order.
     losses: Vec<f32>,
-    /// How long each of them took.
+    /// Duration of each step of the run.
     times: Vec<Duration>,
-    /// At the end, a step that was given up included.
+    /// Statistics at the end, an abandoned step included.
     pub stats: Stats,
     pub seconds: Duration,
-    /// Whether a step was given up, half done.
+    /// Whether a step was abandoned halfway.
     is_given_up: bool,
 }
 
-/// What came of the test.
+/// Result of the test.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
     pub score: Score,
@@ -108,12 +108,12 @@ pub struct Test {
 }
 
 impl Training {
-    /// Steps that were done, those before this run included.
+    /// Number of finished steps, steps before the run included.
     pub const fn steps(&self) -> usize {
         self.before + self.losses.len()
     }
 
-    /// Whether every loss is a number.
+    /// Whether the last loss is finite.
     fn is_sound(&self) -> bool {
         self.last_loss().is_none_or(f32::is_finite)
     }
@@ -129,7 +129,7 @@ impl Training {
         Some(middle.iter().sum::<Duration>() / middle.len() as u32)
     }
 
-    /// Whether, and from when on, the loss is no number.
+    /// End of the training, by its losses and by Ctrl-C.
     fn ending(&self) -> Ending {
         match self.losses.iter().position(|loss| !loss.is_finite()) {
             Some(step) => {
@@ -141,11 +141,11 @@ impl Training {
     }
 }
 
-/// Why a run did not come to an end.
+/// Reason why a run did not come to an end.
 pub enum Stop {
     /// The runtime failed.
     Error(Error),
-    /// Something else.
+    /// Something outside the runtime failed.
     Failure(Failure),
 }
 
@@ -170,7 +170,7 @@ impl From<CheckpointError> for Stop {
     }
 }
 
-/// Trains a fresh network, then tests it under the same budget.
+/// Trains a fresh or loaded network, then tests it under the same budget.
 pub fn run(
     runtime: Runtime,
     course: &Course<'_>,
@@ -197,7 +197,8 @@ pub fn run(
     if let Some(test) = &test {
         journal.test(&test.score, &session.runtime().stats()?);
     }
-    // After the test, so that a rehearsal, which has none of this, foresees the run up to there.
+    // The digest comes after the test. A rehearsal has no digest, and so foresees the run up to
+    // this point.
     let params_sha256 = match training.is_given_up {
         true => None,
         false => Some(session.digest()?),
@@ -214,8 +215,9 @@ pub fn run(
     })
 }
 
-/// Runs all steps, or until Ctrl-C, or until the loss is no number. While the device is at one step the
-/// next is being given, so it never waits; and what a step came to is known one step later.
+/// Runs all steps, or until Ctrl-C, or until a loss is not finite. While the device works on one
+/// step, the next one is issued, so the device never waits. The result of a step is therefore known
+/// one step later.
 fn train(
     session: &mut Session,
     course: &Course<'_>,
@@ -232,16 +234,18 @@ fn train(
     let start = Instant::now();
     let mut then = start;
     let mut given = before;
+    // Skip the batches of the steps done before, so that the order of the examples goes on.
     (0..before).for_each(|_| {
         batches.next_batch();
     });
     let mut under_way: Option<Step> = None;
     loop {
+        // Decide what comes next: another step, or first a test or a checkpoint.
         let is_due =
             |every: Option<usize>| given > before && every.is_some_and(|n| given.is_multiple_of(n));
         let (is_tested, is_saved) = (is_due(course.eval_every), is_due(course.save_every));
         let goes_on = given < *steps && !interrupt::is_requested() && training.is_sound();
-        // Tests and checkpoints come between two steps, when the first is done.
+        // Tests and checkpoints come between two steps, once the first of them is done.
         let waits = (is_tested || is_saved) && under_way.is_some();
         let next = (goes_on && !waits).then(|| {
             let (step, indices) = (given, batches.next_batch());
@@ -252,9 +256,10 @@ fn train(
             };
             session.step(part, schedule.rate(step))
         });
+        // Only now wait for the step before: the device already has the next one.
         if let Some(previous) = under_way.take() {
             let answer = previous.wait();
-            // Whatever it says: some of its updates may have been given up.
+            // The answer does not matter: some updates of the step may have been abandoned.
             if interrupt::is_abandoned() {
                 training.is_given_up = true;
                 break;
@@ -270,6 +275,7 @@ fn train(
             progress.step(step, loss, &stats);
         }
         under_way = next.transpose()?;
+        // No step is under way here, so the parameters are those after `given` steps.
         if waits && goes_on {
             if is_saved && training.is_sound() {
                 let saved = course.save(session, given)?;
@@ -292,7 +298,7 @@ fn train(
     Ok(training)
 }
 
-/// The test after training.
+/// Runs the test after training.
 pub fn test(
     session: &mut Session,
     setup: &Setup<'_>,
@@ -310,7 +316,8 @@ pub fn test(
     }
 }
 
-/// Tests in batches like those of training, until the end, or until the outputs are no numbers. `None`: Ctrl-C.
+/// Tests in batches of the training's size, until the end or until an output is not finite. Returns
+/// `None` if Ctrl-C ended the test.
 fn score(
     session: &mut Session,
     setup: &Setup<'_>,

@@ -1,4 +1,4 @@
-//! The training of a command, as the library rehearses and tunes it.
+//! Training for the library to rehearse and tune: steps and tests on blank batches.
 
 use super::args::MemoryArgs;
 use super::failure::Failure;
@@ -10,10 +10,11 @@ use remat::program::Plan;
 use remat::tune::{Names, Rehearsal, Trainable, Training, TuneError, Tuner};
 use remat::{Error, Runtime};
 
-/// Full test batches of a rehearsal: the second starts with what the first left.
+/// Number of full test batches in a rehearsal: the second one starts with the memory that the first
+/// one left.
 const TEST_BATCHES: usize = 2;
 
-/// Flags of the program.
+/// Names of the options, for messages of the library.
 const FLAGS: Names = Names {
     budget: "--budget",
     threshold: "--eviction-threshold",
@@ -22,16 +23,16 @@ const FLAGS: Names = Names {
     cache: "--learn-cache",
 };
 
-/// A training without its numbers.
+/// A training on batches without content.
 pub struct Blank<'a> {
     setup: &'a Setup<'a>,
     batch: Batch,
-    /// The test's batches, the last one short.
+    /// Batches of the test; the last may be smaller.
     tests: Vec<Batch>,
 }
 
 impl<'a> Blank<'a> {
-    /// Makes a training with a test on so many examples.
+    /// Makes a training with a test on `tested` examples.
     pub fn new(setup: &'a Setup<'a>, tested: usize) -> Result<Self, Failure> {
         let batch = setup.task.blank(setup.batch)?;
         let full = (tested / setup.batch).min(TEST_BATCHES);
@@ -52,7 +53,7 @@ impl Trainable for Blank<'_> {
         Ok(BlankTraining { session, batch: self.batch.clone(), tests: self.tests.clone() })
     }
 
-    /// Whether steps are alike: with a tree of its own for each, none is like another.
+    /// Whether all steps are alike: not if each step has another tree.
     fn repeats(&self) -> bool {
         self.batch.tree.is_none()
     }
@@ -62,7 +63,7 @@ impl Trainable for Blank<'_> {
     }
 }
 
-/// A blank training under way.
+/// A blank training in progress.
 pub struct BlankTraining {
     session: Session,
     batch: Batch,
@@ -82,7 +83,7 @@ impl Training for BlankTraining {
     }
 }
 
-/// The tuner of runs with these options.
+/// Tuner for runs with the options in `memory`.
 pub fn tuner<'a>(target: &Target, memory: &'a MemoryArgs, seed: u64, plan: Plan) -> Tuner<'a> {
     Tuner::new(move || memory.builder().seed(seed).plan(plan))
         .device(target.stand_in())
@@ -90,7 +91,7 @@ pub fn tuner<'a>(target: &Target, memory: &'a MemoryArgs, seed: u64, plan: Plan)
         .interrupt_when(interrupt::is_requested)
 }
 
-/// Most bytes in use at once in a test, where nothing limits them.
+/// Most bytes in use at once in a test, without any limit.
 pub fn peak(target: &Target, blank: &Blank<'_>, memory: &MemoryArgs) -> Result<u64, Failure> {
     let tuner = tuner(target, memory, 0, Plan::Off).steps(0);
     Ok(Rehearsal::new(&tuner, blank)?.unlimited()?.peak_bytes)

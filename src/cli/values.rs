@@ -1,4 +1,4 @@
-//! Values on the command line.
+//! Parsers of values on the command line.
 
 use remat::ByteSize;
 use remat::evict::Exponents;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-/// A number of things, at least one.
+/// Parses a number of things, at least one.
 pub fn count(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if n > 0 => Ok(n),
@@ -19,7 +19,7 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number of parts of a step.
+/// Parses a number of parts of a step.
 pub fn parts(text: &str) -> Result<usize, String> {
     count(text)
         .ok()
@@ -27,32 +27,32 @@ pub fn parts(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a whole number from 1 to 65536".to_owned())
 }
 
-/// A number of steps.
+/// Parses a number of steps, from 0 up.
 pub fn from_no_steps(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "give a whole number from 0 up".to_owned())
 }
 
-/// Height and width of images.
+/// Parses height and width of images.
 pub fn image_size(text: &str) -> Result<[usize; 2], String> {
     let sizes: Result<Vec<usize>, _> = text.split('x').map(count).collect();
     let sizes = sizes.ok().and_then(|sizes| sizes.try_into().ok());
     sizes.ok_or_else(|| "give height and width, such as 64x64".to_owned())
 }
 
-/// A number of pixels.
+/// Parses a number of pixels.
 pub fn pixels(text: &str) -> Result<usize, String> {
     let pixels = text.parse::<u16>().map_err(|_| "give a whole number from 0 to 65535")?;
     Ok(pixels.into())
 }
 
-/// A seed.
+/// Parses a seed.
 pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
 }
 
-/// Shares and ranges of them, such as `40%,64MiB,10%..50%:5%`.
+/// Parses shares and ranges of shares, such as `40%,64MiB,10%..50%:5%`.
 pub fn shares(text: &str) -> Result<Vec<Share>, String> {
-    /// More would be a slip of the pen.
+    /// Limit on the steps of a range: more would be a typing mistake.
     const MOST: f64 = 1e5;
     let mut shares = Vec::new();
     for part in text.split(',') {
@@ -73,7 +73,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
             }
             _ => return Err(help.to_owned()),
         };
-        // A step may miss the end by rounding.
+        // Rounding may make a step miss the end of the range.
         let steps = ((end - start) / width + 1e-9).floor();
         if !(0.0..=MOST).contains(&steps) {
             return Err(format!("{part} is empty or has more than {MOST} steps; {help}"));
@@ -81,7 +81,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
         shares.extend((0..=steps as u64).map(|i| {
             let value = start + i as f64 * width;
             if is_percent {
-                // 10.3, not 10.299999999999999.
+                // The result is 10.3, not 10.299999999999999.
                 Share::Percent((value * 1e9).round() / 1e9)
             } else {
                 Share::Bytes(value as u64)
@@ -91,7 +91,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
     Ok(shares)
 }
 
-/// A number of threads.
+/// Parses a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
     count(text)
         .ok()
@@ -99,28 +99,29 @@ pub fn threads(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a whole number from 1 to 1024".to_owned())
 }
 
-/// A learning rate.
+/// Parses a learning rate.
 pub fn above_zero(text: &str) -> Result<f32, String> {
     number(text, |x| x > 0.0, "give a number above 0, such as 0.1")
 }
 
-/// A part of all.
+/// Parses a part of a whole.
 pub fn part(text: &str) -> Result<f64, String> {
     let help = "give a number above 0 and at most 1, such as 0.25; 1 is all";
     number(text, |x| x > 0.0 && x <= 1.0, help)
 }
 
-/// A weight decay, or a limit.
+/// Parses a weight decay, or a limit.
 pub fn from_zero<F: FromStr + Copy + Into<f64>>(text: &str) -> Result<F, String> {
     number(text, |x| x >= 0.0, "give a number from 0 up")
 }
 
-/// A factor.
+/// Parses a factor.
 pub fn factor(text: &str) -> Result<f64, String> {
     number(text, |x| x > 0.0, "give a number above 0, such as 1.5")
 }
 
-/// How much of a hole a block takes: `exact`, `tensorflow`, or `tensorflow:` and a size.
+/// Parses the rule by which a block takes a hole: `exact`, `tensorflow`, or `tensorflow:` and a
+/// size.
 pub fn split_rule(text: &str) -> Result<SplitRule, String> {
     match text.split_once(':') {
         None if text == "exact" => Ok(SplitRule::Exact),
@@ -136,12 +137,12 @@ pub fn split_rule(text: &str) -> Result<SplitRule, String> {
     }
 }
 
-/// A momentum.
+/// Parses a momentum.
 pub fn below_one(text: &str) -> Result<f32, String> {
     number(text, |x| (0.0..1.0).contains(&x), "give a number from 0 to below 1, such as 0.9")
 }
 
-/// The exponents of MegEngine's function, as `cost,bytes,staleness`.
+/// Parses the exponents of MegEngine's function, given as `cost,bytes,staleness`.
 pub fn exponents(text: &str) -> Result<Exponents, String> {
     let help = "give three numbers such as 1,1,1: of cost, bytes and staleness";
     let values: Vec<f64> =
@@ -152,7 +153,7 @@ pub fn exponents(text: &str) -> Result<Exponents, String> {
     }
 }
 
-/// A finite number that also passes `allowed`.
+/// Parses a finite number for which `allowed` is true.
 fn number<F: FromStr + Copy + Into<f64>>(
     text: &str,
     allowed: impl Fn(f64) -> bool,
@@ -165,12 +166,12 @@ fn number<F: FromStr + Copy + Into<f64>>(
         .ok_or_else(|| help.to_owned())
 }
 
-/// A device by name.
+/// Name of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
     #[default]
     Cpu,
-    /// By its number.
+    /// GPU, by number.
     Cuda(usize),
 }
 
@@ -198,7 +199,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// Each once, in the order they come first.
+/// Items without repetitions, in the order of first appearance.
 pub fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     items.fold(Vec::new(), |mut seen, item| {
         if !seen.contains(&item) {

@@ -7,23 +7,23 @@ use super::terminal::{BARS, Shows, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Shows what the program is doing, if it takes longer than a moment: on a terminal as a spinner, otherwise
-/// as a line now and then.
+/// Shows what the program is doing, if that takes longer than a moment: a spinner on a terminal, a
+/// line now and then elsewhere.
 pub struct Waiting {
-    /// Invisible at first. Its message is what is shown.
+    /// Spinner, invisible at first. The message of the spinner is the text to show.
     spinner: ProgressBar,
-    /// Dropped when the work is done.
+    /// Channel to the teller, dropped when the work is done.
     busy: Option<Sender<()>>,
     teller: Option<JoinHandle<()>>,
 }
 
 impl Waiting {
-    /// Work that takes no longer is not shown.
+    /// Longest duration of work not shown.
     const MOMENT: Duration = Duration::from_secs(1);
-    /// Between lines.
+    /// Time between lines.
     const SILENCE: Duration = Duration::from_secs(10);
 
-    /// From now until it is dropped.
+    /// Begins to show work, until the value is dropped.
     pub fn new(shows: Shows) -> Self {
         let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
         let style = style.expect("the template is a constant");
@@ -31,14 +31,14 @@ impl Waiting {
         let (busy, done) = channel();
         let teller = (shows != Shows::Nothing).then(|| {
             let spinner = spinner.clone();
-            // Where there is no thread for it, nothing is told.
+            // Without a thread, nothing is shown.
             thread::Builder::new().spawn(move || tell(&spinner, shows, &done)).ok()
         });
         let teller = teller.flatten();
         Self { spinner, busy: Some(busy), teller }
     }
 
-    /// What the work is at.
+    /// Sets the text about the current part of the work.
     pub fn at(&self, what: impl Into<String>) {
         self.spinner.set_message(what.into());
     }
@@ -48,7 +48,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         drop(self.busy.take());
         if let Some(teller) = self.teller.take() {
-            // If it panicked, there is nothing more to show.
+            // After a panic there is nothing more to show.
             let _ = teller.join();
         }
     }
@@ -68,7 +68,7 @@ fn tell(spinner: &ProgressBar, shows: Shows, done: &Receiver<()>) {
     }
 }
 
-/// Until it is done. At least once, as it has taken a while already.
+/// Prints lines until the work is done: at least one, as the work has taken a while already.
 fn tell_in_lines(
     spinner: &ProgressBar,
     silence: Duration,
@@ -88,7 +88,7 @@ fn tell_in_lines(
     }
 }
 
-/// Whether the work still goes on by then. Returns earlier if it does not.
+/// Whether the work still goes on after `time`. Returns earlier if the work ends.
 fn is_busy_after(time: Duration, done: &Receiver<()>) -> bool {
     done.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
 }
@@ -120,7 +120,7 @@ mod tests {
     fn of_work_that_is_done_nothing_is_told() {
         let (busy, done) = channel::<()>();
         drop(busy);
-        // Not even waited for.
+        // The call returns at once.
         assert!(!is_busy_after(Duration::MAX, &done));
     }
 }

@@ -1,9 +1,9 @@
-//! Numbers in sentences.
+//! Numbers in sentences, as text for people.
 
 use indicatif::HumanCount;
 use std::fmt;
 
-/// Prints as `1 step` or `1,437 steps`.
+/// Count and noun: prints as `1 step` or `1,437 steps`.
 pub struct Counted(pub u64, pub &'static str);
 
 impl fmt::Display for Counted {
@@ -14,7 +14,7 @@ impl fmt::Display for Counted {
     }
 }
 
-/// Prints as `1.2 ms`, `3.45 s` or `12 min 3 s`.
+/// Duration in seconds: prints as `1.2 ms`, `3.45 s` or `12 min 3 s`.
 pub struct Seconds(pub f64);
 
 impl fmt::Display for Seconds {
@@ -30,17 +30,17 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// A share with no more digits than it needs: `40 %`, `12.8 %`.
+/// Text of a share with at most one decimal: `40 %`, `12.8 %`.
 pub fn percent(ratio: f64) -> String {
     format!("{} %", (ratio * 1e3).round() / 10.0)
 }
 
-/// A share in percent that is not above what was proved: 0.1279 is 12.7.
+/// Text of a proven share in percent, rounded down: 0.1279 is 12.7.
 pub fn at_least(share: f64) -> String {
     format!("{:.1}", rounded_down(100.0 * share, 1))
 }
 
-/// A number cut after so many decimals.
+/// Rounds a number down to a number of decimals.
 pub fn rounded_down(number: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
     (number * scale).floor() / scale

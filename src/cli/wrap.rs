@@ -1,11 +1,11 @@
-//! Text in lines that fit the terminal.
+//! Text with line breaks for the terminal.
 
 use std::borrow::Cow;
 use std::io::{stderr, stdout};
 use terminal_size::terminal_size_of;
 use textwrap::{Options, WordSplitter, fill};
 
-/// Where text goes.
+/// Destination of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Stdout,
@@ -13,7 +13,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Characters in a line; `None`: it is no terminal.
+    /// Number of characters in a line; `None` if the stream is no terminal.
     pub fn width(self) -> Option<usize> {
         let size = match self {
             Self::Stdout => terminal_size_of(stdout()),
@@ -22,13 +22,13 @@ impl Stream {
         size.map(|(width, _)| width.0.into())
     }
 
-    /// The text as it is, but on a terminal with long lines broken.
+    /// The text, with long lines broken if the stream is a terminal.
     pub fn fit(self, text: &str) -> Cow<'_, str> {
         self.width().map_or(text.into(), |width| wrapped(text, width).into())
     }
 }
 
-/// Breaks long lines at blanks. What they continue with is indented by two more than they are.
+/// Breaks long lines at blanks. A continuation has the indent of its line and two blanks more.
 fn wrapped(text: &str, width: usize) -> String {
     let wrap = |line: &str| {
         let indent = &line[..line.len() - line.trim_start().len()];
@@ -49,7 +49,7 @@ mod tests {
         let expected = "a   table\n\nwarning: raise\n  --eviction-threshold\n  to 56%, or drop it\n  memory      peak 1\n    of 2; more\n";
         assert_eq!(wrapped(text, 20), expected);
         assert_eq!(wrapped(text, 80), text);
-        // What colors a word has no width.
+        // Escape sequences for color have no width.
         let colored = "\u{1b}[1m\u{1b}[33mwarning:\u{1b}[0m twenty chars";
         assert_eq!(wrapped(colored, 21), colored);
         for width in 0..60 {

@@ -1,4 +1,4 @@
-//! What a replay needs of memory, and the least that it recomputes.
+//! Memory needs of a replay, and a lower bound on the recomputing.
 
 use super::Replay;
 use crate::bound::{Bound, Demand, Effort, Misfit};
@@ -6,7 +6,8 @@ use crate::command::RecordedProgram;
 use rayon::prelude::*;
 
 impl Replay {
-    /// What a program needs of the memory of this replay, at its costs, whatever the policy and the budget are.
+    /// Memory needs of a program with the memory kind and the costs of this replay. Policy and
+    /// budget do not matter.
     #[must_use]
     pub fn demand(&self, program: &RecordedProgram) -> Demand {
         Demand::new(program.commands(), self.memory.granule(), &mut *self.costs.model())
@@ -14,7 +15,7 @@ impl Replay {
 }
 
 impl Demand {
-    /// A bound for each budget, on all cores.
+    /// Lower bounds for all budgets, in the order of `budgets`, computed on all cores.
     #[must_use]
     pub fn bounds(&self, budgets: &[u64], effort: Effort) -> Vec<Result<Bound, Misfit>> {
         let bounds = budgets.par_iter().map(|&budget| self.bound_by(budget, effort));

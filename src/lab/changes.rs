@@ -1,4 +1,4 @@
-//! Settings that change in mid-run: what a recording says of them, and how a replay makes them.
+//! Settings changed in mid-run: their list in a recording, and their changes in a replay.
 
 use super::Replay;
 use crate::driver::{Change, Setting};
@@ -9,32 +9,33 @@ use std::ops::Range;
 /// The settings of a recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSettings {
-    /// Bytes it could hold at the beginning; `None` in recordings of version 1 or 2.
+    /// Budget in bytes at the beginning; `None` in recordings of version 1 or 2.
     pub budget: Option<u64>,
-    /// Its eviction threshold at the beginning, if it had one.
+    /// Eviction threshold in bytes at the beginning; `None` without one.
     pub eviction_threshold: Option<u64>,
-    /// Its policy at the beginning; `None` if that is one of its own, and in recordings before version 5.
+    /// Name of the policy at the beginning. `None` for a policy of the user's own, and in
+    /// recordings before version 5.
     pub policy: Option<String>,
-    /// What was set meanwhile, in order.
+    /// Changes during the run, in order.
     pub changes: Vec<Changed>,
 }
 
-/// A setting that was changed in mid-run.
+/// A setting changed in mid-run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// How many commands came before.
+    /// Number of commands executed before the change.
     pub after: usize,
-    /// What was set, and to what.
+    /// Setting and its new value.
     pub setting: Setting,
-    /// Whether that failed, so that the setting stayed as it was.
+    /// Whether the change failed and the setting stayed.
     pub failed: bool,
 }
 
 impl RunSettings {
-    /// The policy at the beginning, and each that was set later.
+    /// The policy at the beginning, then each later policy.
     ///
     /// # Errors
-    /// If one is not known by name: which.
+    /// [`RuntimeError::Settings`] if a policy is not known by name. The message says which one.
     pub fn policies(&self) -> Result<Vec<PolicyKind>, Error> {
         let first = policy_of(self.policy.as_deref(), 0);
         let later = self.changes.iter().filter_map(|change| match &change.setting {
@@ -44,8 +45,8 @@ impl RunSettings {
         std::iter::once(first).chain(later).collect()
     }
 
-    /// The same, where commands of the program were moved and repeated: each change is made after the command that it
-    /// was made after.
+    /// Moves and repeats the changes along with the commands of the program. Each change stays
+    /// behind the command that it followed in the run.
     pub(super) fn repeated(mut self, moves: &[(Range<usize>, usize)]) -> Self {
         let (first, later): (Vec<_>, Vec<_>) =
             self.changes.into_iter().partition(|change| change.after == 0);
@@ -62,7 +63,7 @@ impl RunSettings {
 }
 
 impl Changed {
-    /// The same, to be made in a replay.
+    /// The change of the engine's settings for a replay.
     pub(super) fn of_replay(&self, replay: &Replay) -> Result<Change, Error> {
         Ok(match &self.setting {
             &Setting::Budget(bytes) => Change::Budget(bytes),
@@ -77,7 +78,7 @@ impl Changed {
     }
 }
 
-/// That of a run, after so many commands.
+/// Parses the policy of a run after `after` commands.
 fn policy_of(name: Option<&str>, after: usize) -> Result<PolicyKind, Error> {
     let what = match name.map(|name| (name, name.parse())) {
         Some((_, Ok(policy))) => return Ok(policy),

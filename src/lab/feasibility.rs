@@ -1,34 +1,35 @@
-//! Where more budget makes things worse.
+//! Search for budgets at which more memory makes things worse.
 
 use super::sweep::Row;
 use serde::Serialize;
 
-/// Budgets at which a policy does worse than at a smaller one.
+/// Budgets at which a policy does worse than at a smaller budget.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Feasibility {
-    /// What the program is called.
+    /// Name of the program.
     pub trace: String,
     /// The policy's name or formula.
     pub policy: String,
-    /// `drop` or `keep`.
+    /// `linger`, `drop` or `keep`.
     pub dead: &'static str,
-    /// The eviction threshold, if there is one.
+    /// Eviction threshold in bytes; `None` without one.
     pub threshold_bytes: Option<u64>,
-    /// The seed.
+    /// Seed of the runs.
     pub seed: u64,
     /// Number of budgets tried.
     pub budgets: usize,
-    /// The smallest budget that passes, over the full budget.
+    /// Smallest passing budget, over the full budget.
     pub smallest_ratio: Option<f64>,
-    /// From and to: budgets in a row that fail although a smaller one passes.
+    /// First and last share of each range of failing budgets above a passing budget.
     pub holes: Vec<[f64; 2]>,
-    /// Budgets that pass with more recomputing than the next smaller one that passes.
+    /// Shares of the passing budgets with more recomputing than the next smaller passing budget.
     pub inversions: Vec<f64>,
-    /// The most that slowdown rises from one of those to the next.
+    /// Largest rise of slowdown between neighbouring passing budgets.
     pub worst_inversion: f64,
 }
 
-/// Searches the rows of a sweep, for each trace, policy, [`Dead`](crate::Dead), threshold and seed.
+/// Searches the rows of a sweep. The result has one entry for each trace, policy,
+/// [`Dead`](crate::Dead), threshold and seed.
 #[must_use]
 pub fn feasibility(rows: &[Row]) -> Vec<Feasibility> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What memory held during the run that made a recording: as it was, not replayed.
+//! Memory contents during the recorded run itself, not during a replay.
 
 use super::plot::{Sample, Timeline};
 use crate::command::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
@@ -29,32 +29,34 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Memory over the cost of the run, to draw: a sample for each line of the recording but the first and the last.
+    /// Samples of memory over the cost of the run, for plots. Each line of the recording is one
+    /// sample, except the first line and the last.
     pub timeline: Timeline,
-    /// Most bytes in use at once: workspaces included up to the end of the last step, and without them after it.
+    /// Most bytes in use at once. Workspaces are included up to the end of the last step, and left
+    /// out after it.
     pub peak_bytes: u64,
-    /// Ends of steps.
+    /// Number of ends of steps.
     pub steps: u64,
-    /// Ops, uploads included; views not.
+    /// Number of ops, uploads included, views excluded.
     pub ops: u64,
-    /// What they cost when they ran for the first time.
+    /// Cost of the first runs of all ops.
     pub base_cost: f64,
-    /// What running them again cost.
+    /// Cost of all reruns.
     pub recompute_cost: f64,
-    /// Storages whose bytes went, by cause.
+    /// Evicted storages, by cause.
     pub evictions: BTreeMap<Cause, Tally>,
-    /// Storages brought back.
+    /// Regenerated storages.
     pub regenerations: Tally,
-    /// Of each op that made some of those: how many, most first.
+    /// Regenerated storages by the op that made the storage. The op with the most comes first.
     pub regenerated_ops: Vec<(Arc<str>, Tally)>,
 }
 
-/// How often something happened to storages, and their bytes.
+/// Count of events on storages, with the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How often.
+    /// Number of times.
     pub times: u64,
-    /// Bytes of all those storages together.
+    /// Bytes of all storages together.
     pub bytes: u64,
 }
 
@@ -65,7 +67,7 @@ impl Tally {
     }
 }
 
-/// Why there is no [`History`].
+/// Reason why a trace has no [`History`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoHistory {
@@ -74,13 +76,14 @@ pub enum NoHistory {
         "a log of the DTR paper does not say what was in memory; `remat simulate --plot` draws a replay"
     )]
     Log,
-    /// A recording of an earlier program, or one whose lines do not say what was in use.
+    /// The recording comes from an earlier program, or its lines do not say how many bytes were in
+    /// use.
     #[error(
         "this recording does not say what was in memory, as those of version 3 do; record the run anew, or draw a \
          replay with `remat simulate --plot`"
     )]
     Unknown,
-    /// See [`Trace::repeat_step`](super::Trace::repeat_step).
+    /// Repeated steps were not recorded: see [`Trace::repeat_step`](super::Trace::repeat_step).
     #[error("steps that are repeated were not recorded")]
     Repeated,
 }
@@ -91,12 +94,12 @@ pub(super) struct Historian {
     history: History,
     /// Tensor, deleted or not -> position of its storage.
     storage_of: FxHashMap<TensorId, u32>,
-    /// What was replaced in this step: it is kept until the step ends.
+    /// Tensors replaced in this step. The old values are held until the step ends.
     replaced: Vec<TensorId>,
     storages: Vec<Storage>,
     ops: Vec<(Arc<str>, Tally)>,
     op_index: FxHashMap<Arc<str>, u32>,
-    /// Bytes of evicted storages that are held.
+    /// Bytes of evicted storages held by a handle.
     evicted: u64,
     /// [`History::base_cost`] before the last command.
     cost_before: f64,
@@ -104,15 +107,15 @@ pub(super) struct Historian {
 
 #[derive(Debug)]
 struct Storage {
-    /// Tensors that look at it and are not deleted.
+    /// Number of undeleted tensors on the storage.
     handles: u32,
-    /// Bytes that were evicted, if they are.
+    /// Bytes of the storage if it is evicted.
     evicted: Option<u64>,
-    /// Position of the op that made it.
+    /// Position in `ops` of the op that made the storage.
     op: u32,
 }
 
-/// A line that does not say what was in use.
+/// Error of a line without the number of bytes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unknown;
 
@@ -121,7 +124,7 @@ impl Historian {
         Self { history: History { timeline, ..History::default() }, ..Self::default() }
     }
 
-    /// Goes on by a line that makes sense: what it speaks of was made before.
+    /// Follows one valid line: every tensor in it was made by an earlier line.
     pub fn on(&mut self, entry: &Entry) -> Result<(), Unknown> {
         let mut regenerated = 0;
         let mut cost = 0.0;
@@ -162,7 +165,7 @@ impl Historian {
         Ok(())
     }
 
-    /// Cost of everything so far.
+    /// Cost of all work so far, reruns included.
     fn clock(&self) -> f64 {
         self.history.base_cost + self.history.recompute_cost
     }
@@ -204,7 +207,8 @@ impl Historian {
             return;
         }
         self.history.ops += 1;
-        // An update is a leaf, whether it took its storage over or not.
+        // An updated tensor is a leaf with a storage of its own here, even if it took over the
+        // bytes of its target.
         call.outputs().for_each(|made| self.add(made, &call.op.name));
         call.ended().for_each(|old| self.release(old));
     }
@@ -250,7 +254,7 @@ impl Historian {
 
     fn evict(&mut self, tensor: TensorId, bytes: u64, cause: Cause) {
         match cause {
-            // It never was there, and did not cost anything yet.
+            // A postponed storage was never resident, and its command has cost nothing yet.
             Cause::Postponed => {
                 self.history.base_cost = self.cost_before;
                 let at = self.clock();
@@ -262,7 +266,7 @@ impl Historian {
         }
         let storage = &mut self.storages[self.storage_of[&tensor] as usize];
         let before = storage.evicted.replace(bytes);
-        // Its last handle is about to be deleted.
+        // The last handle of an unheld storage is about to be deleted.
         if storage.handles > 0 && cause != Cause::Unheld {
             self.evicted = self.evicted.saturating_sub(before.unwrap_or(0)).saturating_add(bytes);
         } else {

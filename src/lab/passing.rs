@@ -1,4 +1,4 @@
-//! A budget that an attempt passes with which ran out of memory.
+//! Search for a passing budget after an attempt ran out of memory.
 
 use super::replay::{Machine, MemoryKind, Replay, Status};
 use super::smallest;
@@ -12,36 +12,40 @@ use crate::error::Error;
 use crate::evict::{Learn, PolicyKind};
 use crate::step::Reader;
 
-/// Budgets between the one that was too small and the one in which nothing is evicted.
+/// Number of budgets to try, between the failed budget and a budget without evictions.
 const STEPS: u32 = 40;
 
-/// This share of a budget must pass, too, for the budget to be named: a real run leaves other holes.
+/// Share of a budget that must pass, too, before the budget is suggested: a real run leaves other
+/// holes.
 const MARGIN: f64 = 0.98;
 
-/// A budget in which nothing is evicted is more than the bytes in use at once, for holes.
+/// Factor from the bytes in use at once to a budget in which nothing is evicted: it leaves room for
+/// holes.
 const HOLES: f64 = 1.1;
 
-/// All runs together may take as many ops as so many turns that recompute nothing.
+/// Limit on the ops of all simulated runs together, in turns without recomputing.
 const TURNS: u64 = 64;
 
-/// A run that recomputes more than this multiple of the work is no help to anybody.
+/// Limit on recomputing, as a multiple of the work. A run beyond it is of no use to anybody.
 const MOST_RECOMPUTED: f64 = 4.0;
 
-/// The smallest budget found, in bytes, that a program passes with which ran out of memory, by the same policy. What prints it
-/// ([`ByteSize`]) means as many bytes. `None` if none is found, or the attempt makes no sense.
+/// Smallest budget found, in bytes, in which the program of the attempt passes with the same
+/// policy. [`ByteSize`] prints and reads back exactly these bytes. `None` if no budget is found, or
+/// if the attempt is not a valid program.
 ///
-/// Simulated runs find it, and the real run is not the same in another budget. So only a budget that passes with a little less, too,
-/// is taken; and the step is simulated as a later one, which has the state of an optimizer from its beginning on.
+/// Simulated runs find the budget, and the real run may differ from them. So a budget counts only
+/// if a slightly smaller one passes too. The step is simulated as a later one, with the state of
+/// the optimizer resident from the beginning.
 #[must_use]
 pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
-    // What a search would find is not known yet.
+    // A search has found no forecast for this step yet, so the policy plans with the plain one.
     let policy = match attempt.policy {
         PolicyKind::Learned(_) => PolicyKind::Learned(Learn::Ahead),
         policy => policy,
     };
     let settings = Settings {
         recompute_limit: Some(RecomputeLimit::Multiple(MOST_RECOMPUTED)),
-        // A threshold may lie above some of the budgets that are tried. It fails nothing.
+        // A threshold may lie above some of the tried budgets. Leaving it out makes no run fail.
         eviction_threshold: None,
         verify_recomputed: None,
         ..attempt.settings.clone()
@@ -52,6 +56,7 @@ pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
         as_run: Some(Knowledge::default()),
         ..Replay::new(policy, attempt.budget)
     };
+    // The search lies between the budget that failed and one in which nothing is evicted.
     let program = as_later(attempt).ok()?;
     let peak = replay.most_used(&program).ok()?;
     let low = attempt.needed.max(attempt.budget);
@@ -75,8 +80,10 @@ pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
     found.ok()?.map(budget)
 }
 
-/// The program as a later step has it. What was there and stays, as parameters do, is a leaf from the beginning on; and room is taken
-/// for each value that the program makes and leaves, as the state of an optimizer, up to where that is made.
+/// The program as a later step runs it. A value that exists before the step and stays, such as a
+/// parameter, is a leaf from the beginning. A value that the step makes and leaves behind, such as
+/// optimizer state, gets a placeholder of its size. The placeholder is deleted right before the
+/// command that makes the value.
 fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
     let Attempt { program, begin, .. } = attempt;
     let kept = Kept::of(attempt);
@@ -101,12 +108,13 @@ fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
     Ok(new.finish())
 }
 
-/// Values that a run leaves to the next step.
+/// Values left to the next step by a run.
 struct Kept {
-    /// Tensors that were there before the run, and whose values stay, updated or not.
+    /// Tensors that existed before the run and whose values stay, updated or not.
     there: Vec<TensorId>,
-    /// Values that the run made and that stay, updated or not: the command that made each, in order, and its bytes. Left out is a
-    /// value that took the place of another, as that of a parameter that is updated by making.
+    /// Values that the run made and that stay, updated or not: the position of the command, rising,
+    /// and the bytes. A value that replaces an old one is left out, such as a parameter that is
+    /// updated by making a new tensor.
     made: Vec<(usize, u64)>,
 }
 
@@ -115,7 +123,8 @@ impl Kept {
         let commands = program.commands();
         let before = alive_after(program, *begin);
         let mut stays = alive_after(program, commands.len());
-        // What is updated stays if its last value does. An output has a higher number than any input.
+        // An updated tensor stays if its last value does. Going backwards suffices: an output has a
+        // higher number than its inputs.
         for command in commands.iter().rev() {
             if let Command::Replace { value, made, .. } = command {
                 stays[value.index()] |= stays[made.index()];
@@ -148,7 +157,7 @@ impl Kept {
     }
 }
 
-/// Bytes that each tensor looks at.
+/// Bytes of each tensor's layout, by tensor.
 fn bytes_of(program: &RecordedProgram) -> Vec<u64> {
     let mut reader = Reader::default();
     let mut bytes = Vec::with_capacity(program.tensors());
@@ -159,7 +168,7 @@ fn bytes_of(program: &RecordedProgram) -> Vec<u64> {
     bytes
 }
 
-/// At least so many bytes, as many as the text that prints them means.
+/// Number of bytes, at least `bytes`, unchanged by printing and parsing.
 fn readable(bytes: u64) -> u64 {
     let read = |bytes| ByteSize(bytes).to_string().parse().map_or(bytes, |ByteSize(bytes)| bytes);
     let nearest = read(bytes);

@@ -1,8 +1,9 @@
-//! Pictures of what the lab found and of training, as SVG text: slowdown over budget, memory over time, loss over steps,
-//! blocks over time and address.
+//! Pictures of training and of results of the lab, as SVG text. They show slowdown over budget,
+//! memory over time, loss over steps, or blocks over time and address.
 //!
-//! They are made for print, in black and white, too: lines differ by dash and marker as well as by
-//! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8 points.
+//! The pictures can be printed in black and white: lines differ by dash and marker as well as by
+//! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8
+//! points.
 
 mod draw;
 mod frame;
@@ -22,166 +23,171 @@ pub(in crate::lab) use ticks::label_of as number;
 
 use super::CostUnit;
 
-/// What one policy did under one budget.
+/// Result of a policy under a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The budget, as a part of the smallest one under which nothing is evicted: 0.4 is 40 %.
+    /// Budget over the smallest budget under which nothing is evicted: 0.4 is 40 %.
     pub budget_ratio: f64,
-    /// Cost of the run over its cost without a budget: 1.0 is no recomputation. None: it failed.
+    /// Cost of the run over its cost without a budget: 1.0 is no recomputation. `None`: the run
+    /// failed.
     pub slowdown: Option<f64>,
 }
 
-/// One policy's points, in any order.
+/// Points of a policy, in any order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// The policy's name. Lines with the same label look the same in every panel.
+    /// Name of the policy. Lines with the same label look the same in every panel.
     pub label: String,
     /// Points at the same budget (random seeds) are drawn as their median, with their range: see
     /// [`Spread`](super::Spread).
     pub points: Vec<Point>,
 }
 
-/// One trace: a small plot with a line per policy.
+/// Plot of a trace, with a line per policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Panel {
-    /// What was run.
+    /// Name of the program.
     pub title: String,
-    /// Bytes of the smallest budget under which nothing is evicted. If all panels have it, the axis shows budgets
-    /// in bytes, otherwise in percent.
+    /// Bytes of the smallest budget under which nothing is evicted. The axis shows budgets in bytes
+    /// if all panels have this figure, and in percent if not.
     pub full_budget: Option<u64>,
-    /// One per policy; those with the same label are taken as one.
+    /// Lines, one per policy. Lines with the same label are merged.
     pub lines: Vec<Line>,
 }
 
-/// The memory of one run, op by op.
+/// Memory of a run, op by op.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// What was run, and how.
+    /// Name of the program, and the settings of the run.
     pub title: String,
-    /// What [`Sample::at`] counts.
+    /// Unit of [`Sample::at`].
     pub unit: CostUnit,
-    /// Bytes the run may hold. `u64::MAX` is no limit and is not drawn.
+    /// Budget in bytes at the beginning. `u64::MAX` is no limit and is not drawn.
     pub budget: u64,
-    /// Budgets that it was given later: from which time on, in order.
+    /// Later budgets, in order: the time of the change, and the bytes.
     pub budgets: Vec<(f64, u64)>,
-    /// Bytes above which the run evicts, where that is below the budget.
+    /// Eviction threshold in bytes, if it is below the budget.
     pub threshold: Option<u64>,
-    /// The smallest budget under which nothing is evicted, which is drawn as 100 %.
+    /// Smallest budget in bytes under which nothing is evicted. It is drawn as 100 %.
     pub full_budget: Option<u64>,
-    /// Why the run ended with the last sample, if it failed there.
+    /// Reason of the failure, if the run failed at the last sample.
     pub failure: Option<String>,
-    /// One per op.
+    /// Samples, in any order.
     pub samples: Vec<Sample>,
 }
 
-/// Memory after one op.
+/// Memory at an instant of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Engine clock: cost of everything run so far.
+    /// Engine clock: cost of everything run so far, reruns included.
     pub at: f64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes of evicted storages that the program still holds: what would be in memory as well if nothing
-    /// were evicted. Not of those that it has let go, though some may be needed to bring others back.
+    /// Bytes of evicted storages that the program still holds. Without evictions they would be in
+    /// memory as well. Storages that the program has deleted do not count, though some may be
+    /// needed to regenerate others.
     pub evicted: u64,
-    /// Bytes brought back since the sample before.
+    /// Bytes regenerated since the sample before.
     pub regenerated: u64,
 }
 
 /// A run of training, step by step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Training {
-    /// What was trained, and how.
+    /// Name of the network, and the settings of the run.
     pub title: String,
-    /// Bytes the run may hold. One far above its peak is not drawn.
+    /// Budget in bytes. A budget far above the peak is not drawn.
     pub budget: Option<u64>,
-    /// Most bytes that it holds at once where nothing is evicted, if that is known.
+    /// Most bytes in use at once when nothing is evicted, if known.
     pub unbudgeted_peak: Option<u64>,
-    /// In order.
+    /// Steps, in order.
     pub steps: Vec<TrainingStep>,
-    /// Steps after which there was a test, and its loss.
+    /// Steps followed by a test, and the loss of the test.
     pub tests: Vec<(usize, f64)>,
 }
 
-/// What came of one step.
+/// Figures of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TrainingStep {
-    /// Its number, from 1 on.
+    /// Number of the step, from 1.
     pub step: usize,
-    /// Where it is not finite, there is no point.
+    /// Loss. Only finite losses are drawn.
     pub loss: f64,
-    /// Most bytes in use up to its end.
+    /// Most bytes in use at once, from the beginning of the run to the end of the step.
     pub peak_bytes: u64,
-    /// Bytes in use at its end.
+    /// Bytes in use at the end of the step.
     pub used_bytes: u64,
-    /// The cost of what it recomputed over the cost of its work itself.
+    /// Cost of recomputing over the cost of the work itself, in this step.
     pub recomputed: f64,
 }
 
-/// Buffers and where they are.
+/// Buffers with addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Blocks {
-    /// What was placed, and by whom.
+    /// Name of the step, and of the planner.
     pub title: String,
-    /// What the instants of time are.
+    /// Title of the time axis.
     pub time: String,
-    /// Bytes that they take.
+    /// Bytes taken up by the placement.
     pub size: u64,
     /// Most bytes alive at once.
     pub load: u64,
-    /// Bytes that there are, if that is a question.
+    /// Budget in bytes; `None` without a budget.
     pub budget: Option<u64>,
-    /// In any order.
+    /// Blocks, in any order.
     pub blocks: Vec<Block>,
 }
 
-/// A buffer and where it is.
+/// A buffer with an address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// Its name, which is drawn where there are few of them.
+    /// Name of the buffer. Names are drawn only if there are few blocks.
     pub name: String,
-    /// What it is to the step; `None` where that is not known.
+    /// Role of the buffer in the step; `None` if unknown.
     pub kind: Option<Kind>,
-    /// When it is alive, by the instants.
+    /// Instants at which the buffer is alive.
     pub time: std::ops::Range<u64>,
-    /// Its address.
+    /// Address in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// What a block is to its step.
+/// Role of a block in the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes of a buffer.
+    /// Bytes of a buffer, by the class of the buffer.
     Class(crate::plan::Class),
-    /// What an op needs beside while it runs.
+    /// Scratch memory of a running op.
     Workspace,
 }
 
-/// Why there is no picture.
+/// Reason for a missing picture.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlotError {
-    /// Not one point or sample with a finite position.
+    /// No point or sample has a finite position.
     #[error("there is nothing to plot: no {0}")]
     Nothing(&'static str),
-    /// The y axis cannot end there.
+    /// The y axis cannot end at this slowdown.
     #[error("the highest slowdown to draw must be a number above 1, not {0}")]
     Limit(f64),
 }
 
-/// Slowdown over budget: a panel per trace, a line per policy, one legend.
+/// Slowdown over budget: a panel per trace, a line per policy, a common legend.
 ///
-/// All panels have the same axes. `limit` is the highest slowdown that is drawn in its place (2.0 suits
-/// most); what is above sits at the upper edge, under an arrow head. Where a policy failed, its marker is
-/// in the strip "fails" above the plot, in a row of its own. Where only some of several runs failed, a
-/// line goes from the best of the others up to the strip, and the median of all is drawn, where a failure counts as the worst. Of markers
-/// that would overlap on one line, only some are drawn. Lines that are the same in every panel are drawn
-/// once, with all their names in the legend.
+/// All panels have the same axes. `limit` is the highest slowdown that is drawn at its true height;
+/// 2.0 suits most traces. Higher slowdowns are drawn at the upper edge, under an arrow head.
 ///
-/// Points whose budget is negative or not finite are left out; a slowdown that is negative or not finite
-/// counts as a failure.
+/// A failure is a marker in the strip "fails" above the plot, in a row per policy. If only some of
+/// several runs failed, a line goes from the best run up to the strip. The median of all runs is
+/// drawn, with a failure counted as the worst.
+///
+/// If markers would overlap on a line, only some of them are drawn. Lines that are the same in
+/// every panel are drawn once, with all their names in the legend.
+///
+/// Points whose budget is negative or not finite are left out. A slowdown that is negative or not
+/// finite counts as a failure.
 ///
 /// # Errors
 ///
@@ -201,12 +207,14 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     slowdown::plot(panels, limit)
 }
 
-/// Memory over time: bytes in use, on top of them what is evicted and still held by the program, the
-/// budget, and what is brought back. Where the run failed, a cross and the reason are.
+/// Memory over time: bytes in use, and on top of them the evicted bytes that the program still
+/// holds. The picture also shows the budget and the regenerated bytes. A failure is marked by a
+/// cross and its reason.
 ///
-/// Any number of samples makes a picture below 300 KB: each pixel column keeps its extremes.
-/// The last sample's values hold until the end of the picture. Samples whose time is not finite are left
-/// out. A budget or threshold far above everything is named but does not stretch the axis.
+/// Any number of samples makes a picture below 300 KB: each pixel column keeps its extremes. The
+/// values of the last sample hold until the end of the picture. Samples whose time is not finite
+/// are left out. A budget or threshold far above everything else is named but does not stretch the
+/// axis.
 ///
 /// # Errors
 ///
@@ -226,7 +234,7 @@ pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {
     memory::plot(timeline)
 }
 
-/// Loss, memory and recomputation over the steps of a run, below each other.
+/// Loss, memory and recomputation over the steps of a run, in three plots.
 ///
 /// # Errors
 ///
@@ -242,10 +250,11 @@ pub fn training(training: &Training) -> Result<String, PlotError> {
     training::plot(training)
 }
 
-/// Blocks over time and address: what is where when, the bytes that are taken, and the load.
+/// Blocks over time and address, with the bytes taken up and the load.
 ///
-/// Blocks beside or above each other differ in shade; what they are to their step, in color and lightness. Any number of them
-/// makes a picture of a few MB at most: what is thinner than a pixel is drawn as the pixels that it is in.
+/// Neighbouring blocks differ in shade; roles differ in color and lightness. Any number of blocks
+/// makes a picture of a few MB at most: a block thinner than a pixel is drawn as the pixels that it
+/// touches.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! One run of a program on the engine.
+//! A run of a program on the engine.
 
 use super::CostUnit;
 use super::changes::Changed;
@@ -22,15 +22,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where costs come from.
+/// Source of the costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Costs {
     /// The costs recorded in the trace.
     #[default]
     Trace,
-    /// The arithmetic that the trace recorded: as [`CostModelKind::Flops`].
+    /// The flops recorded in the trace: see [`CostModelKind::Flops`].
     Flops,
-    /// Bytes read and written: as [`CostModelKind::Bytes`].
+    /// Bytes read and written: see [`CostModelKind::Bytes`].
     Bytes,
 }
 
@@ -44,13 +44,14 @@ impl Costs {
     }
 }
 
-/// Whether storages have places.
+/// Whether storages have addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Bytes are only counted, as in the DTR paper's simulator.
     #[default]
     Counted,
-    /// In an arena, as on the devices of this crate: holes, free neighbours and compaction count.
+    /// Storages lie in an arena, as on the devices of this crate: holes, free neighbours and
+    /// compaction count.
     Arena,
 }
 
@@ -62,7 +63,7 @@ impl MemoryKind {
         }
     }
 
-    /// The least that a storage takes up.
+    /// Smallest number of bytes taken up by a storage.
     pub(super) const fn granule(self) -> u64 {
         match self {
             Self::Counted => 1,
@@ -71,47 +72,52 @@ impl MemoryKind {
     }
 }
 
-/// How a program is run.
+/// Settings of a run of a program.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// Bytes of memory.
+    /// Budget in bytes.
     pub budget: u64,
-    /// Whether storages have places there.
+    /// Whether storages have addresses.
     pub memory: MemoryKind,
-    /// Limits and options of the engine. A recompute limit that is a multiple is one of `work`, where that is known.
+    /// Limits and options of the engine. A recompute limit that is a multiple is a multiple of
+    /// `work`, where the work is known.
     pub settings: Settings,
-    /// Cost of the whole program. `None`: with the costs of the trace it is their sum, and unknown otherwise.
+    /// Cost of the whole program. `None`: the sum of the costs for the costs of the trace, unknown
+    /// for any other.
     pub work: Option<f64>,
-    /// What is evicted.
+    /// Policy for the choice of evictions.
     pub policy: PolicyKind,
-    /// Whether about `2 * sqrt(n)` of `n` candidates are scored at each choice instead of all.
+    /// Whether each choice scores about `2 * sqrt(n)` of `n` candidates instead of all.
     pub sqrt_sampling: bool,
-    /// For sampling and the `random` policy.
+    /// Seed of sampling and of the policy `random`.
     pub seed: u64,
-    /// Where costs come from.
+    /// Source of the costs.
     pub costs: Costs,
-    /// How far ahead the evictor sees; that of a recording is [`Trace::window`](super::Trace::window).
+    /// Number of commands seen ahead by the evictor; [`Trace::window`](super::Trace::window) has
+    /// the window of a recording.
     pub window: Window,
-    /// What is known of the program, for evictors that look ahead. `None`: the policies of this crate that do know all of
-    /// it, by the setting that is best on the average.
+    /// Knowledge of the program, for evictors that look ahead. `None`: the policies of this crate
+    /// that look ahead know the whole program, with the setting that is best on average.
     pub foresight: Option<Arc<Foresight>>,
-    /// Whether evictors that look ahead are to know only what they would in a run: steps are recognized as they come back, and
-    /// this is known, such as [`Trace::known`](super::Trace::known).
+    /// Knowledge that a run had from before, such as [`Trace::known`](super::Trace::known). `Some`:
+    /// evictors that look ahead know only as much as in a real run, and steps are recognized as
+    /// they repeat.
     pub as_run: Option<Knowledge>,
-    /// Settings that change in mid-run, in order; those of a recording are in [`Trace::settings`](super::Trace::settings).
+    /// Settings that change in mid-run, in order; [`Trace::settings`](super::Trace::settings) has
+    /// the changes of a recording.
     pub changes: Vec<Changed>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug)]
 pub enum Status {
-    /// At the end of the program.
+    /// The run got to the end of the program.
     Done,
-    /// It ran out of memory, or recomputed too much, at command `at`.
+    /// The run ran out of memory, or recomputed too much, at command `at`.
     Failed {
         /// Position in [`Program::commands`](crate::program::Program::commands).
         at: usize,
-        /// Why.
+        /// Cause of the failure.
         error: Error,
     },
 }
@@ -119,16 +125,16 @@ pub enum Status {
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// End of the run.
     pub status: Status,
     /// The engine's counters at the end.
     pub stats: Stats,
-    /// How long it took here.
+    /// Wall-clock time of the run.
     pub time: Duration,
 }
 
 impl Outcome {
-    /// Cost of the run over the cost of the program; `None` if it did not get to the end.
+    /// Cost of the run over the cost of the program; `None` if the run did not get to the end.
     #[must_use]
     pub fn slowdown(&self) -> Option<f64> {
         let Stats { base_cost, recompute_cost, .. } = self.stats;
@@ -138,12 +144,13 @@ impl Outcome {
 }
 
 impl Replay {
-    /// A replay in `budget` bytes that counts bytes as the DTR paper does: without places, and with nothing too
-    /// small to be evicted. It ends when recomputing costs more than the program itself.
+    /// A replay in `budget` bytes that counts bytes as the DTR paper does: storages have no
+    /// addresses, and none is too small to be evicted. The run ends when recomputing costs more
+    /// than the program itself.
     #[must_use]
     pub fn new(policy: PolicyKind, budget: u64) -> Self {
         let settings = Settings {
-            // Evicting nothing frees nothing.
+            // A storage of 0 bytes is no candidate: evicting it frees nothing.
             min_evict_bytes: Some(1),
             recompute_limit: Some(RecomputeLimit::Multiple(1.0)),
             ..Settings::default()
@@ -164,7 +171,7 @@ impl Replay {
         }
     }
 
-    /// What its costs count, of a trace whose costs are in `unit`.
+    /// Unit of this replay's costs, for a trace whose costs are in `unit`.
     #[must_use]
     pub fn unit(&self, unit: &CostUnit) -> CostUnit {
         match self.costs {
@@ -174,7 +181,7 @@ impl Replay {
         }
     }
 
-    /// The budget, or the largest that it is changed to.
+    /// Largest budget of the run, changes included.
     #[must_use]
     pub fn largest_budget(&self) -> u64 {
         let later = self.changes.iter().filter_map(|change| match change.setting {
@@ -187,7 +194,7 @@ impl Replay {
     /// Runs `program`.
     ///
     /// # Errors
-    /// If the settings make no sense. A run that fails is an outcome.
+    /// An error of the settings. A run that fails is an outcome, not an error.
     pub fn run(&self, program: &RecordedProgram) -> Result<Outcome, Error> {
         self.run_watched(program, |_, _, _| {})
     }
@@ -205,7 +212,8 @@ impl Replay {
         Ok(Machine::with_evictor(self, program, evictor)?.outcome(start, |_, _, _| {}))
     }
 
-    /// With what a search finds out, if the policy wants one: the simulated runs are not counted in the time of an outcome.
+    /// The replay with the forecast that a search found, if the policy asks for a search. The
+    /// simulated runs of the search do not count in the time of an outcome.
     pub(super) fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
         let learn = match self.policy {
             PolicyKind::Learned(learn) if self.foresight.is_none() && self.as_run.is_none() => {
@@ -218,7 +226,7 @@ impl Replay {
         }
         let mut search = Search::new(Arc::new(program.clone()), self, self.seed)?;
         search.learn(learn)?;
-        // Where nothing passes, the plain setting shows where it fails.
+        // If nothing passes, the replay runs with the plain setting and shows where that fails.
         let found = search.best().map(|best| Arc::new(best.for_step(Arc::clone(search.step()))));
         Ok(found.map(|foresight| Self { foresight: Some(foresight), ..self.clone() }))
     }
@@ -234,27 +242,30 @@ impl Replay {
     }
 }
 
-/// A program that is being run.
+/// A running program.
 pub(super) struct Machine<'a> {
     program: &'a RecordedProgram,
-    /// Where the step begins that is foreseen, and what tensors hold of it then.
+    /// Position of the command at which the foreseen step begins.
     begin: usize,
     carried: &'a [(TensorId, u32)],
     foresight: Option<Arc<Foresight>>,
     pub(super) driver: Driver<TraceDevice>,
-    /// How far ahead commands are admitted; `None`: not at all.
+    /// Commands admitted ahead of execution; `None` without look-ahead.
     ahead: Option<Ahead>,
-    /// The first command that is not admitted.
+    /// Position of the first command not admitted yet.
     admitted: usize,
-    /// Whether constants stay as long as anything was made from them: nothing can bring them back. Only
-    /// where nothing is evicted may they go when the program lets them go.
+    /// Whether a constant is held as long as anything was made from it, because nothing can
+    /// regenerate it. Only where nothing is evicted may a constant be freed when the program
+    /// deletes it.
     pub(super) keeps_constants: bool,
-    /// What is to be changed yet, after how many commands, and whether it failed in the run.
+    /// Changes still to be made: number of commands before the change, the change, and whether it
+    /// failed in the recorded run.
     changes: VecDeque<(usize, Change, bool)>,
     learners: Learners,
-    /// A multiple of the cost of the whole program, and that cost: what the engine has the product of for a limit.
+    /// Recompute limit as a multiple, and the cost of the whole program. The engine gets the
+    /// product as its limit.
     limit: Option<(f64, f64)>,
-    /// Ops that only let time pass.
+    /// Number of ops without work, which only let time pass.
     waits: u64,
 }
 
@@ -265,7 +276,8 @@ impl<'a> Machine<'a> {
         Self::with_evictor(replay, program, evictor)
     }
 
-    /// For a step that begins at command `begin`, when tensors hold these of its values.
+    /// A machine for a step that begins at command `begin`. Then the tensors in `carried` hold
+    /// values of the step.
     pub(super) fn of_step(
         replay: &Replay,
         program: &'a RecordedProgram,
@@ -282,6 +294,8 @@ impl<'a> Machine<'a> {
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
         settings.check(replay.budget)?;
+        // The engine knows only an absolute limit, so a multiple becomes a cost where the work is
+        // known.
         let sum = || (replay.costs == Costs::Trace).then(|| program.base_cost());
         let limit = match settings.recompute_limit {
             Some(RecomputeLimit::Multiple(limit)) => {
@@ -292,6 +306,7 @@ impl<'a> Machine<'a> {
         if let Some((limit, work)) = limit {
             settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
+        // The device has the memory of the largest budget, so that changes can reach it.
         let memory = replay.largest_budget();
         let changes = replay.changes.iter();
         let changes =
@@ -303,6 +318,7 @@ impl<'a> Machine<'a> {
             driver.set_budget(replay.budget)?;
         }
         driver.reserve(program.tensors());
+        // What evictors that look ahead know: as in a run, or as given, or the whole program.
         let learners = Learners { new: learner, seed: replay.seed };
         let learners = match replay.as_run.clone() {
             None => learners,
@@ -335,7 +351,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Ends it where bringing something back would take more ops than there are, first runs included.
+    /// Ends the run where a regeneration would take more ops than the allowance has left, first
+    /// runs included.
     pub(super) fn limit_ops(&mut self, allowance: Allowance) {
         self.driver.engine_mut().interrupt_when(allowance.interrupt(self.program.ops_from(0)));
     }
@@ -344,12 +361,12 @@ impl<'a> Machine<'a> {
         self.driver.engine_mut().listen(listener);
     }
 
-    /// To the end, or as far as it gets.
+    /// Runs to the end of the program, or up to the failure.
     pub(super) fn simulate(self) -> Outcome {
         self.outcome(Instant::now(), |_, _, _| {})
     }
 
-    /// Where a tensor is that is there.
+    /// Storage of a live tensor.
     pub(super) fn storage(&self, tensor: TensorId) -> Option<StorageKey> {
         let key = self.driver.key(tensor).ok()?;
         Some(self.driver.engine().graph().tensor(key)?.storage)
@@ -370,7 +387,8 @@ impl<'a> Machine<'a> {
         Outcome { status, stats: self.stats(), time: start.elapsed() }
     }
 
-    /// Calls `watch` after each command: its position, and whether it was done.
+    /// Runs the program. Calls `watch` after each command with its position and whether it
+    /// succeeded.
     pub(super) fn run(
         &mut self,
         mut watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
@@ -385,7 +403,8 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    /// Executes the command at this position, the next, and changes what is set then.
+    /// Executes the command at position `at`, which must be the next, and makes the changes due
+    /// after it.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
         if at == 0 {
             self.change_after(0)?;
@@ -394,7 +413,7 @@ impl<'a> Machine<'a> {
         self.change_after(at + 1)
     }
 
-    /// Changes what is set after so many commands.
+    /// Makes the changes that are due after `commands` commands.
     fn change_after(&mut self, commands: usize) -> Result<(), Error> {
         while let Some((_, change, failed)) =
             self.changes.pop_front_if(|(after, ..)| *after <= commands)
@@ -405,7 +424,8 @@ impl<'a> Machine<'a> {
                 done?;
                 continue;
             }
-            // What it did on the way counts. Here it may go well, if less cannot be evicted than in the run.
+            // The evictions on the way to the failure count. In a replay the change may succeed, if
+            // the run could evict less; then its effect is undone.
             if self.driver.engine().budget() != before.0 {
                 self.driver.set_budget(before.0)?;
             }
@@ -426,7 +446,8 @@ impl<'a> Machine<'a> {
         }
         self.look_ahead(at);
         match &program.commands()[at] {
-            // What was there before is there for good; that it finds no room is told at once.
+            // A constant was resident before the program and stays for good. If it finds no room,
+            // the failure comes at once.
             Command::Put { tensor, host, .. } if host.cost.is_none() => {
                 let (tensor, host) = (*tensor, Arc::clone(host));
                 self.driver.execute(Command::Put { tensor, host, leaf: false });
@@ -437,7 +458,7 @@ impl<'a> Machine<'a> {
                 }
                 Ok(())
             }
-            // A copy, which counts its own runs: others may run the same program.
+            // The value counts its own reruns, so it is copied: others may run the same program.
             Command::Put { tensor, host, leaf } if host.reruns.is_some() => {
                 let (tensor, host) = (*tensor, Arc::new(RecordedValue::clone(host)));
                 self.driver.execute(Command::Put { tensor, host, leaf: *leaf });
@@ -458,7 +479,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Admits what may be seen from the command at this position.
+    /// Admits the commands that the evictor may see from the command at position `at`.
     fn look_ahead(&mut self, at: usize) {
         let Some(ahead) = &mut self.ahead else { return };
         let waiting = |command| Waiting::of(command, |host: &RecordedValue| host.layout.bytes());
@@ -472,7 +493,8 @@ impl<'a> Machine<'a> {
         ahead.pop(waiting(&self.program.commands()[at]));
     }
 
-    /// What a view cost passes, though no op runs; and what only lets time pass is no op of the program's.
+    /// Lets the cost of a view pass as time, although no op runs. Ops that only let time pass are
+    /// counted in `waits`.
     fn pass_time(&mut self, call: &Apply<RecordedOp>) -> Result<(), Error> {
         self.waits += u64::from(call.elapses());
         if call.op.cost > 0.0 && !call.outputs.views().is_empty() {
@@ -488,7 +510,7 @@ impl<'a> Machine<'a> {
         self.driver.engine_mut().take_failure().map_or(Ok(()), Err)
     }
 
-    /// A limit that was given as a multiple is told as one.
+    /// Turns the error of a cost limit back into one of a multiple, as the limit was given.
     fn as_multiple(&self, error: Error) -> Error {
         match (&error, self.limit) {
             (Error::Regeneration(failure), Some((limit, work))) => match **failure {
@@ -510,7 +532,8 @@ mod tests {
     use crate::evict::{ByScore, Policy, View};
     use crate::lab::Trace;
 
-    /// The same scores, without promises about them, so that all are computed at each choice.
+    /// Policy with the same scores, but without promises about them, so that every choice computes
+    /// all scores.
     #[derive(Debug)]
     struct AskAll(Box<dyn Policy>);
 

@@ -1,4 +1,4 @@
-//! A replay as a schedule: what it ran again and dropped, told once and for all.
+//! Conversion of a replay into a fixed schedule: runs, reruns and evictions in order.
 
 use super::replay::{Machine, Replay};
 use crate::command::RecordedProgram;
@@ -13,27 +13,27 @@ use crate::sync::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Why a replay is no schedule.
+/// Reason why a replay is no schedule.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSchedule {
-    /// It did not get to the end.
+    /// The run did not get to the end.
     #[error("the replay failed at command {at}: {error}")]
     Failed {
         /// Position of the command.
         at: usize,
-        /// Why.
+        /// Cause of the failure.
         error: Box<Error>,
     },
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(Box<Error>),
-    /// What it did is none, such as one that copies the old value of an update.
+    /// The run did something that no schedule can do, such as copying the old value of an update.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 }
 
-/// What went, and what ran.
+/// Event of a run, to become an action of the schedule.
 #[derive(Clone, Copy, Debug)]
 enum Happened {
     Evicted(StorageKey),
@@ -55,15 +55,16 @@ impl Listener for Heard {
 }
 
 impl Replay {
-    /// Runs a program, and tells the run as a schedule of it: each op when it ran, those that it ran again included, and what
-    /// was evicted. `captured` is the same program as a [step](RecordedProgram::capture_whole).
+    /// Runs a program and returns the run as a schedule: every op when it ran, reruns included, and
+    /// every eviction. `captured` is the same program as a [step](RecordedProgram::capture_whole).
     ///
-    /// The schedule costs what the run did. It takes less memory than the run had in use: in a schedule what nobody will read
-    /// again is gone.
+    /// The schedule costs as much as the run. It needs less memory than the run used, because a
+    /// schedule frees a value after its last read.
     ///
     /// # Errors
     ///
-    /// The run fails; or what it does is no schedule.
+    /// [`NoSchedule::Failed`] if the run fails, [`NoSchedule::Schedule`] if what it does is no
+    /// schedule.
     pub fn schedule<'a>(
         &self,
         program: &RecordedProgram,
@@ -104,7 +105,8 @@ impl Replay {
                     }
                 }
             }
-            // One of which no run is told, such as a read by the host.
+            // The engine reports no run for some commands, such as a read by the host. Their ops
+            // are run all the same.
             actions.extend(first.map(Action::Run));
         }
         Ok(RecomputeSchedule::new(&captured.capture, actions)?)

@@ -1,16 +1,23 @@
-//! Finding out, by simulated runs, how a step is best run in a budget.
+//! Search, by simulated runs, for the best way to run a step in a budget.
 //!
-//! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It begins with the setting
-//! that is best on the average, goes on with a portfolio of others (`portfolio.rs`), among them clocks made of
-//! [prices of memory](crate::bound) and roundings of the problem that these solve, and then climbs: it changes a few
-//! numbers of the best, and keeps what is better (`climb.rs`). A run ends as soon as it recomputes more than
-//! the best did; and as long as none has passed, the portfolio is tried with a low limit first.
+//! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It has
+//! three phases.
 //!
-//! Effort is counted in simulated runs, and in the [ops](Allowance) that these take: so the same program, budget, seed and
-//! effort find the same forecast on any machine, and where much is recomputed a search takes no longer than elsewhere.
+//! 1. The setting that is best on average.
+//! 2. A portfolio of others (`portfolio.rs`). Among them are clocks made of
+//!    [prices of memory](crate::bound), and roundings of the relaxed problem behind the prices.
+//! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
+//!    improvements are kept.
 //!
-//! What it finds only scores. In a run that differs from the simulated one it is a guess as good as another, and no
-//! bits and no budget depend on it.
+//! A simulated run ends as soon as it recomputes more than the best run did. As long as no run has
+//! passed, the portfolio is tried with a low limit first.
+//!
+//! Effort is counted in simulated runs and in their [ops](Allowance). So the same program, budget,
+//! seed and effort find the same forecast on any machine. A search with much recomputing takes no
+//! longer than any other.
+//!
+//! A forecast only scores candidates for eviction. In a run that differs from the simulated one, a
+//! forecast is just a guess. No bits and no budget depend on it.
 
 mod background;
 mod climb;
@@ -35,59 +42,65 @@ use portfolio::Solved;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Shares of its work that a run may recompute as long as none has passed: first the one, then the other.
+/// Limits on recomputing, as shares of the work, as long as no run has passed: first the low one,
+/// then the high one.
 const LIMITS: [f64; 2] = [1.0, 10.0];
 
-/// A search for the best way to run a program in a budget: first the setting that is best on the average, then a portfolio of
-/// others, among them clocks made of [prices of memory](crate::bound), then climbing from the best of them.
+/// Search for the best way to run a program in a budget. The search tries the setting that is best
+/// on average, then a portfolio of others, among them clocks made of
+/// [prices of memory](crate::bound). Then it climbs from the best of them.
 ///
-/// It does its work in [`Search::advance`], one simulated run a call, so that whoever drives it may stop, or do something
-/// else, at any time.
+/// [`Search::advance`] does the work, a few simulated runs a call. So the caller may stop, or do
+/// something else, at any time.
 #[derive(Debug)]
 pub struct Search {
     program: Arc<RecordedProgram>,
-    /// Where in it the step begins, and what tensors hold of its values then.
+    /// Position of the command at which the step begins.
     begin: usize,
+    /// Tensors with values of the step at its beginning, and the values.
     carried: Vec<(TensorId, u32)>,
     /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
-    /// Forecasts of the portfolio: still to be tried; too much recomputed for the first of [`LIMITS`]; and the best that
-    /// passed, best first.
+    /// Forecasts of the portfolio still to be tried.
     todo: VecDeque<Forecast>,
+    /// Forecasts of the portfolio that recomputed too much for the first of [`LIMITS`].
     failed: VecDeque<Forecast>,
+    /// Best few passing forecasts of the portfolio, best first.
     passed: Vec<Forecast>,
-    /// Which of the [`LIMITS`].
+    /// Index of the limit in use, in [`LIMITS`].
     attempt: usize,
-    /// Whether other sizes were tried of what may go first.
+    /// Whether the best forecasts were tried with all sizes of the smallest storage to evict.
     sizes_tried: bool,
-    /// The first of it, if that passed.
+    /// The setting best on average, if a run with the setting passed.
     plain: Option<Forecast>,
     climb: Option<Climb>,
     best: Option<Forecast>,
-    /// The least that any run recomputes, over the cost of the program.
+    /// Lower bound on the recomputed cost of any run, over the cost of the program.
     least: f64,
     rng: SplitMix64,
     runs: u64,
     ops: u64,
-    /// Ops of a run that recomputes nothing.
+    /// Number of ops in a run without recomputing.
     turn_ops: u64,
 }
 
 impl Search {
-    /// A search on a program, in the budget and with the settings of `replay`; `seed` chooses what climbing tries.
+    /// A search on a program, in the budget and with the settings of `replay`. `seed` chooses the
+    /// changes that climbing tries.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// An error of the settings.
     pub fn new(program: Arc<RecordedProgram>, replay: &Replay, seed: u64) -> Result<Self, Error> {
         let step = Arc::new(program.future());
         Self::of(program, 0, step, Vec::new(), replay, seed)
     }
 
-    /// A search on the turn of a loop, in its budget and with the settings with which it ran; the rest as [`Search::new`].
+    /// A search on a turn of a loop, in the budget and with the settings of the turn.
+    /// Otherwise like [`Search::new`].
     ///
     /// # Errors
-    /// As there.
+    /// An error of the settings.
     pub fn of_turn(turn: Turn, seed: u64) -> Result<Self, Error> {
         let Turn { program, begin, step, carried, budget, settings, in_arena } = turn;
         let memory = if in_arena { MemoryKind::Arena } else { MemoryKind::Counted };
@@ -106,7 +119,7 @@ impl Search {
     ) -> Result<Self, Error> {
         replay.settings.check(replay.budget)?;
         let policy = PolicyKind::Learned(Learn::Ahead);
-        // Changes are of a whole run, and this is about one budget.
+        // Changes belong to a whole run; a search is about one budget.
         let replay = Replay { policy, changes: Vec::new(), ..replay.clone() };
         let priced = Priced::new(&program, begin, &replay);
         Ok(Self {
@@ -137,8 +150,9 @@ impl Search {
         self.best.as_ref()
     }
 
-    /// What may be best in a run that begins from another state of memory than the simulated ones, and so for who can try it
-    /// there: the best so far, the best few of the portfolio, and the setting that is best on the average.
+    /// Forecasts worth trying in a real run: the best so far, the best few of the portfolio, and
+    /// the setting that is best on average. A real run begins from another state of memory than the
+    /// simulated ones, so another forecast may be best.
     #[must_use]
     pub fn finalists(&self) -> Vec<Forecast> {
         let mut finalists: Vec<Forecast> = Vec::new();
@@ -150,25 +164,25 @@ impl Search {
         finalists
     }
 
-    /// Simulated runs so far.
+    /// Number of simulated runs.
     #[must_use]
     pub const fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// Ops of these runs.
+    /// Number of ops in all simulated runs.
     #[must_use]
     pub const fn ops(&self) -> u64 {
         self.ops
     }
 
-    /// Ops of the step, if nothing is recomputed: no run takes less.
+    /// Number of ops of the step if nothing is recomputed: no run takes fewer.
     #[must_use]
     pub const fn turn_ops(&self) -> u64 {
         self.turn_ops
     }
 
-    /// Ops that it may take, if it is to go as far as that, less those that it has taken.
+    /// Ops left to a search of effort `learn`.
     #[must_use]
     pub fn allowance(&self, learn: Learn) -> Allowance {
         let mut allowance = Allowance::of_turns(learn.turns(), self.turn_ops);
@@ -176,13 +190,14 @@ impl Search {
         allowance
     }
 
-    /// What the forecasts are of.
+    /// Step of the forecasts.
     #[must_use]
     pub const fn step(&self) -> &Arc<StepFuture> {
         &self.step
     }
 
-    /// The least that any run recomputes, over the cost of the step; infinite if none can pass.
+    /// Lower bound on the recomputed cost of any run, over the cost of the step; infinite if no
+    /// run can pass.
     #[must_use]
     pub const fn least(&self) -> f64 {
         self.least
@@ -194,7 +209,7 @@ impl Search {
         !self.todo.is_empty()
     }
 
-    /// Whether it went as far as that.
+    /// Whether the search has made the effort `learn`.
     #[must_use]
     pub fn is_done(&self, learn: Learn) -> bool {
         let is_spent = self.allowance(learn).left() < self.turn_ops;
@@ -206,20 +221,22 @@ impl Search {
             }
     }
 
-    /// How far the best is above the least that can be proven, over that: 0 if nothing can be gained. `None` if no
-    /// run has passed.
+    /// Distance of the best forecast from the proven bound, relative to the bound; 0 if nothing can
+    /// be gained. `None` if no run has passed.
     #[must_use]
     pub fn distance(&self) -> Option<f64> {
         let excess = self.best.as_ref()?.excess?;
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Tries one more forecast: at most a few simulated runs, which end once they have taken as many ops as there are in
-    /// `allowance`. Those are spent. False if nothing is left to try: the best recomputes no more than must be, or nothing
-    /// passes.
+    /// Tries another forecast, with at most a few simulated runs. The runs end once they have
+    /// taken the ops left in `allowance`, and their ops are spent from it.
+    ///
+    /// Returns false if nothing is left to try: the best forecast recomputes no more than it must,
+    /// or nothing passes.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// An error of the settings.
     pub fn advance(&mut self, allowance: &mut Allowance) -> Result<bool, Error> {
         if self.distance().is_some_and(|distance| distance <= 1e-3) {
             self.todo.clear();
@@ -242,19 +259,19 @@ impl Search {
         goes_on
     }
 
-    /// Goes on by so much effort.
+    /// Continues the search up to the effort `learn`.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// An error of the settings.
     pub fn learn(&mut self, learn: Learn) -> Result<(), Error> {
         let mut allowance = self.allowance(learn);
         while !self.is_done(learn) && self.advance(&mut allowance)? {}
         Ok(())
     }
 
-    /// Tries one of the portfolio.
+    /// Tries a forecast of the portfolio.
     fn try_next(&mut self, forecast: Forecast, allowance: &mut Allowance) -> Result<(), Error> {
-        // Those a little worse may be better to begin climbing from.
+        // A forecast a little worse than the best may be a better start for climbing.
         let limit = (self.best_excess() * 1.1 + 0.002).min(LIMITS[self.attempt]);
         let is_plain = forecast == Forecast::plain(&self.step, self.replay.budget);
         let tried = self.simulate(forecast, limit, allowance, None)?;
@@ -269,7 +286,9 @@ impl Search {
         Ok(())
     }
 
-    /// All were tried: what may pass with a higher limit comes next, if none did; or the best ones with other sizes.
+    /// Refills the portfolio once all of it was tried. If no run has passed, the failed forecasts
+    /// get a higher limit. If some have, the best ones get other sizes of the smallest storage to
+    /// evict.
     fn refill(&mut self) {
         let failed = std::mem::take(&mut self.failed);
         if self.best.is_none() {
@@ -288,8 +307,9 @@ impl Search {
         self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
     }
 
-    /// Runs by a forecast, which is told what it recomputes: nothing if that is above `limit`, or more than is allowed, or the
-    /// run fails.
+    /// Simulates a run with a forecast, and stores in the forecast the cost it recomputed. That
+    /// cost is `None` if it is above `limit`, if the run takes more ops than allowed, or if the run
+    /// fails.
     fn simulate(
         &mut self,
         mut forecast: Forecast,
@@ -311,7 +331,7 @@ impl Search {
         if let Some(heard) = &heard {
             machine.listen(Box::new(heard.clone()));
         }
-        // Perhaps beside the program itself, whose log is not to tell of what only was tried.
+        // The search may run beside the program itself, whose log must not show simulated runs.
         let nobody = tracing::Dispatch::none();
         let outcome = tracing::dispatcher::with_default(&nobody, || machine.simulate());
         let ops = outcome.stats.ops + outcome.stats.recomputed_ops;
@@ -330,10 +350,11 @@ impl Search {
     }
 }
 
-/// What memory is worth, at positions of a step.
+/// Prices of memory at the positions of a step.
 struct Priced {
     demand: Demand,
-    /// Position of each command in the step; of those before it, and of deletions at its end, one beyond.
+    /// Position in the step of each command; `u32::MAX` for commands before the step. Deletions at
+    /// the end of the step get the number of positions.
     positions: Vec<u32>,
     /// Number of positions.
     len: u32,
@@ -350,12 +371,13 @@ impl Priced {
         Self { demand: replay.demand(program), positions, len }
     }
 
-    /// The relaxed problem at positions of the step, solved. `None` if nothing is recomputed, or some command does not fit.
+    /// Solution of the relaxed problem, with positions of the step. `None` if nothing is
+    /// recomputed, or if some command does not fit.
     fn solved(&self, budget: u64) -> Option<Solved> {
         let Relaxed { bound, mut absences } =
             self.demand.relaxed(budget, Effort::default()).ok()?;
         for Absence { from, to, .. } in &mut absences {
-            // What was made before the step is there from its beginning.
+            // A value made before the step exists from its beginning.
             *from = match self.positions[*from as usize] {
                 u32::MAX => 0,
                 position => position,
@@ -374,7 +396,7 @@ impl Priced {
         (!prices.is_empty()).then_some(Solved { prices, absences })
     }
 
-    /// Infinite if some command does not fit.
+    /// Lower bound on the recomputed cost over the work; infinite if some command does not fit.
     fn least(&self, budget: u64) -> f64 {
         self.demand.bound(budget).map_or(f64::INFINITY, |bound| bound.excess())
     }

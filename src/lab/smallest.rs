@@ -1,16 +1,17 @@
-//! Finding the smallest budget that passes, with few rehearsals.
+//! Search for the smallest passing budget, with few rehearsals.
 
-/// Failures in a row that end the search for a smaller one.
+/// Number of failures in a row after which the walk down to smaller budgets ends.
 const FAILURES: u32 = 3;
 
-/// The smallest number from `low` to `high`, such as a percentage of a budget, that was found to pass; `None` if `high` fails.
+/// Smallest number from `low` to `high` that was found to pass, such as a percentage of a budget;
+/// `None` if `high` fails.
 ///
-/// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller one. So
-/// nothing is concluded from other budgets: what is returned has passed itself. Bisection finds an edge,
-/// and a walk down from it looks for a passing budget just below.
+/// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller
+/// one. So no budget is judged by another one, and the returned budget has passed itself. Bisection
+/// finds an edge, and a walk down from the edge looks for a passing budget just below.
 ///
 /// # Errors
-/// The first of `passes`.
+/// The first error of `passes`.
 pub fn smallest<E>(
     low: u32,
     high: u32,
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// What is found, and the number of rehearsals it took.
+    /// Result of a search, and the number of rehearsals.
     fn search(low: u32, high: u32, passes: impl Fn(u32) -> bool) -> (Option<u32>, usize) {
         let mut asked = Vec::new();
         let found = smallest::<Infallible>(low, high, |percent| {

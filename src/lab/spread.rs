@@ -1,20 +1,21 @@
 //! Median and range of several runs.
 
-/// Slowdowns of runs that differ by their seed alone. A run that failed counts as worse than any other.
+/// Slowdowns of runs with different seeds. A failed run counts as worse than all passing runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
     /// Number of runs.
     pub runs: usize,
-    /// Number of those that failed.
+    /// Number of failed runs.
     pub failed: usize,
-    /// Of an even number, the mean of the two in the middle; `None` if one of those failed.
+    /// Median slowdown; with an even number of runs, the mean of the middle two. `None` if a middle
+    /// run failed.
     pub median: Option<f64>,
-    /// The lowest and the highest of those that did not fail; `None` if all did.
+    /// Lowest and highest slowdown of the passing runs; `None` if all failed.
     pub range: Option<(f64, f64)>,
 }
 
 impl Spread {
-    /// Of these slowdowns; `None`, and what is no slowdown, is a failure.
+    /// Collects slowdowns. `None`, or a number that is no slowdown, counts as a failure.
     ///
     /// ```
     /// use remat::lab::Spread;
@@ -39,7 +40,7 @@ impl Spread {
         }
     }
 
-    /// Whether runs that did not fail differ.
+    /// Whether the slowdowns of the passing runs differ.
     #[must_use]
     pub fn varies(&self) -> bool {
         self.range.is_some_and(|(low, high)| low < high)

@@ -1,4 +1,4 @@
-//! Finding the last step of a program, and what it leaves to the next.
+//! Search for the last step of a program, and for the tensors left to the next step.
 
 mod repeat;
 
@@ -11,26 +11,27 @@ use crate::op::Outputs;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// Commands that may be done again, and how.
+/// Range of commands that can be repeated, and the tensors that one repetition hands to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     commands: Range<usize>,
-    /// Each `end` is there at the end of the step, and there only once.
+    /// Tensors handed to the next step. Every `end` is alive at the end of the step, and no two are
+    /// the same.
     carried: Vec<Carried>,
-    /// What is left from before the step, is deleted in it, and is used for nothing. Later steps find no
-    /// such thing.
+    /// Tensors from before the step that the step deletes without using them. Later steps do not
+    /// have them.
     leftovers: Vec<TensorId>,
 }
 
-/// A tensor that a step takes over from the one before.
+/// A tensor taken over from the step before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
-    /// What it is when a step begins: made before, or a constant of the step, which later steps do not
-    /// make again.
+    /// The tensor when a step begins: made before the step, or a constant of the step, which later
+    /// steps do not make again.
     pub start: TensorId,
-    /// What it is when the step is over.
+    /// The tensor when the step ends.
     pub end: TensorId,
-    /// Whether it becomes a leaf then.
+    /// Whether the tensor becomes a leaf at the end of the step.
     pub commit: bool,
 }
 
@@ -40,7 +41,7 @@ impl Step {
     }
 }
 
-/// The step up to the last end of a step, from the one before it.
+/// The commands after the last but one end of a step, up to the last end.
 pub(super) fn last_step(program: &RecordedProgram) -> Result<Step, RepeatError> {
     let is_end = |&end: &usize| matches!(program.commands()[end - 1], Command::Step);
     let mut ends = (1..=program.commands().len()).rev().filter(is_end);
@@ -49,7 +50,7 @@ pub(super) fn last_step(program: &RecordedProgram) -> Result<Step, RepeatError> 
     Bequest::new(program, begin..end).step()
 }
 
-/// Of each tensor: whether it is there after so many commands.
+/// Whether each tensor is alive after `count` commands, by tensor.
 pub(super) fn alive_after(program: &RecordedProgram, count: usize) -> Vec<bool> {
     let mut alive = vec![false; program.tensors()];
     for command in &program.commands()[..count] {
@@ -59,26 +60,29 @@ pub(super) fn alive_after(program: &RecordedProgram, count: usize) -> Vec<bool> 
     alive
 }
 
-/// What a step leaves to the next: worked out from what it took over from the one before.
+/// Tensors that a step leaves to the next, derived from the tensors it took over from the step
+/// before.
 struct Bequest<'a> {
     program: &'a RecordedProgram,
     commands: Range<usize>,
     alive_before: Vec<bool>,
     alive_after: Vec<bool>,
-    /// Tensor -> the position of the command that makes it.
+    /// Tensor -> position of its maker, a command.
     makers: Vec<u32>,
-    /// Number of tensors made before the step, and up to its end.
+    /// Number of tensors made before the step.
     made_before: usize,
+    /// Number of tensors made up to the end of the step.
     made_after: usize,
     /// Tensor -> its value after an update in place or a replacement.
     updated: FxHashMap<TensorId, TensorId>,
-    /// What the step does more with than delete it.
+    /// Tensors used by the step for more than deletion.
     used: FxHashSet<TensorId>,
-    /// Tensor from before -> the one that was made in the step as it was made.
+    /// Tensor from before the step -> the tensor made in the same way in the step.
     counterparts: FxHashMap<TensorId, TensorId>,
 }
 
-/// How a tensor is made, as far as two may stand for one another.
+/// Features of a command that makes tensors. Two tensors with equal features may stand for one
+/// another.
 #[derive(PartialEq, Eq, Hash)]
 enum Maker<'a> {
     Put { bytes: u64, is_constant: bool },
@@ -86,7 +90,7 @@ enum Maker<'a> {
     Replacement,
 }
 
-/// Outputs, as far as they count here.
+/// Kind, sizes and inputs of an op's outputs.
 #[derive(PartialEq, Eq, Hash)]
 enum Shape {
     Fresh(Vec<u64>),
@@ -163,7 +167,7 @@ impl<'a> Bequest<'a> {
         for start in before {
             let end = self.end_of(start).filter(|&end| taken.insert(end));
             match end {
-                // It stays by itself.
+                // The tensor stays as it is.
                 Some(end) if end == start => {}
                 Some(end) => step.carried.push(Carried { start, end, commit: false }),
                 None if self.used.contains(&start) => return Err(self.used_up(start)),
@@ -173,8 +177,10 @@ impl<'a> Bequest<'a> {
         Ok(step)
     }
 
-    /// What a tensor from before is at the end: itself, its updated value, or what was made in this step
-    /// as it was in the last (new statistics of a batch norm, a loss that is deleted one step later).
+    /// Tensor at the end of the step that stands for `start`: `start` itself, its updated value, or
+    /// its counterpart. A counterpart is a tensor that this step makes as the last step made
+    /// `start`. Examples are new statistics of a batch norm, or a loss that is deleted one step
+    /// later.
     fn end_of(&self, start: TensorId) -> Option<TensorId> {
         let is_there = |tensor: &TensorId| self.alive_after[tensor.index()];
         let mut tensor = Some(start);
@@ -182,14 +188,15 @@ impl<'a> Bequest<'a> {
             if is_there(&now) {
                 return Some(now);
             }
-            // Ends, for an output has a higher number than any input.
+            // This ends: an output has a higher number than any input.
             tensor = self.updated.get(&now).copied();
         }
         self.counterparts.get(&start).copied().filter(is_there)
     }
 
-    /// Pairs what was made last before the step with what was made last in it: among tensors of one
-    /// kind, the last with the last, and so on back. So a first step, which makes more, fits the second.
+    /// Pairs tensors made before the step with tensors made in the step. Among tensors with equal
+    /// features the last is paired with the last, and on backwards. So a first step that makes more
+    /// tensors still fits the second.
     fn counterparts(&self) -> FxHashMap<TensorId, TensorId> {
         let mut of_step: FxHashMap<Maker<'_>, Vec<TensorId>> = FxHashMap::default();
         for tensor in numbers(self.made_before..self.made_after) {
@@ -231,7 +238,7 @@ impl<'a> Bequest<'a> {
     }
 }
 
-/// Numbers of tensors.
+/// Tensors with the numbers in `range`.
 fn numbers(range: Range<usize>) -> impl DoubleEndedIterator<Item = TensorId> {
     range.map(|number| TensorId(number as u64))
 }

@@ -1,4 +1,4 @@
-//! Many replays: every policy at every budget, on all cores.
+//! Sweeps: a replay for every policy at every budget, on all cores.
 
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
@@ -11,67 +11,71 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-/// One replay of a sweep, and its baseline.
+/// Replay of a sweep, with its baseline.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// What the program is called.
+    /// Name of the program.
     pub trace: &'a str,
-    /// What is run.
+    /// Program to run.
     pub program: &'a RecordedProgram,
-    /// What it takes when nothing is evicted.
+    /// Memory and cost of the program without evictions.
     pub unbudgeted: Unbudgeted,
-    /// How it is run.
+    /// Budget, policy and settings of the run.
     pub replay: Replay,
-    /// The least slowdown of any run under its budget, as [`Bound::excess`](crate::bound::Bound::excess) has it; `None`
-    /// if nothing fits, or if nobody asked.
+    /// Least slowdown of any run under this budget: 1 more than
+    /// [`Bound::excess`](crate::bound::Bound::excess). `None` if nothing fits, or if no bound was
+    /// asked for.
     pub least_slowdown: Option<f64>,
 }
 
-/// How a replay ended, in a word.
+/// End of a replay, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It got to the end.
+    /// The replay got to the end.
     Ok,
-    /// It ran out of memory.
+    /// The replay ran out of memory.
     Oom,
-    /// It recomputed more than the limit.
+    /// The replay recomputed more than the limit.
     RecomputeLimit,
-    /// It failed otherwise.
+    /// The replay failed with any other error.
     Failed,
 }
 
-/// The result of one replay. Seconds are those of this machine.
+/// Result of one replay. Seconds are measured on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What the program is called.
+    /// Name of the program.
     pub trace: String,
     /// The policy's name or formula.
     pub policy: String,
     /// `linger`, `drop` or `keep`.
     pub dead: &'static str,
-    /// Budget over the full budget: the shortest number that gives these bytes, to a millionth.
+    /// Budget over the full budget: the shortest decimal number that gives these bytes, with at
+    /// most six digits.
     pub budget_ratio: f64,
-    /// The budget.
+    /// Budget in bytes.
     pub budget_bytes: u64,
-    /// What 100 % stands for: [`Unbudgeted::full_budget`].
+    /// Full budget, which 100 % stands for: [`Unbudgeted::full_budget`].
     pub full_budget_bytes: u64,
     /// Most bytes in use at once when nothing is evicted: [`Unbudgeted::peak_bytes`].
     pub unbudgeted_peak_bytes: u64,
-    /// The eviction threshold, if there is one.
+    /// Eviction threshold in bytes; `None` without one.
     pub threshold_bytes: Option<u64>,
-    /// For sampling and the policy `random`.
+    /// Seed of sampling and of the policy `random`.
     pub seed: u64,
-    /// How it ended.
+    /// End of the run.
     pub status: Verdict,
-    /// Cost over the cost without a budget; none if it did not get to the end. Written to a millionth.
+    /// Cost over the cost without a budget; `None` if the run did not get to the end. Written to a
+    /// millionth.
     #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
-    /// Cost of what was recomputed over the cost without a budget; none if it did not get to the end. Written to a millionth.
+    /// Cost of recomputing over the cost without a budget; `None` if the run did not get to the
+    /// end. Written to a millionth.
     #[serde(serialize_with = "to_a_millionth")]
     pub recompute_ratio: Option<f64>,
-    /// What no run in program order is below, under this budget; none if nothing fits, or if nobody asked. Rounded down
-    /// to a millionth.
+    /// Lower bound on the slowdown of any run in program order under this budget. `None` if nothing
+    /// fits, or if no bound was asked for. Rounded down to a millionth.
     #[serde(serialize_with = "down_to_a_millionth")]
     pub least_slowdown: Option<f64>,
     /// Most bytes in use at once.
@@ -80,29 +84,29 @@ pub struct Row {
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
-    /// Storages evicted because memory was short.
+    /// Storages evicted for want of memory.
     pub evictions: u64,
-    /// Scores that the policy computed.
+    /// Scores computed by the policy.
     pub score_evaluations: u64,
-    /// Most paths that waited for one another.
+    /// Most compute paths that waited in a chain at once.
     pub max_regeneration_depth: usize,
-    /// Blocks moved to make holes, in times and bytes; 0 where bytes are only counted.
+    /// Number of blocks moved to make holes; 0 where bytes are only counted.
     pub compactions: u64,
-    /// Bytes so moved.
+    /// Bytes of the moved blocks.
     pub moved_bytes: u64,
     /// Seconds spent choosing what to evict.
     #[serde(serialize_with = "to_a_nanosecond")]
     pub search_seconds: f64,
-    /// Seconds in all.
+    /// Seconds of the whole run.
     #[serde(serialize_with = "to_a_nanosecond")]
     pub seconds: f64,
 }
 
 impl Job<'_> {
-    /// Runs it.
+    /// Runs the replay.
     ///
     /// # Errors
-    /// If the settings make no sense. A run that fails is a row.
+    /// An error of the settings. A run that fails is a row, not an error.
     pub fn run(&self) -> Result<Row, Error> {
         Ok(self.row(&self.replay.run(self.program)?))
     }
@@ -155,7 +159,8 @@ impl Verdict {
     }
 }
 
-/// Budgets are whole bytes: three fifths of a peak are hardly ever exactly that, and are 0.6 all the same.
+/// Share of the full budget that `budget` is, with as few digits as its bytes need. Budgets
+/// are whole bytes, so three fifths of a peak are hardly ever exactly 0.6.
 fn ratio(budget: u64, full: u64) -> f64 {
     let exact = budget as f64 / full as f64;
     let shortest = (0..6).map(|digits| to_digits(exact, digits));
@@ -191,11 +196,11 @@ const fn dead_name(dead: Dead) -> &'static str {
     }
 }
 
-/// Runs all jobs on so many threads (0: one per core), and calls `done` after each. The rows are in the
-/// order of the jobs, whatever the order they were run in.
+/// Runs all jobs on `threads` threads (0: one per core), and calls `done` after each job. The rows
+/// come back in the order of the jobs.
 ///
 /// # Errors
-/// The first error of [`Job::run`]; or if the threads cannot be had.
+/// The first error of [`Job::run`], or [`RuntimeError::Settings`] if the threads cannot be started.
 pub fn sweep(
     jobs: &[Job<'_>],
     threads: usize,
@@ -204,7 +209,7 @@ pub fn sweep(
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| RuntimeError::Settings(format!("{threads} threads: {e}")))?;
     let rows = pool.install(|| {
-        // One at a time: how long jobs take differs by orders of magnitude.
+        // Hand out one job at a time: their durations differ by orders of magnitude.
         let rows = jobs.par_iter().with_max_len(1).map(|job| {
             let row = job.run()?;
             done(&row);
@@ -217,8 +222,8 @@ pub fn sweep(
     Ok(rows)
 }
 
-/// A forecast that was found for a smaller budget passes in a larger one as well, if no more of that is used: where it
-/// does better than what was found for the larger one, it is taken.
+/// Replaces a row by the row of a smaller budget where the smaller budget did better. A forecast
+/// found for a smaller budget also passes in a larger one that uses no more memory.
 fn more_is_never_worse(jobs: &[Job<'_>], rows: &mut [Row]) {
     let has_forecast = |job: &Job<'_>| {
         let learned =
@@ -243,23 +248,24 @@ fn more_is_never_worse(jobs: &[Job<'_>], rows: &mut [Row]) {
     }
 }
 
-/// All combinations of policies, budgets and settings for one program.
+/// All combinations of policies, budgets and settings for a program.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// What is evicted.
+    /// Policies to try.
     pub policies: Vec<PolicyKind>,
-    /// In bytes.
+    /// Budgets in bytes.
     pub budgets: Vec<u64>,
-    /// In bytes, `None` for no threshold. Those above a budget are left out there, for they never act.
+    /// Thresholds in bytes, `None` for no threshold. A threshold above a budget never acts, so that
+    /// combination is left out.
     pub thresholds: Vec<Option<u64>>,
-    /// What to do with tensors recomputed only to recompute others.
+    /// Fates of tensors recomputed only to recompute other tensors.
     pub dead: Vec<Dead>,
-    /// Seeds.
+    /// Seeds to try.
     pub seeds: Vec<u64>,
 }
 
 impl Grid {
-    /// A replay for each combination, like `like` in all else.
+    /// A replay for each combination, like `like` in every setting outside the grid.
     #[must_use]
     pub fn replays(&self, like: &Replay) -> Vec<Replay> {
         let vary = |replays: Vec<Replay>, count, change: &dyn Fn(&mut Replay, usize)| {
@@ -299,11 +305,11 @@ mod tests {
                 let found = ratio(budget, full);
                 let bytes = (found * full as f64) as u64;
                 assert!(budget.abs_diff(bytes) <= 1, "{budget} of {full}: {found}");
-                // Of fewer bytes, several shares are the same.
+                // With fewer bytes, several shares give the same budget.
                 assert!(found == share || full < 1000, "{share}: {found}");
             }
         }
-        // What was asked for in bytes is no round share.
+        // A budget that was asked for in bytes is no round share.
         assert_eq!(ratio(64 << 20, 100_000_000), 0.671089);
         assert_eq!(ratio(3, 2), 1.5);
     }

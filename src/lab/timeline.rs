@@ -7,14 +7,14 @@ use super::unbudgeted::Unbudgeted;
 use crate::error::{Error, RegenerationError};
 use crate::graph::Residence;
 
-/// More samples than this show nothing more.
+/// Limit on the number of samples: more would show nothing more in a plot.
 const SAMPLES: usize = 20_000;
 
 impl Replay {
-    /// Runs a trace, and notes how memory is used meanwhile, for [`plot::memory`](super::plot::memory).
+    /// Runs a trace and samples the memory, for [`plot::memory`](super::plot::memory).
     ///
     /// # Errors
-    /// If the settings make no sense. A run that fails is an outcome.
+    /// An error of the settings. A run that fails is an outcome, not an error.
     pub fn run_with_timeline(
         &self,
         trace: &Trace,
@@ -25,7 +25,7 @@ impl Replay {
         let every = program.commands().len().div_ceil(SAMPLES).max(1);
         let (mut samples, mut budgets) = (Vec::new(), Vec::new());
         let mut budget = self.budget;
-        // Of the commands since the last sample.
+        // Both figures cover the commands since the last sample.
         let mut most_used = 0;
         let mut regenerated = 0;
         let outcome = self.run_watched(program, |at, done, engine| {
@@ -61,7 +61,7 @@ impl Replay {
     }
 }
 
-/// Why a run ended before its end, in a few words.
+/// Reason of a failed run, in a few words.
 fn failure(status: &Status) -> Option<String> {
     match status {
         Status::Done => None,

@@ -1,4 +1,4 @@
-//! Trace files in: our own recordings, and the logs of the DTR paper, packed by gzip or not.
+//! Trace files: our own recordings and the logs of the DTR paper, packed by gzip or not.
 
 mod error;
 mod lines;
@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// A trace file, read.
+/// A trace file in memory.
 ///
 /// ```
 /// use remat::lab::Trace;
@@ -50,18 +50,19 @@ pub struct Trace {
     settings: RunSettings,
     /// The step of a log; `None` in a recording, whose program says where steps end.
     step: Option<Step>,
-    /// Tensor of the program -> its number in the recording; empty if that is of no use.
+    /// Tensor of the program -> its number in the recording. Empty for logs and repeated steps.
     numbers: Vec<u64>,
     history: Result<History, NoHistory>,
 }
 
 impl Trace {
-    /// Reads a file. Its format is recognized by its content, not by its name: a recording of
-    /// `remat train --record` or a log of the DTR paper, packed by gzip or not. Only one line of it is
-    /// in memory at a time.
+    /// Reads a file. The file is a recording of `remat train --record` or a log of the DTR paper,
+    /// packed by gzip or not. Its content, not its name, shows the format. Only one line of the
+    /// file is in memory at a time.
     ///
     /// # Errors
-    /// If it cannot be read, or makes no sense: the line, what is wrong in it, and what was expected.
+    /// A [`TraceError`] if the file cannot be read or makes no sense: the line, what is wrong in
+    /// it, and what was expected.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -71,8 +72,8 @@ impl Trace {
         }
     }
 
-    /// Like [`Trace::open`], from anything. `file` is what it is called in messages; without its folder
-    /// and endings it is the [name](Trace::name) of the trace.
+    /// Reads a trace from any reader, like [`Trace::open`]. Messages call it `file`. The
+    /// [name](Trace::name) of the trace is `file` without its folder and endings.
     ///
     /// # Errors
     /// See [`Trace::open`].
@@ -129,69 +130,75 @@ impl Trace {
         }
     }
 
-    /// The name of the file, without its folder and endings.
+    /// Name of the file, without folder and endings.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it was recorded by this crate. A log of the DTR paper was not, and knows nothing of uploads,
-    /// workspaces and places.
+    /// Whether the trace is a recording of this crate. A log of the DTR paper is none, and has no
+    /// uploads, workspaces or addresses.
     #[must_use]
     pub const fn is_recording(&self) -> bool {
         self.is_recording
     }
 
-    /// What the trace says to do.
+    /// Program of the trace.
     #[must_use]
     pub const fn program(&self) -> &RecordedProgram {
         &self.program
     }
 
-    /// What the costs count.
+    /// Unit of the costs.
     #[must_use]
     pub const fn unit(&self) -> &CostUnit {
         &self.unit
     }
 
-    /// How far ahead the evictor of the recorded run saw. A replay with this window sees the same, unless something failed
-    /// in the run: an update that was skipped is several commands.
+    /// Window of the recorded run: how many commands its evictor saw ahead. A replay with this
+    /// window sees the same, unless something failed in the run: a skipped update is several
+    /// commands.
     #[must_use]
     pub const fn window(&self) -> Window {
         self.window
     }
 
-    /// What the recorded run knew of its steps, from before it. With that and [`Replay::as_run`](super::Replay::as_run), a
-    /// replay knows what the run knew.
+    /// Knowledge of its steps that the recorded run had from before. With it and
+    /// [`Replay::as_run`](super::Replay::as_run), a replay knows what the run knew.
     #[must_use]
     pub const fn known(&self) -> &Knowledge {
         &self.known
     }
 
-    /// The settings of the recorded run, and how they changed meanwhile. A replay with those has the run's evictions.
+    /// Settings of the recorded run and their changes. A replay with these settings has the
+    /// evictions of the run.
     #[must_use]
     pub const fn settings(&self) -> &RunSettings {
         &self.settings
     }
 
-    /// What memory held during the run itself, where the trace is a recording of version 3 or later.
+    /// Memory contents during the run itself, if the trace is a recording of version 3 or later.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// The reason why the contents are not known.
     pub fn history(&self) -> Result<&History, NoHistory> {
         self.history.as_ref().map_err(|reason| *reason)
     }
 
-    /// The same trace with its last step done `times` times, as if training had gone on.
+    /// The trace with its last step done `times` times, as if training had gone on.
     ///
-    /// The last step of a recording lies between its last two ends of a step, or between the start and the only
-    /// one. A tensor from before the step is replaced, in the next repetition, by what the step has made of it: its
-    /// updated value, or the value made in the same way as it was made in the step before; or it stays. A log is
-    /// one step, and its constants are carried over if their names still exist. What the next repetition does not
-    /// use is deleted in between.
+    /// The last step of a recording lies between its last two ends of a step, or between the start
+    /// and the only one. A log is one step.
+    ///
+    /// Each repetition takes over tensors from the one before. A tensor from before the step stays
+    /// if it is alive at the end of the step. A tensor that was updated becomes its updated value.
+    /// A tensor that was deleted becomes the value of the step that was made in the same way.
+    /// Constants of a log are carried over if their names still exist. Values that the next
+    /// repetition does not use are deleted in between.
     ///
     /// # Errors
-    /// If no step ends in the recording, or if the last one uses up what it does not make again.
+    /// [`RepeatError::NoStep`] if no step ends in the recording; [`RepeatError::UsedUp`] if the
+    /// last step uses up a tensor without making a successor.
     pub fn repeat_step(self, times: usize) -> Result<Self, RepeatError> {
         if times == 1 {
             return Ok(self);
@@ -217,7 +224,7 @@ enum Format {
     Paper,
 }
 
-/// Recognized by the first line.
+/// Format of a trace, recognized by its first line.
 fn format_of(line: &str) -> Result<Format, TraceProblem> {
     #[derive(serde::Deserialize)]
     struct Probe {
@@ -227,7 +234,7 @@ fn format_of(line: &str) -> Result<Format, TraceProblem> {
     }
     let probe: Probe = match serde_json::from_str(line) {
         Ok(probe) => probe,
-        // A line of a trace that was cut off, or no trace at all.
+        // The line may belong to a trace that was cut off, or to no trace at all.
         Err(error) if line.starts_with('{') => return Err(error.into()),
         Err(_) => return Err(TraceProblem::NotATrace),
     };

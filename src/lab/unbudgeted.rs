@@ -6,37 +6,44 @@ use crate::error::Error;
 use crate::evict::PolicyKind;
 use rayon::prelude::*;
 
-/// Enough for any trace, and far from where sums overflow.
+/// Budget large enough for any trace, and far from the point where sums overflow.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Full budgets are looked for in steps of the peak over this.
+/// Resolution of the search for a full budget: the step is the peak over this number.
 const STEPS: u64 = 1000;
 
-/// So many steps in a row must evict nothing. Budgets that evict come in bands just above the peak, so one
-/// that does not says nothing of the next.
+/// Number of steps in a row that must evict nothing. Budgets that evict come in bands just above
+/// the peak, so a single budget that evicts nothing says little about the next.
 const CLEAN: u64 = 20;
 
-/// What a program takes when nothing is evicted.
+/// Memory and cost of a program when nothing is evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unbudgeted {
-    /// Most bytes in use at once: the DTR paper's figure. It lets values go that were there before the step
-    /// began as soon as the program does, for where nothing is evicted nothing has to be made again.
+    /// Most bytes in use at once: the figure of the DTR paper. A value from before the step is
+    /// freed as soon as the program deletes it. That is safe, because without evictions nothing has
+    /// to be regenerated.
     pub peak_bytes: u64,
-    /// The smallest budget found under which nothing is evicted, by no policy: what 100 % stands for. It is
-    /// above `peak_bytes` where values that nothing can bring back stay longer, and where storages have
-    /// places, for holes can force an eviction although enough bytes are free. There it is found to a
-    /// thousandth of the peak, and the budgets tried up to 2 % above evict nothing either. A rehearsal (`tune`) cannot afford as
-    /// many, and takes the first of its budgets, a quarter of a percent apart, that evicts nothing: a little less at times.
+    /// Smallest budget found under which no policy evicts anything: 100 % stands for it.
+    ///
+    /// The full budget is above `peak_bytes` for two reasons. Values that nothing can regenerate
+    /// are held longer. And where storages have addresses, holes can force an eviction although
+    /// enough bytes are free.
+    ///
+    /// With addresses, the full budget is found to a thousandth of the peak. The budgets tried up
+    /// to 2 % above it evict nothing either. A rehearsal (`tune`) cannot afford as many runs. It
+    /// takes the first of its budgets, a quarter of a percent apart, that evicts nothing, which may
+    /// be a little less.
     pub full_budget: u64,
-    /// Cost of all of it.
+    /// Cost of the whole program.
     pub cost: f64,
 }
 
 impl Replay {
-    /// What `program` takes when nothing is evicted, with the places and costs of this replay.
+    /// Memory and cost of `program` without evictions, with the memory kind and the costs of this
+    /// replay.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// An error of the settings.
     pub fn unbudgeted(&self, program: &RecordedProgram) -> Result<Unbudgeted, Error> {
         let everything = self.without_limits();
         let (peak_bytes, cost) = everything.peak(program, false)?;
@@ -45,19 +52,19 @@ impl Replay {
             false => peak_bytes,
         };
         let full_budget = match everything.memory {
-            // Free bytes are free bytes. A budget is at least one.
+            // Without addresses there are no holes. A budget is at least one byte.
             MemoryKind::Counted => most_used.max(1),
             MemoryKind::Arena => everything.full_budget(program, most_used)?,
         };
         Ok(Unbudgeted { peak_bytes, full_budget, cost })
     }
 
-    /// Most bytes in use at once where nothing is evicted, and what was there before the program stays.
+    /// Most bytes in use at once when nothing is evicted. Values from before the program stay.
     pub(super) fn most_used(&self, program: &RecordedProgram) -> Result<u64, Error> {
         Ok(self.without_limits().peak(program, true)?.0)
     }
 
-    /// The same replay with all the memory there is, and no policy.
+    /// The replay with unlimited memory and without a policy.
     fn without_limits(&self) -> Self {
         let mut replay = self.clone();
         replay.policy = PolicyKind::None;
@@ -65,7 +72,8 @@ impl Replay {
         replay.changes.clear();
         replay.settings.eviction_threshold = None;
         replay.settings.recompute_limit = None;
-        // If nothing is evicted although everything is worth it, nothing ever is.
+        // With this setting everything is worth evicting. If nothing is evicted all the same,
+        // nothing ever is.
         replay.settings.min_evict_bytes = Some(1);
         replay
     }
@@ -83,13 +91,14 @@ impl Replay {
         }
     }
 
-    /// The first of the budgets from `peak` up from which on none evicts.
+    /// First budget from `peak` up after which [`CLEAN`] tried budgets in a row evict nothing.
     fn full_budget(&self, program: &RecordedProgram, peak: u64) -> Result<u64, Error> {
         let granule = self.memory.granule();
         let step = (peak / STEPS).next_multiple_of(granule).max(granule);
         let budget = |i: u64| peak.max(granule) + i * step;
         let (mut first, mut tried) = (0, 0);
-        // Ends: with twice the highest offset, everything lies where it does without a limit.
+        // The loop ends: with twice the highest offset, every storage lies where it does without a
+        // limit.
         while tried < first + CLEAN {
             let next = tried..first + CLEAN;
             tried = next.end;
@@ -103,7 +112,8 @@ impl Replay {
         Ok(budget(first))
     }
 
-    /// Whether anything is evicted for want of memory. Up to the first time, all policies do the same.
+    /// Whether anything is evicted for want of memory. All policies behave the same up to the first
+    /// eviction.
     fn evicts_under(&self, budget: u64, program: &RecordedProgram) -> Result<bool, Error> {
         let mut replay = self.clone();
         replay.policy = PolicyKind::Lru;
@@ -122,7 +132,7 @@ impl Replay {
     }
 }
 
-/// Whether there is a value that was there before the recording began.
+/// Whether a value existed before the recording began.
 fn has_constants(program: &RecordedProgram) -> bool {
     let is_constant = |command: &RecordedCommand| match command {
         Command::Put { host, .. } => host.cost.is_none(),

@@ -4,24 +4,24 @@ use crate::cost::CostModelKind;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the costs of a program count, and so what the engine's clock shows when it is run.
+/// Unit of the costs of a program, and of the engine's clock during its run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostUnit {
     /// Time, as in the DTR paper's logs.
     #[default]
     Nanoseconds,
-    /// Time, as [`CostModelKind::Measured`] has it.
+    /// Time, as [`CostModelKind::Measured`] counts it.
     Milliseconds,
-    /// Arithmetic, a byte read or written counted as ten operations: [`CostModelKind::Flops`].
+    /// Arithmetic, with a byte read or written counted as ten operations: [`CostModelKind::Flops`].
     Gigaflops,
     /// Bytes read and written: [`CostModelKind::Bytes`].
     HundredMegabytes,
-    /// What somebody's own cost model counts, which has this name.
+    /// Unit of a user's own cost model, by the name of the model.
     Other(Arc<str>),
 }
 
-/// Powers of ten and what they are called, largest first.
+/// Powers of ten and the names of the units, largest first.
 type Names = &'static [(i32, &'static str)];
 
 const SECONDS: Names = &[(0, "s"), (-3, "ms"), (-6, "\u{b5}s"), (-9, "ns")];
@@ -29,7 +29,7 @@ const FLOPS: Names = &[(12, "Tflop"), (9, "Gflop"), (6, "Mflop"), (3, "kflop"), 
 const BYTES: Names = &[(12, "TB"), (9, "GB"), (6, "MB"), (3, "kB"), (0, "B")];
 
 impl CostUnit {
-    /// Of the costs of a run under the cost model of this name.
+    /// Unit of the cost model with this name.
     #[must_use]
     pub fn of_model(name: &str) -> Self {
         match name.parse() {
@@ -40,7 +40,7 @@ impl CostUnit {
         }
     }
 
-    /// A cost for people.
+    /// Text of a cost, for people.
     ///
     /// ```
     /// use remat::lab::CostUnit;
@@ -61,9 +61,10 @@ impl CostUnit {
         .to_owned()
     }
 
-    /// A divisor for costs up to `most`, and what an axis of them is called.
+    /// Divisor for costs up to `most`, and the title of an axis of costs.
     pub(super) fn axis(&self, most: f64) -> (f64, String) {
-        // From 2 on: 0.2 s to 1.8 s reads better as 200 ms to 1800 ms.
+        // A unit must be at least 2 for the largest value: 200 ms to 1800 ms reads better than 0.2
+        // s to 1.8 s.
         let (scale, unit) = self.scale(most, 2.0);
         let what = match self {
             Self::Nanoseconds | Self::Milliseconds => "time",
@@ -80,8 +81,9 @@ impl CostUnit {
         (scale, format!("{what}, recomputation included{unit}"))
     }
 
-    /// A divisor for costs up to `most`, after which they are at least `least` where there is a name for
-    /// it, and that name; of somebody's own cost model, it is a power of ten, or nothing.
+    /// Divisor for costs up to `most`, and the name of the unit after division. The largest cost is
+    /// then at least `least`, if a unit fits. A user's own cost model has a power of ten instead of
+    /// a unit, or nothing.
     fn scale(&self, most: f64, least: f64) -> (f64, String) {
         let (power, names) = match self {
             Self::Nanoseconds => (-9, SECONDS),
@@ -108,7 +110,7 @@ impl fmt::Display for CostUnit {
     }
 }
 
-/// Thousands are counted by a power of ten where numbers get long.
+/// Divisor and text of a power of ten, by thousands. Numbers below 1e5 need none.
 fn power_of_ten(most: f64) -> (f64, String) {
     if most < 1e5 || !most.is_finite() {
         return (1.0, String::new());

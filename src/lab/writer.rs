@@ -1,4 +1,4 @@
-//! Writing a program whose sizes and costs can be added up.
+//! Writer of programs that checks sizes and costs, so that they can be added up.
 
 use crate::command::{
     Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue,
@@ -9,14 +9,14 @@ use crate::op::Outputs;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// A program that is being read from a file, or made from another.
+/// A program under construction, from a file or from another program.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     program: RecordedProgram,
-    /// Of all of it.
+    /// Cost of all commands written.
     cost: f64,
-    /// Names and attributes of ops, each once: a replay counts the references of each op that it runs, and few counters
-    /// stay in the cache.
+    /// Names and attributes of ops, each stored once. A replay counts the references of each op
+    /// that it runs, and few counters stay in the cache.
     texts: FxHashSet<Arc<str>>,
 }
 
@@ -64,7 +64,7 @@ impl Writer {
         Ok(tensor)
     }
 
-    /// Adds an op that consumes nothing. Returns its first output.
+    /// Adds an op without consumed inputs. Returns the first output.
     pub fn apply(
         &mut self,
         op: RecordedOp,
@@ -76,8 +76,9 @@ impl Writer {
         Ok(made)
     }
 
-    /// A command of another program with the numbers of this one: what it makes comes next here, and all else is as `now`
-    /// says. An op that makes nothing has a number for it, which means nothing.
+    /// Renumbers a command of another program. Tensors that it makes get the next numbers of this
+    /// program; `now` maps all others. An op that makes nothing gets the next number too, which
+    /// then means nothing.
     pub fn renumbered(
         &self,
         command: RecordedCommand,
@@ -103,7 +104,7 @@ pub(super) fn check_number(what: &'static str, value: f64) -> Result<(), Program
     }
 }
 
-/// The layout of so many bytes, if any device has so many.
+/// Layout of `bytes` bytes, or [`ProgramError`] if no device has as many.
 pub(super) fn raw(bytes: u64) -> Result<Layout, ProgramError> {
     ProgramError::check_size(bytes)?;
     Ok(Layout::raw(bytes as usize))

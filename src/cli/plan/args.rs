@@ -89,5 +89,6 @@ pub struct PlanArgs {
     pub plot: Option<PathBuf>,
 }
 
-/// clap takes a plain `Vec` for an option that may be repeated.
+/// Names separated by commas. The alias is needed because clap takes a plain `Vec` for an option
+/// that may be repeated.
 pub type Names = Vec<String>;

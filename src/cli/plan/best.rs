@@ -1,4 +1,4 @@
-//! The best placement, to be written and drawn.
+//! Best placement, to be written and drawn.
 
 use super::super::failure::Failure;
 use super::case::Case;
@@ -7,7 +7,7 @@ use remat::plan::{Lives, Part, Placement};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// A placement, and what it is of.
+/// A placement for a case.
 pub struct Best {
     case: Rc<Case>,
     planner: String,
@@ -15,7 +15,8 @@ pub struct Best {
 }
 
 impl Best {
-    /// Keeps what is better: of those that fit the budget that which recomputes least, then the smallest, then the first.
+    /// Keeps the better of two placements. One that fits the budget is better than one that does
+    /// not. Then less recomputing is better, then fewer bytes, then the first.
     pub fn see(best: &mut Option<Self>, case: &Rc<Case>, planner: &str, placement: Placement) {
         let is_better = best.as_ref().is_none_or(|best| {
             compared((case, &placement), (&best.case, &best.placement)) == Ordering::Less
@@ -25,7 +26,7 @@ impl Best {
         }
     }
 
-    /// As lines `id,lower,upper,size,offset`.
+    /// Text with lines `id,lower,upper,size,offset`.
     pub fn csv(&self, lives: Lives) -> Result<String, Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::new(format!("--csv: {error}"));
         let mut text = Vec::new();
@@ -34,10 +35,10 @@ impl Best {
         String::from_utf8(text).map_err(|e| broken(&e))
     }
 
-    /// To be drawn.
+    /// Blocks of the placement, to be drawn.
     pub fn blocks(&self, name: &str) -> Blocks {
         let case = &self.case;
-        // One that has gaps is several, for others may lie there meanwhile.
+        // A buffer with gaps is drawn as several blocks, because others may lie there meanwhile.
         let block = |part: Part| Block {
             name: case.instance.ids()[part.buffer].clone(),
             kind: case.kinds[part.buffer],

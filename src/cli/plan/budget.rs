@@ -1,4 +1,4 @@
-//! Steps that recompute, to fit a budget.
+//! Plans of steps that recompute, to fit a budget.
 
 use super::super::failure::Failure;
 use super::super::terminal::muted;
@@ -14,11 +14,11 @@ use remat::program::RecordedProgram;
 use remat::{ByteSize, PolicyKind};
 use std::fmt::Write as _;
 
-/// Policies whose runs are schedules, too: the best of ours, and that of the DTR paper.
+/// Policies whose runs are used as schedules: our best, and that of the DTR paper.
 const POLICIES: [&str; 2] = ["learned:portfolio", "dtr-eq"];
 
 impl Task<'_> {
-    /// Each order within a budget, by all that recomputes.
+    /// Plans each order within a budget, by every way to recompute.
     pub fn within(
         &self,
         share: Share,
@@ -62,7 +62,7 @@ impl Task<'_> {
         }
     }
 
-    /// One order, by all that recomputes.
+    /// Plans an order by every way to recompute.
     fn recompute(
         &self,
         order: &Order<'_>,
@@ -119,7 +119,7 @@ impl Task<'_> {
         }
     }
 
-    /// What addresses of the step are multiples of.
+    /// Granule of the step: all addresses are multiples of the granule.
     fn granule(&self, order: &Order<'_>) -> u64 {
         let buffers = order.capture().buffers().iter();
         buffers.map(|buffer| buffer.align).max().unwrap_or(ALIGNMENT)

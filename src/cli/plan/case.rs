@@ -1,4 +1,4 @@
-//! What planners are given: buffers, of a file or of an order of a step, with or without recomputing.
+//! Input of planners: buffers of a file, or of an order of a step, with or without recomputing.
 
 use super::super::words::Counted;
 use remat::ByteSize;
@@ -10,32 +10,33 @@ use std::fmt::Write as _;
 /// Buffers to be placed.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// Of the ops; `None` of a file of buffers.
+    /// Order of the ops; `None` for a file of buffers.
     pub order: Option<Ordered>,
-    /// What is recomputed; `None`: nothing, and there is no budget.
+    /// Budget and schedule of recomputing; `None` if nothing is recomputed and there is no budget.
     pub recomputed: Option<Recomputed>,
     pub instance: Instance,
     pub load: u64,
-    /// Of each buffer; `None` of one of a file.
+    /// Role of each buffer; `None` for a buffer of a file.
     pub kinds: Vec<Option<Kind>>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Ordered {
     pub name: String,
-    /// How many ops wait; `None`: only who runs the step as a whole can have it.
+    /// Number of ops that wait at once, at most. `None`: only a runtime that runs the step as a
+    /// whole can use the order.
     pub held: Option<usize>,
-    /// Of the program's own order.
+    /// Load of the program's own order, in bytes.
     pub program_load: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct Recomputed {
     pub budget: u64,
-    /// By what; `None`: by anything.
+    /// Name of the schedule; `None` for any way to recompute.
     pub schedule: Option<String>,
     pub slowdown: Option<f64>,
-    /// Of all that recomputes in this order; `None`: nothing fits.
+    /// Lower bound on the slowdown of any schedule in this order; `None` if nothing fits.
     pub least_slowdown: Option<f64>,
 }
 
@@ -45,13 +46,13 @@ impl Case {
         Self { load, kinds: vec![None; instance.ids().len()], instance, ..Self::default() }
     }
 
-    /// Without buffers: there are none.
+    /// A case without buffers, not given to any planner.
     pub fn refused(order: &str, program_load: u64) -> Self {
         let order = Ordered { name: order.to_owned(), held: None, program_load };
         Self { order: Some(order), ..Self::default() }
     }
 
-    /// An order of a step whose buffers have these ids, if they have any.
+    /// Case of an order of a step. `ids` has the names of its buffers, if they have names.
     pub fn of_order(
         name: &str,
         order: &Order<'_>,
@@ -89,12 +90,12 @@ impl Case {
         self.instance.lifetimes()
     }
 
-    /// How many buffers there are, beside the workspaces of ops.
+    /// Number of buffers, without the workspaces of ops.
     pub fn buffers(&self) -> usize {
         self.kinds.iter().filter(|kind| **kind != Some(Kind::Workspace)).count()
     }
 
-    /// Which it is: an order, and what recomputes.
+    /// Title of the case: order and schedule.
     pub fn title(&self) -> String {
         let order = self.order.as_ref().map(|order| order.name.as_str());
         let schedule = self.recomputed.as_ref().and_then(|one| one.schedule.as_deref());
@@ -128,17 +129,17 @@ impl Case {
     }
 }
 
-/// Buffers by their ids, and workspaces by the op that needs them.
+/// Instance whose buffers have the names in `ids`. A workspace has the name of its op.
 fn named(order: &Order<'_>, ids: Option<&[String]>, lifetimes: Lifetimes) -> Instance {
     let Some(ids) = ids else { return Instance::numbered(lifetimes) };
     let ops = order.capture().ops().iter().enumerate().filter(|(_, op)| op.workspace > 0);
     let workspaces = ops.map(|(number, _)| format!("workspace of op {number}"));
     let all = ids.iter().cloned().chain(workspaces).collect();
-    // A graph may have called a tensor what two others are together.
+    // The names may clash: a graph may have a tensor whose name is made of two others.
     Instance::named(all, lifetimes.clone()).unwrap_or_else(|_| Instance::numbered(lifetimes))
 }
 
-/// First of these buffers, then of workspaces.
+/// Roles of the buffers, and then of the workspaces.
 fn kinds(
     capture: &Capture,
     buffers: impl Iterator<Item = usize>,
@@ -150,12 +151,12 @@ fn kinds(
     kinds
 }
 
-/// 1 where there is nothing to place.
+/// Bytes over the load; 1 if there is nothing to place.
 pub fn ratio(bytes: u64, load: u64) -> f64 {
     if load == 0 { 1.0 } else { bytes as f64 / load as f64 }
 }
 
-/// A part of a whole: `97.62 %`.
+/// Text of a part of a whole: `97.62 %`.
 fn percent_of(part: u64, whole: u64) -> String {
     format!("{:.2} %", 100.0 * ratio(part, whole))
 }

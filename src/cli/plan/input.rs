@@ -1,4 +1,4 @@
-//! What is planned: a step of a trace, or buffers from a file.
+//! Input of `remat plan`: a step of a trace, a graph, or buffers from a file.
 
 use super::super::failure::Failure;
 use super::super::output::is_standard;
@@ -14,14 +14,14 @@ use std::path::Path;
 
 /// Input to be planned.
 pub enum Input {
-    /// Ops and buffers: they can be ordered, and recomputed. The buffers of a graph have names.
+    /// Ops and buffers, which can be ordered and recomputed. The buffers of a graph have names.
     Step { name: String, which: String, capture: Capture, ids: Option<Vec<String>> },
     /// Buffers alone.
     Buffers { name: String, instance: Instance },
 }
 
 impl Input {
-    /// Reads the file. What it is shows in its first line.
+    /// Reads the file. Its first line shows which kind of file it is.
     pub fn read(args: &PlanArgs) -> Result<Self, Failure> {
         let path = &*args.input;
         let failed = |error: io::Error| match is_standard(path) {
@@ -111,7 +111,7 @@ impl Input {
         Ok(Self::Buffers { name: name_of(&args.input, ".csv"), instance })
     }
 
-    /// Without folder and endings.
+    /// Name of the input, without folder and endings.
     pub fn name(&self) -> &str {
         match self {
             Self::Step { name, .. } | Self::Buffers { name, .. } => name,
@@ -119,7 +119,7 @@ impl Input {
     }
 }
 
-/// A file's name, without its folder and this ending.
+/// Name of a file, without folder and `ending`.
 fn name_of(path: &Path, ending: &str) -> String {
     let name = path.file_name().map_or("stdin".into(), |name| name.to_string_lossy());
     let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -134,14 +134,15 @@ enum Kind {
     Buffers,
 }
 
-/// Bytes of a first line that are looked at, at most: as long as a line of a trace may be.
+/// Limit on the bytes of the first line: as many as a line of a trace may have.
 const LONGEST: u64 = 16 << 20;
 
-/// The blank lines at the start of a file, and the first line that is not. A file of nothing but blanks is left to who reads it.
+/// Bytes of the blank lines at the start of a file, and of the first line that is not blank. A file
+/// of blank lines only is left to the reader of its kind.
 fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut line = 0;
-    // Not all of it again for each line.
+    // Only the new line is searched each time, not all of it again.
     while start[line..].trim_ascii().is_empty() && (start.len() as u64) < LONGEST {
         line = start.len();
         if text.by_ref().take(LONGEST).read_until(b'\n', &mut start)? == 0 {
@@ -152,17 +153,18 @@ fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 impl Kind {
-    /// A trace has an object in each line, of which the first says what it is. A graph is one object, in any layout.
+    /// Kind of a file by its first line. A trace has an object in each line, and the first object
+    /// names an event or an instruction. A graph is one object, in any layout.
     fn of(start: &[u8]) -> Self {
         let line = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii();
         if !line.starts_with(b"{") {
             return Self::Buffers;
         }
-        // What is neither is left to who reads traces, who says so.
+        // A line of neither kind is left to the reader of traces, which reports it.
         let keys = |object: serde_json::Map<String, serde_json::Value>| {
             !["format", "tensors", "ops"].iter().any(|&key| object.contains_key(key))
         };
-        // A line that was cut off begins like one that was not.
+        // The first key also tells the kind of a line that was cut off.
         let key = line[1..].trim_ascii_start().strip_prefix(b"\"");
         let key = key.and_then(|rest| rest.split(|&byte| byte == b'"').next());
         let is_trace = match serde_json::from_slice(line) {

@@ -1,4 +1,4 @@
-//! A row of the table, for people and as JSON.
+//! A row of the table, as text and as JSON.
 
 use super::super::words::{Seconds, rounded_down};
 use super::case::{Case, ratio};
@@ -7,39 +7,39 @@ use remat::plan::{PlanError, Planned};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// What a planner made of a case, or why there is nothing.
+/// Result of a planner for a case, or the reason for having none.
 #[derive(Serialize)]
 pub struct Row {
     trace: String,
-    /// The name of `trace` before 0.2.
+    /// Name of the trace, under the key used before 0.2.
     name: String,
-    /// Of the ops; none of a file of buffers.
+    /// Order of the ops; `None` for a file of buffers.
     order: Option<String>,
-    /// How many ops wait at once, at most; none: offline only.
+    /// Number of ops that wait at once, at most; `None`: offline only.
     held: Option<usize>,
     budget_bytes: Option<u64>,
-    /// What recomputes; none: nothing.
+    /// Schedule of recomputing; `None` if nothing is recomputed.
     schedule: Option<String>,
     slowdown: Option<f64>,
     recompute_ratio: Option<f64>,
     least_slowdown: Option<f64>,
-    /// Beside workspaces of ops.
+    /// Number of buffers, without workspaces of ops.
     buffers: usize,
     workspaces: usize,
-    /// Of the program's own order.
+    /// Load of the program's own order, in bytes.
     program_load: Option<u64>,
     /// Most bytes alive at once.
     load: Option<u64>,
-    /// The planner.
+    /// Name of the planner.
     reuse: Option<String>,
     bytes: Option<u64>,
     /// Bytes over the load.
     ratio: Option<f64>,
-    /// How long the planner took.
+    /// Seconds taken by the planner.
     seconds: Option<f64>,
-    /// Whether no placement is smaller.
+    /// Whether no placement can be smaller.
     proven: bool,
-    /// Why there is none.
+    /// Reason for having no placement.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Row {
         }
     }
 
-    /// Of one that no planner was given.
+    /// Row of a case not given to any planner.
     pub fn refused(name: &str, case: &Case, why: &str) -> Self {
         Self { refusal: Some(why.to_owned()), ..Self::of_case(name, case) }
     }
@@ -81,7 +81,7 @@ impl Row {
             schedule: recomputed.and_then(|one| one.schedule.clone()),
             slowdown: recomputed.and_then(|one| one.slowdown).map(rounded),
             recompute_ratio: recomputed.and_then(|one| one.slowdown).map(|one| rounded(one - 1.0)),
-            // Rounded down, as it is a bound.
+            // A bound is rounded down.
             least_slowdown: recomputed
                 .and_then(|one| one.least_slowdown)
                 .map(|least| rounded_down(least, 6)),
@@ -98,12 +98,12 @@ impl Row {
         }
     }
 
-    /// Characters of its first column.
+    /// Characters in the first column of the row.
     pub fn name_width(&self) -> usize {
         self.reuse.as_ref().map_or(0, |name| name.chars().count())
     }
 
-    /// Its line in a table whose first column is so wide.
+    /// Line of the row in a table whose first column has `width` characters.
     pub fn line(&self, width: usize) -> String {
         let mut line = format!("{:width$}", self.reuse.as_deref().unwrap_or_default());
         if let Some(refusal) = &self.refusal {
@@ -128,7 +128,7 @@ impl Row {
     }
 }
 
-/// To a millionth.
+/// Rounds to a millionth.
 fn rounded(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
 }

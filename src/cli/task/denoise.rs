@@ -6,24 +6,25 @@ use remat::nn::{Mode, Module, UNet, Upsampling, unet};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Taking noise out of images: a U-Net sees images with noise, and is to give them as they were. Classes play no part.
+/// Task of removing noise: a U-Net sees noisy images, and is to give the clean ones. Classes play
+/// no part.
 pub struct DenoiseTask {
     pub data: Dataset,
-    /// How activations are stored.
+    /// Storage type of activations.
     pub storage: DType,
-    /// Of the noise.
+    /// Seed of the noise.
     pub seed: u64,
 }
 
-/// Standard deviation of the noise. That of all pixels is about 1.
+/// Standard deviation of the noise. For comparison, that of all pixels is about 1.
 const NOISE: f32 = 0.5;
 /// Channels of the network at full size.
 const WIDTH: usize = 32;
-/// How often images are halved, if they are large enough.
+/// Largest number of halvings of an image.
 const DEPTH: u32 = 4;
 
 impl DenoiseTask {
-    /// Images with the noise of a draw, from number `first` of its images on.
+    /// Images with noise. The noise is that of the images from position `first` of the draw on.
     fn noisy(&self, images: &Images, indices: &[usize], draw: Draw, first: usize) -> Batch {
         let (clean, _) = images.batch(indices);
         let values = clean.as_f32().expect("pixels are floats");
@@ -50,7 +51,7 @@ impl Task for DenoiseTask {
 
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let [channels, height, width] = self.data.train.shape;
-        // At least two pixels are left of the smaller side, if there are as many.
+        // The smaller side keeps at least two pixels, if it has as many.
         let halves = height.min(width).max(1).ilog2().saturating_sub(1).clamp(1, DEPTH);
         let of = UNet { width: WIDTH, depth: halves as usize, up: Upsampling::Transposed };
         let module = unet(runtime, of, channels, channels)?;
@@ -77,7 +78,7 @@ impl Task for DenoiseTask {
 
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
         let [channels, height, width] = self.data.train.shape;
-        // Their pages are never touched, so they take no memory.
+        // The pages of the zeros are never touched, so they take no memory.
         let zeros = || {
             HostTensor::zeros(DType::F32, [n, channels, height, width]).map(Arc::new).map_err(
                 |_| {

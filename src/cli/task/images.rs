@@ -7,15 +7,15 @@ use remat::nn::{Module, ResNet, densenet121, inceptionv4, mlp, resnet, vit};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// Telling classes of images apart.
+/// Task of telling classes of images apart.
 pub struct ImageTask {
     pub model: ImageModel,
     pub sizes: SizeArgs,
     pub data: Dataset,
     pub augment: Augment,
-    /// How activations are stored.
+    /// Storage type of activations.
     pub storage: DType,
-    /// Of what is drawn to change images.
+    /// Seed of the random changes to images.
     pub seed: u64,
 }
 
@@ -23,7 +23,7 @@ pub struct ImageTask {
 const HIDDEN: [usize; 4] = [64; 4];
 
 impl ImageTask {
-    /// A fresh network for its images.
+    /// Makes a fresh network for the images.
     fn module(&self, runtime: &Runtime) -> Result<Box<dyn Module>, Error> {
         let &Images { shape, classes, .. } = &self.data.train;
         let [channels, height, width] = shape;
@@ -96,7 +96,7 @@ impl Task for ImageTask {
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
         let shape = self.data.train.shape;
         let [channels, height, width] = shape;
-        // Their pages are never touched, so they take no memory.
+        // The pages of the zeros are never touched, so they take no memory.
         let zeros = |dtype, dims: Dims| {
             HostTensor::zeros(dtype, dims).map(Arc::new).map_err(|_| {
                 let elements = shape.iter().fold(n as u128, |n, &m| n * m as u128);

@@ -6,13 +6,15 @@ use remat::nn::{Mode, Module, UnrolledGan, UnrolledGanSize};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Making points like those of a ring of Gaussians: a generator that learns through steps of the discriminator.
+/// Task of making points like those of a ring of Gaussians: a generator learns through steps of the
+/// discriminator.
 pub struct RingTask {
     ring: Ring,
 }
 
-/// There is no end of points: as many make an epoch, and a test.
+/// Number of points in an epoch, an arbitrary choice: points are made up.
 const EXAMPLES: usize = 16_384;
+/// Number of points in a test.
 const TESTS: usize = 2048;
 
 impl RingTask {
@@ -20,10 +22,10 @@ impl RingTask {
         Self { ring: Ring::new(seed) }
     }
 
-    /// Numbers to make points from, and real points, from number `first` of the draw on.
+    /// Latent numbers and real points, from number `first` of the draw on.
     fn drawn(&self, draw: Draw, first: usize, n: usize) -> Batch {
         let latent = UnrolledGanSize::default().latent;
-        // Another seed: real points are drawn by the other.
+        // Another seed than that of the real points.
         let z = gaussians(!self.ring.seed, draw, first * latent..(first + n) * latent);
         let z = HostTensor::f32([n, latent], z).expect("as many as were asked for");
         Batch::new((z, self.ring.batch_from(first, draw.number(), n)))
@@ -67,7 +69,7 @@ impl Task for RingTask {
 
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
         let latent = UnrolledGanSize::default().latent;
-        // Their pages are never touched, so they take no memory.
+        // The pages of the zeros are never touched, so they take no memory.
         let zeros = |numbers: usize| {
             HostTensor::zeros(DType::F32, [n, numbers]).map(Arc::new).map_err(|_| {
                 batch_too_large(&format!("{n} points"), n as u128 * numbers as u128 * 4)
@@ -87,8 +89,8 @@ impl Network for Adversaries {
         &mut self.gan
     }
 
-    /// The sum of both, whose gradients are those of each for its own. What it comes to says little: see
-    /// [`remat::nn::GanLoss`].
+    /// Sum of both losses. Each parameter gets the gradient of its own network's loss. The sum
+    /// itself says little: see [`remat::nn::GanLoss`].
     fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error> {
         let (z, real) = (runtime.put(batch.inputs)?, runtime.put(batch.labels)?);
         runtime.label(&z, "latent numbers")?;
@@ -96,7 +98,7 @@ impl Network for Adversaries {
         Ok(self.gan.loss(tape, &real, &z)?.total)
     }
 
-    /// The loss of a point is its squared distance from the nearest mean.
+    /// Score of points: the loss of a point is its squared distance from the nearest mean.
     fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error> {
         let z = runtime.put(batch.inputs)?;
         let made = runtime.get(&self.gan.forward(&z, Mode::Infer)?)?;

@@ -7,21 +7,21 @@ use remat::nn::{Module, gpt, lstm};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// Predicting each token of a text from those before it.
+/// Task of predicting each token of a text from the tokens before it.
 pub struct TextTask {
     model: TextModel,
     sizes: SizeArgs,
     text: Text,
-    /// Tokens of a window.
+    /// Tokens in a window.
     context: usize,
-    /// How activations are stored.
+    /// Storage type of activations.
     storage: DType,
-    /// Of where windows begin.
+    /// Seed of the shifts of windows.
     seed: u64,
 }
 
 impl TextTask {
-    /// Of a text that is long enough.
+    /// A task for a text. Fails if the text is too short.
     pub fn new(
         model: TextModel,
         sizes: SizeArgs,
@@ -40,13 +40,13 @@ impl TextTask {
         Ok(Self { model, sizes, text, context, storage, seed })
     }
 
-    /// Without a text, for a network that is only used.
+    /// A task without a text, for using a trained network.
     pub fn untaught(model: TextModel, sizes: SizeArgs, storage: DType) -> Self {
         let text = Text::of_tokens(Vec::new(), 0);
         Self { model, sizes, text, context: sizes.context(model), storage, seed: 0 }
     }
 
-    /// A label for each token of a batch, in one list.
+    /// Batch with the labels of all tokens in a single list.
     fn flat((tokens, next): (HostTensor, HostTensor)) -> Batch {
         let labels = next.as_i32().expect("tokens are integers").to_vec();
         let labels = HostTensor::i32([labels.len()], labels).expect("as many");
@@ -98,7 +98,7 @@ impl Task for TextTask {
 
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
         let context = self.context;
-        // Their pages are never touched, so they take no memory.
+        // The pages of the zeros are never touched, so they take no memory.
         let zeros = |dims: Dims| {
             HostTensor::zeros(DType::I32, dims).map(Arc::new).map_err(|_| {
                 let what = format!("{n} windows of {context} {}s", self.text.token_name());

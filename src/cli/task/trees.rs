@@ -6,15 +6,16 @@ use remat::nn::{Module, TreeLstm, TreeLstmSize};
 use remat::{Error, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Finding the values of expressions, which are trees: another one at each step.
+/// Task of finding the values of expressions. An expression is a tree, another one at each step.
 pub struct TreeTask {
     trees: Trees,
 }
 
-/// Leaves of a tree.
+/// Range of the number of leaves of a tree.
 const LEAVES: std::ops::RangeInclusive<usize> = 2..=24;
-/// There is no end of trees: as many make an epoch, and a test.
+/// Number of trees in an epoch, an arbitrary choice: trees are made up.
 const EXAMPLES: usize = 8192;
+/// Number of trees in a test.
 const TESTS: usize = 1024;
 
 impl TreeTask {
@@ -60,7 +61,7 @@ impl Task for TreeTask {
         batch(self.trees.batch(draw.number(), indices.len()))
     }
 
-    /// Trees with as many leaves as there are, one below the other.
+    /// Trees of the largest size and depth.
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
         Ok(batch(self.trees.largest(n)))
     }

@@ -38,7 +38,7 @@ fn args(args: &str) -> TrainArgs {
     }
 }
 
-/// The run itself: as many steps, and a test of as many images. Evictions and the peak.
+/// Runs steps and a test on real images. Returns the evictions and the peak.
 fn run(
     setup: &Setup<'_>,
     builder: Builder,
@@ -60,7 +60,8 @@ fn run(
     Ok([stats.evictions, stats.peak_bytes])
 }
 
-/// Runs with these options do what their rehearsals did: how much they evict.
+/// Checks that runs with these options evict as their rehearsals did. Returns the number of
+/// evictions.
 fn evictions_as_rehearsed(options: &str) -> u64 {
     let mut evictions = 0;
     let args = args(options);
@@ -93,7 +94,8 @@ fn evictions_as_rehearsed(options: &str) -> u64 {
                     evictions += real[0];
                 }
                 (Err(rehearsed), Err(real)) => {
-                    // A real run names a budget; a rehearsal is what finds one.
+                    // A real run suggests a budget that passes. A rehearsal does not, as it serves
+                    // to find one.
                     let without = |error: &Error| match error {
                         Error::OutOfMemory(report) => {
                             OutOfMemory { passing: None, ..OutOfMemory::clone(report) }.to_string()
@@ -172,7 +174,7 @@ fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_, '_, Blank<'_>>) -
     rehearse_steps(4, options, then)
 }
 
-/// ResNet-20 on digits, with these options.
+/// Rehearses ResNet-20 on digits with `options`.
 fn rehearse_steps<R>(
     steps: usize,
     options: &str,
@@ -242,7 +244,7 @@ fn a_run_of_one_step_evicts_where_its_budget_says_it_does() {
             rehearse_steps(1, &options, |rehearsal| {
                 let chosen = rehearsal.choose().unwrap();
                 assert!(rehearsal.under(chosen.full_budget(), None, None).unwrap().is_ok());
-                // Nothing in use is above it, and little less is too little.
+                // The full budget holds the peak, and one byte below the peak is too little.
                 assert!(chosen.unbudgeted_peak() <= chosen.full_budget());
                 let less = chosen.unbudgeted_peak() - 1;
                 assert!(rehearsal.under(less, None, None).unwrap().is_err(), "{options}");

@@ -1,4 +1,4 @@
-//! A run whose settings change, and its replay.
+//! Replays of runs with settings changed in mid-run.
 
 use super::Changed;
 use crate::autograd::Tape;
@@ -18,7 +18,7 @@ use crate::{Builder, PolicyKind, Runtime, Stats, Tensor};
 use std::io;
 use std::sync::Arc;
 
-/// What happens to memory.
+/// Events on memory.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Vec<Event>>>);
 
@@ -50,14 +50,14 @@ impl io::Write for Text {
     }
 }
 
-/// A recorded run: its recording, what happened to memory in it, and its figures in the end.
+/// A recorded run: its recording, its memory events, and its statistics at the end.
 struct Run {
     trace: Trace,
     events: Vec<Event>,
     stats: Stats,
 }
 
-/// `work` returns what it still holds.
+/// Records a run. `work` returns the tensors still held at the end.
 fn recorded(
     builder: Builder,
     work: impl FnOnce(&Runtime) -> Result<Vec<Tensor>, Error>,
@@ -75,7 +75,7 @@ fn recorded(
     Ok(Run { trace, events, stats })
 }
 
-/// As the run was, by what its recording says.
+/// Replay with the settings of the recording.
 fn as_run(trace: &Trace) -> Replay {
     let RunSettings { budget, eviction_threshold, changes, .. } = trace.settings().clone();
     let policies = trace.settings().policies().unwrap();
@@ -131,14 +131,15 @@ fn replays_as_it_ran(run: &Run, replay: &Replay, what: &str) {
     assert!((costs[0] - costs[1]).abs() <= 1e-9 * costs[1], "{what}: {costs:?}");
 }
 
-/// Changes one setting, to whatever the memory has room for or not. Counts what went well, and what failed.
+/// Changes one setting at random. The memory may lack the room for it. `counts` has successes and
+/// failures by kind of setting.
 fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[usize; 2]; 4]) {
     let share =
         |draw: &mut SplitMix64, from: usize| most * (from + draw.below(101 - from)) as u64 / 100;
     let (kind, done) = match draw.below(9) {
         0..=1 => (0, runtime.set_budget(share(draw, 45))),
         2 => (0, runtime.set_budget(most)),
-        // Hardly ever enough.
+        // This budget is hardly ever enough.
         3 => (0, runtime.set_budget(share(draw, 2).min(most / 4))),
         4 => {
             let budget = runtime.stats().unwrap().budget_bytes;
@@ -158,7 +159,7 @@ fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[us
     counts[kind][usize::from(done.is_err())] += 1;
 }
 
-/// Ops on tensors of all sizes; each step does the same, or not.
+/// Runs ops on tensors of all sizes. Each step is the same if `repeats` is set.
 fn free(
     runtime: &Runtime,
     seed: u64,
@@ -220,7 +221,7 @@ fn plenty() -> Builder {
     Runtime::builder().budget("1GiB")
 }
 
-/// Whatever is changed when, and whether that goes well or not.
+/// Any setting may change at any time, with or without success.
 #[test]
 fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
     let (mut runs, mut evictions, mut recomputed) = (0, 0, 0);
@@ -244,7 +245,7 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
         }
         let often = if seed % 3 == 2 { 2 } else { 12 };
         let mut of_this = [[0; 2]; 4];
-        // What fails goes on in a run, and ends a replay.
+        // A run goes on after a failed op, but a replay ends there, so such runs are left out.
         let Ok(run) = recorded(builder, |runtime| {
             work(runtime, &mut |runtime| {
                 if draw.below(often) == 0 {
@@ -273,7 +274,7 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
     assert!(enabled[0] > 30 && enabled[1] > 2, "{counts:?}");
 }
 
-/// What `examples/10_a_budget_that_changes.rs` does.
+/// Changes of `examples/10_a_budget_that_changes.rs`.
 #[test]
 fn a_budget_that_changes_and_comes_back_changes_in_the_replay() {
     let peak = recorded(plenty(), |runtime| train(runtime, 6, |_| {})).unwrap().stats.peak_bytes;
@@ -292,10 +293,10 @@ fn a_budget_that_changes_and_comes_back_changes_in_the_replay() {
     let replay = as_run(&run.trace);
     assert_eq!((replay.budget, replay.changes.len()), (peak, 6));
     replays_as_it_ran(&run, &replay, "a budget");
-    // Without the changes there is room for all of it.
+    // Without the changes, the whole program fits.
     let unchanged = Replay { changes: Vec::new(), ..replay.clone() }.run(run.trace.program());
     assert!(unchanged.unwrap().stats.evictions < run.stats.evictions);
-    // A step that is repeated is repeated with its changes.
+    // A repeated step repeats its changes.
     let budget = |trace: &Trace| trace.settings().changes.clone();
     let longer = run.trace.clone().repeat_step(3).unwrap();
     let [before, after] = [budget(&run.trace), budget(&longer)];
@@ -326,7 +327,7 @@ fn a_run_that_began_below_what_it_was_given_later_replays() {
 #[test]
 fn a_policy_without_a_name_is_not_followed_and_said_where() {
     let own = || crate::evict::Formula::LRU.policy();
-    // Nothing that can be read again has it.
+    // This policy has no name that can be parsed again.
     let exponents = crate::evict::Exponents { cost: f64::NAN, bytes: 2.0, staleness: 3.0 };
     let work = |runtime: &Runtime| {
         let x = runtime.ones(&[8])?;
@@ -349,12 +350,12 @@ fn a_policy_without_a_name_is_not_followed_and_said_where() {
     assert!(error.contains("had `best`, which this program does not know"), "{error}");
     replay.changes.clear();
     assert!(replay.run(run.trace.program()).is_ok());
-    // At the beginning, too.
+    // The policy at the beginning may also lack a name.
     let run =
         recorded(plenty().policy(own()), |runtime| runtime.set_budget("1MiB").map(|()| vec![]));
     let error = run.unwrap().trace.settings().policies().unwrap_err().to_string();
     assert!(error.contains("from instruction 1 on"), "{error}");
-    // By name, each is the same again.
+    // Every policy with a name can be parsed again.
     let with_parameters =
         ["megengine:own-cost", "megengine:bytes=2:rerun=1.5", "dtr:staleness=0.5"];
     let more = ["megengine-article:rerun=2:cost-scale=1", "ancestors:cost=0"];

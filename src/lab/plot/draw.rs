@@ -1,10 +1,10 @@
-//! The few marks that pictures are made of.
+//! Basic marks of pictures.
 
 use super::style::{FRAME, INK};
 use svg::node::element::{Group, Path, Rectangle, Text, Title};
 use svg::{Document, Node};
 
-/// The width of every picture in px.
+/// Width of every picture in px.
 pub(super) const WIDTH: f64 = 960.0;
 /// Sizes of text in px. Across a page of 17 cm, 14 px are 7 points.
 pub(super) const SMALL: f64 = 14.0;
@@ -51,7 +51,7 @@ pub(super) fn border(x: f64, y: f64, width: f64, height: f64) -> Rectangle {
     rect(x, y, width, height, "none").set("stroke", FRAME).set("stroke-width", 1)
 }
 
-/// Where text is relative to its position.
+/// Alignment of text relative to the position.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -59,7 +59,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// One line of text; `y` is its baseline.
+/// Line of text with the baseline at `y`.
 pub(super) fn text(content: &str, x: f64, y: f64, size: f64, anchor: Anchor) -> Text {
     let anchor = match anchor {
         Anchor::Start => "start",
@@ -73,23 +73,24 @@ pub(super) fn text(content: &str, x: f64, y: f64, size: f64, anchor: Anchor) -> 
         .set("text-anchor", anchor)
 }
 
-/// Text that reads upwards, its middle at the position.
+/// Text reading upwards, centred at the position.
 pub(super) fn text_upwards(content: &str, x: f64, y: f64, size: f64) -> Text {
     text(content, 0.0, 0.0, size, Anchor::Middle)
         .set("transform", format!("translate({} {}) rotate(-90)", px(x), px(y)))
 }
 
-/// A group that shows its name when pointed at.
+/// A group with a name, shown under the mouse pointer.
 pub(super) fn named(name: &str) -> Group {
     Group::new().add(Title::new(printable(name)))
 }
 
-/// Add a mark in place.
+/// Adds a mark to a group.
 pub(super) fn add(to: &mut impl Node, mark: impl Into<Box<dyn Node>>) {
     to.append(mark);
 }
 
-/// Text without what XML cannot hold: control characters have no escape. `svg` escapes the rest.
+/// Text that XML can hold: control characters, which have no escape, are replaced. `svg` escapes
+/// the rest.
 fn printable(content: &str) -> String {
     content
         .chars()
@@ -101,7 +102,7 @@ fn printable(content: &str) -> String {
         .collect()
 }
 
-/// How wide text will be in px, rather too much than too little: the font is not known.
+/// Estimate of the width of text in px, rather too large than too small: the font is unknown.
 pub(super) fn text_width(content: &str, size: f64) -> f64 {
     let ems: f64 = content
         .chars()

@@ -1,24 +1,24 @@
-//! A rectangle of the picture with its two axes.
+//! A rectangle of the picture with two axes.
 
 use super::draw::{Anchor, SMALL, add, px, stroke, text};
 use super::style::{FRAME, GRID};
 use super::ticks;
 use svg::node::element::Group;
 
-/// One axis: which values lie where.
+/// Map from values to pixels along an axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     /// Values at the two ends; the first is smaller.
     pub from: f64,
     pub to: f64,
-    /// Pixels at those ends.
+    /// Pixels at the two ends.
     pub start: f64,
     pub end: f64,
 }
 
 impl Axis {
     pub(super) fn at(&self, value: f64) -> f64 {
-        // Divide first: the product may not be finite where the quotient is.
+        // Divide first: the product may overflow where the quotient does not.
         let part = (value - self.from) / (self.to - self.from);
         self.start + part.clamp(0.0, 1.0) * (self.end - self.start)
     }
@@ -28,7 +28,7 @@ impl Axis {
     }
 }
 
-/// A plot's place and its scales: `y.start` is the lower edge.
+/// Place of a plot and its scales: `y.start` is the lower edge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub x: Axis,
@@ -36,7 +36,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Light lines across the plot at ticks of y.
+    /// Draws light lines across the plot at the ticks of y.
     pub(super) fn rows(&self, group: &mut Group, step: f64) {
         let (left, right) = (px(self.x.start), px(self.x.end));
         let data: String = self
@@ -48,7 +48,7 @@ impl Frame {
         add(group, stroke(data, GRID, 1.0));
     }
 
-    /// Light lines up the plot at ticks of x.
+    /// Draws light lines up the plot at the ticks of x.
     pub(super) fn columns(&self, group: &mut Group, step: f64) {
         let (bottom, top) = (px(self.y.start), px(self.y.end));
         let data: String = self
@@ -60,7 +60,7 @@ impl Frame {
         add(group, stroke(data, GRID, 1.0));
     }
 
-    /// Numbers left of the plot.
+    /// Draws numbers left of the plot.
     pub(super) fn y_numbers(&self, group: &mut Group, step: f64) {
         for tick in self.y.ticks(step) {
             let y = self.y.at(tick);
@@ -70,7 +70,7 @@ impl Frame {
         }
     }
 
-    /// Numbers below the plot.
+    /// Draws numbers below the plot.
     pub(super) fn x_numbers(&self, group: &mut Group, step: f64) {
         for tick in self.x.ticks(step) {
             let x = self.x.at(tick);

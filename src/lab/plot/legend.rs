@@ -1,16 +1,17 @@
-//! What the marks mean: entries in rows or in one column.
+//! Legend of a picture: entries in one column or more.
 
 use super::draw::{Anchor, SMALL, add, fit, text, text_width};
 use svg::node::element::Group;
 
-/// Height of one entry in px.
+/// Height of an entry in px.
 pub(super) const ROW: f64 = 22.0;
-/// Width of an entry's picture, and of that with the space after it.
+/// Width of an entry's symbol in px.
 pub(super) const KEY: f64 = 38.0;
+/// Width of a symbol with the space after it.
 const KEY_AND_SPACE: f64 = KEY + 8.0;
 const BETWEEN: f64 = 24.0;
 
-/// One entry: a picture whose middle left is at (0, 0), and what it means, in a row or more.
+/// One entry: a symbol whose middle left is at (0, 0), and its names, one per row.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: Group,
@@ -28,21 +29,22 @@ impl Entry {
     }
 }
 
-/// Entries with their place in a box of a given width.
+/// Entries arranged in columns.
 #[derive(Debug)]
 pub(super) struct Legend {
     columns: Vec<Vec<Entry>>,
 }
 
 impl Legend {
-    /// Entries in as many columns as fit.
+    /// Arranges entries in as many columns as fit into `width`.
     pub(super) fn new(mut entries: Vec<Entry>, width: f64) -> Self {
         for name in entries.iter_mut().flat_map(|entry| &mut entry.names) {
             *name = fit(name, SMALL, width.min(400.0) - KEY_AND_SPACE);
         }
         let widest = entries.iter().map(Entry::width).fold(0.0, f64::max);
         let fitting = ((width + BETWEEN) / (widest + BETWEEN)).floor().max(1.0) as usize;
-        // As few rows as possible, then as few columns: 3 and 3 instead of 5 and 1. An entry stays whole.
+        // As few rows as possible, then as few columns: 3 and 3 instead of 5 and 1. An entry is
+        // never divided.
         let most: usize = entries.iter().map(|entry| entry.names.len()).sum();
         let rows = (most.div_ceil(fitting)..most)
             .find(|&rows| columns(&entries, rows).len() <= fitting)
@@ -63,11 +65,11 @@ impl Legend {
         widths + BETWEEN * self.columns.len().saturating_sub(1) as f64
     }
 
-    /// Draw it with its upper left corner there.
+    /// Draws the legend with its upper left corner at `left`, `top`.
     pub(super) fn draw(self, left: f64, top: f64) -> Group {
         let mut group = Group::new();
         let mut x = left;
-        // Down the columns, as one reads a list.
+        // Entries run down the columns, as in a list.
         for column in self.columns {
             let width = width(&column);
             let mut y = top + 0.5 * ROW;
@@ -89,8 +91,8 @@ fn width(column: &[Entry]) -> f64 {
     column.iter().map(Entry::width).fold(0.0, f64::max)
 }
 
-/// How many entries go into each column of so many rows, one after the other. More rows than that are in a
-/// column only where one entry alone has more.
+/// Number of entries in each column of at most `rows` rows, filled one after the other. A column
+/// has more rows only if a single entry has more.
 fn columns(entries: &[Entry], rows: usize) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut filled = rows + 1;

@@ -1,4 +1,4 @@
-//! Lines across a plot at a number of bytes, with their names at the right.
+//! Lines across a plot at a number of bytes, with names at the right.
 
 use super::draw::{Anchor, SMALL, add, fit, px, stroke, text};
 use super::frame::Frame;
@@ -6,10 +6,11 @@ use super::style::{INK, NOTE};
 use crate::ByteSize;
 use svg::node::element::Group;
 
-/// Room for the names, right of the plot.
+/// Space right of the plot for the names.
 pub(super) const RIGHT: f64 = 112.0;
 
-/// A limit this many times the highest bytes would press them to the ground; it is only named.
+/// Factor over the highest bytes from which a limit is only named: drawn, it would press the data
+/// to the ground.
 const FAR: f64 = 3.0;
 
 /// A limit on bytes.
@@ -17,14 +18,14 @@ pub(super) struct Limit {
     pub name: &'static str,
     pub dash: &'static str,
     pub bytes: u64,
-    /// What it was before, and at which place of the axis that ended, in order.
+    /// Earlier values, in order: the place on the x axis where each ended, and the bytes.
     pub before: Vec<(f64, u64)>,
-    /// Too far above everything to be drawn in its place.
+    /// Whether the limit is too far above the data to be drawn at its height.
     pub far: bool,
 }
 
 impl Limit {
-    /// None where there is no limit at all.
+    /// A limit at `bytes` bytes. `None` for `u64::MAX`, which is no limit.
     pub(super) fn new(
         name: &'static str,
         dash: &'static str,
@@ -36,17 +37,18 @@ impl Limit {
     }
 }
 
-/// Whether so many bytes are too far above those that are held.
+/// Whether `bytes` is too far above the bytes held to be drawn.
 pub(super) fn is_far(bytes: u64, held: u64) -> bool {
     held > 0 && bytes as f64 > FAR * held as f64
 }
 
-/// Their names are where no data is. The highest limit is first. The axis counts in units of `bytes`.
+/// Draws limits, the highest first, with their names right of the plot. The axis counts in units of
+/// `bytes`.
 pub(super) fn draw(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f64) {
     let mut lowest_name = f64::NEG_INFINITY;
     for limit in limits {
         let y = frame.y.at(limit.bytes as f64 / bytes);
-        // What is above the axis lies on its edge.
+        // Levels above the axis are drawn on its edge.
         let level = |limit: u64| frame.y.at(limit as f64 / bytes).max(frame.y.end);
         if !limit.far {
             let first = limit.before.first().map_or(limit.bytes, |(_, bytes)| *bytes);
@@ -56,11 +58,11 @@ pub(super) fn draw(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f6
                 data += &format!("H{}V{:.1}", px(frame.x.at(end)), level(next));
             }
             data += &format!("H{}", px(frame.x.end + 8.0));
-            // White around it, so that it is seen on the edge of a dark area as well.
+            // A white outline keeps the line visible on the edge of a dark area.
             add(group, stroke(data.clone(), "#FFFFFF", 4.0).set("opacity", 0.7));
             add(group, stroke(data, INK, 2.0).set("stroke-dasharray", limit.dash));
         }
-        // Two lines of text each; where limits are close, the second name moves down.
+        // A name has two lines of text. If limits are close, the second name moves down.
         let middle = y.max(frame.y.end + 6.0).max(lowest_name + 38.0);
         lowest_name = middle;
         let x = frame.x.end + 12.0;

@@ -23,16 +23,17 @@ const LEFT: f64 = 84.0;
 const TITLE: f64 = 32.0;
 const PLOT: f64 = 420.0;
 const NUMBERS: f64 = 56.0;
-/// What is thinner is drawn as pixels.
+/// Side in px below which a block is drawn as pixels.
 const THIN: f64 = 1.5;
-/// What is wider and higher has an edge.
+/// Side in px from which a block has an edge.
 const EDGED: f64 = 4.0;
-/// More blocks than this have no names.
+/// Largest number of blocks with names in the picture.
 const NAMED: usize = 200;
-/// Of the line that stands for the load.
+/// Dash of the line of the load.
 const LOAD_DASH: &str = "8 5";
 
-/// What blocks may be, in the order of the legend, with their names and shades. They differ in lightness, too.
+/// Roles of blocks in the order of the legend, with their names and shades. Roles differ in
+/// lightness, too.
 const LOOKS: [(Option<Kind>, &str, [&str; SHADES]); 7] = [
     (None, "buffer", ["#56A0D3", "#8CC0E4", "#C0DDF1", "#72B0DC"]),
     (Some(Kind::Class(Class::Kept)), "kept", ["#28282E", "#34343B", "#42424A", "#2E2E34"]),
@@ -103,7 +104,7 @@ pub(super) fn plot(blocks: &Blocks) -> Result<String, PlotError> {
     Ok(picture.to_string())
 }
 
-/// The highest first.
+/// Limits to draw, the highest first.
 fn limits_of(blocks: &Blocks) -> Vec<Limit> {
     let held = blocks.size.max(blocks.load);
     let budget = blocks.budget.and_then(|bytes| Limit::new("budget", "2 4", bytes, held));
@@ -119,7 +120,7 @@ fn limits_of(blocks: &Blocks) -> Vec<Limit> {
     limits
 }
 
-/// All shades of a kind, as its blocks lie side by side.
+/// Legend entry with the first three shades of a role, side by side.
 fn entry(name: &str, fills: &[&str; SHADES]) -> Entry {
     let width = KEY / 3.0;
     let part = |(i, fill): (usize, &&str)| rect(i as f64 * width, -7.0, width, 14.0, fill);
@@ -131,12 +132,12 @@ fn entry(name: &str, fills: &[&str; SHADES]) -> Entry {
 /// Blocks in pixels.
 struct Placed<'a> {
     blocks: Vec<(&'a Block, Rect)>,
-    /// Block -> which of the shades of its kind it has.
+    /// Block -> index of its shade in the role's shades.
     shades: Vec<usize>,
     frame: Frame,
 }
 
-/// The upper edge has the smaller y.
+/// Rectangle in pixels. The upper edge has the smaller y.
 #[derive(Clone, Copy, Debug)]
 struct Rect {
     left: f64,
@@ -171,7 +172,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// First what is thin, over which the rest lies: so nothing that is larger is hidden.
+    /// Draws thin blocks first and larger blocks on top, to hide no larger block.
     fn draw(&self, group: &mut Group) {
         let mut cells = Cells::new(&self.frame, LOOKS.len());
         for (look, (kind, ..)) in LOOKS.iter().enumerate() {
@@ -204,7 +205,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// Where there is room for them.
+    /// Draws names where the block is large enough.
     fn names(&self, group: &mut Group) {
         for (block, at) in &self.blocks {
             let fits = text_width(&block.name, SMALL) + 6.0 <= at.right - at.left;

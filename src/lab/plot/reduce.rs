@@ -1,8 +1,9 @@
-//! Reducing a million samples to a few hundred columns of pixels.
+//! Reduction of a million samples to a few hundred columns of pixels.
 
-/// Keep, of each pixel column, the first, the last, the lowest and the highest value.
+/// Keeps the first, the last, the lowest and the highest value of each pixel column.
 ///
-/// What is kept draws the same pixels as all of it. Positions ascend; a column is a whole pixel.
+/// The kept points draw the same pixels as all points. Positions ascend; a column is a whole pixel
+/// wide.
 pub(super) fn extremes(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept = Vec::new();
     let mut column: Option<Column> = None;
@@ -22,13 +23,14 @@ pub(super) fn extremes(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64
     kept
 }
 
-/// The uppermost pixel that a series of steps reaches in each pixel column, where it changes.
+/// Uppermost pixel that a step function reaches in each pixel column, wherever it changes.
 ///
-/// A step's value holds until the next point, so the value that a column begins with counts. As a line
-/// this stays a line however fast the series swings; all its swings would be one dark band.
+/// A value holds until the next point, so the value at the beginning of a column counts too. Drawn
+/// as a line, the result stays thin however fast the series swings; all the swings together would
+/// be one dark band.
 pub(super) fn upper_edge(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut edge: Vec<(f64, f64)> = Vec::new();
-    // The current column's left side, its uppermost value, and the value at its end.
+    // Left side of the current column, its uppermost value, and the value at its end.
     let mut column: Option<(f64, f64, f64)> = None;
     let mut push = |x: f64, y: f64| {
         if edge.last().is_none_or(|(_, last)| *last != y) {
@@ -57,7 +59,7 @@ pub(super) fn upper_edge(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f
     edge
 }
 
-/// What falls into one pixel column so far, each with its number.
+/// Extreme points of one pixel column so far, each with its index.
 struct Column {
     pixel: f64,
     first: (usize, (f64, f64)),
@@ -122,7 +124,8 @@ mod tests {
 
     #[test]
     fn the_upper_edge_is_one_value_per_column() {
-        // Up in column 1, down again in column 4, nothing between: the fall is a column late at most.
+        // Up in column 1, down again in column 4, nothing between: the edge falls at most one
+        // column late.
         let points =
             [(0.2, 9.0), (1.2, 5.0), (1.3, 2.0), (1.4, 5.0), (4.5, 8.0), (4.6, 7.0), (9.0, 7.0)];
         let edge = upper_edge(points);

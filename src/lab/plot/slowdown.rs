@@ -1,4 +1,4 @@
-//! Slowdown over budget: small multiples with one legend.
+//! Slowdown over budget: small multiples with a common legend.
 
 use super::draw::{
     Anchor, LARGE, MEDIUM, SMALL, WIDTH, add, border, canvas, fit, named, px, rect, stroke, text,
@@ -19,10 +19,11 @@ mod grid;
 mod lines;
 
 const X_NAME: f64 = 26.0;
-/// Size of markers in the strip.
+/// Size of markers in the strip, in px.
 const FAIL_MARKER: f64 = 3.6;
-/// Markers on a line nearer than this would hide its dashes, those in the strip one another.
+/// Least distance in px of markers on a line: nearer markers would hide the dashes.
 const MARKERS_APART: f64 = 20.0;
+/// Least distance in px of markers in the strip: nearer markers would overlap.
 const FAIL_MARKERS_APART: f64 = 7.5;
 
 pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
@@ -42,7 +43,7 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     let legend = |width| Legend::new(entries(&labels, marks(), limit), width);
     let in_grid = legend(grid.plot_width - 20.0);
     let legend_height = legend(WIDTH - LEFT - RIGHT).height();
-    // The grid's empty place, if there is one, is the legend's.
+    // The legend fills the empty place of the grid, if there is one and it is large enough.
     let in_grid =
         grid.free_place().filter(|_| in_grid.height() <= grid.cell() - TITLE).zip(Some(in_grid));
     let top = if in_grid.is_some() { 4.0 } else { legend_height + 14.0 };
@@ -83,8 +84,8 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     Ok(picture.to_string())
 }
 
-/// Which row of the strip a line's failures are in: the same in every panel, none for lines that never
-/// fail.
+/// Line -> row of the strip for its failures: the same in every panel, `None` for a line that never
+/// fails.
 fn fail_rows(panels: &[curve::Curves], lines: usize) -> Vec<Option<usize>> {
     let mut rows = 0;
     (0..lines)
@@ -99,7 +100,7 @@ fn fail_rows(panels: &[curve::Curves], lines: usize) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// What both axes cover, the same for all panels.
+/// Ranges of both axes, the same for all panels.
 struct Scales {
     budget: (f64, f64),
     slowdown: (f64, f64),
@@ -115,28 +116,29 @@ impl Scales {
             })
         };
         let (low, high) = range(&mut marks.clone().map(|m| m.budget));
-        // Room for half a marker at both ends.
+        // Space for half a marker at both ends.
         let pad = if high > low { (high - low) * 0.05 } else { 10f64.max(high * 0.1) };
         let budget = (low - pad, high + pad);
 
         let seen = marks.filter_map(|m| m.spread.range).flat_map(|(low, high)| [low, high]);
         let (low, high) = range(&mut seen.into_iter());
-        // 1.0 is always there, and small differences are not blown up to fill the plot.
+        // The axis always includes 1.0, and small differences are not blown up to fill the plot.
         let (low, high) = (low.clamp(0.0, 1.0), high.clamp(1.1f64.min(limit), limit));
         let slowdown_step = ticks::step(high - low, 5.0);
-        // Up to the next tick, but not past the limit; a rounding error is no reason for a tick more.
+        // The axis ends at the next tick, but not past the limit. A rounding error must not add a
+        // tick.
         let top = ((high / slowdown_step - 1e-6).ceil() * slowdown_step).min(limit);
         let pad = (top - low) * 0.04;
         Self { budget, slowdown: (low - pad, top), slowdown_step, limit }
     }
 }
 
-/// One panel's place.
+/// Position of a panel.
 struct Place<'a> {
     grid: &'a Grid,
     x: f64,
     y: f64,
-    /// It is the first of its row, which has the numbers.
+    /// Whether the panel is the first of a row, where the numbers are.
     first: bool,
 }
 
@@ -172,7 +174,7 @@ impl Place<'_> {
         }
     }
 
-    /// Text where otherwise lines would be.
+    /// Draws a note in the middle of a plot without lines.
     fn note(&self, group: &mut Group, note: &str, scales: &Scales) {
         let Frame { x, y } = self.frame(scales);
         let note =
@@ -180,7 +182,7 @@ impl Place<'_> {
         add(group, note.set("fill", NOTE));
     }
 
-    /// The strip above the plot: a row per line that fails anywhere, a marker where it does.
+    /// Draws the strip above the plot: a row per line that fails anywhere, a marker per failure.
     fn failures(
         &self,
         group: &mut Group,
@@ -225,7 +227,7 @@ impl Place<'_> {
             let x = frame.x.at(mark.budget);
             let (low, high) = (frame.y.at(lowest), frame.y.at(highest));
             if mark.spread.failed > 0 {
-                // To the failures, which are worse than any other run.
+                // The range reaches up to the failures, which count as worse than any other run.
                 let strip = self.y + TITLE + self.grid.strip;
                 ranges += &format!("M{x:.1} {low:.1}V{strip:.1}M{:.1} {low:.1}h6", x - 3.0);
             } else if low - high > 1.0 {
@@ -256,7 +258,7 @@ impl Place<'_> {
     }
 }
 
-/// The legend: the lines, and whatever else is in the picture.
+/// Entries of the legend: the lines, then the symbols in the picture.
 fn entries<'a>(
     labels: &[Names],
     marks: impl Iterator<Item = &'a Mark> + Clone,
@@ -270,7 +272,7 @@ fn entries<'a>(
                 stroke(format!("M0 0H{KEY}"), look.color, LINE).set("stroke-dasharray", dash(look)),
             )
             .add(markers(&[(middle, 0.0)], look, look.size));
-        // `=` says that it is the line above.
+        // `=` marks a name of the same line as the name above.
         let names = names.iter().enumerate().map(|(i, name)| match i {
             0 => name.clone(),
             _ => format!("= {name}"),

@@ -1,6 +1,6 @@
-//! Colors, dashes and markers that distinguish lines, in black and white, too.
+//! Colors, dashes and markers of lines, distinct in black and white, too.
 
-/// Okabe and Ito's palette without its yellow, which does not show on white. Neighbours differ in
+/// Okabe and Ito's palette without its yellow, which is invisible on white. Neighbours differ in
 /// lightness, too.
 const COLORS: [&str; 7] =
     ["#000000", "#D55E00", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7"];
@@ -30,7 +30,7 @@ pub(super) const BASELINE: &str = "#A0A0A0";
 pub(super) const STRIP: &str = "#EEEEEE";
 pub(super) const NOTE: &str = "#606060";
 
-/// In the memory picture areas differ by lightness: used is mid, evicted nearly white.
+/// Colors of the memory picture. Areas differ by lightness: used is mid, evicted nearly white.
 pub(super) const USED_FILL: &str = "#86B3D8";
 pub(super) const USED_LINE: &str = "#0B4A78";
 pub(super) const EVICTED_FILL: &str = "#F8E4CF";
@@ -49,22 +49,23 @@ pub(super) enum Shape {
     Star,
 }
 
-/// One line's color, dash and marker.
+/// Color, dash and marker of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Look {
     pub color: &'static str,
     pub dash: &'static str,
     pub shape: Shape,
     pub filled: bool,
-    /// About half the marker's width in px.
+    /// About half the width of the marker in px.
     pub size: f64,
 }
 
 impl Look {
-    /// The look of one of some lines. The first 84 all differ, the first 12 by marker alone.
+    /// Look of line `line` of `lines` lines. The first 84 looks all differ, the first 12 by marker
+    /// alone.
     ///
-    /// Later lines are drawn over earlier ones with smaller markers: where several points meet, as they
-    /// do at a full budget, the ones below show around the ones above.
+    /// Later lines are drawn over earlier ones with smaller markers. Where several points meet, as
+    /// they do at a full budget, the markers below show around the ones above.
     pub(super) fn of(line: usize, lines: usize) -> Self {
         let (shape, filled) = MARKERS[line % MARKERS.len()];
         Self {
@@ -76,16 +77,17 @@ impl Look {
         }
     }
 
-    /// What the marker's inside is painted with. White, so that the line does not run through it.
+    /// Fill color of the marker. Hollow markers are white, so that the line does not run through
+    /// them.
     pub(super) fn fill(&self) -> &'static str {
         if self.filled { self.color } else { "#FFFFFF" }
     }
 }
 
 impl Shape {
-    /// The outline around a point, as path data; `r` is about half its width in px.
+    /// Outline around a point, as path data; `r` is about half its width in px.
     pub(super) fn path(self, x: f64, y: f64, r: f64) -> String {
-        // Sizes are such that all shapes look equally large.
+        // The factors make all shapes look equally large.
         match self {
             Self::Circle => format!(
                 "M{:.1} {y:.1}a{r:.1} {r:.1} 0 1 0 {d:.1} 0a{r:.1} {r:.1} 0 1 0 -{d:.1} 0z",
@@ -109,13 +111,13 @@ impl Shape {
     }
 }
 
-/// A triangle whose middle is at the point; it points down where `r` is negative.
+/// A triangle centred at the point, with the tip down if `r` is negative.
 fn triangle(x: f64, y: f64, r: f64) -> String {
     let half = r.abs();
     format!("M{x:.1} {:.1}L{:.1} {b:.1}H{:.1}z", y - r, x + half, x - half, b = y + 0.75 * r)
 }
 
-/// Strokes through the point, each from one side to the other.
+/// Strokes through the point, each symmetric around the point.
 fn strokes(x: f64, y: f64, ends: &[(f64, f64)]) -> String {
     ends.iter()
         .map(|(dx, dy)| format!("M{:.1} {:.1}L{:.1} {:.1}", x - dx, y - dy, x + dx, y + dy))

@@ -1,9 +1,9 @@
-//! Reading pictures back, for tests.
+//! Reader of pictures, for tests.
 
 use svg::node::element::tag::Type;
 use svg::parser::Event;
 
-/// All texts and all path data, after checking that the picture is well-formed XML.
+/// All texts and all path data of a picture in well-formed XML.
 pub(super) struct Picture {
     pub texts: Vec<String>,
     pub paths: Vec<String>,
@@ -34,7 +34,7 @@ pub(super) fn read(svg: &str) -> Picture {
         }
     }
     assert!(open.is_empty());
-    // Outside of tags, every `&` begins an escape, and nothing is a control character.
+    // Outside of tags, every `&` begins an escape, and no character is a control character.
     for (at, _) in svg.match_indices('&') {
         let escape = ["&amp;", "&lt;", "&gt;"];
         assert!(escape.iter().any(|e| svg[at..].starts_with(e)), "{}", &svg[at..at + 8]);

@@ -1,6 +1,6 @@
-//! Round numbers on axes, and their text.
+//! Round numbers on axes, with labels.
 
-/// The smallest of 1, 2, 5 times a power of ten that divides a span into at most `most` steps.
+/// Smallest of 1, 2, 5 times a power of ten that divides a span into at most `most` steps.
 ///
 /// The span is positive and finite.
 pub(super) fn step(span: f64, most: f64) -> f64 {
@@ -8,16 +8,16 @@ pub(super) fn step(span: f64, most: f64) -> f64 {
     let rough = span / most;
     let power = 10f64.powf(rough.log10().floor());
     let digit = rough / power;
-    // 1 % of mercy: 0.2 / 0.1 is a little above 2.
+    // A tolerance of 1 %: 0.2 / 0.1 may come out a little above 2.
     let round = [1.0, 2.0, 5.0].into_iter().find(|&d| digit <= d * 1.01).unwrap_or(10.0);
     round * power
 }
 
-/// The multiples of `step` in a range, ends included.
+/// Multiples of `step` in a range, ends included.
 pub(super) fn ticks(from: f64, to: f64, step: f64) -> Vec<f64> {
     let first = (from / step - 1e-6).ceil();
     let last = (to / step + 1e-6).floor();
-    // Where `from` is huge and the span small, multiples run out of digits: then there are few ticks.
+    // If `from` is huge and the span small, multiples run out of digits, and there are few ticks.
     let count = (last - first).clamp(0.0, 99.0) as usize;
     let mut at: Vec<f64> = (0..=count)
         .map(|i| (first + i as f64) * step)
@@ -27,7 +27,8 @@ pub(super) fn ticks(from: f64, to: f64, step: f64) -> Vec<f64> {
     at
 }
 
-/// A tick's number with as many decimals as its step has; numbers past a million as 1.2e7.
+/// Label of a tick, with as many decimals as its step has. Numbers from a million on look like
+/// 1.2e7.
 pub(super) fn label(value: f64, step: f64) -> String {
     if value.abs() >= 1e6 {
         return format!("{value:.3e}").replace(".000e", "e");
@@ -41,7 +42,7 @@ pub(super) fn label(value: f64, step: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A number on its own, with three digits that count.
+/// A number on its own, with three significant digits.
 pub(in crate::lab) fn label_of(value: f64) -> String {
     let step = if value > 0.0 { 10f64.powf(value.log10().floor() - 2.0).min(1.0) } else { 1.0 };
     let text = label(value, step);
@@ -53,7 +54,7 @@ pub(in crate::lab) fn label_of(value: f64) -> String {
     text.to_owned()
 }
 
-/// The divisor and the unit in which sizes up to `bytes` read best.
+/// Divisor and unit for sizes up to `bytes`.
 pub(super) fn byte_unit(bytes: f64) -> (f64, &'static str) {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let (power, unit) =

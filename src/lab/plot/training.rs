@@ -1,4 +1,4 @@
-//! A run's loss, memory and recomputation over its steps.
+//! Loss, memory and recomputation over the steps of a run.
 
 use super::draw::{
     Anchor, LARGE, MEDIUM, SMALL, WIDTH, add, border, canvas, fit, named, px, stroke, text,
@@ -13,7 +13,7 @@ use svg::Node;
 use svg::node::element::Group;
 
 const LEFT: f64 = 84.0;
-/// Right of the plots are the names of lines.
+/// Space right of the plots, for the names of lines.
 const RIGHT: f64 = 164.0;
 const TITLE: f64 = 40.0;
 const LOSS: f64 = 260.0;
@@ -21,7 +21,7 @@ const OTHERS: f64 = 110.0;
 const GAP: f64 = 26.0;
 const NUMBERS: f64 = 56.0;
 
-/// Points of a line, in the units of its plot.
+/// Points of a line, in the units of the plot.
 type Points = Vec<(f64, f64)>;
 
 pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
@@ -48,6 +48,7 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     let title = text(&title, (x.start + x.end) / 2.0, 24.0, LARGE, Anchor::Middle);
     picture.append(title.set("font-weight", "bold"));
 
+    // The plot of the loss.
     let all = || loss.iter().chain(&tests).map(|point| point.1);
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(f64::MIN, f64::max));
     let room = (most - least).max(least.abs() * 0.01).max(1e-9);
@@ -66,6 +67,7 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     }
     picture.append(group.done());
 
+    // The plot of the memory, with the budget unless it is far above.
     let top = TITLE + LOSS + GAP;
     let most = training.steps.iter().map(|step| step.peak_bytes).max().unwrap_or(0);
     let budget = training.budget.filter(|&budget| budget < 3 * most.max(1));
@@ -89,6 +91,7 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     }
     picture.append(group.done());
 
+    // The plot of the recomputation, with the x axis of all three.
     let top = top + OTHERS + GAP;
     let recomputed = of(&|step| 100.0 * step.recomputed);
     let most = recomputed.iter().map(|point| point.1).fold(0.0, f64::max);
@@ -103,11 +106,11 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     Ok(picture.to_string())
 }
 
-/// One of the three, with the names of its lines at the right.
+/// A plot with the names of its lines at the right.
 struct Plot {
     frame: Frame,
     group: Group,
-    /// Lines so far, whose names are below each other.
+    /// Number of lines drawn, for the position of the next name.
     named: f64,
 }
 
@@ -141,7 +144,7 @@ impl Plot {
 
     fn markers(&mut self, points: &Points, color: &str) {
         let Frame { x, y } = self.frame;
-        // No more than can be told apart.
+        // No more markers than can be told apart.
         let every = points.len().div_ceil(80);
         let outlines = points.iter().step_by(every);
         let data: String =
@@ -156,7 +159,7 @@ impl Plot {
     }
 }
 
-/// Of a solid line as well.
+/// Value of `stroke-dasharray`; an empty dash is a solid line.
 const fn dash_of(dash: &str) -> &str {
     if dash.is_empty() { "none" } else { dash }
 }

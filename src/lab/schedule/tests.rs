@@ -1,4 +1,4 @@
-//! Replays of traces as schedules, beside those that are made ahead of time.
+//! Replays of traces as schedules, compared with schedules made ahead of time.
 
 use super::*;
 use crate::bound::Effort;
@@ -42,7 +42,7 @@ fn a_replay_is_a_schedule() {
     assert!(reruns > 100, "{reruns}");
 }
 
-/// What schedules cost at shares of the full budget, beside what is the least, for people:
+/// Prints the costs of schedules at shares of the full budget, beside the lower bound:
 /// `cargo test --lib schedule -- --ignored --nocapture`.
 #[test]
 #[ignore = "figures, which take minutes"]

@@ -1,4 +1,4 @@
-//! Searches on a thread of their own, for a program that is running.
+//! Searches on a background thread, beside a running program.
 
 use super::Search;
 use crate::driver::{Learner, Turn};
@@ -7,16 +7,18 @@ use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes that a command of a turn takes, with what is made of it: a search holds the turn several times over.
+/// Estimate of the bytes that a command of a turn takes in a search. A search holds the turn
+/// several times over.
 const COMMAND_BYTES: usize = 2 << 10;
 
-/// A step in a budget.
+/// Key of a search: the key of a step, and a budget in bytes.
 type Key = (u64, u64);
 
-/// Searches in the background. Dropped, it ends within a simulated run.
+/// Searches in the background. Dropping it stops the thread within a simulated run.
 ///
-/// A search finds in so many simulated ops what depends on nothing but the turn: so it does not matter which thread does them.
-/// Its own thread does them ahead, at a low priority; whoever asks before they are done does the rest.
+/// The forecast found after a number of simulated ops depends on nothing but the turn. So any
+/// thread may do the work. The background thread works ahead, at a low priority; a caller that asks
+/// early does the rest itself.
 #[derive(Debug)]
 struct Background {
     work: Arc<Work>,
@@ -24,7 +26,7 @@ struct Background {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// How far searches go, and the seed of what they try.
+/// Effort of the searches, and the seed of their random changes.
 #[derive(Debug)]
 struct Work {
     learn: Learn,
@@ -34,47 +36,49 @@ struct Work {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// A run is over, or there is something to do.
+    /// Notified when a simulated run is over, or when there is work to do.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     searches: BTreeMap<Key, Progress>,
-    /// Somebody waits: the thread leaves what he waits for to him.
+    /// Search awaited by a caller. The thread leaves the search to the caller.
     wanted: Option<Key>,
     ends: bool,
 }
 
-/// How far the search on a step is.
+/// State of the search on a step.
 #[derive(Debug)]
 struct Progress {
     at: At,
-    /// Simulated ops so far, and how many will be asked for.
+    /// Simulated ops done.
     ops: u64,
+    /// Number of simulated ops a caller will ask for.
     ahead: u64,
-    /// Forecasts, each better than the one before, and how many ops they took.
+    /// Forecasts, each better than the one before, with the number of ops after which each was
+    /// found.
     found: Vec<(u64, Forecast)>,
-    /// Of what is held for it.
+    /// Estimate of the bytes held for the search.
     bytes: u64,
 }
 
 #[derive(Debug)]
 enum At {
-    /// Not yet begun.
+    /// The search has not begun.
     New(Box<Turn>),
     Begun(Box<Search>),
-    /// A thread has it.
+    /// A thread is working on the search.
     Taken,
-    /// There is no use in more.
+    /// More work would improve nothing.
     Over,
 }
 
 impl Background {
-    /// Searches as far as `learn` says at the most.
+    /// Starts the thread, for searches of at most the effort `learn`.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// An error of the system if the thread cannot be started.
     fn new(learn: Learn, seed: u64) -> std::io::Result<Self> {
         let (work, shared) = (Arc::new(Work { learn, seed }), Arc::<Shared>::default());
         let (of_thread, at) = (Arc::clone(&work), Arc::clone(&shared));
@@ -85,8 +89,9 @@ impl Background {
     }
 }
 
-/// Searches on a thread of its own, for [`Driver::learn_by`](crate::program::Driver::learn_by): as far as wanted, which may be
-/// not at all. How it searches depends on nothing but the seed, and on which turns it is given.
+/// Searches on a thread of its own, for [`Driver::learn_by`](crate::program::Driver::learn_by), up
+/// to the effort `learn`. `None` if that effort is no search, or if the thread cannot be started.
+/// The results depend on nothing but the seed and the turns given.
 #[must_use]
 pub fn learner(learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
     if learn == Learn::Ahead {
@@ -118,7 +123,7 @@ impl Learner for Background {
     }
 
     fn improves(&self) -> bool {
-        // The portfolio is the same in each run.
+        // The portfolio is the same in each run, so a second search of it finds nothing new.
         matches!(self.work.learn, Learn::Search { .. })
     }
 
@@ -146,21 +151,25 @@ impl Drop for Background {
         lock(&self.shared.state).ends = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What it panicked with was told.
+            // The panic of a thread was reported when it happened.
             _ = thread.join();
         }
     }
 }
 
 impl Work {
-    /// Does what is to be done before anybody asks.
+    /// Works ahead on the searches until the end.
     fn go_ahead(&self, shared: &Shared) {
         step_aside();
         while self.advance(shared, None, 0) {}
     }
 
-    /// Goes on with a search by a few runs, unless `ops` are done; without a key, with any that is not as far ahead
-    /// as it should be, once there is one. False: that is done, or all ends.
+    /// Continues a search by a few simulated runs. With a key, the search is the one of that key,
+    /// until it has done `ops` simulated ops. Without a key, it is any search that is behind its
+    /// number of ops to prepare; the call waits for one.
+    ///
+    /// Returns false if the search of the key has nothing left to do, or if the background work
+    /// ends.
     fn advance(&self, shared: &Shared, key: Option<Key>, ops: u64) -> bool {
         let mut state = lock(&shared.state);
         let (key, at) = loop {
@@ -186,7 +195,7 @@ impl Work {
             }
         };
         drop(state);
-        // If it panics, the search is over for whoever waits.
+        // `Back` starts as over: if the search panics, every waiting thread sees the end of it.
         let mut taken = Back { shared, key, at: At::Over, ops: 0, best: None };
         taken.go_on(self, at);
         true
@@ -199,7 +208,7 @@ impl Progress {
     }
 }
 
-/// Gives a search back that a thread has taken.
+/// Guard for a search taken by a thread: puts the search back when dropped.
 struct Back<'a> {
     shared: &'a Shared,
     key: Key,
@@ -246,12 +255,12 @@ impl Drop for Back<'_> {
     }
 }
 
-/// Whoever computes comes first.
+/// Lowers the priority of this thread: the computation of the program comes first.
 fn step_aside() {
-    // The priority is that of a thread on Linux, and of the whole process elsewhere.
+    // Linux sets the priority of one thread. Elsewhere it would be that of the whole process.
     #[cfg(target_os = "linux")]
     {
-        // Where it may not, the search has its share of the time as any thread.
+        // Without permission, the search has its share of the time like any thread.
         _ = rustix::process::setpriority_process(None, 19);
     }
 }

@@ -1,4 +1,4 @@
-//! Climbing: a few numbers of a forecast are changed at random, and what is better is kept.
+//! Climbing: a few numbers of a forecast are changed at random, and improvements are kept.
 
 use super::Search;
 use super::guide::Guide;
@@ -9,32 +9,33 @@ use crate::evict::{Clock, Forecast};
 use crate::rng::SplitMix64;
 use crate::step::StepFuture;
 
-/// Values smaller than the budget over this do not matter.
+/// Divisor of the budget for the smallest size worth a factor: smaller values do not matter.
 const SMALL: u64 = 2048;
 
-/// Runs for each of the best of the portfolio before the best of all goes on alone.
+/// Number of runs for each of the best forecasts of the portfolio. After them, the climb goes on
+/// from the best of all alone.
 const TRIAL: u64 = 60;
 
-/// A climb, from several starts.
+/// A climb from several starting forecasts.
 #[derive(Debug)]
 pub(super) struct Climb {
-    /// Where it begins, the next first.
+    /// Forecasts still to start from, the next first.
     starts: Vec<Forecast>,
-    /// What is changed, and where its run lost time.
+    /// Forecast to change, and the gaps in which a run with the forecast lost time.
     now: Option<(Forecast, Guide)>,
-    /// Runs left for this start; the last has no end.
+    /// Runs left for the current start. The last start has no limit.
     left: u64,
     /// Gaps whose factors may matter.
     open: Vec<u32>,
 }
 
 impl Climb {
-    /// From these, best first.
+    /// A climb from the forecasts `starts`, best first.
     pub fn new(starts: Vec<Forecast>, step: &StepFuture, budget: u64) -> Self {
         Self { starts, now: None, left: 0, open: open(step, budget) }
     }
 
-    /// Tries one change. False if there is nothing to change.
+    /// Tries a change. Returns false if nothing can be changed.
     pub fn advance(
         &mut self,
         search: &mut Search,
@@ -66,7 +67,7 @@ impl Climb {
         let excess = now.excess.unwrap_or(f64::INFINITY);
         let tried = search.simulate(next, excess, allowance, None)?;
         if tried.excess.is_some_and(|tried| tried < excess) {
-            // Once more, to see where it loses time now.
+            // Simulate once more, to see where the new forecast loses time.
             let again = search.simulate(tried.clone(), f64::INFINITY, allowance, Some(guide))?;
             *now = if again.excess.is_some() { again } else { tried };
         }
@@ -93,7 +94,8 @@ impl Climb {
     }
 }
 
-/// The gaps of large values that lie between two uses and cover a time in which memory is short.
+/// Gaps that may matter: those of large values, between two uses, that cover a time in which memory
+/// is short.
 fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
     let mut short = vec![0u32];
     for &used in step.usage() {
@@ -110,20 +112,23 @@ fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
     open
 }
 
-/// Changes something. Chances and sizes are those that did best in a prototype.
+/// Changes some numbers of a forecast at random. The probabilities and step sizes are those that
+/// did best in a prototype.
 fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitMix64, budget: u64) {
     let kind = rng.unit();
     let large = |rng: &mut SplitMix64| rng.unit() * 3.0 + 0.3;
     if kind < 0.30
         && let Some(gap) = guide.draw(rng)
     {
-        // What had to be brought back is held more firmly.
+        // Hold what had to be regenerated more firmly.
         multiply(&mut forecast.factors[gap], large(rng));
     } else if kind < 0.55 {
+        // Hold one evicted gap more firmly, or one kept gap less.
         let gap = open[rng.below(open.len())] as usize;
         let by = large(rng);
         multiply(&mut forecast.factors[gap], if guide.is_evicted(gap) { by } else { -by });
     } else if kind < 0.75 {
+        // Change neighbouring gaps together.
         let from = rng.below(open.len());
         let count = 2 + rng.below((open.len() / 8).clamp(2, 60));
         let by = rng.normal();
@@ -133,6 +138,7 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
     } else if kind < 0.88
         && let Clock::Prices { prices, .. } = &mut forecast.clock
     {
+        // Change the prices of a stretch of the step.
         let from = rng.below(prices.len());
         let count = 1 + rng.below(prices.len().div_ceil(4));
         let by = (rng.normal() * 0.8).exp();
@@ -142,21 +148,25 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
             *price = (*price * by + more).min(f64::MAX);
         }
     } else if kind < 0.93 {
+        // Change the weights of evicted ancestors.
         let setting = &mut forecast.setting;
         setting.live = (setting.live + rng.normal() * 0.2).clamp(0.0, 1.5);
         setting.shared = (setting.shared + rng.normal() * 0.2).clamp(0.0, 1.5);
     } else if kind < 0.94 {
+        // Choose another size of the smallest storage to evict.
         let shares = portfolio::SMALLEST;
         forecast.min_evict_bytes = Some((budget / shares[rng.below(shares.len())]).max(1));
     } else if kind < 0.97 {
+        // Change the exponent of the distance to the next use.
         let time = &mut forecast.setting.time;
         *time = (*time + rng.normal() * 0.15).clamp(0.1, 1.5);
     } else if let Clock::Time { slack } | Clock::Prices { slack, .. } = &mut forecast.clock {
+        // Change the weight of time in which memory is not short.
         *slack = (*slack * rng.normal().exp()).clamp(1e-3, 1.0);
     }
 }
 
-/// By `e` to the power of `by`, within what makes sense.
+/// Multiplies a factor by `e` to the power of `by`, within 1e-9 to 1e9.
 fn multiply(factor: &mut f32, by: f64) {
     *factor = (f64::from(*factor) * by.exp()).clamp(1e-9, 1e9) as f32;
 }

@@ -1,4 +1,4 @@
-//! Where a simulated run lost time, to change something there.
+//! Gaps of a step in which a simulated run lost time, as hints for a climb.
 
 use crate::engine::Listener;
 use crate::event::Event;
@@ -8,22 +8,23 @@ use crate::step::{NEVER, StepFuture};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// What happened to the gaps of a step in a run.
+/// Evictions and regenerations of a run, by gap of the step.
 #[derive(Debug, Default)]
 pub(super) struct Guide {
-    /// Gaps in which something was brought back, and the sum of what that cost up to each.
+    /// Gaps in which something was regenerated, each with the sum of the costs up to and including
+    /// it.
     regenerated: Vec<(u32, f64)>,
-    /// Gaps in which something was evicted, of all gaps.
+    /// Whether something was evicted, for each gap.
     evicted: Vec<bool>,
 }
 
 impl Guide {
-    /// Whether something was evicted in this gap.
+    /// Whether gap `gap` has an eviction.
     pub fn is_evicted(&self, gap: usize) -> bool {
         self.evicted.get(gap).copied().unwrap_or(false)
     }
 
-    /// A gap in which something was brought back, the likelier the more that cost.
+    /// Draws a gap with a regeneration. The probability is proportional to the cost.
     pub fn draw(&self, rng: &mut SplitMix64) -> Option<usize> {
         let (_, all) = *self.regenerated.last()?;
         let at = rng.unit() * all;
@@ -32,19 +33,20 @@ impl Guide {
     }
 }
 
-/// Listens to a run.
+/// Listener that collects the evictions and regenerations of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log(Arc<Mutex<Heard>>);
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// Gaps.
+    /// Gaps with an eviction.
     evicted: Vec<u32>,
+    /// Gaps with a regeneration, and the cost.
     regenerated: Vec<(u32, f64)>,
 }
 
 impl Log {
-    /// What it heard.
+    /// Summary of everything heard, by gap.
     pub fn guide(&self, step: &StepFuture) -> Guide {
         let heard = lock(&self.0);
         let mut evicted = vec![false; step.gaps()];

@@ -1,29 +1,31 @@
-//! Forecasts to begin with: settings of which each is best somewhere.
+//! Portfolio of forecasts to begin with: each of its settings is best for some program.
 
 use crate::bound::Absence;
 use crate::evict::{Clock, Forecast, Setting};
 use crate::step::StepFuture;
 use rustc_hash::FxHashMap;
 
-/// Shares of the budget that prices are found for: in a smaller one memory is short for longer.
+/// Shares of the budget for which prices are computed: with a smaller budget, memory is short for
+/// longer.
 const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 
-/// A storage goes only where nothing else is left if it is smaller than the budget over one of these.
+/// Divisors of the budget that give the smallest storage to evict. A smaller storage is evicted
+/// only if nothing else is left.
 pub(super) const SMALLEST: [u64; 5] = [u64::MAX, 16384, 4096, 1024, 256];
 
-/// As many of those that passed are kept to climb from.
+/// Number of forecasts kept to climb from.
 const KEPT: usize = 3;
 
 /// A solution of the relaxed problem of the [bound](crate::bound).
 pub(super) struct Solved {
-    /// What memory is worth: position and price.
+    /// Price of memory at each position.
     pub prices: Vec<(u32, f64)>,
-    /// What is away in the gaps between two uses, those by positions of the step.
+    /// Share of each value that is evicted in the gap between two uses, with positions of the step.
     pub absences: Vec<Absence>,
 }
 
-/// All of them, the setting that is best on the average first, and then the policies that do without any knowledge, so
-/// that knowledge does no harm.
+/// All forecasts of the portfolio. The setting that is best on average comes first. The policies
+/// that know nothing of the step follow, so that knowledge does no harm.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
@@ -61,8 +63,9 @@ pub(super) fn forecasts(
     forecasts
 }
 
-/// The relaxed solution, rounded: what it keeps in a gap scores higher, and what is away in it lower. Of 192 ways to do so,
-/// these four together recompute least over 72 points of 16 traces and recordings.
+/// Forecasts made by rounding the relaxed solution: a value that the solution keeps in a gap scores
+/// higher, an evicted one lower. Of 192 ways to round, these four together recompute least over 72
+/// points of 16 traces and recordings.
 fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4] {
     let time = |slack| Clock::Time { slack };
     let prices = |slack| Clock::Prices { prices: solved.prices.clone(), slack };
@@ -82,8 +85,8 @@ fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4
     })
 }
 
-/// How much is away in each gap of the step; `None` where memory is not short. A gap is known by its ends and its bytes; of
-/// those that have all of them in common, the mean is taken.
+/// Evicted share in each gap of the step; `None` where memory is not short. A gap is identified by
+/// its ends and its bytes. Gaps with the same ends and bytes get the mean of their shares.
 fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     let mut sums: FxHashMap<(u32, u32, u64), (f64, f64)> = FxHashMap::default();
     for &Absence { from, to, bytes, share } in absences {
@@ -100,7 +103,8 @@ fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     shares
 }
 
-/// Forecasts with other sizes of what goes only where nothing else is left; `usual` is what the settings say.
+/// Forecasts with other sizes of the smallest storage to evict. `usual` is the size in the
+/// settings.
 pub(super) fn of_other_sizes<'a>(
     best: impl Iterator<Item = &'a Forecast>,
     budget: u64,
@@ -121,7 +125,8 @@ pub(super) fn of_other_sizes<'a>(
     forecasts
 }
 
-/// Keeps the best of those that passed, best first. Where another policy decides, there is nothing to change.
+/// Inserts a forecast that passed among the best ones, best first. A forecast whose clock leaves
+/// the choice to another policy is left out: it has nothing to change.
 pub(super) fn keep(kept: &mut Vec<Forecast>, tried: &Forecast) {
     let Some(excess) = tried.excess.filter(|_| tried.clock.formula().is_none()) else { return };
     let at = kept.partition_point(|other| other.excess.is_some_and(|other| other <= excess));

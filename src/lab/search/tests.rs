@@ -1,4 +1,4 @@
-//! Promises of a portfolio beside the policies that know nothing, and how much is simulated for it.
+//! A portfolio does no worse than the policies that know nothing, and its effort is bounded.
 
 use super::Search;
 use crate::bytes::ByteSize;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The policies of [`Clock::UNKNOWING`], by name.
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
 
-/// Recordings, and their peaks.
+/// Recordings, each with the peak.
 fn programs() -> Vec<(RecordedProgram, u64)> {
     let files = [("small.log", 2), ("resnet20-v3.jsonl.gz", 1)];
     let programs = files.map(|(file, times)| {
@@ -36,7 +36,7 @@ fn replay(policy: PolicyKind, budget: u64, memory: MemoryKind, dead: Dead) -> Re
     replay
 }
 
-/// Each of a grid of budgets, kinds of memory and fates of the dead, for each program.
+/// Calls `of` for a grid of budgets, kinds of memory and fates of the dead, for each program.
 fn grid(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind, Dead)) {
     for (program, peak) in &programs() {
         for percent in (15..=95).step_by(10) {
@@ -49,7 +49,7 @@ fn grid(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind, Dead)) {
     }
 }
 
-/// A few of them, of the first program: searches run it many times.
+/// Calls `of` for a few budgets of the first program only: searches run it many times.
 fn few(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind)) {
     let (program, peak) = &programs()[0];
     for percent in (15..=95).step_by(20) {
@@ -59,7 +59,7 @@ fn few(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind)) {
     }
 }
 
-/// Storages that were evicted, in order.
+/// Evicted storages, in order.
 #[derive(Clone, Debug, Default)]
 struct Evicted(Arc<Mutex<Vec<StorageKey>>>);
 
@@ -71,7 +71,7 @@ impl Listener for Evicted {
     }
 }
 
-/// Evictions of a run, whether it passed, and its counters.
+/// Evictions of a run, whether the run passed, and the counters.
 fn evictions(replay: &Replay, program: &RecordedProgram) -> (Vec<StorageKey>, bool, Stats) {
     let mut machine = Machine::new(replay, program).unwrap();
     let evicted = Evicted::default();
@@ -108,7 +108,7 @@ fn a_forecast_may_say_that_another_policy_decides() {
     );
 }
 
-/// A policy whose scores count what was evicted before is told of it.
+/// A policy whose scores count earlier evictions is told of them.
 #[test]
 fn another_policy_may_take_over_in_the_middle() {
     let learned = PolicyKind::Learned(Learn::Ahead);
@@ -176,7 +176,8 @@ fn knowing_never_costs_more_than_not_knowing() {
     assert!(passed > 10 && best + sizes > 0, "{passed} runs, {best}, {sizes}");
 }
 
-/// A run that recomputes most takes many times the ops of another. As much may be simulated in both.
+/// A run with the most recomputing takes many times the ops of another. The limit on simulated ops
+/// is the same for both.
 #[test]
 fn a_search_takes_so_many_ops_whatever_the_budget() {
     let (mut stopped, mut most) = (0, 0.0f64);

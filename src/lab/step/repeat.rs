@@ -1,4 +1,4 @@
-//! Repeating the last step of a program.
+//! Repetition of the last step of a program.
 
 use super::{Carried, Step, alive_after, numbers};
 use crate::command::{Command, ProgramError, RecordedCommand, RecordedProgram, TensorId};
@@ -6,52 +6,53 @@ use crate::lab::writer::Writer;
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
-/// Why a step cannot be repeated.
+/// Reason why a step cannot be repeated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepeatError {
-    /// Not at all, is not a repetition.
+    /// 0 repetitions were asked for.
     #[error("a step can be done once or more, not 0 times")]
     Never,
-    /// Nothing says what a step is.
+    /// The program has no end of a step.
     #[error("the trace has no end of a step in it, so there is no step to repeat")]
     NoStep,
-    /// A second one would not find what the first one found.
+    /// The step uses up a tensor that a second step would need.
     #[error(
         "the last step cannot be repeated: it uses and deletes tensor {tensor} (made by `{op}` before \
          the step), and makes nothing that could take its place"
     )]
     UsedUp {
-        /// Its number in the trace.
+        /// Number of the tensor in the trace.
         tensor: u64,
-        /// What made it.
+        /// Name of the tensor's op.
         op: String,
     },
-    /// A result that would fill the memory.
+    /// The result would fill the memory.
     #[error("that would be more than {MAX_COMMANDS} commands")]
     TooLong,
-    /// Costs or numbers that cannot be counted any more.
+    /// Costs or numbers became too large to be counted.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
 
-/// A slip of the finger ends in an error, not in a full memory.
+/// Limit on the commands of the result: a typing mistake should be an error, not a full memory.
 const MAX_COMMANDS: usize = 100_000_000;
 
 /// A program with a step done several times.
 #[derive(Debug)]
 pub(in crate::lab) struct Repeated {
     pub program: RecordedProgram,
-    /// The last of them.
+    /// Last repetition of the step.
     pub step: Step,
-    /// Commands of the old program, and where the first of each is now, in the new order.
+    /// Ranges of commands of the old program, with the new position of the first command of each.
+    /// They are in the new order, and a repeated range comes several times.
     pub moves: Vec<(Range<usize>, usize)>,
 }
 
-/// The program with a step done `times` times.
+/// The program with the step done `times` times.
 ///
-/// Between two of them, what is carried over becomes a leaf where that is asked for, and what the step
-/// made besides is deleted.
+/// Between two repetitions, carried tensors become leaves where [`Carried::commit`] says so. Other
+/// tensors made by the step are deleted.
 pub(in crate::lab) fn repeat(
     program: RecordedProgram,
     step: &Step,
@@ -93,29 +94,29 @@ pub(in crate::lab) fn repeat(
     Ok(Repeated { program: copy.new.finish(), step: last, moves })
 }
 
-/// What is there at the end of a step, and of no use to the next.
+/// Tensors alive at the end of a step and of no use to the next.
 fn unneeded(program: &RecordedProgram, step: &Step) -> Vec<TensorId> {
     let before = alive_after(program, step.commands.start);
     let after = alive_after(program, step.commands.end);
     let starts: FxHashSet<TensorId> = step.carried.iter().map(|c| c.start).collect();
     let ends: FxHashSet<TensorId> = step.carried.iter().map(|c| c.end).collect();
-    // What was there before and is no start of anything stays for all steps.
+    // A tensor from before the step that is no start of a carried tensor stays for all steps.
     let stays = |tensor: TensorId| before[tensor.index()] && !starts.contains(&tensor);
     numbers(0..program.tensors())
         .filter(|&t| after[t.index()] && !ends.contains(&t) && !stays(t))
         .collect()
 }
 
-/// No tensor.
+/// Marker for a tensor missing in the new program.
 const GONE: TensorId = TensorId(u64::MAX);
 
-/// A program that is made from another.
+/// A copy of a program, under construction.
 struct Copier<'a> {
     old: &'a RecordedProgram,
     new: Writer,
-    /// Tensor of the old program -> what stands for it in the new one.
+    /// Tensor of the old program -> current counterpart in the new program.
     now: Vec<TensorId>,
-    /// What a step has from the one before, and does not make itself.
+    /// Tensors taken over from the step before, which a step does not make again.
     inherited: FxHashSet<TensorId>,
 }
 
@@ -128,7 +129,7 @@ impl Copier<'_> {
     fn command(&mut self, command: &RecordedCommand) -> Result<(), ProgramError> {
         match command {
             Command::Put { tensor, .. } if self.inherited.contains(tensor) => return Ok(()),
-            // A leftover that only the first step finds.
+            // Only the first step has this leftover.
             Command::Del(tensor) | Command::Label { tensor, .. }
                 if self.now[tensor.index()] == GONE =>
             {
@@ -146,7 +147,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// The end of one step becomes the start of the next. Returns what is carried over.
+    /// Turns the end of a step into the start of the next. Returns the carried tensors.
     fn hand_over(
         &mut self,
         step: &Step,
@@ -166,7 +167,7 @@ impl Copier<'_> {
         for &tensor in &step.leftovers {
             self.now[tensor.index()] = GONE;
         }
-        // All at once, for one may be carried to where another was.
+        // Assign all at the end: the end of one carried tensor may be the start of another.
         for (carried, &tensor) in step.carried.iter().zip(&starts) {
             self.now[carried.start.index()] = tensor;
             self.inherited.insert(carried.start);
@@ -174,7 +175,7 @@ impl Copier<'_> {
         Ok(starts)
     }
 
-    /// What the step at hand carries over, in the numbers of the new program.
+    /// Tensors carried over by the current step, with the numbers of the new program.
     fn carried(&self, step: &Step, starts: &[TensorId]) -> Vec<Carried> {
         let carried = |(&start, carried): (&TensorId, &Carried)| Carried {
             start,

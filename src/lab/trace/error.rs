@@ -6,15 +6,15 @@ use crate::trace::VERSION;
 use std::fmt;
 use std::io;
 
-/// A trace that cannot be read: which file, where, and why.
+/// Error of a trace that cannot be read: the file, the line, and the problem.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}{at}: {problem}", at = At(*.line))]
 pub struct TraceError {
-    /// The file as it was named.
+    /// File name, as the caller gave it.
     pub file: String,
-    /// The line that is wrong, from 1; `None` if it is not about a line.
+    /// Wrong line, counted from 1; `None` if the error is not about a line.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// Problem found.
     pub problem: TraceProblem,
 }
 
@@ -29,26 +29,26 @@ impl fmt::Display for At {
     }
 }
 
-/// What is wrong with a trace, and what was expected.
+/// Problem of a trace. Its message says what was expected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceProblem {
-    /// The file is not there, or is damaged.
+    /// The file does not exist, or is damaged.
     #[error("it cannot be read: {0}{hint}", hint = hint(.0))]
     Read(io::Error),
-    /// No line in it.
+    /// The file has no line.
     #[error("there is nothing in it; {EXPECTED}")]
     Empty,
-    /// A file of nothing, or almost: what a few kilobytes of gzip unpack to may be gigabytes.
+    /// The file has too many blank bytes in a row. A few kilobytes of gzip may unpack to gigabytes.
     #[error("there are {MAX_BLANK_BYTES} bytes without a word; {EXPECTED}")]
     Blank,
-    /// The same, of lines that are no instructions.
+    /// The file has too many bytes in a row without an instruction.
     #[error("there are {MAX_IDLE_BYTES} bytes without an instruction; {EXPECTED}")]
     Idle,
-    /// A line beyond all measure.
+    /// A line is longer than any line of a trace.
     #[error("the line is longer than {MAX_LINE_BYTES} bytes, which no line of a trace is")]
     LineTooLong,
-    /// Lines beyond all measure.
+    /// The file has more lines than are read.
     #[error(
         "there are more than {MAX_LINES} lines, which is as many as are read; record fewer steps"
     )]
@@ -59,89 +59,89 @@ pub enum TraceProblem {
         /// Position of the byte in the line, from 1.
         column: usize,
     },
-    /// Not JSON, or not the JSON of a trace.
+    /// The line is not JSON, or not the JSON of a trace.
     #[error("{}{message}", column.map(|c| format!("column {c}: ")).unwrap_or_default())]
     Json {
-        /// Position in the line, from 1, where it is known.
+        /// Position in the line, from 1; `None` if unknown.
         column: Option<usize>,
-        /// What was found and what was expected.
+        /// Description of what was found and what was expected.
         message: String,
     },
-    /// JSON of something else.
+    /// The file is JSON of something else.
     #[error("this is no trace; {EXPECTED}")]
     NotATrace,
-    /// Nothing that a replay could do.
+    /// The trace has no instruction that a replay could execute.
     #[error("no instruction is in it")]
     NoInstructions,
-    /// A trace of a later program.
+    /// The trace was written by a later version of the program.
     #[error("the trace is of version {0}; this program reads versions 1 to {VERSION}")]
     Version(u32),
-    /// Half a trace: what wrote it was stopped, or it was copied in part.
+    /// The trace is incomplete: its writer was stopped, or it was copied in part.
     #[error(
         "the recording was cut off: this is the last line, and it is not {{\"event\":\"end\"}}"
     )]
     CutOff,
-    /// Something after the last line.
+    /// Something follows the last line.
     #[error("the recording goes on after its end; one trace per file was expected")]
     AfterEnd,
     /// A second trace in the same file.
     #[error("a second `begin`; one trace per file was expected")]
     SecondBegin,
-    /// A number that no tensor has.
+    /// No tensor has this number.
     #[error("tensor {0} is not there: nothing made it, or it was deleted or consumed before")]
     UnknownTensor(u64),
-    /// A number after which there are too few for the outputs of an op.
+    /// The numbers from here on do not suffice for the outputs of an op.
     #[error("the outputs are numbered from {0}, and there are too few numbers after that")]
     NoNumber(u64),
-    /// A number that another tensor has.
+    /// Another tensor has this number.
     #[error("tensor {0} is there already; a new number was expected")]
     TakenTensor(u64),
-    /// An instruction of no log.
+    /// No log has this instruction.
     #[error(
         "`{}` is no instruction of a log; CONSTANT, CALL, MUTATE, COPY, COPY_FROM, RELEASE, MEMORY, \
          ALIAS or ANNOTATE was expected",
         short(.0)
     )]
     UnknownInstruction(String),
-    /// An instruction without something it needs.
+    /// An instruction lacks a field.
     #[error("{instruction} without {field}")]
     Missing {
         /// The instruction.
         instruction: &'static str,
-        /// What it has not.
+        /// Missing field.
         field: &'static str,
     },
-    /// One line where another must be.
+    /// A line is not the one that the lines before it require.
     #[error("{expected} was expected, {found} was found")]
     Unexpected {
-        /// What the lines before ask for.
+        /// Line that the lines before it require.
         expected: String,
-        /// What there is.
+        /// Line found.
         found: String,
     },
-    /// A name that no tensor has.
+    /// No tensor has this name.
     #[error("no line before this one made `{}`", short(.0))]
     UnknownName(String),
-    /// A name whose tensor has gone.
+    /// The tensor of this name was freed.
     #[error("`{}` was released before", short(.0))]
     ReleasedName(String),
-    /// A name that was used before.
+    /// The name was used before.
     #[error("`{}` is taken already; a new name was expected", short(.0))]
     TakenName(String),
-    /// A position beyond the arguments.
+    /// A position lies beyond the arguments.
     #[error("{field} refers to argument {index}, counted from 0, of {count}")]
     Argument {
         /// ALIAS or MUTATE.
         field: &'static str,
-        /// The position.
+        /// Position, from 0.
         index: u64,
-        /// How many there are.
+        /// Number of arguments.
         count: usize,
     },
-    /// One argument changed twice by one op.
+    /// An op changes one argument twice.
     #[error("the op changes one argument twice")]
     MutatedTwice,
-    /// A command that makes no sense where it stands.
+    /// A command makes no sense at its position.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
@@ -168,7 +168,7 @@ impl From<serde_json::Error> for TraceProblem {
     }
 }
 
-/// A text from a file as far as a message should show it.
+/// Text from a file, cut to 300 characters for a message.
 pub(super) fn short(text: &str) -> std::borrow::Cow<'_, str> {
     const MOST: usize = 300;
     match text.char_indices().nth(MOST) {

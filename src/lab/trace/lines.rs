@@ -3,23 +3,25 @@
 use super::TraceProblem;
 use std::io::{BufRead, Read as _};
 
-/// No line of a trace is nearly that long, be it an update of all parameters; and a file without line ends must not fill
-/// the memory.
+/// Limit on the length of a line. No line of a trace comes near it, not even an update of all
+/// parameters; and a file without line ends must not fill the memory.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// Nor has a trace so many blank bytes in a row, or so many lines that are no instructions.
+/// Limit on blank bytes in a row.
 pub(super) const MAX_BLANK_BYTES: usize = 1 << 20;
+/// Limit on bytes in a row that belong to no instruction.
 pub(super) const MAX_IDLE_BYTES: usize = 32 << 20;
 
-/// More lines would be a program of some gigabytes in memory: thousands of steps, of which few are of use to a replay.
+/// Limit on lines. More would make a program of some gigabytes in memory: thousands of steps, of
+/// which few are of use to a replay.
 pub(super) const MAX_LINES: u64 = 1 << 23;
 
-/// A text line by line. Holds one line at a time.
+/// Text read line by line. One line is in memory at a time.
 pub(super) struct Lines<R> {
     reader: R,
     text: String,
     number: u64,
-    /// Bytes read since the last line that counted.
+    /// Bytes read since the last line that counted as an instruction.
     idle: usize,
 }
 
@@ -28,18 +30,18 @@ impl<R: BufRead> Lines<R> {
         Self { reader, text: String::new(), number: 0, idle: 0 }
     }
 
-    /// The line at hand counts: something was done with it.
+    /// Marks the current line as an instruction.
     pub const fn count(&mut self) {
         self.idle = 0;
     }
 
-    /// Goes on to the next line that is not blank. False at the end of the text.
+    /// Reads the next line that is not blank. Returns false at the end of the text.
     pub fn advance(&mut self) -> Result<bool, TraceProblem> {
         let mut blank = 0;
         loop {
             let mut bytes = std::mem::take(&mut self.text).into_bytes();
             bytes.clear();
-            // The line that is being read is the one an error is about.
+            // An error while reading is about the line that is being read.
             self.number += 1;
             if self.number > MAX_LINES {
                 return Err(TraceProblem::TooManyLines);
@@ -70,17 +72,17 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The line at hand.
+    /// Current line, without trailing white space.
     pub fn text(&self) -> &str {
         self.text.trim_ascii_end()
     }
 
-    /// Number of the line at hand, from 1; 0 before the first.
+    /// Number of the current line, from 1; 0 before the first.
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// An error that comes up now is about that line, and not about the one at hand.
+    /// Makes `number` the line that the next error is about.
     pub const fn blame(&mut self, number: u64) {
         self.number = number;
     }
@@ -117,7 +119,7 @@ mod tests {
             assert!(matches!(lines.advance(), Err(TraceProblem::Blank)));
             assert_eq!(lines.number(), (MAX_BLANK_BYTES / per_line) as u64 + 1);
         }
-        // As many as there may be, before each of two lines.
+        // Exactly the limit of blank bytes, before each of two lines.
         let text = format!("{0}a\n{0}b", "\n".repeat(MAX_BLANK_BYTES));
         let mut lines = Lines::new(text.as_bytes());
         assert!(lines.advance().unwrap() && lines.advance().unwrap());
@@ -145,7 +147,7 @@ mod tests {
         assert!(matches!(lines.advance(), Err(TraceProblem::Idle)));
     }
 
-    /// The same bytes again and again.
+    /// Reader that repeats the same bytes for ever.
     struct Endless<'a>(&'a [u8]);
 
     impl std::io::Read for Endless<'_> {

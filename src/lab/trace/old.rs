@@ -1,4 +1,5 @@
-//! Recordings of versions 1 to 3, in which ops had sizes in place of layouts, and one command could be several lines.
+//! Recordings of versions 1 to 3. Their ops have sizes in place of layouts, and one command may
+//! take several lines.
 
 use super::TraceProblem;
 use super::recorded::Reader;
@@ -13,7 +14,7 @@ use crate::op::{Look, Outputs};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A line. `used` is there from version 3 on.
+/// Line of a recording. `used`, the bytes in use after it, is present from version 3 on.
 #[derive(serde::Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum OldEntry {
@@ -77,7 +78,7 @@ pub(super) struct OldOutput {
     source: Source,
 }
 
-/// What an output is made of. Inputs by position.
+/// Origin of an output. Inputs are given by position.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 enum Source {
@@ -123,7 +124,7 @@ impl Reader {
             OldEntry::Drop { tensor, used } => about(tensor, Command::Drop, used)?,
             OldEntry::Commit { tensor, used } => about(tensor, Command::Commit, used)?,
             OldEntry::Step { used, peak } => (Command::Step, used, peak),
-            // Replays are free to evict otherwise.
+            // An eviction is only noted: a replay chooses its own.
             OldEntry::Evict { tensor, bytes, cause, used } => {
                 let tensor = self.known(tensor)?;
                 self.note(&Entry::Evict { tensor, bytes, cause, used });
@@ -143,7 +144,8 @@ impl Reader {
         self.did(command, &[], used, peak)
     }
 
-    /// An op. What it updates becomes its first inputs and outputs, in whatever order they were recorded.
+    /// Reads an op. Its updated inputs and their outputs are moved to the front, in whatever order
+    /// they were recorded.
     fn old_call(
         &mut self,
         op: RecordedOp,
@@ -217,7 +219,8 @@ impl Reader {
     }
 }
 
-/// A view of `bytes` bytes of `span` that are there. One that shows more than there is repeats all there is.
+/// Layout of a view of `bytes` bytes of a storage that has `span` bytes. A view larger than the
+/// storage repeats all of it.
 fn look(span: u64, bytes: u64) -> Layout {
     let (span, bytes) = (span as usize, bytes as usize);
     if bytes <= span || span == 0 {

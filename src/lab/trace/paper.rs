@@ -12,9 +12,9 @@
 //! {"INSTRUCTION":"RELEASE","NAME":"a"}                                   a tensor without names goes
 //! ```
 //!
-//! What a log means is what the paper's simulator makes of it: an op that changes an argument is an op
-//! that makes a new tensor, which takes over the name; a view takes no memory, but time; and what has a
-//! name at the end is wanted, and is brought back if it was evicted.
+//! A log means what the paper's simulator makes of it. An op that changes an argument makes a new
+//! tensor, which takes over the name. A view takes no memory, but time. A tensor that has a name at
+//! the end is wanted: it is regenerated if it was evicted.
 
 mod line;
 mod names;
@@ -32,12 +32,13 @@ use names::{NameId, Names};
 use rustc_hash::FxHashSet;
 use std::io::BufRead;
 
-/// Reads on from the line at hand, the first. The log is one step.
+/// Reads a log whose first line is the current line. The log is one step.
 pub(super) fn read(
     lines: &mut Lines<impl BufRead>,
 ) -> Result<(RecordedProgram, Step), TraceProblem> {
     let mut log = Log::default();
-    // Up to ANNOTATE START, if there is one, nothing counts, so nothing may fail either.
+    // Lines before ANNOTATE START do not count, so their errors do not count either. The first
+    // error is kept, in case no START follows.
     let mut started = false;
     let mut failed = None;
     loop {
@@ -74,17 +75,17 @@ fn is_start(line: &Line<'_>) -> bool {
 struct Log {
     program: Writer,
     names: Names,
-    /// Tensor -> bytes of the storage it is in, or looks at.
+    /// Tensor -> bytes of the storage that it owns or looks at.
     storage_bytes: Vec<u64>,
     constants: Vec<(NameId, TensorId)>,
     waiting: Option<Waiting>,
 }
 
-/// What the lines to come are about.
+/// Subject of the lines to come.
 enum Waiting {
-    /// Its MEMORY.
+    /// A constant, whose MEMORY line is next.
     Constant(NameId),
-    /// MEMORY and ALIAS of the result after those in `made`.
+    /// A call. MEMORY and ALIAS of the result after those in `made` are next.
     Call {
         call: Call,
         made: Vec<Made>,
@@ -100,7 +101,7 @@ struct Call {
     cost: f64,
 }
 
-/// What a result is.
+/// Origin of a result.
 enum Made {
     Fresh(Layout),
     /// A view of the argument at this position.
@@ -203,13 +204,14 @@ impl Log {
         self.called(&call, &made)
     }
 
-    /// One op, or two if it has results of both kinds: the views are made at no cost of their own then.
+    /// Adds one op, or two if the call has results of both kinds: then the views are an op of their
+    /// own, without cost.
     fn called(&mut self, call: &Call, made: &[Made]) -> Result<(), TraceProblem> {
         let fresh = made.iter().filter_map(|made| match made {
             Made::Fresh(layout) => Some(*layout),
             Made::View(_) => None,
         });
-        // It shows no bytes of its own.
+        // A view has no bytes of its own.
         let looks = made.iter().filter_map(|made| match *made {
             Made::Fresh(_) => None,
             Made::View(input) => Some(Look { input, layout: Layout::raw(0) }),
@@ -294,7 +296,7 @@ impl Log {
         self.names.find(name).ok_or_else(|| TraceProblem::UnknownName(name.to_owned()))
     }
 
-    /// The tensor of a name, which must be there.
+    /// Tensor of a name, if a name still holds it.
     fn tensor(&self, name: &str) -> Result<TensorId, TraceProblem> {
         match self.names.tensor(self.name(name)?) {
             Some(tensor) if self.names.is_alive(tensor) => Ok(tensor),
@@ -303,7 +305,7 @@ impl Log {
         }
     }
 
-    /// Fails unless the line is the `instruction` about `name` that must come now.
+    /// Checks that the line is `instruction` about `name`, as required now.
     fn check_line_for(
         &self,
         line: &Line<'_>,
@@ -318,7 +320,7 @@ impl Log {
         Err(TraceProblem::Unexpected { expected, found: describe(line) })
     }
 
-    /// What has a name is wanted now: it is brought back, and stays.
+    /// Ends the log. Each tensor that still has a name is committed, and so is resident at the end.
     fn end(mut self) -> Result<(RecordedProgram, Step), TraceProblem> {
         let missing = match &self.waiting {
             None => None,
@@ -342,8 +344,9 @@ impl Log {
         Ok((self.program.finish(), step))
     }
 
-    /// A constant is in the next step what its name stands for at the end of this one. What stands for
-    /// two can be only one of them: the one that it is now, or the first.
+    /// Constants that the next step takes over: each becomes the tensor that has its name at the
+    /// end of this step. A tensor that could stand for two constants stands for itself, or else for
+    /// the first of them.
     fn carried(&self) -> Vec<Carried> {
         let ends = || {
             self.constants.iter().filter_map(|&(name, start)| {

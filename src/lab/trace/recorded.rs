@@ -1,4 +1,5 @@
-//! Traces of our own, as `remat train --record` writes them: one [`Entry`] a line. Those of earlier versions: `old.rs`.
+//! Recordings of our own, as `remat train --record` writes them: one [`Entry`] a line. `old.rs`
+//! reads those of versions 1 to 3.
 
 use super::TraceProblem;
 use super::lines::Lines;
@@ -15,19 +16,19 @@ use crate::lab::writer::{Writer, check_number};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::BufRead;
 
-/// What a file of entries says.
+/// Content of a recording.
 pub(super) struct Recorded {
     pub program: RecordedProgram,
     pub unit: CostUnit,
     pub window: Window,
     pub known: Knowledge,
     pub settings: RunSettings,
-    /// Tensor of the program -> its number in the file.
+    /// Tensor of the program -> number in the file.
     pub numbers: Vec<u64>,
     pub history: Result<History, NoHistory>,
 }
 
-/// Reads on from the line at hand, the first.
+/// Reads a recording whose first line is the current line.
 pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Recorded, TraceProblem> {
     let Begin { mut reader, version, unit, window, known, settings } = begin(lines.text(), name)?;
     while lines.advance()? {
@@ -38,7 +39,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
         lines.count();
     }
     match reader {
-        // Earlier programs wrote no end.
+        // Version 1 wrote no end.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
         Reader { writer, numbers, historian, changes, regenerations, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
@@ -60,7 +61,7 @@ struct Begin {
 }
 
 fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
-    /// What a first line of any version has.
+    /// Fields that the first line of any version has.
     #[derive(serde::Deserialize)]
     struct Probe {
         event: String,
@@ -104,7 +105,8 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
     Ok(Begin { reader, version, unit, window, known, settings })
 }
 
-/// Whether the outputs of an op can be as many as it says, and have the numbers that follow its first.
+/// Checks that an op has as many inputs as it updates, and that its outputs fit into the numbers
+/// from its first one on.
 fn check_outputs(call: &Apply<RecordedOp>) -> Result<(), TraceProblem> {
     let (count, targets) = (call.inputs.len(), call.outputs.targets());
     if targets > count {
@@ -116,19 +118,20 @@ fn check_outputs(call: &Apply<RecordedOp>) -> Result<(), TraceProblem> {
     }
 }
 
-/// Reads entries. A program numbers its tensors from 0, whatever their numbers in the file.
+/// Reader of entries. A program numbers its tensors from 0, whatever their numbers in the file.
 pub(super) struct Reader {
     pub(super) writer: Writer,
-    /// Whether the last event was read.
+    /// Whether the line `end` was read.
     pub(super) ended: bool,
-    /// Number in the file -> tensor, for each that may still be used.
+    /// Number in the file -> tensor, for each tensor that may still be used.
     tensors: FxHashMap<u64, TensorId>,
+    /// Tensor -> number in the file.
     numbers: Vec<u64>,
-    /// The same, to look them up: of deleted tensors, too.
+    /// Number in the file -> tensor, deleted tensors included.
     known: FxHashMap<u64, TensorId>,
-    /// Tensor -> bytes of its storage that it may look at. For `old.rs` only.
+    /// Tensor -> bytes of its storage that it may look at. Only `old.rs` uses it.
     pub(super) spans: Vec<u64>,
-    /// While each line said what was in use.
+    /// Follows the memory contents, as long as each line has the bytes in use.
     historian: Option<Historian>,
     changes: Vec<Changed>,
     regenerations: Regenerations,
@@ -151,7 +154,8 @@ impl Reader {
                 if let Some(number) = unknown {
                     return Err(TraceProblem::UnknownTensor(number));
                 }
-                // Before they are counted: there may be more than 64 bits count.
+                // Check before counting: a damaged file may claim more outputs than 64 bits can
+                // number.
                 command.calls().iter().try_for_each(check_outputs)?;
                 let mut made = Vec::new();
                 command.makes(|tensor| made.push(tensor.0));
@@ -184,7 +188,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A command, which makes tensors of these numbers in the file.
+    /// Adds a command. `made` has the numbers in the file of the tensors it makes.
     pub(super) fn did(
         &mut self,
         command: RecordedCommand,
@@ -206,7 +210,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Something happened between the commands, or a command was done.
+    /// Passes an entry on to those who follow what happened: the list of regenerations and the
+    /// historian.
     pub(super) fn note(&mut self, entry: &Entry) {
         match *entry {
             Entry::Regenerate { tensor, cost, .. } => self.regenerations.push(tensor, cost),

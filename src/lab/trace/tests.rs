@@ -1,4 +1,4 @@
-//! Traces read and repeated: small ones kept here, and the paper's where `../shared` is.
+//! Traces, read and repeated: small ones kept here, and the paper's logs where `../shared` exists.
 
 mod captures;
 mod paper_logs;
@@ -10,7 +10,8 @@ use crate::driver::Setting;
 use crate::lab::{Changed, CostUnit};
 use crate::op::{Look, Outputs};
 
-/// A weight, a view of it, an op with both kinds of results, one in place, one with no result.
+/// A weight, a view of it, an op with both kinds of results, an update in place, an op without a
+/// result.
 const LOG: &str = r#"
 {"INSTRUCTION":"CONSTANT","NAME":"early"}
 {"INSTRUCTION":"MEMORY","MEMORY":"1","NAME":"early"}
@@ -35,7 +36,8 @@ const LOG: &str = r#"
 {"INSTRUCTION":"RELEASE","NAME":"x"}
 "#;
 
-/// One parameter updated in place, one replaced by another, and a loss that goes one step later.
+/// One parameter updated in place, one replaced by another, and a loss that is deleted one step
+/// later.
 const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
 {"event":"put","tensor":10,"bytes":64,"cost":1.5}
 {"event":"put","tensor":11,"bytes":4,"cost":0.5}
@@ -55,7 +57,8 @@ const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
 {"event":"apply","op":"view","inputs":[32],"outputs":[{"tensor":40,"bytes":128,"source":"view","input":0}],"workspace":0,"cost":0.0,"rematerializable":false}
 "#;
 
-/// Version 5: parameters updated as one, a statistic that is replaced, a leaf, a label, questions, settings.
+/// Version 5: parameters updated together, a statistic that is replaced, a leaf, a label, reads,
+/// settings.
 const NOW: &str = r#"{"event":"begin","version":5,"cost_model":"flops","budget":4096,"policy":"lru","window":{"commands":3,"put_bytes":512}}
 {"event":"did","command":{"put":{"tensor":10,"host":{"layout":{"dtype":"f32","shape":[4],"strides":[1],"offset":0},"cost":1.5},"leaf":true}},"used":256}
 {"event":"did","command":{"put":{"tensor":11,"host":{"layout":{"dtype":"f32","shape":[2],"strides":[1],"offset":0},"cost":0.5}}},"used":512}
@@ -86,7 +89,7 @@ fn read(text: &str) -> Result<Trace, TraceError> {
     Trace::read(text.as_bytes(), "some/small.jsonl.gz")
 }
 
-/// Commands in few words: `f(0 1) -> 2: 8 B, 3: 4 B; 10`.
+/// Commands in a short notation: `f(0 1) -> 2: 8 B, 3: 4 B; 10`.
 fn narrate(program: &RecordedProgram) -> Vec<String> {
     let list = |tensors: &[TensorId]| {
         tensors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
@@ -153,7 +156,7 @@ fn a_log_means_what_the_papers_simulator_makes_of_it() {
         "constant 1: 8 B",
         "both(1 0) -> 2: 16 B; 10",
         "both(1 0) -> 3: view of 1, 0 B; 0",
-        // The view is 64 bytes of storage; its name goes to the new tensor.
+        // The view stands for 64 bytes of storage, and the new tensor takes over its name.
         "add_(3 2) -> 4: 64 B; 5",
         "del 3",
         "elapse 3",
@@ -169,7 +172,7 @@ fn a_log_means_what_the_papers_simulator_makes_of_it() {
 fn without_start_the_whole_log_counts() {
     let all = read(&LOG.replace("START", "FORWARD")).unwrap();
     assert_eq!(narrate(all.program())[0], "constant 0: 1 B");
-    // What comes before START need not make sense; without START it must.
+    // Lines before START need not make sense; without START they must.
     let broken = format!("{}{LOG}", r#"{"INSTRUCTION":"COPY","DST":"a","SRC":"b"}"#);
     assert_eq!(narrate(read(&broken).unwrap().program()), repeated(LOG, 1));
     let error = read(&broken.replace("START", "FORWARD")).unwrap_err();
@@ -181,7 +184,8 @@ fn a_log_is_repeated_with_its_constants() {
     let once = repeated(LOG, 1);
     let thrice = repeated(LOG, 3);
     let ops = once.len() - 2;
-    // `w` is what it was, `x` has gone and is made anew, `v` and `f` are of no use to the next pass.
+    // `w` is carried over, `x` was released and is made anew, `v` and `f` are of no use to the next
+    // pass.
     assert_eq!(thrice[..ops], once[..ops]);
     let second = [
         "commit 0",
@@ -199,7 +203,7 @@ fn a_log_is_repeated_with_its_constants() {
     ];
     assert_eq!(thrice[ops..ops + second.len()], second);
     assert_eq!(thrice[thrice.len() - 2..], ["commit 0", "commit 12"]);
-    // Repeating what is repeated goes on.
+    // A repeated log can be repeated again.
     let again = read(LOG).unwrap().repeat_step(2).unwrap().repeat_step(2).unwrap();
     assert_eq!(narrate(again.program()), thrice);
 }
@@ -271,7 +275,7 @@ fn a_recording_of_today_is_read_one_to_one() {
         off,
     ];
     assert_eq!(*changes, set);
-    // Version 4 is the same without settings.
+    // Version 4 has the same lines, but no settings.
     let fourth =
         NOW.replacen("\"version\":5", "\"version\":4", 1).replacen("\"policy\":\"lru\",", "", 1);
     let lines = fourth.lines().filter(|line| !line.contains("\"set\""));
@@ -324,12 +328,12 @@ fn a_recording_is_repeated_with_what_became_of_its_tensors() {
 
 #[test]
 fn what_is_left_of_a_step_goes_before_the_next() {
-    // Without the second `del`, the loss of the last step is there at its end.
+    // Without the second `del`, the loss of the last step is alive at its end.
     let one = RECORDING.lines().take(8).collect::<Vec<_>>().join("\n");
     let twice = repeated(&one, 2);
     assert_eq!(twice[7..10], ["del 2", "del 3", "del 4"]);
     assert_eq!(twice[10..12], ["put 5: 64 B, 1.5", "put 6: 4 B, 0.5"]);
-    // What only the recorded turn finds, and only deletes, is not missed in the next.
+    // The next step does not miss a tensor that only the recorded step had, and only deleted.
     let leftover = RECORDING
         .replace(r#"{"event":"get","tensor":20}"#, "")
         .replacen(r#""op":"f""#, r#""op":"g""#, 1)

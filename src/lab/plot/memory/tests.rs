@@ -2,7 +2,8 @@ use super::*;
 use crate::lab::CostUnit;
 use crate::lab::plot::test_xml;
 
-/// Steps of training: memory rises through forward, falls through backward, and is cut at the budget.
+/// Samples of training steps: memory rises through forward, falls through backward, and is cut at
+/// the budget.
 fn sawtooth(samples: usize, steps: usize, budget: u64) -> Vec<Sample> {
     let per_step = samples / steps;
     (0..samples)
@@ -54,7 +55,7 @@ fn a_million_samples_make_a_small_picture() {
 
 #[test]
 fn the_worst_million_is_small_as_well() {
-    // Every sample at the other end, far from what one tenth of a pixel can merge.
+    // Every sample is at the other end, far from what rounding to a tenth of a pixel can merge.
     let samples = (0..1_000_000u64)
         .map(|i| {
             let used = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 34;
@@ -138,7 +139,7 @@ fn a_run_that_failed_has_a_cross_and_its_reason() {
     assert_eq!((crosses(&done), crosses(&failed)), (0, 1));
 }
 
-/// The same cost in each unit: the axis ends at the same number of operations, bytes or seconds.
+/// One cost in each unit. The axis ends at the same number of operations, bytes or seconds.
 #[test]
 fn the_axis_counts_what_the_costs_do() {
     for (unit, most, name, last) in [
@@ -158,7 +159,7 @@ fn the_axis_counts_what_the_costs_do() {
         let timeline = Timeline { unit, samples, budget: 1 << 20, ..Timeline::default() };
         let texts = test_xml::read(&plot(&timeline).unwrap()).texts;
         assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
-        // Numbers from 0 up; 50 is the last, and 60 would be too many.
+        // Numbers from 0 up; 50 is the last one that fits, and 60 would be too many.
         assert!(
             texts.iter().any(|text| text == last) && !texts.contains(&"60".to_owned()),
             "{texts:?}"

@@ -1,4 +1,4 @@
-//! What is thinner than a pixel, as the pixels that it is in.
+//! Blocks thinner than a pixel, drawn as whole pixels.
 
 use super::super::frame::Frame;
 use super::Rect;
@@ -11,9 +11,9 @@ pub(super) struct Cells {
     top: f64,
     columns: usize,
     rows: usize,
-    /// Column by column -> the look of a pixel and one more; 0 is none.
+    /// Pixel, column by column -> index of its look plus one; 0 if it is empty.
     looks: Vec<u8>,
-    /// How many looks there are.
+    /// Number of looks.
     count: usize,
 }
 
@@ -25,7 +25,7 @@ impl Cells {
         Self { left, top, columns, rows, looks: vec![0; columns * rows], count }
     }
 
-    /// All pixels that it touches.
+    /// Fills all pixels touched by `at`.
     pub(super) fn fill(&mut self, at: &Rect, look: usize) {
         let span = |from: f64, to: f64, most: usize| {
             let from = (from.max(0.0) as usize).min(most - 1);
@@ -38,11 +38,11 @@ impl Cells {
         }
     }
 
-    /// Look -> the pixels that have it, as few rectangles: runs up a column, of which those that are the same in columns
-    /// side by side are one.
+    /// Look -> path of its pixels, as few rectangles. A rectangle is a run of pixels up a column;
+    /// equal runs in adjacent columns are merged.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = vec![String::new(); self.count];
-        // (First row, row after the last, look) -> the column where it began.
+        // (First row, row after the last, look) -> the column where the rectangle begins.
         let mut going: FxHashMap<(usize, usize, u8), usize> = FxHashMap::default();
         for column in 0..=self.columns {
             let now = if column < self.columns { self.runs(column) } else { Vec::new() };

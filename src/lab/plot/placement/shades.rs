@@ -1,26 +1,28 @@
-//! Shades that tell blocks apart.
+//! Shades, different for neighbouring blocks.
 
 use super::super::Block;
 use std::collections::BTreeMap;
 
-/// How many there are: so few that they stay apart.
+/// Number of shades: few enough to stay distinguishable.
 pub(super) const SHADES: usize = 4;
 
-/// Of those that ended where a block begins, so many are looked at.
+/// Limit on the number of blocks before a block, at its addresses, whose shades it avoids.
 const BEFORE: usize = 4;
 
-/// Block -> its shade, which is not that of the blocks that lie next above and below it when it begins; nor, as far as there
-/// are shades, that of those that ended right before it at its addresses. O(n log n).
+/// Block -> its shade. The shade differs from those of the blocks directly above and below when the
+/// block begins. As far as the shades suffice, it also differs from those of blocks that ended just
+/// then at the same addresses. O(n log n).
 pub(super) fn shades(blocks: &[&Block]) -> Vec<usize> {
     let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * blocks.len());
     for (i, block) in blocks.iter().enumerate() {
-        // At each instant first those that end.
+        // At each instant, ends sort before begins.
         changes.extend([(block.time.start, true, i), (block.time.end, false, i)]);
     }
     changes.sort_unstable();
     let mut shades = vec![0; blocks.len()];
-    // Address -> the block that is there; and of those that ended at this instant, that was.
+    // Address -> the block that is alive there.
     let mut alive: BTreeMap<u64, usize> = BTreeMap::new();
+    // Address -> the block there that ended at the current instant.
     let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
     let mut now = None;
     for (at, begins, i) in changes {

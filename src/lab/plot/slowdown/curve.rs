@@ -1,34 +1,34 @@
-//! Turning points into curves that can be drawn.
+//! Conversion of points into curves to draw.
 
 use crate::lab::Spread;
 use crate::lab::plot::{Panel, Point, ticks};
 
-/// A panel's title and its curves, in the order of the legend.
+/// Title of a panel with curves, in the order of the legend.
 pub(super) struct Curves {
     pub title: String,
     pub curves: Vec<Curve>,
 }
 
-/// One line's marks, by ascending budget.
+/// Marks of a line, by ascending budget.
 #[derive(Clone, PartialEq)]
 pub(super) struct Curve {
-    /// Its number in the legend.
+    /// Index of the line in the legend.
     pub line: usize,
     pub marks: Vec<Mark>,
 }
 
-/// All runs of one policy under one budget.
+/// All runs of a policy under a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// The budget, in the unit of the axis.
+    /// Budget, in the unit of the axis.
     pub budget: f64,
     pub spread: Spread,
 }
 
-/// How the axis counts budgets.
+/// Unit of the budget axis.
 pub(super) enum Budgets {
     Percent,
-    /// So many bytes, and what they are called.
+    /// Bytes per unit, and the name of the unit.
     Bytes(f64, &'static str),
 }
 
@@ -46,7 +46,7 @@ impl Budgets {
         })
     }
 
-    /// The full budget of a panel.
+    /// Full budget of a panel, in the unit of the axis.
     fn full(&self, panel: &Panel) -> f64 {
         match self {
             Self::Percent => 100.0,
@@ -54,7 +54,7 @@ impl Budgets {
         }
     }
 
-    /// What the axis is called.
+    /// Title of the axis.
     pub fn name(&self) -> String {
         match self {
             Self::Percent => "budget (%; 100 evicts nothing)".to_owned(),
@@ -63,11 +63,12 @@ impl Budgets {
     }
 }
 
-/// A line of the legend: the names of lines that are the same in every panel.
+/// Names of a line of the legend. Lines with the same points in every panel share a line of the
+/// legend.
 pub(super) type Names = Vec<String>;
 
-/// Give each label its number, the same in all panels, and put points in order. Labels whose lines are the
-/// same everywhere have one number.
+/// Sorts points into curves, and gives each label an index, the same in all panels. Labels whose
+/// lines are the same everywhere share one index.
 pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Curves>) {
     let mut labels: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|p| &p.lines) {
@@ -79,7 +80,7 @@ pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Cu
         let points = panel.lines.iter().filter(|l| l.label == label).flat_map(|l| &l.points);
         marks(points, budgets.full(panel))
     };
-    // Of each line of the legend: its names, and its marks in each panel.
+    // Names of each line of the legend, and its marks in each panel.
     let mut lines: Vec<(Names, Vec<Vec<Mark>>)> = Vec::new();
     for label in labels {
         let everywhere: Vec<_> = panels.iter().map(|panel| in_panel(panel, label)).collect();
@@ -99,7 +100,7 @@ pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Cu
     (lines.into_iter().map(|(names, _)| names).collect(), panels)
 }
 
-/// Past this, axes run out of digits.
+/// Whether a point has a finite position. From 1e9 on, axes run out of digits.
 fn has_place(point: &&Point) -> bool {
     (0.0..1e9).contains(&point.budget_ratio)
 }
@@ -107,7 +108,7 @@ fn has_place(point: &&Point) -> bool {
 fn marks<'a>(points: impl Iterator<Item = &'a Point>, full: f64) -> Vec<Mark> {
     let mut points: Vec<Point> = points.filter(has_place).copied().collect();
     points.sort_by(|a, b| a.budget_ratio.total_cmp(&b.budget_ratio));
-    // 0.3 and 0.1 + 0.2 are one budget.
+    // 0.3 and 0.1 + 0.2 count as one budget.
     points
         .chunk_by(|a, b| b.budget_ratio - a.budget_ratio < 1e-9)
         .map(|points| mark(points, full))
@@ -191,7 +192,7 @@ mod tests {
         let (labels, curves) = curves(&panels, &Budgets::Percent);
         assert_eq!(labels, [vec!["a", "c"], vec!["b", "e"], vec!["d"]]);
         assert!(curves.iter().all(|panel| panel.curves.len() == 3));
-        // Lines without a point are nothing that is the same.
+        // Lines without a point are never merged.
         let (labels, _) =
             super::curves(&[panel(vec![line("a", &[]), line("b", &[])])], &Budgets::Percent);
         assert_eq!(labels, [["a"], ["b"]]);

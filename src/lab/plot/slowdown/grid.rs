@@ -1,17 +1,20 @@
-//! Where the panels are.
+//! Positions of the panels.
 
 use crate::lab::plot::draw::WIDTH;
 
-/// Beside the plots, above them, and between them, in px.
+/// Space left of the plots, in px.
 pub(super) const LEFT: f64 = 66.0;
+/// Space right of the plots.
 pub(super) const RIGHT: f64 = 16.0;
+/// Space between two plots.
 const BETWEEN: f64 = 20.0;
+/// Space above a plot, for the title.
 pub(super) const TITLE: f64 = 28.0;
-/// Height of one row in the strip of failures.
+/// Height of a row in the strip of failures.
 pub(super) const FAIL_ROW: f64 = 12.0;
-/// Between the strip and the plot: room for the arrow head above the limit.
+/// Space between the strip and the plot, for the arrow head above the limit.
 const GAP: f64 = 12.0;
-/// Below the plot, up to the next panel.
+/// Space below the plot, up to the next panel.
 pub(super) const NUMBERS: f64 = 32.0;
 
 /// Panels in rows of up to three.
@@ -21,7 +24,7 @@ pub(super) struct Grid {
     pub rows: usize,
     pub plot_width: f64,
     pub plot_height: f64,
-    /// Height of the strip of failures; zero where nothing fails.
+    /// Height of the strip of failures; 0 if nothing fails.
     pub strip: f64,
 }
 
@@ -44,19 +47,19 @@ impl Grid {
         }
     }
 
-    /// Height of a panel with its title and numbers.
+    /// Height of a panel with title and numbers.
     pub(super) fn cell(&self) -> f64 {
         let strip = if self.strip > 0.0 { self.strip + GAP } else { GAP / 2.0 };
         TITLE + strip + self.plot_height + NUMBERS
     }
 
-    /// Left edge of the plot and upper edge of the panel.
+    /// Left edge of the plot and upper edge of the panel, for panel `i`.
     pub(super) fn place(&self, i: usize) -> (f64, f64) {
         let (row, column) = (i / self.columns, i % self.columns);
         (LEFT + column as f64 * (self.plot_width + BETWEEN), row as f64 * self.cell())
     }
 
-    /// The first place after the last panel, if its row has one.
+    /// First place after the last panel, if the row is not full.
     pub(super) fn free_place(&self) -> Option<(f64, f64)> {
         (self.panels < self.rows * self.columns).then(|| self.place(self.panels))
     }

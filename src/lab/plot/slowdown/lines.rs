@@ -1,4 +1,4 @@
-//! One policy's line and its markers.
+//! Line of a policy, with markers.
 
 use super::curve::Mark;
 use crate::lab::plot::draw::stroke;
@@ -9,10 +9,10 @@ use svg::node::element::Path;
 /// Width of a line in px.
 pub(super) const LINE: f64 = 1.8;
 
-/// Path data through the medians, broken where there is none and cut off at the limit.
+/// Path data through the medians, broken where a median is missing and cut off at the limit.
 pub(super) fn polyline(marks: &[Mark], frame: &Frame, limit: f64) -> String {
     let mut data = String::new();
-    // The mark before, and whether the pen is there.
+    // Position and median of the mark before, and whether it was within the limit.
     let mut before: Option<(f64, f64, bool)> = None;
     for mark in marks {
         let Some(median) = mark.spread.median else {
@@ -45,7 +45,7 @@ pub(super) fn arrow_head(x: f64, y: f64) -> String {
     format!("M{:.1} {y:.1}l4.5 -4.5l4.5 4.5", x - 4.5)
 }
 
-/// The points that get a marker: none that is too near to the marker before, but the ends.
+/// Points that get a marker: the first, the last, and those not too near to the marker before.
 pub(super) fn thinned(points: &[(f64, f64)], apart: f64) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for (i, &(x, y)) in points.iter().enumerate() {
@@ -57,7 +57,7 @@ pub(super) fn thinned(points: &[(f64, f64)], apart: f64) -> Vec<(f64, f64)> {
     kept
 }
 
-/// A line's markers as one path.
+/// Markers of a line as a single path.
 pub(super) fn markers(points: &[(f64, f64)], look: Look, size: f64) -> Path {
     let data: String = points.iter().map(|(x, y)| look.shape.path(*x, *y, size)).collect();
     let thin = matches!(look.shape, Shape::Cross | Shape::Plus | Shape::Star);

@@ -10,7 +10,7 @@ fn panel(title: &str, lines: Vec<Line>) -> Panel {
     Panel { title: title.into(), lines, full_budget: None }
 }
 
-/// The path data of elements of a class.
+/// Path data of the elements of a class.
 fn paths<'a>(svg: &'a str, class: &str) -> Vec<&'a str> {
     let class = format!("<path class=\"{class}\" ");
     let data = |rest: &'a str| rest.split_once("d=\"").unwrap().1.split('"').next().unwrap();
@@ -102,7 +102,7 @@ fn what_is_above_the_limit_has_an_arrow_head() {
     let svg =
         plot(&[panel("p", vec![line("a", &[(0.2, Some(7.0)), (0.6, Some(1.1))])])], 2.0).unwrap();
     assert_eq!(paths(&svg, "above").len(), 1);
-    // From where it crosses the limit to the point below.
+    // From the crossing of the limit to the point below it.
     let drawn = paths(&svg, "line")[0];
     assert_eq!((drawn.matches('M').count(), drawn.matches('L').count()), (1, 1), "{drawn}");
     let both = [(0.2, Some(7.0)), (0.4, Some(3.0))];
@@ -122,14 +122,15 @@ fn repeated_runs_show_their_range() {
     assert!(texts.contains(&"range of repeated runs; lines are medians".to_owned()), "{texts:?}");
 }
 
-/// Two of three failed, and so does their median: no line, but what the third came to, and the failure.
+/// Two of three runs failed, and so the median does: no line, but the third run and the failures
+/// are drawn.
 #[test]
 fn a_median_that_failed_is_no_point() {
     let points = [(0.2, None), (0.2, Some(1.2)), (0.2, None), (0.5, Some(1.0))];
     let svg = plot(&[panel("p", vec![line("a", &points)])], 2.0).unwrap();
     assert_eq!(paths(&svg, "line")[0].matches(['M', 'L']).count(), 1);
     assert_eq!((paths(&svg, "range").len(), paths(&svg, "fails").len()), (1, 1));
-    // The range ends at the failures, not in nothing.
+    // The range ends at the strip of failures.
     let (low, top) = paths(&svg, "range")[0].split_once('V').unwrap();
     let low: f64 = low.split(' ').next_back().unwrap().parse().unwrap();
     let top: f64 = top.split('M').next().unwrap().parse().unwrap();

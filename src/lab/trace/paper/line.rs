@@ -1,4 +1,4 @@
-//! One line of a log: all fields that any instruction has, borrowed from the text where that can be.
+//! Line of a log: the fields of all instructions, borrowed from the text where possible.
 
 use serde::de::{self, Deserialize, Deserializer, Unexpected};
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(super) struct Line<'a> {
     pub args: Option<Vec<Text<'a>>>,
     #[serde(borrow)]
     pub result: Option<Vec<Text<'a>>>,
-    /// Positions among the arguments.
+    /// Positions of the changed arguments.
     pub mutate: Option<Vec<Count>>,
     #[serde(borrow)]
     pub dst: Option<Text<'a>>,
@@ -30,16 +30,18 @@ pub(super) struct Line<'a> {
     pub annotation: Option<Text<'a>>,
 }
 
-/// A text that is only copied if it has escapes in it. (By itself, serde always copies within `Option`.)
+/// A text that is copied only if it has escapes in it. (By itself, serde always copies within
+/// `Option`.)
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
-/// A whole number from 0 up, which the logs have in quotes.
+/// A whole number from 0 up, in quotes in the logs.
 #[derive(Clone, Copy)]
 pub(super) struct Count(pub u64);
 
-/// The argument that a result looks at; `None`, in the log -1, for a result of its own.
+/// Position of the argument that a result looks at. `None`, -1 in the log, if the result has its
+/// own storage.
 #[derive(Clone, Copy)]
 pub(super) struct Alias(pub Option<u64>);
 
@@ -56,7 +58,8 @@ impl<'de> Deserialize<'de> for Alias {
     }
 }
 
-/// Reads a whole number, with quotes or without; -1 as `None` where that is allowed.
+/// Visitor that reads a whole number, with or without quotes. -1 is read as `None` where it is
+/// allowed.
 struct Whole {
     negative_one: bool,
 }

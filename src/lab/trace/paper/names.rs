@@ -1,30 +1,30 @@
-//! The names of a log, and how many of them each tensor has.
+//! Names of a log, and the number of names of each tensor.
 
 use crate::command::TensorId;
 use rustc_hash::FxHashMap;
 
-/// Position of a name in the order in which names came up first.
+/// Position of a name, in the order of first appearance.
 pub(super) type NameId = u32;
 
-/// All names so far. A released name stays, with the tensor that it had.
+/// All names read. A released name keeps the last tensor.
 #[derive(Default)]
 pub(super) struct Names {
     index: FxHashMap<Box<str>, NameId>,
     bound: Vec<Bound>,
-    /// Tensor -> number of names that hold it. It is alive iff there is one.
+    /// Tensor -> number of names. A tensor is alive iff the number is above 0.
     counts: Vec<u64>,
 }
 
 #[derive(Clone, Copy)]
 struct Bound {
-    /// `None` while the lines of an op that makes it are still being read.
+    /// Tensor of the name; `None` while the lines of the op that makes it are still being read.
     tensor: Option<TensorId>,
-    /// Whether it is counted.
+    /// Whether the name counts as a holder of the tensor.
     held: bool,
 }
 
 impl Names {
-    /// A new name, of no tensor yet; `None` if it is taken.
+    /// Adds a name without a tensor; `None` if the name is taken.
     pub fn reserve(&mut self, name: &str) -> Option<NameId> {
         if self.index.contains_key(name) {
             return None;
@@ -39,12 +39,12 @@ impl Names {
         self.index.get(name).copied()
     }
 
-    /// The text of a name. Slow: for messages.
+    /// Text of a name. Slow: for messages only.
     pub fn text(&self, id: NameId) -> &str {
         self.index.iter().find(|(_, found)| **found == id).map_or("?", |(name, _)| name)
     }
 
-    /// The tensor of a name, which may have gone.
+    /// Last tensor of a name, alive or not.
     pub fn tensor(&self, id: NameId) -> Option<TensorId> {
         self.bound[id as usize].tensor
     }
@@ -54,8 +54,8 @@ impl Names {
         self.counts.get(tensor.index()).is_some_and(|&count| count > 0)
     }
 
-    /// Gives a name to a tensor, and takes it from the one that had it. Returns that one if this was
-    /// its last.
+    /// Gives a name to a tensor, and takes it from the tensor that had it. Returns the old tensor
+    /// if this was its last name.
     pub fn bind(&mut self, id: NameId, tensor: TensorId) -> Option<TensorId> {
         let old = self.bound[id as usize];
         if old.held && old.tensor == Some(tensor) {
@@ -69,7 +69,7 @@ impl Names {
         dead
     }
 
-    /// Lets the tensor of a name go. Returns it if this was its last.
+    /// Takes a name from a tensor. Returns the tensor if no other name is left.
     pub fn release(&mut self, id: NameId) -> Option<TensorId> {
         let bound = &mut self.bound[id as usize];
         if !std::mem::take(&mut bound.held) {
@@ -81,7 +81,8 @@ impl Names {
         (*count == 0).then_some(tensor)
     }
 
-    /// The tensors that are alive, in the order of their names; one with several names several times.
+    /// Tensors with a name, in the order of their names. A tensor with several names comes several
+    /// times.
     pub fn alive(&self) -> impl Iterator<Item = TensorId> {
         self.bound.iter().filter_map(|bound| bound.tensor).filter(|&tensor| self.is_alive(tensor))
     }

@@ -1,4 +1,5 @@
-//! Recorded steps, and the paper's, as values: that they repeat, and what orders make of them.
+//! Captures of recorded steps and of the paper's logs: steps repeat, and other orders need less
+//! memory.
 
 use super::*;
 use crate::autograd::Tape;
@@ -17,7 +18,7 @@ fn in_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The traces in a folder by name.
+/// Traces in a folder, by name.
 fn traces(folder: &Path) -> Vec<Trace> {
     let Ok(files) = std::fs::read_dir(folder) else {
         eprintln!("skipped, there is no {}", folder.display());
@@ -45,7 +46,7 @@ fn recorded_steps_repeat() {
         .map(|step| trace.program().capture(step, 256).unwrap())
         .collect();
     assert_eq!(steps.len(), 4);
-    // The first has the initial values in it.
+    // The first step includes the initial values.
     assert!(steps[0].ops().len() > steps[1].ops().len());
     assert!(steps[0].difference(&steps[1]).is_some());
     for later in &steps[2..] {
@@ -64,14 +65,15 @@ fn the_papers_logs_are_steps() {
         let capture = last_step(&trace);
         let (cost, base) = (capture.cost(), trace.program().base_cost());
         assert!((cost / base - 1.0).abs() < 1e-9, "{}: {cost} {base}", trace.name());
-        // Values go after their last reader, which is before their last name goes.
+        // A capture frees a value after its last reader, which comes before its last name is
+        // released.
         let own = capture.program().load();
         let peak = paper_logs::peak(trace.program());
         assert!(own <= peak && own > peak / 2, "{}: {own} {peak}", trace.name());
     }
 }
 
-/// What orders make of the recordings in a folder and of the paper's logs, for people:
+/// Prints the memory that orders need, for the recordings in a folder and for the paper's logs:
 /// `REMAT_RECORDINGS=folder cargo test --lib --release captures -- --ignored --nocapture`.
 #[test]
 #[ignore = "figures, which take a minute"]
@@ -108,7 +110,7 @@ fn figures() {
     }
 }
 
-/// Bytes that are written on another thread.
+/// Bytes written on another thread.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -122,7 +124,7 @@ impl std::io::Write for Shared {
     }
 }
 
-/// A recording of a few steps of training, with random numbers and a learning rate that falls.
+/// Records a few steps of training, with random numbers and a falling learning rate.
 fn training(
     network: impl FnOnce(&Runtime) -> Sequential,
     optimizer: fn(f32) -> Optimizer,
@@ -170,7 +172,7 @@ fn steps_of_training_repeat() {
             for later in &steps[2..] {
                 assert_eq!(later.difference(&steps[1]).map(|one| one.to_string()), None);
             }
-            // Something of it did change, and is updated in place.
+            // The step is not empty: it updates values in place.
             let updates = |op: &&CapturedOp| !op.updates.is_empty();
             assert!(steps[1].ops().iter().filter(updates).count() > 0);
         }

@@ -1,8 +1,8 @@
-//! The paper's own logs, compared with what its simulator finds.
+//! The paper's own logs, compared with the figures of the paper's simulator.
 
 use super::*;
 
-/// Bytes in use at most when nothing is evicted.
+/// Most bytes in use at once when nothing is evicted.
 pub(super) fn peak(program: &RecordedProgram) -> u64 {
     let mut storages: Vec<(u64, u32)> = vec![];
     let mut storage_of: Vec<usize> = vec![];
@@ -46,7 +46,7 @@ pub(super) fn peak(program: &RecordedProgram) -> u64 {
     peak
 }
 
-/// The simulator's own count of each log: model, peak, compute, ops.
+/// Figures of the simulator for each log: model, peak, compute, ops.
 fn reference(shared: &Path) -> Option<Vec<(String, u64, f64, u64)>> {
     let text = std::fs::read_to_string(shared.join("reference/simrd.jsonl")).ok()?;
     let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -80,7 +80,7 @@ fn have_the_peak_and_the_cost_that_the_papers_simulator_finds() {
         assert_eq!(trace.name(), model);
         assert_eq!(peak(program), memory, "{model}");
         assert_eq!(program.base_cost(), compute, "{model}");
-        // The views of an op with both kinds of results are an op of their own here, of no cost.
+        // An op with both kinds of results is two ops here; the op of the views has no cost.
         let constants = |c: &&RecordedCommand| matches!(c, Command::Put { .. });
         let constants = program.commands().iter().filter(constants).count();
         let counted = program.calls().filter(|call| call.op.cost > 0.0).count();

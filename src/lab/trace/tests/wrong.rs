@@ -1,8 +1,8 @@
-//! Malformed and truncated traces.
+//! Errors of malformed and truncated traces.
 
 use super::*;
 
-/// What is there, what is put there instead, and the line and the message that follow.
+/// Text, replacement, and the line and the message of the error.
 type Case = (&'static str, &'static str, u64, &'static str);
 
 #[test]
@@ -90,7 +90,7 @@ fn a_wrong_recording_is_told_where_and_why() {
             1,
             "the trace is of version 6; this program reads versions 1 to 5",
         ),
-        // What a later version may look like.
+        // A begin of a later version may look like this.
         (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
         (r#""version":1"#, r#""version":0"#, 1, "the trace is of version 0"),
         (r#""version":1"#, r#""version":2"#, 17, "the recording was cut off"),
@@ -154,7 +154,7 @@ fn a_wrong_recording_of_today_is_told_where_and_why() {
         (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 is not there"),
         (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 is there already"),
         (r#""tensor":10,"label""#, r#""tensor":20,"label""#, 5, "tensor 20 is not there"),
-        // What it makes is what it reads, or what it updates.
+        // The new number is that of an input, or of an updated tensor.
         (r#""made":20"#, r#""made":12"#, 6, "tensor 12 is there already"),
         (r#""made":30"#, r#""made":10"#, 7, "tensor 10 is there already"),
         (r#""made":31"#, r#""made":30"#, 7, "tensor 30 is there already"),
@@ -220,7 +220,8 @@ fn packed(text: &str) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// What a killed program leaves, a full disk, or a copy that was broken off.
+/// A recording cut off anywhere: its program was killed, the disk was full, or a copy was
+/// interrupted.
 #[test]
 fn half_a_recording_never_looks_whole() {
     let old = RECORDING.replacen(r#""version":1"#, r#""version":2"#, 1) + "{\"event\":\"end\"}\n";
@@ -232,7 +233,7 @@ fn half_a_recording_never_looks_whole() {
             let error = read(half).expect_err(half);
             let lines = half.lines().count() as u64;
             assert!(error.line == Some(lines) || end == 0, "{error}");
-            // Between two lines nothing else would tell.
+            // Cut between two lines, nothing but the missing end shows it.
             if half.ends_with('\n') {
                 assert!(error.to_string().contains("cut off"), "{error}");
             }
@@ -240,7 +241,7 @@ fn half_a_recording_never_looks_whole() {
     }
 }
 
-/// A gigabyte of nothing, of a megabyte on disk.
+/// A gigabyte of nothing, packed into a megabyte.
 #[test]
 fn what_unpacks_to_nothing_is_refused() {
     let bomb = |line: &str| packed(&line.repeat((1 << 20) / line.len())).repeat(1 << 10);
@@ -252,7 +253,7 @@ fn what_unpacks_to_nothing_is_refused() {
     ] {
         let error = Trace::read(&*bomb(line), "bomb.gz").unwrap_err().to_string();
         assert!(error.contains(message) && error.contains("a trace as"), "{error}");
-        // In a trace, and behind one.
+        // The same bytes inside a trace, and after one.
         let (start, end) = LOG.split_at(LOG.find("{\"DST\"").unwrap());
         for text in [vec![packed(start), bomb(line), packed(end)], vec![packed(LOG), bomb(line)]] {
             let error = Trace::read(&*text.concat(), "bomb.gz").unwrap_err();
@@ -266,7 +267,7 @@ fn packed_files_are_known_by_their_content() {
     let read = |bytes: &[u8]| Trace::read(bytes, "a").map(|trace| narrate(trace.program()));
     let bytes = packed(LOG);
     assert_eq!(read(&bytes).unwrap(), repeated(LOG, 1));
-    // Two files packed one after the other are one text.
+    // Two packed files, one after the other, are one text.
     let (start, end) = LOG.split_at(700);
     assert_eq!(read(&[packed(start), packed(end)].concat()).unwrap(), repeated(LOG, 1));
     let error = read(&bytes[..bytes.len() - 9]).unwrap_err();
@@ -276,7 +277,8 @@ fn packed_files_are_known_by_their_content() {
     }
 }
 
-/// Bytes turned round, cut out and doubled, a few at a time: an error or a trace, and never a panic.
+/// Damages a few bytes at a time: flips, cuts and doubles them. The result is an error or a trace,
+/// never a panic.
 #[test]
 fn damaged_files_are_errors() {
     let mut rng = crate::rng::SplitMix64::new(7);
