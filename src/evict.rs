@@ -1,8 +1,9 @@
-//! Which storage to evict next.
+//! Evictors and policies, which choose the storage to evict next.
 //!
-//! An [`Evictor`] decides: it is asked when memory is short, and told what happens meanwhile. It reads graph and memory
-//! through a [`View`], and changes neither. Most evictors go by scores: a [`Policy`] scores a candidate, and the
-//! [`ByScore`] evictor finds the lowest.
+//! An [`Evictor`] is asked when memory is short. Between these questions the engine tells it
+//! events. An evictor reads graph and memory through a [`View`], and changes neither. Most evictors
+//! rank by scores: a [`Policy`] scores a candidate, and the [`ByScore`] evictor finds the lowest
+//! score.
 
 mod belady;
 mod by_score;
@@ -104,27 +105,29 @@ pub trait Evictor: fmt::Debug + Send {
     }
 }
 
-/// Why something is to be evicted.
+/// Request for an eviction: its urgency and the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// How far it may go.
+    /// Tiers allowed for the eviction.
     pub need: Need,
-    /// Bytes that are still missing.
+    /// Bytes that are missing.
     pub bytes: u64,
 }
 
-/// How far an eviction may go.
+/// Urgency of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Memory is above the threshold, or blocks could be moved instead: only what is worth it, [`Tier::Free`].
+    /// Evict only from [`Tier::Free`]. Used when memory is above the eviction threshold, or when
+    /// blocks could be moved instead.
     Wish,
-    /// An allocation does not fit: whatever is left, up to [`Tier::Awaited`], so that neither `min_evict_bytes` nor
-    /// what a regeneration is about to read makes a feasible program fail.
+    /// Evict from any tier up to [`Tier::Awaited`]. Used when an allocation does not fit. A
+    /// feasible program then never fails because of `min_evict_bytes`, nor because all other
+    /// candidates are awaited by the current regeneration.
     Must,
 }
 
 impl Need {
-    /// The tiers to choose from, each when nothing is left in those before.
+    /// Tiers to choose from, in order: a tier is used only when all tiers before it are empty.
     #[must_use]
     pub const fn tiers(self) -> &'static [Tier] {
         match self {
@@ -134,24 +137,24 @@ impl Need {
     }
 }
 
-/// What an evictor chose.
+/// Choice of an evictor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Victim {
-    /// What goes.
+    /// Storage to evict.
     pub storage: StorageKey,
-    /// Its score, if the evictor goes by scores.
+    /// Score of the storage, if the evictor ranks by scores.
     pub score: Option<f64>,
 }
 
 impl Victim {
-    /// A storage without a score.
+    /// Makes a choice without a score.
     #[must_use]
     pub const fn new(storage: StorageKey) -> Self {
         Self { storage, score: None }
     }
 }
 
-/// What an evictor may look at.
+/// Read access for evictors: graph, memory and clock.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// Storages, paths and the edges between them.
@@ -163,7 +166,8 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The storages that may go, of the first of the tiers of [`Need::tiers`] that has any. O(candidates).
+    /// Candidates of the lowest tier with any candidate, if [`Need::tiers`] allows that tier;
+    /// otherwise none. O(candidates).
     pub fn evictable(self, want: Want) -> impl Iterator<Item = StorageKey> + 'a {
         let Self { candidates, .. } = self;
         let all = 0..candidates.keys().len();
@@ -173,14 +177,14 @@ impl<'a> View<'a> {
             .map(move |at| candidates.keys()[at])
     }
 
-    /// How long a storage is spared; `None` if it could not be evicted: it is not resident, or a leaf.
+    /// Tier of a storage; `None` if the storage is not resident or is a leaf.
     #[must_use]
     pub fn tier(&self, key: StorageKey) -> Option<Tier> {
         let position = self.graph.storage(key).candidate?;
         Some(self.candidates.tier(position as usize))
     }
 
-    /// Bytes in use now: all that is resident, and what the run at hand has taken beside.
+    /// Bytes in use, workspaces and other blocks of the current run included.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.space.used()
@@ -192,14 +196,15 @@ impl<'a> View<'a> {
         self.graph.storage(key).bytes.max(1) as f64 / f64::from(1 << 20)
     }
 
-    /// Clock time since an op last read or made it, never 0.
+    /// Clock time since an op last read or made the storage, never 0.
     #[must_use]
     pub fn staleness(&self, key: StorageKey) -> f64 {
         (self.now - self.graph.storage(key).last_used).max(f64::MIN_POSITIVE)
     }
 
-    /// Free bytes directly left and right of a resident storage: evicting it makes a hole that much
-    /// larger. 0 if it is not resident, and where bytes are only counted. O(1).
+    /// Free bytes directly left and right of a resident storage: evicting the storage makes a hole
+    /// that is larger by these bytes. 0 if the storage is not resident, or if the device only
+    /// counts bytes. O(1).
     #[must_use]
     pub fn free_neighbour_bytes(&self, key: StorageKey) -> u64 {
         self.graph.held(key).map_or(0, |held| self.space.free_neighbour_bytes(held))

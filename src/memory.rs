@@ -1,15 +1,15 @@
 //! Device memory as arithmetic: a best-fit arena with coalescing over offsets.
 //!
-//! An [`Arena`] hands out ranges of `0..capacity`. It never sees a pointer and owns no memory, so
-//! the same books serve a mapped region, a device allocation, and a simulation that only counts.
+//! An [`Arena`] hands out ranges of `0..capacity`. It never sees a pointer and owns no memory. The
+//! same records serve a mapped region, a device allocation, and a simulation that only counts.
 //!
 //! # How it works
 //!
-//! The region is tiled by *chunks*, each a block or a hole. Two holes are never neighbours: a block
-//! that is freed joins the holes beside it at once. Chunk records lie in a slab and are linked by
-//! index in address order, in a ring through an empty record, the edge. Holes are also in *bins* by
-//! size class: a class of its own for every size below 128 granules, and 64 classes to a power of two
-//! from there on. Two levels of bitmap say which bins are occupied.
+//! *Chunks* tile the region; each chunk is a block or a hole. Two holes are never neighbours: a
+//! block that is freed is merged with the holes beside it at once. Chunk records lie in a slab.
+//! Links by index connect them in address order, in a ring through an empty record, the edge. Holes
+//! are also in *bins* by size class. Every size below 128 granules has a class of its own; above,
+//! there are 64 classes to a power of two. Two levels of bitmap say which bins are occupied.
 //!
 //! ```text
 //! offset     0        1024      1536    2048          4864     5120            16384
@@ -30,39 +30,45 @@
 //!   hole 2 (1024, 2 granules) becomes (1024, 4 granules) and moves to bins[4]
 //! ```
 //!
-//! Every hole in a bin is smaller than every hole in the next, so the best fit, the smallest hole
-//! that is large enough and of those the lowest, is in the block's own bin or else in the first
-//! occupied one after it. It is exact: no split rule leaves bytes inside a block beyond its granule.
-//! How close the highest end then stays to the most bytes ever in use is up to the stream: 0.3 % above
-//! on recorded steps of two large networks, 8 % on one with 28,000 small buffers, 5 to 16 % at random.
+//! Every hole in a bin is smaller than every hole in the next bin. The best fit is the smallest
+//! hole that is large enough; on a tie, the lowest. It is in the block's own bin, or else in the
+//! first occupied bin after it. The fit is exact: no split rule leaves bytes inside a block beyond
+//! its granule. The distance of the highest end from the most bytes ever in use depends on the
+//! stream of requests. It is 0.3 % on recorded steps of two large networks, 8 % on one with 28,000
+//! small buffers, and 5 to 16 % on random streams.
 //!
 //! # Regions
 //!
-//! Usually there is one region, the budget. A [`Pool`] takes them one by one from a [`RegionSource`] instead,
-//! each twice as long as the one before, and gives those back that hold no block. Between two regions
-//! the ring has a *wall*, a record of no bytes that counts as a block, so nothing merges across it and
-//! no look-up has to ask. The engine's one region ends where its budget does, or where the device's memory does
-//! that it has taken so far, and that end moves.
+//! Usually there is one region, the budget. A [`Pool`] instead takes regions one by one from a
+//! [`RegionSource`], each twice as long as the one before, and gives back regions without blocks.
+//! Between two regions the ring has a *wall*: a record of 0 bytes that counts as a block. Therefore
+//! nothing merges across a wall, and no look-up has to check for it. The engine has one region. It
+//! ends at the budget, or at the end of the memory taken from the device so far, and this end
+//! moves.
 //!
 //! # The reference
 //!
-//! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of 256
-//! bytes, best fit, its rule of when to split, regions, statistics, dump. What differs is what cannot be
-//! seen from outside (bins are narrower, and there is no table of a handle for every 256 bytes), and
-//! this: a request for 0 bytes takes a granule, the last try of a source is for exactly the bytes
-//! wanted, and there is no lock, no waiting for another thread's free, and no delayed merging, as the
-//! engine that owns an arena is single-threaded and its device works in order.
+//! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of
+//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Some differences
+//! cannot be seen from outside: bins are narrower, and there is no table of a handle for every 256
+//! bytes. Others can:
+//!
+//! - A request for 0 bytes takes a granule.
+//! - The last request to a source is for exactly the bytes wanted.
+//! - There is no lock, no waiting for another thread's free, and no delayed merging, since the
+//!   engine that owns an arena is single-threaded and its device works in order.
 //!
 //! # Two fragmentation figures
 //!
-//! - [`Arena::fragmentation`], `(free - largest free) / free`: of what is free now, the part that a large
-//!   request cannot have.
-//! - [`Arena::expansion`], `peak reserved / peak live`: how much more memory it took than was ever live.
+//! - [`Arena::fragmentation`], `(free - largest free) / free`: the part of the free bytes that a
+//!   large request cannot use.
+//! - [`Arena::expansion`], `peak reserved / peak live`: the memory that was needed, relative to the
+//!   most bytes ever live.
 //!
-//! # What it is not
+//! # No index by address
 //!
-//! Nothing is indexed by address: no table is proportional to the arena, and a block is found by its
-//! handle alone, which is why [`Arena::alloc_at`] is slower than its siblings.
+//! No table is proportional to the arena, and a block is found by its handle alone. This is why
+//! [`Arena::alloc_at`] is slower than its siblings.
 
 mod arena;
 mod bin;
@@ -104,6 +110,6 @@ pub use split::SplitRule;
 pub use stats::ArenaStats;
 pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
 
-/// What offsets and sizes are multiples of, in bytes, unless said otherwise: enough for any
-/// alignment that a kernel asks for.
+/// Default granularity, in bytes: offsets and sizes are multiples of this. Enough for any alignment
+/// that a kernel asks for.
 pub const ALIGNMENT: u64 = 256;

@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
 struct Digits {
     train: Images,
     test: Images,
-    /// Of each step, its images.
+    /// Indices of the images of each step.
     batches: Vec<Vec<usize>>,
 }
 
@@ -73,7 +73,7 @@ impl Block {
 }
 
 impl Cnn {
-    /// Of images of 8 x 8, ten numbers each.
+    /// Maps images of 8 x 8 pixels to ten numbers each.
     fn forward(&self, mut x: Tensor<4>) -> Tensor<2> {
         for (i, block) in self.blocks.iter().enumerate() {
             x = block.forward(x);
@@ -85,7 +85,7 @@ impl Cnn {
     }
 }
 
-/// Images and labels, on a device.
+/// Images and labels on a device.
 fn batch(images: &Images, which: &[usize], device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
     let (pixels, labels) = images.batch(which);
     let pixels = pixels.as_f32().expect("pixels are floats").to_vec();

@@ -92,7 +92,7 @@ struct Batch {
     labels: Tensor<1, Int>,
 }
 
-/// An image's pixels, and its digit.
+/// Pixels and digit of an image.
 type Digit = (Vec<f32>, i32);
 
 struct Digits;
@@ -116,7 +116,7 @@ fn loader(images: &Images) -> Arc<dyn DataLoader<Batch>> {
     DataLoaderBuilder::new(Digits).batch_size(256).shuffle(7).build(InMemDataset::new(digits))
 }
 
-/// Trains on the model's device. All bytes of the parameters.
+/// Trains on the model's device, and returns the bytes of all parameters.
 fn train(model: Mlp, epochs: u32, checkpointing: bool) -> Result<Vec<u8>, Failure> {
     let Dataset { train, test } = Dataset::digits();
     let logs = std::env::temp_dir().join(format!("remat-burn-learner-{}", std::process::id()));
@@ -141,7 +141,7 @@ fn main() -> Result<(), Failure> {
     let flex = Device::flex();
     flex.seed(1);
     let flex = flex.autodiff();
-    // Both begin with the same parameters.
+    // Both trainings begin with the same parameters.
     let model = Mlp::new(&flex);
     let checkpointing = options.checkpointing;
     println!("plain Burn");

@@ -19,7 +19,7 @@ use clap::Parser;
 use side_by_side::{Failure, Options, Task};
 use std::path::PathBuf;
 
-/// Bytes that it looks back at.
+/// Bytes of context.
 const WINDOW: usize = 64;
 const WIDTH: usize = 64;
 const LAYERS: usize = 4;
@@ -86,7 +86,7 @@ struct Transformer {
 }
 
 impl Transformer {
-    /// Of rows of bytes, what comes after each byte: 256 numbers for each.
+    /// Maps rows of bytes to 256 numbers for each byte: scores of the next byte.
     fn forward(&self, bytes: Tensor<2, Int>) -> Tensor<3> {
         let ([rows, length], device) = (bytes.dims(), bytes.device());
         let places = Tensor::arange(0..length as i64, &device).unsqueeze();
@@ -126,7 +126,7 @@ impl Task for Text {
     }
 
     fn loss(&self, model: &Transformer, step: usize, device: &Device) -> Tensor<1> {
-        // Pieces from all over the text: a prime number of bytes from one to the next.
+        // Pieces from the whole text, a prime number of bytes apart.
         let starts = (0..self.batch)
             .map(|row| (step * self.batch + row) * 7919 % (self.text.len() - WINDOW));
         let piece = |start: usize| self.text[start..start + WINDOW].iter().copied();

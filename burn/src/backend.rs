@@ -1,33 +1,35 @@
-//! What is known of Burn's backends.
+//! Facts about Burn's backends.
 
 use crate::view::{self, Rule};
 use burn_backend::Backend;
 
-/// What remat has to know of a backend that Burn's traits do not say.
+/// Facts about a backend that remat needs and Burn's traits do not give.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    /// Which ops make views.
+    /// Rule for ops that make views.
     pub views: Rule,
-    /// Whether more ops may make views than [`Facts::views`] says, and tensors can tell whether anybody else has their buffer
-    /// (`TensorMetadata::can_mut`): what shares one without being known to is copied then.
+    /// Whether tensors may share buffers beyond [`Facts::views`], and can tell whether a buffer is
+    /// shared (`TensorMetadata::can_mut`). A tensor that shares a buffer without being known as a
+    /// view is then copied.
     pub unshare: bool,
-    /// Whether an op may write over its first input: only where strides of what it makes are the same either way. Else they, and
-    /// the order of sums that follows from them, would depend on what was evicted.
+    /// Whether an op may write over its first input. True only if the strides of the output do not
+    /// depend on that. Otherwise strides, and with them the order of sums, would depend on what was
+    /// evicted.
     pub writes_over: bool,
-    /// Whether its tensors are in the host's memory: then an upload is not kept a second time so that it could be evicted, and
-    /// numbers drawn on the host are there already.
+    /// Whether tensors are in the host's memory. If so, uploads are not kept a second time for
+    /// eviction, and random numbers drawn on the host need no copy.
     pub on_host: bool,
 }
 
 impl Facts {
-    /// By the backend's name for itself.
+    /// Facts about a backend, by the name that the backend gives.
     pub fn of<B: Backend>(device: &B::Device) -> Self {
         let unknown =
             Self { views: view::never, unshare: false, writes_over: true, on_host: false };
         match B::name(device).as_str() {
             "flex" => Self { views: view::flex, on_host: true, ..unknown },
             "ndarray" => Self { on_host: true, ..unknown },
-            // wgpu, CUDA, ROCm, Metal and the CPU by CubeCL: one backend, whatever it runs on.
+            // wgpu, CUDA, ROCm, Metal and the CPU by CubeCL are one backend for these facts.
             name if name.starts_with("cubecl<") => {
                 Self { views: view::cubecl, unshare: true, writes_over: false, ..unknown }
             }

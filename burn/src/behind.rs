@@ -1,5 +1,7 @@
-//! A backend that runs on a thread of its own, behind the engine: what to evict, and where things are, is decided while kernels run.
-//! All is done in the order in which it was decided, so that what is in memory is never more than was decided.
+//! Backend on its own thread, behind the engine.
+//!
+//! The engine chooses evictions and places while kernels run. All jobs run in the order in which
+//! the engine gave them, so memory in use never exceeds what the engine counted.
 
 use crate::op::Looks;
 use crate::runner::{Run, Runner};
@@ -13,9 +15,10 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// The engine is so many jobs ahead at most.
+/// Most jobs that the engine may be ahead of the thread.
 const AHEAD: usize = 256;
 
+/// Runner on another thread, and the queue to it.
 pub(crate) struct Behind<B: BackendIr> {
     shared: Arc<Shared<B>>,
     thread: Option<JoinHandle<()>>,
@@ -23,21 +26,21 @@ pub(crate) struct Behind<B: BackendIr> {
 
 struct Shared<B: BackendIr> {
     queue: Mutex<Queue<B>>,
-    /// There is something to do, or nothing will come any more.
+    /// Signal: a job was added, or the queue is closed.
     filled: Condvar,
-    /// There is room again.
+    /// Signal: the queue has room.
     emptied: Condvar,
 }
 
 struct Queue<B: BackendIr> {
     jobs: Vec<Job<B>>,
-    /// The thread waits for jobs.
+    /// Whether the thread waits for jobs.
     idle: bool,
-    /// Nothing will come any more, or nobody is there to do it.
+    /// Whether no more jobs come, or the thread has ended.
     closed: bool,
-    /// Of runs that were timed, and not asked for yet.
+    /// Seconds of timed runs that were not taken yet.
     seconds: VecDeque<f64>,
-    /// The first failure that nobody was told of.
+    /// First failure that was not reported yet.
     untold: Option<Arc<DeviceFault>>,
 }
 
@@ -47,11 +50,11 @@ enum Job<B: BackendIr> {
     Ask(Box<dyn FnOnce(&mut Worker<B>) + Send>),
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Worker<B: BackendIr> {
     runner: Runner<B>,
     shared: Arc<Shared<B>>,
-    /// What could not be made, and why.
+    /// Storages that could not be made, and the failure of each.
     failed: FxHashMap<u64, Arc<DeviceFault>>,
 }
 
@@ -74,22 +77,24 @@ impl<B: BackendIr> Behind<B> {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Runs an op, sometime. Should it fail, that is known to whoever reads what it makes, and to [`Behind::take_failure`].
+    /// Queues a run of an op. A failure is reported to every read of the op's outputs, and by
+    /// [`Behind::take_failure`].
     pub fn run(&self, run: Run) {
         self.push(Job::Run(run));
     }
 
-    /// Lets go of what has this number.
+    /// Queues the release of the tensor with this number.
     pub fn forget(&self, number: u64) {
         self.push(Job::Forget(number));
     }
 
-    /// Uploads a value. Waits for that: what is let go before is gone then, and what waits is not uploaded data.
+    /// Uploads a value, and waits for the upload. All earlier releases are done by then, and the
+    /// queue never holds uploaded data.
     pub fn write(&self, number: u64, data: TensorData) -> Result<(), DeviceError> {
         self.ask(move |worker| worker.runner.write(number, data))?
     }
 
-    /// The value of a tensor; why it is not there, if it was to be made by an op that failed.
+    /// Reads a tensor. The inner error is the failure of the op that makes the tensor.
     pub fn read(
         &self,
         looks: Option<Looks>,
@@ -108,21 +113,21 @@ impl<B: BackendIr> Behind<B> {
         })?
     }
 
-    /// Waits until all before was told to the backend.
+    /// Waits until the backend has received all earlier jobs.
     pub fn catch_up(&self) {
-        // Where the thread has ended, whoever reads hears of it.
+        // If the thread has ended, the next read reports it.
         let _ = self.ask(|_| ());
     }
 
-    /// Waits until all is done.
+    /// Waits until all work is done.
     pub fn sync(&self) -> Result<(), DeviceError> {
         self.ask(|worker| worker.runner.sync())?
     }
 
-    /// What the runner says to this, when all before is done.
+    /// Calls `with` on the runner after all earlier jobs.
     #[cfg(test)]
     pub fn look(&self, with: impl FnOnce(&mut Runner<B>) + Send + 'static) {
-        // What panics there panics here.
+        // A panic of `with` is raised again on this thread.
         let looked = self.ask(move |worker| {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&mut worker.runner)))
         });
@@ -131,12 +136,12 @@ impl<B: BackendIr> Behind<B> {
         }
     }
 
-    /// The first op that failed and nobody was told of.
+    /// Takes the first failure that was not reported yet.
     pub fn take_failure(&self) -> Option<DeviceFault> {
         self.shared.queue().untold.take().map(|fault| (*fault).clone())
     }
 
-    /// The seconds of the oldest run that was timed. `None` if they are not known yet.
+    /// Takes the seconds of the oldest timed run; `None` if it has not ended yet.
     pub fn take_time(&self) -> Option<f64> {
         self.shared.queue().seconds.pop_front()
     }
@@ -169,7 +174,8 @@ impl<B: BackendIr> Behind<B> {
 }
 
 impl<B: BackendIr> Drop for Behind<B> {
-    /// What was not begun is not done any more. All of its memory is free when this returns.
+    /// Ends the thread. Jobs that have not begun are dropped. All memory of the runner is free when
+    /// this returns.
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
@@ -196,7 +202,8 @@ impl<B: BackendIr> Worker<B> {
         impl<B: BackendIr> Drop for Close<B> {
             fn drop(&mut self) {
                 self.0.close();
-                // Whoever waits for an answer hears that there is none.
+                // Dropping the jobs closes the channels of waiting questions, so that each caller
+                // gets an error.
                 self.0.queue().jobs.clear();
             }
         }
@@ -216,7 +223,7 @@ impl<B: BackendIr> Worker<B> {
         }
     }
 
-    /// Takes all jobs that there are. False at the end.
+    /// Takes all queued jobs, and waits if there are none. False after the end.
     fn next(&self, jobs: &mut Vec<Job<B>>) -> bool {
         let mut queue = self.shared.queue();
         while queue.jobs.is_empty() && !queue.closed {

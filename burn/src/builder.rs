@@ -1,4 +1,4 @@
-//! Describing a device under a budget.
+//! Builder: the description of a device under a budget.
 
 use crate::backend::Facts;
 use crate::custom::{CustomOp, CustomOps};
@@ -19,14 +19,15 @@ use remat::{
 };
 use std::fmt::Display;
 
-/// A description of a device under a budget: [`budget`](crate::budget), options, and [`Builder::serve`]. The options are those
-/// of [`remat::Builder`]; invalid values are reported by `serve`.
+/// Description of a device under a budget: [`budget`](crate::budget), options, and
+/// [`Builder::serve`]. The options are those of [`remat::Builder`]. Invalid values are reported by
+/// `serve`.
 #[derive(Debug)]
 #[must_use = "a device is there once it is served"]
 pub struct Builder {
     budget: u64,
     settings: Settings,
-    /// `None`: by what is known of steps.
+    /// Policy; `None` for the default one.
     policy: Option<PolicyChoice>,
     sqrt_sampling: bool,
     seed: u64,
@@ -59,98 +60,110 @@ impl Builder {
         builder
     }
 
-    /// Before each op, evict until at most this much memory is used: a soft limit below the budget, in bytes or as
-    /// text. Default: none, so that tensors are evicted only when an allocation does not fit.
+    /// Sets the eviction threshold: before each op, tensors are evicted until at most these bytes
+    /// are in use. A soft limit below the budget, in bytes or as text. Default: none, so that
+    /// tensors are evicted only when an allocation does not fit.
     pub fn eviction_threshold<T: TryInto<ByteSize, Error: Display>>(mut self, bytes: T) -> Self {
         self.settings.eviction_threshold = self.bytes("eviction threshold", bytes);
         self
     }
 
-    /// Evict tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
+    /// Sets the size below which tensors are evicted only as a last resort. Default: 1/4096 of the
+    /// budget.
     pub fn min_evict_bytes<T: TryInto<ByteSize, Error: Display>>(mut self, bytes: T) -> Self {
         self.settings.min_evict_bytes = self.bytes("smallest eviction", bytes);
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: `learned:portfolio`, which
-    /// recognizes the steps of training and finds out how they are best run; `learned` without the feature `lab`, and for steps
-    /// of so many operations that finding out would take more than a sixteenth of a budget that is host memory itself.
+    /// Sets the policy: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own.
+    ///
+    /// Default: `learned:portfolio`, which recognizes the steps of training and searches for the
+    /// best way to run them. In two cases the default is `learned`: without the feature `lab`, and
+    /// where the budget is host memory and the search for a step would take more than a sixteenth
+    /// of it.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = Some(policy.into());
         self
     }
 
-    /// Who decides what to evict: an [`Evictor`] of your own, in place of a policy.
+    /// Sets an [`Evictor`] of your own, in place of a policy.
     pub fn evictor(mut self, evictor: impl Evictor + 'static) -> Self {
         self.policy = Some(PolicyChoice::Evictor(Box::new(evictor)));
         self
     }
 
-    /// How the cost of recomputing is estimated: a [`CostModelKind`], or a [`CostModel`](remat::CostModel) of your own. Default:
-    /// [`CostModelKind::Flops`].
+    /// Sets the estimate of recompute costs: a [`CostModelKind`], or a
+    /// [`CostModel`](remat::CostModel) of your own. Default: [`CostModelKind::Flops`].
     pub fn cost_model(mut self, cost_model: impl Into<CostModelChoice>) -> Self {
         self.cost_model = cost_model.into();
         self
     }
 
-    /// At each eviction, score about `2 * sqrt(n)` of `n` candidates instead of all. Default: off.
+    /// Scores about `2 * sqrt(n)` of `n` candidates at each eviction instead of all. Default: off.
     pub const fn sqrt_sampling(mut self, on: bool) -> Self {
         self.sqrt_sampling = on;
         self
     }
 
-    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Linger`].
+    /// Sets the treatment of tensors recomputed only for the sake of other tensors. Default:
+    /// [`Dead::Linger`].
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;
         self
     }
 
-    /// Fail when recomputing has cost more in total than this multiple of the work itself. Default: never.
+    /// Sets a limit for the cost of all recomputation, as a multiple of the work itself. Above the
+    /// limit, operations fail. Default: none.
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
         self.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit));
         self
     }
 
-    /// Fail an operation when regenerating what it reads costs more than this multiple of running each op involved
-    /// once. Default: 100.
+    /// Sets a limit for one regeneration, as a multiple of the cost of running each op involved
+    /// once. Above the limit, the operation fails. Default: 100.
     pub const fn regeneration_limit(mut self, limit: f64) -> Self {
         self.settings.regeneration_limit = limit;
         self
     }
 
-    /// Seed of random operations, of sampling and of the `random` policy, until [`Device::seed`](burn::tensor::Device::seed) sets
-    /// another. Random numbers depend on it alone, and on how many random operations came before. Default: 0.
+    /// Sets the seed of random operations, of sampling and of the `random` policy.
+    /// [`Device::seed`](burn::tensor::Device::seed) can set another later. Random numbers depend
+    /// only on the seed and the number of random operations before. Default: 0.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Record all commands for remat's lab: with the feature `record`, see [`remat::trace`].
+    /// Records all commands for remat's lab. With the feature `record`, see [`remat::trace`].
     pub fn record(mut self, recorder: impl Recorder + 'static) -> Self {
         self.recorder = Some(Box::new(recorder));
         self
     }
 
-    /// Lets the evictor know of the next so many operations before they run, as
-    /// [`remat::Builder::look_ahead`] says. Default: 0.
+    /// Lets the evictor know the next `operations` operations before they run, as
+    /// [`remat::Builder::look_ahead`] does. Default: 0.
     pub const fn look_ahead(mut self, operations: usize) -> Self {
         self.window = Window::of(operations);
         self
     }
 
-    /// Lets a [`Listener`] hear every event of the engine: evictions, regenerations, steps, ... It is called on the thread
-    /// that runs the operations, which waits for it. May be called several times.
+    /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
+    /// and so on. The listener is called on the thread that runs the operations, and the thread
+    /// waits. May be called several times.
     pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.push(Box::new(listener));
         self
     }
 
-    /// Runs a custom operation of the backend `B`, which the device must be of: `handler` reads its inputs, computes, and
-    /// registers the outputs, with the shapes and types that the operation says. The id is that of the
-    /// [`CustomOpIr`] that the extension sends; as with Burn's own servers, one that is sent without a handler ends the
-    /// connection, and all tensors of the device are lost.
+    /// Adds a custom operation of the backend `B`, which must be the device's backend.
     ///
-    /// What it makes is kept, as nobody knows what it does besides: see [`Builder::pure_custom_op`].
+    /// `handler` reads the inputs, computes, and registers the outputs with the shapes and types
+    /// that the operation gives. `id` is the id of the [`CustomOpIr`] that the extension sends. An
+    /// operation without a handler ends the connection, as with Burn's own servers, and all tensors
+    /// of the device are lost.
+    ///
+    /// The outputs are kept, since the operation may have other effects: see
+    /// [`Builder::pure_custom_op`].
     pub fn custom_op<B: BackendIr>(
         mut self,
         id: &str,
@@ -163,8 +176,9 @@ impl Builder {
         self
     }
 
-    /// As [`Builder::custom_op`], for an operation that gives the same bits each time it runs, and does nothing else. What it
-    /// makes can be evicted, and the operation runs again when it is needed.
+    /// Adds a custom operation that gives the same bits each time and has no other effects;
+    /// otherwise as [`Builder::custom_op`]. Its outputs can be evicted, and the operation runs
+    /// again when they are needed.
     ///
     /// ```
     /// use burn_backend::ops::FloatTensorOps;
@@ -191,9 +205,12 @@ impl Builder {
         self
     }
 
-    /// The steps of the program, from [`Guard::known_steps`] of an earlier run, or of a rehearsal on a device that computes
-    /// nothing ([`Builder::sim`]): the policy `learned` foresees them from the first operation on. With none
-    /// ([`KnownSteps::marked`]) they are recognized from then on, for a later run; otherwise from the first eviction on.
+    /// Gives the steps of the program, from [`Guard::known_steps`] of an earlier run, or of a
+    /// rehearsal on a device that computes nothing ([`Builder::sim`]).
+    ///
+    /// The policy `learned` then foresees the steps from the first operation on. With
+    /// [`KnownSteps::marked`], which has no steps, they are recognized from the first operation on,
+    /// for a later run. Without this option they are recognized from the first eviction on.
     ///
     /// ```
     /// use burn::tensor::{Device, Tensor};
@@ -233,24 +250,28 @@ impl Builder {
         self
     }
 
-    /// How steps are best run, from [`Guard::forecasts`] of an earlier run: used by the policy `learned` where it recognizes one
-    /// of these steps, in the same budget.
+    /// Gives forecasts of steps, from [`Guard::forecasts`] of an earlier run. The policy `learned`
+    /// uses one where it recognizes its step, in the same budget.
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
         self
     }
 
-    /// A device of the backend `B` under this budget, such as `serve::<Flex>(Default::default())`.
+    /// Starts a device of the backend `B` under this budget, as in
+    /// `serve::<Flex>(Default::default())`.
     ///
     /// # Errors
-    /// If an option is invalid, or a custom operation is of another backend. If there are 64 budgets of this backend and device already, or the server of this process,
-    /// which listens to this machine only, cannot be started or reached.
+    /// If an option is invalid, or a custom operation is of another backend. [`Error::Full`] if 64
+    /// budgets of this backend and device are in use. [`Error::Server`] or [`Error::Connect`] if
+    /// the server of this process, which listens on this machine only, cannot be started or
+    /// reached.
     pub fn serve<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
         self.start::<B>(device, false)
     }
 
-    /// A device that computes nothing and takes no memory: bytes and work are counted, and what is read are zeros. So it says what
-    /// a program would take, and which budgets it would fit, on a machine where it does not.
+    /// Starts a device that computes nothing and takes no memory. Bytes and work are counted, and
+    /// every value read is zeros. The device shows the needs of a program, and the budgets that
+    /// suffice, on a machine that is too small for the program.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -266,7 +287,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`Builder::serve`].
+    /// The errors of [`Builder::serve`].
     pub fn sim<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
         self.start::<B>(device, true)
     }
@@ -275,6 +296,7 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(remat::Error::from(RuntimeError::Settings(wrong)).into());
         }
+        // The backend's device, and the custom operations it knows.
         let facts = Facts::of::<B>(&device);
         let CustomOps { registry, pure } = CustomOps::<B>::new(self.custom_ops)
             .map_err(|wrong| remat::Error::from(RuntimeError::Settings(wrong)))?;
@@ -286,12 +308,14 @@ impl Builder {
                 keep_freed_memory();
             }
             let here = BurnDevice::<B>::new(device, facts, self.budget, registry);
-            // Where kernels are waited for, nothing need wait with them but what wants to know how long each takes.
+            // On the host, operations run on a thread of their own, unless the cost model measures
+            // their times.
             match facts.on_host && !wants_times(&self.cost_model) {
                 true => here.behind().map_err(|error| Error::Server(error.to_string()))?,
                 false => here,
             }
         };
+        // The engine, and the knowledge of steps around it.
         let is_modest = self.policy.is_none() && facts.on_host;
         let policy = self.policy.unwrap_or_else(|| PolicyKind::Learned(BY_DEFAULT).into());
         let learn = policy.learn();
@@ -325,7 +349,7 @@ impl Builder {
     }
 }
 
-/// Whether evictions depend on how long operations take.
+/// Whether evictions depend on the times of operations.
 const fn wants_times(cost_model: &CostModelChoice) -> bool {
     !matches!(cost_model, CostModelChoice::Kind(CostModelKind::Flops | CostModelKind::Bytes))
 }

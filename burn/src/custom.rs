@@ -1,4 +1,4 @@
-//! Custom operations: who runs them, and which of them may run again.
+//! Custom operations: handlers, and the property of being pure.
 
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use burn_router::CustomOpRegistry;
@@ -6,11 +6,11 @@ use std::any::{Any, type_name};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Custom operations of the backend that a device is of.
+/// Custom operations for the backend of a device.
 pub(crate) struct CustomOps<B: BackendIr> {
-    /// Who runs them.
+    /// Handlers of the operations.
     pub registry: CustomOpRegistry<B>,
-    /// Of each, by its id, whether it gives the same bits each time it runs, and does nothing else.
+    /// Whether each operation is pure, by id: same bits each time, and no other effects.
     pub pure: Arc<BTreeMap<String, bool>>,
 }
 
@@ -20,13 +20,13 @@ impl<B: BackendIr> Default for CustomOps<B> {
     }
 }
 
-/// A custom operation, before it is known what backend the device will be of.
+/// Custom operation, before the device's backend is known.
 #[derive(Debug)]
 pub(crate) struct CustomOp {
     id: String,
     pure: bool,
     backend: &'static str,
-    /// A `Register<B>`.
+    /// Handler, as a `Register<B>`.
     register: Box<dyn Any + Send>,
 }
 
@@ -48,10 +48,10 @@ impl CustomOp {
 }
 
 impl<B: BackendIr> CustomOps<B> {
-    /// Of this backend.
+    /// Collects the custom operations for this backend.
     ///
     /// # Errors
-    /// If one is of another backend, in words.
+    /// A message, if an operation is of another backend.
     pub fn new(all: Vec<CustomOp>) -> Result<Self, String> {
         let mut registry = CustomOpRegistry::new();
         let mut pure = BTreeMap::new();

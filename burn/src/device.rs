@@ -1,4 +1,5 @@
-//! A Burn backend as a device of remat's. The memory is Burn's: buffers have the numbers that the engine gives them.
+//! Burn backend as a device of remat. Burn owns the memory: buffers have the numbers that the
+//! engine gives them.
 
 use crate::backend::Facts;
 use crate::behind::Behind;
@@ -14,14 +15,14 @@ use remat::error::DeviceFault;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// A value from the host.
+/// Value from the host.
 #[derive(Debug)]
 pub(crate) struct Host {
     shape: Shape,
     dtype: DType,
-    /// `None` once it was given away.
+    /// Data of the value; `None` after it was taken.
     data: Mutex<Option<TensorData>>,
-    /// Uploaded once, so that nothing of it need be kept here.
+    /// Whether the value is uploaded only once. Then no copy is kept here.
     once: bool,
 }
 
@@ -31,7 +32,7 @@ impl Host {
         Self { shape, dtype, data: Mutex::new(Some(data)), once }
     }
 
-    /// What it is on the device.
+    /// Layout of the value on the device.
     pub fn layout(&self) -> Layout {
         layout(&self.shape, self.dtype)
     }
@@ -43,24 +44,25 @@ impl Host {
     }
 }
 
-/// The backend, and the memory that it may use.
+/// Burn backend with a number of bytes to use.
 pub(crate) struct BurnDevice<B: BackendIr> {
     name: String,
     bytes: u64,
     runs: Runs<B>,
 }
 
-/// Where operations run.
+/// Place where operations run.
 enum Runs<B: BackendIr> {
-    /// On the engine's thread.
+    /// The engine's thread.
     Here(Runner<B>),
     Behind(Behind<B>),
-    /// Nowhere: values are zeros.
+    /// No place: nothing runs, and values are zeros.
     Sim,
 }
 
 impl<B: BackendIr> BurnDevice<B> {
-    /// With so many bytes, and these custom operations. Operations run on the thread that asks for them.
+    /// Makes a device with `bytes` bytes of memory and these custom operations. Operations run on
+    /// the caller's thread.
     pub fn new(
         device: B::Device,
         facts: Facts,
@@ -71,7 +73,7 @@ impl<B: BackendIr> BurnDevice<B> {
         Self { name, bytes, runs: Runs::Here(Runner::new(device, facts, custom_ops)) }
     }
 
-    /// Operations run on a thread of their own.
+    /// Moves the runner to a thread of its own.
     pub fn behind(mut self) -> std::io::Result<Self> {
         if let Runs::Here(runner) = self.runs {
             self.runs = Runs::Behind(Behind::new(runner)?);
@@ -79,13 +81,14 @@ impl<B: BackendIr> BurnDevice<B> {
         Ok(self)
     }
 
-    /// Nothing runs, and nothing takes memory.
+    /// Makes a device that runs nothing and takes no memory.
     pub fn sim(device: &B::Device, bytes: u64) -> Self {
         Self { name: B::name(device), bytes, runs: Runs::Sim }
     }
 
-    /// The value of a tensor whose storage is at `place`; or why it is not there, if that is an op that failed. If it is a view,
-    /// `looks` has it as its only input.
+    /// Reads a tensor whose storage is at `place`. A view is the only input of `looks`.
+    ///
+    /// The inner error is the failure of the op that should have made the tensor.
     pub fn read_view(
         &mut self,
         looks: Option<&Looks>,
@@ -99,14 +102,15 @@ impl<B: BackendIr> BurnDevice<B> {
         }
     }
 
-    /// Waits until what was told so far is done here, if that may be behind.
+    /// Waits until the backend has received all operations so far, if operations run on another
+    /// thread.
     pub fn catch_up(&self) {
         if let Runs::Behind(behind) = &self.runs {
             behind.catch_up();
         }
     }
 
-    /// The first op that failed after the engine had gone on, and that nobody was told of.
+    /// Takes the first failure of an op, on another thread, that was not reported yet.
     pub fn take_failure(&self) -> Option<DeviceFault> {
         match &self.runs {
             Runs::Behind(behind) => behind.take_failure(),
@@ -114,7 +118,10 @@ impl<B: BackendIr> BurnDevice<B> {
         }
     }
 
-    /// Panics unless the buffers of the backend are as many bytes as remat counts, and no two are one.
+    /// Checks the backend's buffers.
+    ///
+    /// # Panics
+    /// If they have other bytes than remat counts, or two tensors share one.
     #[cfg(test)]
     pub fn check(&self, used: u64) {
         match &self.runs {
@@ -125,7 +132,7 @@ impl<B: BackendIr> BurnDevice<B> {
         assert!(used <= self.bytes);
     }
 
-    /// Nobody looks at buffers any more.
+    /// Stops the records of buffers.
     #[cfg(test)]
     pub fn look_away(&mut self) {
         match &mut self.runs {
@@ -163,7 +170,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
-    /// Values are read by [`BurnDevice::read_view`], which knows the tensor.
+    /// Always fails: values are read by [`BurnDevice::read_view`], which knows the tensor.
     fn read(&mut self, _from: Place) -> Result<Host, DeviceError> {
         Err(DeviceError::new("a tensor of Burn's is read through a visit"))
     }
@@ -207,7 +214,8 @@ impl<B: BackendIr> Device for BurnDevice<B> {
         }
     }
 
-    /// An op that failed is no failure of this: see [`BurnDevice::take_failure`].
+    /// Waits for all operations. A failed op is not reported here, but by
+    /// [`BurnDevice::take_failure`].
     fn sync(&mut self) -> Result<(), DeviceError> {
         match &mut self.runs {
             Runs::Here(runner) => runner.sync(),

@@ -1,5 +1,7 @@
-//! What operations have in common that differ in their tensors only: kept once for all of them, as a training step has the same
-//! ones again and again, and Burn's are 600 bytes each.
+//! Forms: the shared part of operations with different tensors.
+//!
+//! A training step repeats the same operations, and Burn's are 600 bytes each, so each form is kept
+//! once.
 
 use crate::name::name_of;
 use crate::work::flops;
@@ -17,41 +19,42 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// An operation without its tensors.
+/// Operation without its tensors.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// Leaves its inputs alone, and makes the same bits each time. For the ids of its tensors it has their numbers in the order in which a
-    /// visitor sees them.
+    /// Operation that leaves inputs unchanged, with the same bits in each run. The ids of its
+    /// tensors are replaced by their positions in the order of a visitor.
     pub ir: OperationIr,
     pub name: Cow<'static, str>,
-    /// Of one run.
+    /// Floating-point operations of one run.
     pub flops: f64,
-    /// Whether it may run again.
+    /// Whether the operation may run again.
     pub again: bool,
-    /// What it makes.
+    /// Layouts of the outputs.
     pub layouts: Outputs,
-    /// Which of its tensors are inputs, and which are outputs, in Burn's order.
+    /// Positions of the inputs among the tensors, in Burn's order.
     inputs: SmallVec<[u32; 4]>,
+    /// Positions of the outputs among the tensors, in Burn's order.
     outputs: SmallVec<[u32; 4]>,
 }
 
-/// The tensors of an operation, in the order in which a visitor sees them.
+/// Tensors of an operation, in the order of a visitor.
 pub(crate) type Tensors = SmallVec<[(Number, TensorStatus); 6]>;
 
-/// Takes the tensors out of an operation: what is left is the same for all of its form.
+/// Takes the tensors out of an operation. The rest is equal for all operations of one form.
 fn take_tensors(ir: &mut OperationIr) -> Tensors {
     struct Take(Tensors);
     impl IrVisitorMut for Take {
         fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
             let place = TensorId::new(self.0.len() as u64);
             self.0.push((number(std::mem::replace(&mut tensor.id, place)), tensor.status));
-            // Not by Burn's `mark_read_only`, which forgets the indices of max pooling.
+            // Burn's `mark_read_only` is not used, since it forgets the indices of max pooling.
             if tensor.status == TensorStatus::ReadWrite {
                 tensor.status = TensorStatus::ReadOnly;
             }
         }
     }
-    // What is in an empty tensor is left open by Burn, and by some backends to chance.
+    // Burn leaves the content of an empty tensor open, and in some backends it is random.
     if let OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) = ir
         && let Base::Empty(out) = op
     {
@@ -62,18 +65,19 @@ fn take_tensors(ir: &mut OperationIr) -> Tensors {
     take.0
 }
 
-/// Tensors have the same numbers here and there.
+/// Number of a tensor in remat: the same as in Burn.
 pub(crate) fn number(id: TensorId) -> Number {
     Number(id.value())
 }
 
 impl Form {
-    /// Of an operation without its tensors; `pure` says which custom ops are.
+    /// Makes the form of an operation without its tensors; `pure` has a flag for each custom
+    /// operation.
     fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
         let again = match &ir {
-            // Nobody else knows what it does besides.
+            // Only its author knows what else a custom operation does.
             OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
-            // It needs the others.
+            // A collective needs its other participants.
             OperationIr::Distributed(_) => false,
             _ => true,
         };
@@ -88,7 +92,7 @@ impl Form {
         }
     }
 
-    /// Which of `tensors` are inputs.
+    /// Inputs of the operation among `tensors`.
     pub fn inputs_of<'a>(
         &'a self,
         tensors: &'a Tensors,
@@ -96,7 +100,7 @@ impl Form {
         self.inputs.iter().map(|&place| tensors[place as usize])
     }
 
-    /// Which of `tensors` are outputs.
+    /// Outputs of the operation among `tensors`.
     pub fn outputs_of<'a>(
         &'a self,
         tensors: &'a Tensors,
@@ -104,7 +108,7 @@ impl Form {
         self.outputs.iter().map(|&place| tensors[place as usize].0)
     }
 
-    /// The operation with these tensors. With `gives_first` it may write over its first input.
+    /// Operation with these tensors. With `gives_first`, the run may write over the first input.
     pub fn with(
         &self,
         inputs: impl Iterator<Item = u64>,
@@ -132,14 +136,14 @@ impl Form {
     }
 }
 
-/// The forms that are in use.
+/// Forms in use.
 #[derive(Debug)]
 pub(crate) struct Forms {
-    /// By hash. Of two with one hash, the later one is here.
+    /// Forms by hash. Of two forms with an equal hash, the later is kept.
     known: FxHashMap<u64, Arc<Form>>,
-    /// With so many, those that nobody uses any more are looked for.
+    /// Number of forms at which unused forms are removed.
     sweep_at: usize,
-    /// Which custom operations are pure.
+    /// Whether each custom operation is pure, by its id.
     pure: Arc<BTreeMap<String, bool>>,
 }
 
@@ -150,7 +154,7 @@ impl Forms {
         Self { known: FxHashMap::default(), sweep_at: Self::FEW, pure }
     }
 
-    /// The form of an operation, and its tensors.
+    /// Form and tensors of an operation.
     pub fn of(&mut self, mut ir: OperationIr) -> (Arc<Form>, Tensors) {
         let tensors = take_tensors(&mut ir);
         (self.find_or_add(ir), tensors)
@@ -173,17 +177,17 @@ impl Forms {
     }
 }
 
-/// What remat needs to know of a tensor: its bytes, and its shape where that can be said.
+/// Layout of a tensor for remat: bytes, and the shape if remat can express it.
 pub(crate) fn layout_of(tensor: &TensorIr) -> Layout {
     layout(&tensor.shape, tensor.dtype)
 }
 
-/// The same by shape and element type. Types that remat does not know count as so many bytes.
+/// Layout of a shape and an element type. Types that remat does not know count as raw bytes.
 pub(crate) fn layout(shape: &[usize], dtype: DType) -> Layout {
     use burn_backend::BoolStore;
     let known = match dtype {
         DType::F64 => remat::DType::F64,
-        // Stored as `f32`, whatever it is computed in.
+        // Stored as `f32`, whatever the type of computation.
         DType::F32 | DType::Flex32 => remat::DType::F32,
         DType::F16 => remat::DType::F16,
         DType::BF16 => remat::DType::BF16,
@@ -200,7 +204,7 @@ pub(crate) fn layout(shape: &[usize], dtype: DType) -> Layout {
     }
 }
 
-/// Bytes of a tensor's elements. Quantized ones do not come this far: Burn's router refuses them.
+/// Bytes of a tensor's elements. Quantized tensors never get here: Burn's router refuses them.
 fn bytes(shape: &[usize], dtype: DType) -> usize {
     shape.iter().product::<usize>() * dtype.size()
 }
@@ -218,7 +222,8 @@ mod tests {
         Form::new(ir, &BTreeMap::new())
     }
 
-    /// Running an op must leave its inputs for the next time. Burn's `mark_read_only` forgets some.
+    /// Running an op must leave its inputs unchanged for the next run. Burn's `mark_read_only`
+    /// misses some.
     #[test]
     fn every_operation_leaves_its_inputs_alone() {
         let all = samples::all();
@@ -234,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What is taken from an operation and put back is all that there was to it.
+    /// Taking the tensors out of an operation and putting them back gives the same operation.
     #[test]
     fn every_operation_has_its_tensors_where_it_had_them() {
         for mut ir in samples::all() {
@@ -277,7 +282,7 @@ mod tests {
         assert!(names.len() > 190, "{} names", names.len());
     }
 
-    /// `x + by`, on so many numbers.
+    /// Makes `x + by` on a tensor of `numbers` elements.
     fn add(ids: [u64; 2], numbers: usize, by: f64) -> OperationIr {
         let [lhs, out] = ids.map(|id| TensorIr {
             id: TensorId::new(id),
@@ -298,7 +303,7 @@ mod tests {
         for other in [add([1, 2], 9, 0.0), add([1, 2], 8, 1.0), add([1, 2], 8, -0.0)] {
             assert!(!Arc::ptr_eq(&first, &of(other)));
         }
-        // Not even equal to itself.
+        // A NaN is not even equal to itself.
         let nan = of(add([1, 2], 8, f64::NAN));
         assert!(!Arc::ptr_eq(&nan, &of(add([1, 2], 8, f64::NAN))));
         assert!(Arc::ptr_eq(&first, &of(add([5, 6], 8, 0.0))));

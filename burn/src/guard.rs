@@ -1,4 +1,4 @@
-//! A device under a budget, as its user holds it.
+//! Guard: a user's device under a budget.
 
 use crate::error::Error;
 use crate::learn::learner;
@@ -12,9 +12,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-/// A device of Burn's whose tensors share a budget. It derefs to [`Device`], and [`Guard::autodiff`] is where training begins.
+/// Burn device whose tensors share a budget. Derefs to [`Device`]; [`Guard::autodiff`] gives the
+/// device for training.
 ///
-/// When it is dropped, its tensors are gone and their memory is free; whoever reads one of them gets an error.
+/// Dropping the guard drops its tensors and frees their memory. Reading one of them afterwards is
+/// an error.
 pub struct Guard {
     device: Device,
     session: Box<dyn Ask>,
@@ -32,24 +34,25 @@ impl Guard {
         Self { device, session: Box::new(served), seed, sqrt_sampling }
     }
 
-    /// The device, to train on.
+    /// Device with autodiff, for training.
     #[must_use]
     pub fn autodiff(&self) -> Device {
         self.device.clone().autodiff()
     }
 
-    /// The device.
+    /// Burn's handle of the device.
     #[must_use]
     pub fn device(&self) -> Device {
         self.device.clone()
     }
 
-    /// The end of a step of training: waits for it, and cuts the history that reaches into earlier steps. From the first call on,
-    /// only these are ends of steps. Without any, each read of a value is taken for one.
+    /// Ends a step of training: waits for its end, and cuts history from earlier steps. From the
+    /// first call on, only these calls end steps. Without any call, each read of a value ends a
+    /// step.
     ///
     /// # Errors
-    /// The first failure that nobody was told of, such as an operation for which there was no room: what it was to make
-    /// is lost.
+    /// The first failure that was not reported yet, such as an operation for which there was no
+    /// room: its outputs are lost.
     pub fn step(&self) -> Result<(), Error> {
         self.arrive()?;
         self.session.step()
@@ -67,14 +70,17 @@ impl Guard {
     /// Counters of the engine, after all operations so far.
     ///
     /// # Errors
-    /// If the connection to the device is lost.
+    /// [`Error::Lost`] if the connection to the device is lost.
     pub fn stats(&self) -> Result<Stats, Error> {
         self.arrive()?;
         self.session.stats()
     }
 
-    /// What the backend itself says of its memory, after all operations so far: of the whole device, whoever has it, with scratch of
-    /// kernels and what is kept for reuse, none of which the budget counts. `None` where a backend does not say, as Flex.
+    /// Memory figures of the backend itself, after all operations so far.
+    ///
+    /// The figures are of the whole device and all its users. They contain scratch of kernels and
+    /// memory kept for reuse, which the budget does not count. `None` if the backend has no
+    /// figures, as with Flex.
     ///
     /// # Errors
     /// As [`Guard::step`].
@@ -83,7 +89,7 @@ impl Guard {
         Ok(self.session.pools())
     }
 
-    /// What was done so far, for people.
+    /// Summary of the work so far, for people.
     ///
     /// # Errors
     /// As [`Guard::stats`].
@@ -91,11 +97,12 @@ impl Guard {
         Ok(Summary { stats: self.stats()?, pools: self.session.pools() })
     }
 
-    /// Sets the memory limit, in bytes or as text: anything up to the budget that the device was made with. What is above
-    /// it is evicted when this returns.
+    /// Sets the memory limit, in bytes or as text, up to the budget that the device was made with.
+    /// When this returns, memory above the limit has been evicted.
     ///
     /// # Errors
-    /// If it is above the budget that the device was made with, or below what cannot be evicted. Nothing has changed then.
+    /// If the limit is above the budget that the device was made with, or below the bytes that
+    /// cannot be evicted. Then nothing has changed.
     pub fn set_budget<T: TryInto<ByteSize, Error: fmt::Display>>(
         &self,
         budget: T,
@@ -107,20 +114,21 @@ impl Guard {
         self.session.set_budget(bytes)
     }
 
-    /// Sets the eviction threshold, in bytes; `None` takes it away. It acts from the next operation on.
+    /// Sets the eviction threshold, in bytes; `None` removes it. Applies from the next operation
+    /// on.
     ///
     /// # Errors
-    /// If it is above the budget.
+    /// If the threshold is above the budget.
     pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
         self.arrive()?;
         self.session.set_eviction_threshold(threshold)
     }
 
-    /// Lets another policy or evictor decide from now on what to evict.
+    /// Replaces the policy or evictor.
     ///
     /// # Errors
-    /// If an evictor of your own panics when it is told what is evicted, or the policy needs a feature that is missing. Nothing
-    /// has changed then.
+    /// If an evictor of your own panics when it is told which storages are evicted, or the policy
+    /// needs a feature that is missing. Then nothing has changed.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         self.arrive()?;
         let policy = policy.into();
@@ -128,47 +136,49 @@ impl Guard {
         self.session.set_evictor(policy.evictor(self.seed, self.sqrt_sampling), learn, self.seed)
     }
 
-    /// The steps of the program, as far as they are recognized; for [`Builder::known_steps`] of a later run. `None` unless the
-    /// policy looks ahead, and something was evicted or [`Builder::known_steps`] was given.
+    /// Steps of the program that were recognized so far, for [`Builder::known_steps`] of a later
+    /// run. `None` unless the policy looks ahead, and something was evicted or
+    /// [`Builder::known_steps`] was given.
     ///
     /// [`Builder::known_steps`]: crate::Builder::known_steps
     ///
     /// # Errors
-    /// If the connection to the device is lost.
+    /// [`Error::Lost`] if the connection to the device is lost.
     pub fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
         self.arrive()?;
         self.session.known_steps()
     }
 
-    /// What was found so far about each kind of step that came, by the policies that search, for [`Builder::forecasts`] of a later
-    /// run. With `turns`, as many simulated ops of each are waited for as so many turns have that recompute nothing.
+    /// Forecasts found so far for each kind of step, by policies that search; for
+    /// [`Builder::forecasts`] of a later run. With `turns`, waits until as many ops of each kind
+    /// are simulated as this number of turns has without recomputation.
     ///
     /// [`Builder::forecasts`]: crate::Builder::forecasts
     ///
     /// # Errors
-    /// If the connection to the device is lost.
+    /// [`Error::Lost`] if the connection to the device is lost.
     pub fn forecasts(&self, turns: Option<u64>) -> Result<Vec<Forecast>, Error> {
         self.arrive()?;
         self.session.forecasts(turns)
     }
 
-    /// Ends the recording, if there is one, and writes out the rest of it. So does dropping the device, which has no way to say
-    /// that it failed.
+    /// Ends the recording, if any, and writes the rest. Dropping the device does the same, but
+    /// cannot report a failure.
     ///
     /// # Errors
-    /// If it could not be written.
+    /// If the recording could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
         self.arrive()?;
         self.session.finish_recording()
     }
 
-    /// Where the server of this device listens: on this machine only.
+    /// Address of the device's server, which listens on this machine only.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.session.address()
     }
 
-    /// Waits until the operations that Burn has on their way are here.
+    /// Waits until the operations that Burn has sent have arrived.
     fn arrive(&self) -> Result<(), Error> {
         self.session
             .quietly(&mut || self.device.sync().map_err(|error| Error::Lost(error.to_string())))
@@ -189,7 +199,7 @@ impl From<&Guard> for Device {
     }
 }
 
-/// So that it is where Burn asks for a device to make a tensor on.
+/// Lets a guard be used where Burn takes a device to make a tensor on.
 impl From<&Guard> for TensorCreationOptions {
     fn from(guard: &Guard) -> Self {
         (&guard.device).into()
@@ -202,7 +212,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// What a guard asks of its session, whatever the backend.
+/// Questions of a guard to its session, for any backend.
 trait Ask: Send + Sync {
     fn step(&self) -> Result<(), Error>;
     fn sync(&self) -> Result<(), Error>;
@@ -276,12 +286,12 @@ impl<B: BackendIr> Ask for Served<B> {
     }
 }
 
-/// What a device did so far. Prints as a few lines for people.
+/// Work of a device so far. Prints as a few lines for people.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Counters of the engine.
     pub stats: Stats,
-    /// As [`Guard::pools`].
+    /// Result of [`Guard::pools`].
     pub pools: Option<MemoryPoolUsage>,
 }
 

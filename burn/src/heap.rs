@@ -1,17 +1,19 @@
-//! What the allocator of the process keeps of freed memory.
+//! Freed memory that the allocator of the process keeps.
 
 use std::hint::black_box;
 use std::sync::Once;
 
-/// glibc maps larger blocks one by one, whatever comes.
+/// Size of the block to allocate and free, in bytes. glibc always maps larger blocks one by one.
 const LARGEST: usize = 31 << 20;
 
-/// Has the allocator keep freed memory for the tensors to come, up to some 60 MiB a thread.
+/// Makes the allocator keep freed memory for later tensors, up to about 60 MiB per thread.
 ///
-/// glibc gives free memory at the end of a heap back to the system as soon as it is more than a threshold, of 128 KiB to begin
-/// with: several times in each step of training, and its pages are taken anew, and zeroed, in the next. (Measured: a tenth of a step of
-/// a transformer.) The threshold becomes twice the size of the largest block that was mapped for itself and freed. So one such
-/// block comes and goes here; nothing of it is touched. What is kept is never more than what was in use. Other allocators do not mind.
+/// glibc returns free memory at the end of a heap to the system when it exceeds a threshold, at
+/// first 128 KiB. In training this happens several times per step, and in the next step the pages
+/// are requested and zeroed again. (Measured: a tenth of a step of a transformer.) When a block
+/// that was mapped for itself is freed, the threshold becomes twice its size. Therefore this
+/// function allocates and frees one such block, without touching it. The kept memory never exceeds
+/// the memory that was in use. Other allocators are not affected.
 pub(crate) fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(LARGEST))));

@@ -1,24 +1,24 @@
-//! Finding out how the steps of a training are best run, beside the training.
+//! Search for the best way to run the steps of a training, beside the training.
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
 use remat::program::{Learner, Rehearse, Turn};
 use remat::step::StepFuture;
 
-/// How much is found out if nobody says.
+/// Default effort of the search.
 pub(crate) const BY_DEFAULT: Learn =
     if cfg!(feature = "lab") { Learn::Portfolio } else { Learn::Ahead };
 
-/// Finds budgets for out-of-memory errors, if this crate was built with the search.
+/// Search of a passing budget for out-of-memory errors; `None` if built without the search.
 #[cfg(feature = "lab")]
 pub(crate) const REHEARSE: Option<Rehearse> = Some(remat::lab::passing_budget);
 #[cfg(not(feature = "lab"))]
 pub(crate) const REHEARSE: Option<Rehearse> = None;
 
-/// Finds out as much, for [`Driver::learn_by`](remat::program::Driver::learn_by).
+/// Makes the learner of this effort, for [`Driver::learn_by`](remat::program::Driver::learn_by).
 ///
 /// # Errors
-/// If that takes a search, and this crate was built without.
+/// If the effort needs a search, and this crate was built without it.
 #[cfg(feature = "lab")]
 pub(crate) fn learner(learn: Learn, seed: u64) -> Result<Option<Box<dyn Learner>>, Error> {
     Ok(remat::lab::learner(learn, seed))
@@ -36,14 +36,14 @@ pub(crate) fn learner(learn: Learn, _seed: u64) -> Result<Option<Box<dyn Learner
     Err(remat::error::RuntimeError::Settings(wrong).into())
 }
 
-/// A learner that leaves alone what would take much host memory beside the budget.
+/// Learner without searches that would take much host memory beside the budget.
 #[derive(Debug)]
 pub(crate) struct Modest(pub Box<dyn Learner>);
 
 impl Modest {
-    /// Of host memory, for each command of a step that is no deletion.
+    /// Bytes of host memory for each command of a step, deletions not counted.
     const COMMAND_BYTES: u64 = 2400;
-    /// Of the budget, one over this.
+    /// Inverse of the largest share of the budget that a search may take.
     const SHARE: u64 = 16;
 }
 

@@ -1,4 +1,4 @@
-//! Any Burn model under a memory budget, with the same bits out.
+//! Trains any Burn model under a memory budget, with the same bits as without one.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
@@ -41,8 +41,8 @@ pub use tuner::{Tuned, Tuner};
 use remat::ByteSize;
 use std::fmt::Display;
 
-/// A device whose tensors take at most so much memory, in bytes or as text such as `"8GiB"`: parameters, activations and
-/// gradients together.
+/// Starts the description of a device with a memory budget, in bytes or as text such as `"8GiB"`.
+/// The budget covers all tensors of the device: parameters, activations and gradients.
 pub fn budget<T: TryInto<ByteSize, Error: Display>>(budget: T) -> Builder {
     Builder::new(budget)
 }

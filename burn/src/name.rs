@@ -1,5 +1,5 @@
-//! What Burn's operations are called, in messages and recordings. A new variant of Burn's does not compile until it is named
-//! here.
+//! Names of Burn's operations in messages and recordings. A variant that Burn adds does not compile
+//! until it is named here.
 
 use burn_ir::{
     ActivationOperationIr as Activation, BaseOperationIr as Base, BoolOperationIr as Bool,
@@ -8,7 +8,7 @@ use burn_ir::{
 };
 use std::borrow::Cow;
 
-/// As Burn's users know it: `matmul`, `conv2d_x_backward`, ...
+/// Name of an operation, as known to Burn's users: `matmul`, `conv2d_x_backward` and so on.
 pub(crate) fn name_of(ir: &OperationIr) -> Cow<'static, str> {
     Cow::Borrowed(match ir {
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {

@@ -1,4 +1,4 @@
-//! A Burn operation as an op of remat's: what it is, and what it needs to run again with the same bits.
+//! Burn operations as ops of remat, with everything needed to run them again with the same bits.
 
 use crate::form::Form;
 use remat::Layout;
@@ -7,25 +7,25 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An operation that can be run as often as it takes.
+/// Operation that can run any number of times.
 #[derive(Clone, Debug)]
 pub(crate) struct BurnOp(Arc<Body>);
 
 #[derive(Debug)]
 pub(crate) struct Body {
     pub form: Arc<Form>,
-    /// How the views that it reads are made; `None` if it reads none.
+    /// Views among the inputs, and how to make them; `None` if no input is a view.
     pub looks: Option<Box<Looks>>,
-    /// Of random ops: what to seed the backend with.
+    /// Seed for the backend, in random ops.
     pub seed: Option<u64>,
-    /// Whether Burn has no more use for the first input.
+    /// Whether Burn no longer uses the first input afterwards.
     pub ends_first: bool,
     /// Whether the next run may write over the first input.
     gives_first: AtomicBool,
 }
 
 impl BurnOp {
-    /// The others as in [`Body`].
+    /// Makes an op. The parameters are the fields of [`Body`].
     pub fn new(
         form: Arc<Form>,
         looks: Option<Box<Looks>>,
@@ -38,13 +38,16 @@ impl BurnOp {
 }
 
 impl Body {
-    /// The next run may write over the first input. Not over others: Flex swaps the operands of a sum to do so, and a sum of two
-    /// NaN has the sign of the first, which must be the same when it is made again.
+    /// Allows the next run to write over the first input.
+    ///
+    /// Other inputs may not be written over. Flex would swap the operands of a sum to do that, and
+    /// a sum of two NaNs has the sign of the first. The sign must be the same when the op runs
+    /// again.
     pub fn give_first(&self) {
         self.gives_first.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this run may: no later one may then.
+    /// Whether this run may write over the first input. Takes the permission: no later run may.
     pub fn takes_first(&self) -> bool {
         self.gives_first.swap(false, Ordering::Relaxed)
     }
@@ -76,30 +79,30 @@ impl Operation for BurnOp {
     }
 }
 
-/// Views, which are there for one run or one read only: remat keeps the storages that they look at.
+/// Views for the time of a run or a read: remat keeps only their storages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
-    /// Ops that make one each, and of what. Later ones may look at what earlier ones made.
+    /// Ops that make a view each, with their sources. A source may be the view of an earlier step.
     pub steps: Vec<(BurnOp, Seen)>,
-    /// What each input is.
+    /// Source of each input.
     pub inputs: SmallVec<[Seen; 4]>,
 }
 
-/// What an op reads.
+/// Tensor that an op reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// What is at the place of this input.
+    /// Storage of this input.
     Input(u32),
-    /// What this step of [`Looks::steps`] made.
+    /// View made by this step of [`Looks::steps`].
     Step(u32),
 }
 
 impl Looks {
-    /// One more input, which these ops make of the storage that it looks at.
+    /// Adds an input, made from its storage by `ops`.
     pub fn add(&mut self, ops: &[BurnOp]) {
         let storage = Seen::Input(self.inputs.len() as u32);
         let seen = ops.iter().fold(storage, |seen, op| {
-            // Views of one view have the ops that make it in common.
+            // Views of the same view share the ops that make it.
             let known = self.steps.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &op.0));
             let step = known.unwrap_or_else(|| {
                 self.steps.push((op.clone(), seen));
@@ -112,10 +115,11 @@ impl Looks {
 }
 
 impl Seen {
-    /// A bit that no place has.
+    /// Bit that no storage number has.
     const STEP: u64 = 1 << 62;
 
-    /// The number that the interpreter knows it by, where the storages of the inputs are `at` these.
+    /// Number of the tensor in the interpreter, if the storages of the inputs have the numbers
+    /// `at`.
     pub const fn number(self, at: &[u64]) -> u64 {
         match self {
             Self::Input(input) => at[input as usize],

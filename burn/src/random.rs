@@ -1,4 +1,4 @@
-//! Random operations that make the same numbers each time they run.
+//! Random operations that make the same numbers in each run.
 
 use crate::rng::{SplitMix64, spread};
 use burn_backend::{DType, Distribution, Shape, TensorData};
@@ -7,19 +7,19 @@ use burn_std::rand::{SeedableRng, StdRng};
 use burn_std::{bf16, f16};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What to seed the backend with before random operation number `counter` of a session.
+/// Seed for the backend before random operation number `counter` of a session.
 pub(crate) fn seed_of(seed: u64, counter: u64) -> u64 {
-    // As SplitMix64 goes from number to number, so that neighbours share nothing.
+    // The step of SplitMix64, so that seeds of neighbouring operations are unrelated.
     spread(seed.wrapping_add(counter.wrapping_mul(SplitMix64::STEP)))
 }
 
-/// Nobody else of this crate seeds a backend while this is held: backends have one generator for the whole process.
+/// Lock for seeding a backend: backends have one generator for the whole process.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The operation, if it draws numbers.
+/// Description of the operation, if it draws random numbers.
 pub(crate) const fn random(ir: &OperationIr) -> Option<&RandomOpIr> {
     match ir {
         OperationIr::Float(_, Float::Random(op))
@@ -29,7 +29,7 @@ pub(crate) const fn random(ir: &OperationIr) -> Option<&RandomOpIr> {
     }
 }
 
-/// Numbers as backends on the host draw them, without their generator.
+/// Draws numbers as backends on the host do, without using their generator.
 pub(crate) fn draw(op: &RandomOpIr, seed: u64) -> TensorData {
     let rng = &mut StdRng::seed_from_u64(seed);
     let (shape, distribution): (Shape, Distribution) = (op.out.shape.clone(), op.distribution);

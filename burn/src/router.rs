@@ -1,4 +1,4 @@
-//! What Burn's server takes for a backend: it forwards operations to the session of a slot.
+//! Router: the backend seen by Burn's server. Forwards operations to the session of a slot.
 
 use crate::error::Error;
 use crate::runner::words;
@@ -18,19 +18,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A backend under budgets, in the place of `B`.
+/// Backend under budgets, in place of `B`.
 pub(crate) type Budgeted<B> = BackendRouter<Channel<B>>;
 
-/// A place for a session, which a device of the server stands for: sessions come and go, the slot stays.
+/// Place for a session. One device of the server stands for the place. Sessions are opened and
+/// closed; the slot stays.
 pub(crate) struct Slot<B: BackendIr> {
     device: SlotDevice<B::Device>,
     state: Mutex<State<B>>,
-    /// How many wait for the client's operations to arrive, and do not want to hear of failures.
+    /// Number of [`Quiet`] guards alive. While it is above 0, [`Slot::sync`] reports no failure.
     quiet: AtomicUsize,
 }
 
 enum State<B: BackendIr> {
-    /// Nobody uses the slot, or why not.
+    /// No session; the error answers all calls.
     Empty(Error),
     Open(Box<Session<B>>),
 }
@@ -49,20 +50,25 @@ impl<B: BackendIr> Slot<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another session begins.
+    /// Opens a session.
     pub fn open(&self, session: Session<B>) {
         *self.state() = State::Open(Box::new(session));
     }
 
-    /// The session ends: its memory is free when this returns.
+    /// Closes the session. On return, all memory of the session is free.
     pub fn close(&self) {
         let ended = std::mem::replace(&mut *self.state(), State::Empty(Error::Dropped));
-        // A backend may panic when its memory goes.
+        // A backend may panic when its memory is freed.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
     }
 
-    /// Does something with the session, if there is one. No panic comes out of this: on the server's threads, one would let the
-    /// client wait for ever.
+    /// Calls `with` on the session.
+    ///
+    /// A panic of `with` closes the session and becomes an error. On the server's threads, a panic
+    /// would let the client wait without end.
+    ///
+    /// # Errors
+    /// The reason why there is no session, or [`Error::Panicked`].
     pub fn with<T>(&self, with: impl FnOnce(&mut Session<B>) -> T) -> Result<T, Error> {
         let mut state = self.state();
         match &mut *state {
@@ -78,7 +84,7 @@ impl<B: BackendIr> Slot<B> {
         }
     }
 
-    /// While the result lives, waiting for the session tells of no failure.
+    /// Suppresses failures of [`Slot::sync`] while the result lives.
     pub fn quietly(&self) -> Quiet<'_> {
         self.quiet.fetch_add(1, Ordering::SeqCst);
         Quiet(&self.quiet)
@@ -92,7 +98,7 @@ impl<B: BackendIr> Slot<B> {
     }
 }
 
-/// See [`Slot::quietly`].
+/// Guard of [`Slot::quietly`].
 pub(crate) struct Quiet<'a>(&'a AtomicUsize);
 
 impl Drop for Quiet<'_> {
@@ -101,18 +107,18 @@ impl Drop for Quiet<'_> {
     }
 }
 
-/// A device of the server: the backend's, and the number of the slot.
+/// Device of the server: the backend's device, and the number of the slot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SlotDevice<D> {
     pub inner: D,
     pub slot: u16,
 }
 
-/// The device of the backend that each slot is on, by the slot's number, for all backends.
+/// Devices of all slots of all backends, by the slot's number.
 static SLOTS: Mutex<Vec<DeviceId>> = Mutex::new(Vec::new());
 
 impl<D: DeviceOps> SlotDevice<D> {
-    /// For a new slot; `None` if the process has had too many.
+    /// Makes the device of a new slot; `None` if the process has had 65,536 slots.
     pub fn new(inner: D) -> Option<Self> {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = u16::try_from(slots.len()).ok()?;
@@ -140,7 +146,7 @@ impl<D: DeviceOps> DeviceOps for SlotDevice<D> {
     }
 }
 
-/// The way from Burn's router to slots of `B`.
+/// Channel from Burn's router to slots of `B`.
 pub(crate) struct Channel<B>(PhantomData<fn() -> B>);
 
 impl<B> Clone for Channel<B> {
@@ -149,7 +155,7 @@ impl<B> Clone for Channel<B> {
     }
 }
 
-/// The slot that tensors are on.
+/// Client of a slot: the slot that tensors are on.
 pub(crate) struct Client<B: BackendIr>(pub Arc<Slot<B>>);
 
 impl<B: BackendIr> Clone for Client<B> {
@@ -169,7 +175,7 @@ impl<B: BackendIr> Client<B> {
         self.0.with(|session| session.read(tensor))?
     }
 
-    /// A tensor on this slot, made by `make`.
+    /// Makes a tensor on this slot by `make`.
     fn tensor(
         &self,
         shape: Shape,
@@ -177,13 +183,13 @@ impl<B: BackendIr> Client<B> {
         make: impl FnOnce(&mut Session<B>, remat::program::TensorId),
     ) -> RouterTensor<Self> {
         let number = numbers(1);
-        // Without a session, the tensor is lost, as whoever reads it will hear.
+        // Without a session the tensor is lost, which the next read reports.
         let _ = self.0.with(|session| make(session, number));
         RouterTensor::new(TensorId::new(number.0), shape, dtype, self.clone())
     }
 }
 
-/// Hands a custom operation of the server's on to the session of the slot.
+/// Forwards a custom operation of the server to the session of the slot.
 pub(crate) fn forward<B: BackendIr>(
     handles: &mut HandleContainer<RouterTensor<Client<B>>>,
     op: &CustomOpIr,
@@ -213,7 +219,7 @@ impl<B: BackendIr> RouterClient for Client<B> {
     type Device = SlotDevice<B::Device>;
 
     fn register_op(&self, op: OperationIr) {
-        // Without a session, what it makes is lost, as whoever reads it will hear.
+        // Without a session the outputs are lost, which the next read reports.
         let _ = self.0.with(|session| session.run(op));
     }
 
@@ -249,8 +255,8 @@ impl<B: BackendIr> RouterClient for Client<B> {
         B::dtype_usage(&self.0.device.inner, dtype)
     }
 
-    // What follows is for Burn's fusion on top of a router. The server has none there: it takes graphs of its clients apart
-    // before they come here.
+    // The following methods are for Burn's fusion on top of a router. The server has no fusion
+    // here: it splits the graphs of its clients before they arrive.
 
     fn register_and_execute_graph(&self, _: GraphId, _: Vec<OperationIr>, _: GraphBindings) {
         debug_assert!(false, "there is no fusion between the server and its backend");
@@ -265,7 +271,8 @@ impl<B: BackendIr> RouterClient for Client<B> {
     }
 }
 
-/// Tensors go from slot to slot by the host's memory, in [`Channel::change_client_backend`].
+/// Bridge between slots through the host's memory. [`Channel::change_client_backend`] moves the
+/// tensors.
 pub(crate) struct ByHost<B>(PhantomData<fn() -> B>);
 
 impl<B: BackendIr> MultiBackendBridge for ByHost<B> {
@@ -294,7 +301,8 @@ impl<B: BackendIr> RouterChannel for Channel<B> {
         format!("remat<{}>", B::name(&device.inner))
     }
 
-    /// Only for devices that are made otherwise than by [`Builder::serve`](crate::Builder::serve), which registers its own.
+    /// Makes a client for a device that was not made by [`Builder::serve`](crate::Builder::serve),
+    /// which registers its own.
     fn init_client(device: &Self::Device) -> Self::Client {
         Client(Arc::new(Slot::new(device.clone())))
     }
@@ -312,7 +320,8 @@ impl<B: BackendIr> RouterChannel for Channel<B> {
         client.register_tensor_data(data)
     }
 
-    /// Through the host. Not as the router does it, which knows no unsigned types, and has no way to say that it failed.
+    /// Moves a tensor through the host. The router's own way knows no unsigned types, and cannot
+    /// report a failure.
     fn change_client_backend(
         tensor: RouterTensor<Self::Client>,
         device: &Self::Device,

@@ -1,4 +1,4 @@
-//! A Burn backend, which runs operations on tensors by their numbers.
+//! Runner: a Burn backend that runs operations on tensors by their numbers.
 
 use crate::backend::Facts;
 #[cfg(test)]
@@ -17,24 +17,28 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+/// Burn's interpreter of operations, and the facts about its backend.
 pub(crate) struct Runner<B: BackendIr> {
-    /// Knows tensors by the numbers of their places, and views, while an op runs, by [`Seen::number`].
+    /// Interpreter that knows tensors by the numbers of their storages, and views, while an op
+    /// runs, by [`Seen::number`].
     interpreter: TensorInterpreter<B>,
     facts: Facts,
-    /// What Flex or CubeCL really holds: of each place, which buffer, and how long it is. `None` where nobody looks.
+    /// Buffers really held by Flex or CubeCL: for each storage, the buffer and its length. `None`
+    /// if not recorded.
     #[cfg(test)]
     pub live: Option<std::collections::BTreeMap<u64, (usize, usize)>>,
 }
 
-/// A run of an op.
+/// Run of an op.
 pub(crate) struct Run {
     pub op: BurnOp,
-    /// The numbers of the storages that it reads, and of what it makes.
+    /// Numbers of the storages that the op reads.
     pub inputs: SmallVec<[u64; 4]>,
+    /// Numbers of the storages that the op makes.
     pub outputs: SmallVec<[u64; 2]>,
-    /// Whether it may write over its first input.
+    /// Whether the op may write over its first input.
     pub takes_first: bool,
-    /// Whether somebody wants to know how long it takes.
+    /// Whether the run is timed.
     pub timed: bool,
 }
 
@@ -48,7 +52,7 @@ impl<B: BackendIr> Runner<B> {
         }
     }
 
-    /// Uploads a value.
+    /// Uploads a value as the tensor with this number.
     pub fn write(&mut self, number: u64, data: TensorData) -> Result<(), DeviceError> {
         #[cfg(test)]
         let (shape, dtype) = (data.shape().clone(), data.dtype());
@@ -60,7 +64,7 @@ impl<B: BackendIr> Runner<B> {
         Ok(())
     }
 
-    /// The value of a tensor with this storage. If it is a view, `looks` has it as its only input.
+    /// Reads a tensor with this storage. A view is the only input of `looks`.
     pub fn read(
         &mut self,
         looks: Option<&Looks>,
@@ -76,12 +80,12 @@ impl<B: BackendIr> Runner<B> {
         .map_err(|error| DeviceError::new(error.to_string()))
     }
 
-    /// Runs an op. Returns the seconds that it took, if somebody wants to know.
+    /// Runs an op. Returns its seconds, if the run is timed.
     pub fn run(&mut self, run: &Run) -> Result<Option<f64>, DeviceError> {
         let start = run.timed.then(Instant::now);
         let ran = self.attempt(run.op.looks.as_deref(), &run.inputs, |runner| runner.execute(run));
         if ran.is_err() {
-            // Of several outputs, some may be there.
+            // Some of the outputs may have been made.
             run.outputs.iter().for_each(|&made| self.forget(made));
         }
         #[cfg(test)]
@@ -93,7 +97,7 @@ impl<B: BackendIr> Runner<B> {
         ran.map(|()| start.map(|start| start.elapsed().as_secs_f64()))
     }
 
-    /// Lets go of what has this number.
+    /// Releases the tensor with this number.
     pub fn forget(&mut self, number: u64) {
         let none = TensorIr {
             id: TensorId::new(number),
@@ -108,13 +112,16 @@ impl<B: BackendIr> Runner<B> {
         });
     }
 
-    /// Waits until all is done.
+    /// Waits until all work is done.
     pub fn sync(&mut self) -> Result<(), DeviceError> {
         self.attempt(None, &[], |runner| runner.interpreter.sync())?
             .map_err(|error| DeviceError::new(error.to_string()))
     }
 
-    /// Does something for which views are made. They go again, also if it panics.
+    /// Makes the views of `looks`, calls `with`, and drops the views, also after a panic.
+    ///
+    /// # Errors
+    /// A [`DeviceError`] with the message of the panic.
     fn attempt<T>(
         &mut self,
         looks: Option<&Looks>,
@@ -133,7 +140,7 @@ impl<B: BackendIr> Runner<B> {
         done.map_err(|panic| DeviceError::new(words(&*panic)))
     }
 
-    /// Makes a view.
+    /// Makes a view of tensor `of` as tensor `made`.
     fn look(&mut self, op: &BurnOp, of: u64, made: u64) {
         let ir = op.form.with([of].into_iter(), [made].into_iter(), false);
         #[cfg(test)]
@@ -147,7 +154,7 @@ impl<B: BackendIr> Runner<B> {
         }
     }
 
-    /// Which buffer a tensor of Flex's or CubeCL's has, and how long that is.
+    /// Buffer of a tensor, and its length in bytes, on Flex or CubeCL.
     #[cfg(test)]
     fn buffer(&mut self, number: u64, dtype: DType) -> Option<(usize, usize)> {
         let id = TensorId::new(number);
@@ -205,7 +212,8 @@ impl<B: BackendIr> Runner<B> {
         }
     }
 
-    /// Gives a tensor a buffer of its own if it shares one: the budget counts it as one, and the other's may be evicted alone.
+    /// Copies a tensor with a shared buffer. The budget counts the tensor as bytes of its own, and
+    /// the other tensor of the buffer may be evicted alone.
     fn unshare(&mut self, tensor: TensorIr) {
         let (id, dtype) = (tensor.id, tensor.dtype);
         if tensor.shape.contains(&0) || matches!(dtype, DType::QFloat(_)) {
@@ -223,7 +231,7 @@ impl<B: BackendIr> Runner<B> {
         if alone {
             return;
         }
-        // Flipping nothing is what always copies.
+        // A flip of no axes always copies.
         let out = TensorIr { status: TensorStatus::NotInit, ..tensor.clone() };
         let copy = Base::Flip(FlipOpIr { input: tensor, out, axes: Vec::new() });
         self.interpreter.register_op(match dtype {
@@ -233,7 +241,11 @@ impl<B: BackendIr> Runner<B> {
         });
     }
 
-    /// Panics unless a tensor is there, and is as its description says: the budget counts what that says.
+    /// Checks the shape and type of a tensor against the description: the budget counts the
+    /// described bytes.
+    ///
+    /// # Panics
+    /// If the tensor is missing or differs.
     fn expect(&mut self, tensor: TensorIr) {
         let tensor = TensorIr { status: TensorStatus::ReadOnly, ..tensor };
         let made = match self.interpreter.get_tensor(&tensor) {
@@ -253,14 +265,17 @@ impl<B: BackendIr> Runner<B> {
         }
         let buffer = self.buffer(place, dtype);
         if let (Some(live), Some((buffer, bytes))) = (&mut self.live, buffer) {
-            // CubeCL has buffers in pieces of 32 bytes, which are not counted.
+            // CubeCL rounds buffers up to 32 bytes, which remat does not count.
             let counted = layout(shape, dtype).bytes() as usize;
             let padded = self.facts.unshare && bytes == counted.next_multiple_of(32);
             live.insert(place, (buffer, if padded { counted } else { bytes }));
         }
     }
 
-    /// Panics unless the buffers of the backend are as many bytes as remat counts, and no two are one.
+    /// Checks the backend's buffers.
+    ///
+    /// # Panics
+    /// If they have other bytes than remat counts, or two tensors share one.
     #[cfg(test)]
     pub fn check(&self, used: u64) {
         let seen = self.facts.on_host || cfg!(feature = "wgpu") && self.facts.unshare;
@@ -274,7 +289,7 @@ impl<B: BackendIr> Runner<B> {
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,5 +1,7 @@
-//! One operation of each variant of Burn's IR, made by the IR's own `Deserialize`: a variant that Burn adds is among them. For
-//! tests of what holds for all; most of them make no sense as operations.
+//! Samples: one operation of each variant of Burn's IR, made by the IR's own `Deserialize`.
+//! Variants added by Burn are included.
+//!
+//! Tests use them for properties of all operations. Most samples make no sense as operations.
 
 use burn_ir::OperationIr;
 use serde::de::value::StrDeserializer;
@@ -13,7 +15,7 @@ pub(crate) mod cases;
 
 type Error = serde::de::value::Error;
 
-/// All of them, each tensor with a number of its own, given away.
+/// All samples. Each tensor has a number of its own and the status `ReadWrite`.
 pub(crate) fn all() -> Vec<OperationIr> {
     let mut made = Vec::new();
     let mut path = Vec::new();
@@ -21,7 +23,7 @@ pub(crate) fn all() -> Vec<OperationIr> {
         let mut maker = Maker { path, at: 0, number: 0 };
         made.push(OperationIr::deserialize(&mut maker).unwrap());
         path = maker.path;
-        // The next one: count up at the last choice that has another variant.
+        // The next path: count up at the last choice that has another variant.
         while path.last().is_some_and(|(choice, of)| choice + 1 == *of) {
             path.pop();
         }
@@ -32,13 +34,13 @@ pub(crate) fn all() -> Vec<OperationIr> {
     }
 }
 
-/// Makes a value of whatever type asks.
+/// Deserializer that makes a value of any type.
 struct Maker {
-    /// Of each choice between kinds of operations: which, and of how many.
+    /// Index of the variant, and number of variants, for each choice between kinds of operations.
     path: Vec<(usize, usize)>,
-    /// Choices so far.
+    /// Number of choices made so far.
     at: usize,
-    /// The last number.
+    /// Last tensor number.
     number: u64,
 }
 
@@ -62,7 +64,7 @@ impl<'de> Deserializer<'de> for &mut Maker {
         visitor.visit_f64(1.5)
     }
 
-    /// Sizes and the like are small; numbers of tensors are `u64`.
+    /// Makes a small number: sizes are small, while tensor numbers are `u64`.
     fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_u8(2)
     }
@@ -144,7 +146,7 @@ impl<'de> Deserializer<'de> for &mut Maker {
     }
 }
 
-/// So many elements.
+/// Sequence of `left` elements.
 struct Elements<'a> {
     maker: &'a mut Maker,
     left: usize,

@@ -1,5 +1,7 @@
-//! The server on this machine that Burn's remote devices talk to: one for each backend and device of the process, with a slot for
-//! each budget that is in use.
+//! Local server for Burn's remote devices.
+//!
+//! There is one server for each backend and device of the process, with a slot for each budget in
+//! use.
 
 use crate::error::Error;
 use crate::router::{Budgeted, Channel, Client, Slot, SlotDevice, forward};
@@ -17,27 +19,31 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Budgets of one backend and device that may be in use at once.
+/// Most budgets of one backend and device in use at once.
 const SLOTS: usize = 64;
 
-/// A server, which lives as long as the process: what Burn's client keeps of a server (a thread and a socket for each device) it
-/// never gives back, so that one for each budget would be a leak.
+/// Server, which lives as long as the process.
+///
+/// Burn's client keeps a thread and a socket for each device of a server, and never releases them.
+/// A server for each budget would be a leak.
 pub(crate) struct Server<B: BackendIr> {
     address: SocketAddr,
     host: RemoteHost,
     slots: Vec<Arc<Slot<B>>>,
-    /// The next one to use is the last: what Burn's client keeps is kept for as few as may be.
+    /// Numbers of free slots, the last to be used next. Slots are reused, so that Burn's client
+    /// keeps resources for as few as possible.
     free: Mutex<Vec<usize>>,
     _registered: Vec<RouterClientRegistration<Channel<B>>>,
-    /// Its threads end with it.
+    /// Runtime of the server's threads.
     _runtime: tokio::runtime::Runtime,
 }
 
-/// By backend, device, and the ids of the custom operations, which Burn's server must know before it starts.
+/// Servers by backend, device, and the ids of the custom operations, which Burn's server must know
+/// before it starts.
 type Servers = HashMap<(TypeId, DeviceId, Vec<String>), Arc<dyn Any + Send + Sync>>;
 
 impl<B: BackendIr> Server<B> {
-    /// The one for this device and these custom operations. It is started if there is none.
+    /// Server for this device and these custom operations, started if missing.
     pub fn of<'a>(
         device: &B::Device,
         custom_ops: impl Iterator<Item = &'a String>,
@@ -65,10 +71,10 @@ impl<B: BackendIr> Server<B> {
             registered.extend(register_scoped_client(slot.device(), Client(Arc::clone(&slot))));
             slots.push(slot);
         }
-        // Not by `WebSocketTransport::new`, which would listen to the whole network.
+        // `WebSocketTransport::new` would listen on the whole network.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
-        // Other users of the machine can reach the port, too.
+        // Other users of the machine can reach the port, so a token is needed.
         let token = secret();
         let authorizer = TokenAuthorizer::new(token.clone())
             .map_err(|error| Error::Server(error.to_string()))?;
@@ -79,7 +85,8 @@ impl<B: BackendIr> Server<B> {
             server = server.with_custom_op(id, forward::<B>);
         }
         let serving = server.serve_async(WebSocketTransport::from_listener(listener));
-        // Reads are served on these threads: one that recomputes must not keep the others waiting.
+        // Reads are served on these threads. With two, a read that recomputes does not block the
+        // others.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("remat-burn")
@@ -96,7 +103,7 @@ impl<B: BackendIr> Server<B> {
         Ok(Self { address, host, slots, free, _registered: registered, _runtime: runtime })
     }
 
-    /// A slot with this session, and the device of Burn's that stands for it.
+    /// Opens a session in a free slot, and returns Burn's device for the slot.
     pub fn open(self: Arc<Self>, session: Session<B>) -> Result<(Device, Served<B>), Error> {
         loop {
             let index = lock(&self.free).pop().ok_or(Error::Full(SLOTS))?;
@@ -107,7 +114,8 @@ impl<B: BackendIr> Server<B> {
                     return Err(error.into());
                 }
             };
-            // A connection that Burn's server ended is never made again by its client: such a slot is of no more use.
+            // Burn's client never reconnects after its server ended the connection: such a slot
+            // stays unused.
             if self.answers(index, &device) {
                 self.slots[index].open(session);
                 return Ok((device, Served { index, server: self }));
@@ -115,14 +123,14 @@ impl<B: BackendIr> Server<B> {
         }
     }
 
-    /// Whether there is a connection to this slot, which nobody uses.
+    /// Whether a slot that is not in use has a connection.
     fn answers(&self, index: usize, device: &Device) -> bool {
         let _quiet = self.slots[index].quietly();
         device.sync().is_ok()
     }
 }
 
-/// A slot in use. Dropping it ends its session, and frees all of its memory.
+/// Slot in use. Dropping ends the session, and frees all memory of the session.
 pub(crate) struct Served<B: BackendIr> {
     index: usize,
     server: Arc<Server<B>>,
@@ -149,7 +157,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// 128 bits that nobody can guess: the standard library keys its hashers from the system's random numbers.
+/// Random 128 bits: the standard library keys its hashers with the system's random numbers.
 fn secret() -> String {
     let half = |word: u64| RandomState::new().hash_one(word);
     format!("{:016x}{:016x}", half(0), half(1))

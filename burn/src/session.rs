@@ -1,4 +1,5 @@
-//! From Burn's stream of operations to commands of remat's. Tensors have the same numbers in both.
+//! Session: turns Burn's stream of operations into remat's commands. Tensors have the same numbers
+//! in both.
 
 use crate::backend::Facts;
 use crate::device::{BurnDevice, Host};
@@ -21,67 +22,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 type Do<B> = Command<BurnOp, <BurnDevice<B> as Device>::Host>;
 
-/// What runs on one device, under one budget.
+/// State of a device under a budget.
 pub(crate) struct Session<B: BackendIr> {
     driver: Driver<BurnDevice<B>>,
     facts: Facts,
-    /// Those that look at the storage of another tensor. All others are as their shapes say.
+    /// Views: tensors that look at the storage of another tensor. All other tensors are contiguous.
     views: FxHashMap<TensorId, View>,
-    /// What waits until all that may be seen from it is there; `None` without a window.
+    /// Window over the commands that wait; `None` without a window.
     ahead: Option<Ahead>,
     waiting: VecDeque<Do<B>>,
-    /// Numbers below this were given before the session began.
+    /// First tensor number of this session. Smaller numbers are from earlier sessions.
     first: TensorId,
-    /// Made from tensors of earlier sessions, or not here, and why they are not there.
+    /// Tensors without a value, and why: made from a lost tensor, or not movable to this device.
     lost: FxHashMap<TensorId, Error>,
     forms: Forms,
     seed: u64,
-    /// Random operations so far.
+    /// Number of random operations so far.
     randoms: u64,
     marks: Marks,
-    /// Whether what is in memory is compared with what is counted, after each operation.
+    /// Whether the backend's bytes are compared with the counted bytes after each operation.
     #[cfg(test)]
     pub checks: bool,
 }
 
-/// A tensor that looks at another's storage.
+/// Tensor that looks at another tensor's storage.
 #[derive(Clone)]
 struct View {
-    /// What remat knows of that storage.
+    /// Layout of the storage in remat.
     layout: Layout,
-    /// How the view is made of it.
+    /// Ops that make the view from the storage.
     ops: Vec<BurnOp>,
     strides: Strides,
 }
 
-/// Who says where steps of training end. History is cut there; without any marks it would grow for ever.
+/// Marks of the ends of training steps. History is cut at a mark; without marks it would grow
+/// without limit.
 #[derive(Debug, Default)]
 struct Marks {
-    /// The user marks steps.
+    /// Whether the user marks steps.
     by_user: bool,
-    /// The first step that the user marked is over.
+    /// Whether the first step that the user marked has ended.
     settled: bool,
-    /// A step has ended, and history is to be cut: before the next command, when nobody waits for it.
+    /// Whether the history of an ended step is still to be cut. The cut comes before the next
+    /// command, when no one waits for the cut.
     due: bool,
     /// Operations since the last mark.
     operations: usize,
 }
 
 impl Marks {
-    /// After so many operations, or so many for each tensor that is there, there is a mark even if nobody asked for one: far more
-    /// than a step has, since what a step needs is history up to the mark before the last.
+    /// Limits for automatic marks: a mark is set after `OPERATIONS` operations, but not before
+    /// `PER_TENSOR` operations for each present tensor. A step has far fewer operations, since it
+    /// needs the history back to the mark before the last.
     const OPERATIONS: usize = 1 << 12;
     const PER_TENSOR: usize = 8;
 }
 
-/// Numbers for so many tensors, one after the other, that no tensor of the process has. The first of them.
+/// Reserves `count` new tensor numbers in a row, unique in the process, and returns the first.
 pub(crate) fn numbers(count: usize) -> TensorId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     TensorId(NEXT.fetch_add(count as u64, Ordering::Relaxed))
 }
 
 impl<B: BackendIr> Session<B> {
-    /// With a driver that has done nothing yet.
+    /// Makes a session with a driver that has executed nothing yet.
     pub fn new(
         driver: Driver<BurnDevice<B>>,
         facts: Facts,
@@ -106,20 +110,21 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// A value from the host.
+    /// Uploads a value from the host as `tensor`.
     pub fn put(&mut self, tensor: TensorId, data: TensorData) {
         self.mark_if_due();
-        // In the host's memory, a copy to evict it by would take as much as it gives.
+        // In the host's memory, a copy kept for eviction would take as many bytes as eviction
+        // frees.
         let leaf = self.facts.on_host;
         self.push(Command::Put { tensor, host: Arc::new(Host::new(data, leaf)), leaf });
     }
 
-    /// A tensor that is not there.
+    /// Records that a tensor has no value, and why.
     pub fn lose(&mut self, tensor: TensorId, why: Error) {
         self.lost.insert(tensor, why);
     }
 
-    /// An operation.
+    /// Runs an operation.
     pub fn run(&mut self, ir: OperationIr) {
         self.mark_if_due();
         match &ir {
@@ -147,7 +152,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// The input that the operation only looks at, and how.
+    /// First input and view of the output, if the operation only looks at its first input.
     fn look(&self, form: &Form, tensors: &Tensors) -> Option<(TensorId, View)> {
         let (input, _) = form.inputs_of(tensors).next()?;
         let seen = self.views.get(&input);
@@ -185,7 +190,8 @@ impl<B: BackendIr> Session<B> {
         if outputs.clone().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));
         }
-        // Numbers of outputs must be in a row. Where Burn's are not, it gets others, and those name them.
+        // Numbers of outputs must be in a row. If Burn's are not, the outputs get other numbers,
+        // and views give them Burn's.
         let row = numbers(outputs.len());
         self.push(Command::Apply(Apply::new(op.clone(), &*inputs, layouts, row)));
         for (i, (made, out)) in row.and_next(outputs.len()).zip(outputs).enumerate() {
@@ -196,7 +202,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// How the views among these inputs are made; `None` if there are none.
+    /// Ops for the views among the inputs; `None` if no input is a view.
     fn looks(&self, inputs: &[TensorId]) -> Option<Box<Looks>> {
         if !inputs.iter().any(|input| self.views.contains_key(input)) {
             return None;
@@ -208,7 +214,8 @@ impl<B: BackendIr> Session<B> {
         Some(looks)
     }
 
-    /// Whether the first input may be written over: it is deleted once the operation has run, and is no view.
+    /// Whether the first input may be written over. The backend must permit writing, Burn must
+    /// delete the input afterwards, and the input must be no view and occur once.
     fn ends_first(&self, form: &Form, tensors: &Tensors) -> bool {
         let mut inputs = form.inputs_of(tensors);
         self.facts.writes_over
@@ -219,8 +226,8 @@ impl<B: BackendIr> Session<B> {
             })
     }
 
-    /// Executes a command. An op may write over its first input, if that would be evicted by deleting it: it is evicted, be it so
-    /// or before.
+    /// Executes a command. An op may write over its first input, if deleting the input would evict
+    /// it. The input is then evicted right after the op, by its deletion or by a `Drop` here.
     fn execute(&mut self, command: Do<B>) {
         let given = match &command {
             Command::Apply(Apply { op, inputs, .. }) if op.ends_first => {
@@ -238,11 +245,11 @@ impl<B: BackendIr> Session<B> {
     }
 
     fn can_give(&mut self, tensor: TensorId) -> bool {
-        // What waits was announced, one command after the other.
+        // With a window, commands were announced in their order, so that no `Drop` can be inserted.
         (self.ahead.is_none() || self.driver.evicts_unheld()) && self.driver.would_go(tensor)
     }
 
-    /// Burn has no more use for a tensor.
+    /// Deletes a tensor that Burn no longer uses.
     fn let_go(&mut self, tensor: TensorId) {
         if tensor >= self.first && self.lost.remove(&tensor).is_none() {
             self.views.remove(&tensor);
@@ -250,7 +257,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// The value of a tensor.
+    /// Reads a tensor.
     pub fn read(&mut self, ir: &TensorIr) -> Result<TensorData, Error> {
         self.mark_if_due();
         let tensor = number(ir.id);
@@ -271,7 +278,7 @@ impl<B: BackendIr> Session<B> {
         Ok(data?.map_err(remat::Error::from)?)
     }
 
-    /// Waits until all is done. Fails with the first failure that nobody was told of.
+    /// Waits until all work is done. Fails with the first failure that was not reported yet.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.mark_if_due();
         self.push(Command::Sync);
@@ -281,19 +288,19 @@ impl<B: BackendIr> Session<B> {
         failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// The end of a step, as the user says. Fails as [`Session::sync`].
+    /// Ends a step, as marked by the user. Fails as [`Session::sync`] does.
     pub fn step(&mut self) -> Result<(), Error> {
         let done = self.sync();
         (self.marks.by_user, self.marks.due) = (true, true);
         done
     }
 
-    /// Seeds what is random from now on.
+    /// Seeds the random operations from now on.
     pub fn seed(&mut self, seed: u64) {
         (self.seed, self.randoms) = (seed, 0);
     }
 
-    /// Asks something, after all commands so far.
+    /// Calls `question` after all commands so far.
     pub fn ask<T>(&mut self, question: impl FnOnce(&Driver<BurnDevice<B>>) -> T) -> T {
         self.mark_if_due();
         self.catch_up();
@@ -301,7 +308,7 @@ impl<B: BackendIr> Session<B> {
         question(&self.driver)
     }
 
-    /// Changes a setting, after all commands so far.
+    /// Changes a setting after all commands so far.
     pub fn set(
         &mut self,
         change: impl FnOnce(&mut Driver<BurnDevice<B>>) -> Result<(), remat::Error>,
@@ -310,12 +317,12 @@ impl<B: BackendIr> Session<B> {
         self.catch_up();
         self.driver.record_wait();
         change(&mut self.driver)?;
-        // What was evicted is gone when this returns.
+        // Memory of evicted tensors is free when this returns.
         self.driver.engine().device().catch_up();
         Ok(())
     }
 
-    /// What was found about steps, after all commands so far.
+    /// Forecasts found so far, after all commands so far. [`Driver::forecasts`] explains `turns`.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.mark_if_due();
         self.catch_up();
@@ -323,7 +330,7 @@ impl<B: BackendIr> Session<B> {
         self.driver.forecasts(turns)
     }
 
-    /// Writes out the rest of the recording, if there is one.
+    /// Writes the rest of the recording, if any.
     pub fn finish_recording(&mut self) -> Result<(), Error> {
         self.mark_if_due();
         self.catch_up();
@@ -359,7 +366,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Marks a step where there was no mark for long.
+    /// Marks a step if there was no mark for a long time.
     fn bound_history(&mut self) {
         self.marks.operations += 1;
         if self.marks.operations >= Marks::OPERATIONS {
@@ -378,7 +385,7 @@ impl<B: BackendIr> Session<B> {
         while self.ahead.as_ref().is_some_and(Ahead::is_complete) && self.next() {}
     }
 
-    /// Executes the next command that waits. False if there is none.
+    /// Executes the next waiting command. False if there is none.
     fn next(&mut self) -> bool {
         let Some(command) = self.waiting.pop_front() else { return false };
         if let Some(ahead) = &mut self.ahead {

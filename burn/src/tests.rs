@@ -1,4 +1,5 @@
-//! Training with every buffer looked at after every operation: see [`Session::run`](crate::session::Session::run).
+//! Training in which every buffer is checked after every operation: see
+//! [`Session::run`](crate::session::Session::run).
 
 use crate::Guard;
 use burn_flex::Flex;
@@ -17,7 +18,8 @@ fn budgeted(bytes: u64) -> Guard {
     crate::budget(bytes).serve::<Flex>(Default::default()).unwrap()
 }
 
-/// Bytes that are there are the bytes that are counted, and never more than the budget.
+/// Trains with each share of the full memory. Present bytes must equal counted bytes, and never
+/// exceed the budget.
 fn looked_at<N: Net>(percents: &[u64]) {
     let guard = budgeted(1 << 40);
     train::<N>(&guard.autodiff(), 2, || guard.step().unwrap());
@@ -29,7 +31,8 @@ fn looked_at<N: Net>(percents: &[u64]) {
     }
 }
 
-/// A policy that keeps what nobody holds any more, for it may be needed again: no operation writes over it then.
+/// Policy that keeps tensors without handles, for later needs. No operation writes over such
+/// tensors.
 #[derive(Debug)]
 struct Keeps;
 

@@ -1,5 +1,7 @@
-//! Which operations only look at what an input's storage holds. That depends on the backend: a view takes no bytes of the budget,
-//! and keeps the storage that it looks at.
+//! Rules for views: operations whose output only looks at an input's storage.
+//!
+//! The rule depends on the backend. A view takes no bytes of the budget, and keeps its storage
+//! alive.
 
 use burn_backend::{DType, Shape, Slice};
 use burn_ir::{
@@ -8,24 +10,28 @@ use burn_ir::{
 };
 use burn_std::{ReshapeAnalysis, reshape_analysis};
 
-/// How a tensor looks at its storage: shape and strides, in elements. Strides may be negative.
+/// Shape and strides of a tensor in its storage, in elements. Strides may be negative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strides {
     shape: Vec<usize>,
     strides: Vec<isize>,
 }
 
-/// What a backend makes of an operation, given how its first input lies: how the output lies in the same storage, or `None` if it
-/// has one of its own. Most operations have, and do not ask how the input lies.
+/// Rule of a backend: the strides of an operation's output in the storage of its first input, or
+/// `None` if the output has a storage of its own. The second argument gives the strides of the
+/// first input; most operations do not ask for them.
 pub(crate) type Rule = fn(&OperationIr, &dyn Fn() -> Strides) -> Option<Strides>;
 
-/// A backend that nobody looked into: every output is counted as bytes of its own. Where the backend shares them after all, the
-/// budget counts more than there is; and a storage that is evicted while a view of it lives stays in memory until the view goes.
+/// Rule for unknown backends: every output counts as bytes of its own.
+///
+/// If the backend shares buffers after all, the budget counts more bytes than are in use. A storage
+/// that is evicted while a view of it lives then stays in memory until the view is dropped.
 pub(crate) const fn never(_: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     None
 }
 
-/// Burn's Flex: whatever strides can say is a view, and what changes nothing returns its input.
+/// Rule of Burn's Flex: every change of strides is a view, and an operation that changes nothing
+/// returns its input.
 pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Strides> {
     let same = |is_same: bool| is_same.then(input);
     let is_one = |exponent: ScalarIr| match exponent {
@@ -61,9 +67,12 @@ pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Stri
     }
 }
 
-/// Burn's CubeCL: what is a view however the input lies. How that is, only the backend knows: results of elementwise ops lie as their
-/// operands do, those of convolutions have channels last. So strides are not followed, and what is a view of some inputs only (slices,
-/// and reshapes to no more dimensions) is not taken for one, but copied where it shares a buffer
+/// Rule of Burn's CubeCL: operations whose output is a view for all strides of the input.
+///
+/// Only the backend knows these strides: outputs of elementwise ops have the strides of their
+/// operands, and those of convolutions have channels last. Therefore strides are not followed.
+/// Slices, and reshapes to no more dimensions, are views of some inputs only; they do not count as
+/// views. Where they share a buffer, they are copied
 /// ([`Facts::unshare`](crate::backend::Facts::unshare)).
 pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = ir
@@ -72,7 +81,7 @@ pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Stride
     };
     let view = |shape: &Shape| Some(Strides::contiguous(shape));
     match op {
-        // Burn's analysis counts dimensions, and gets lost where one is 0.
+        // Burn's analysis counts dimensions, and fails if one of them is 0.
         Base::Reshape(op) if op.input.shape.contains(&0) => None,
         Base::Reshape(op) => match reshape_analysis(&op.input.shape, None, &op.out.shape) {
             ReshapeAnalysis::NoChange | ReshapeAnalysis::Broadcasted | ReshapeAnalysis::Split => {
@@ -80,7 +89,7 @@ pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Stride
             }
             _ => None,
         },
-        // Of one, as `expand`.
+        // Repeating one element is the same as `expand`.
         Base::RepeatDim(op) if op.tensor.shape[op.dim] == 1 => view(&op.out.shape),
         Base::Cast(op) if op.input.dtype == op.out.dtype => view(&op.out.shape),
         Base::SwapDims(op) => view(&op.out.shape),
@@ -96,7 +105,7 @@ const fn is_unsigned(dtype: DType) -> bool {
 }
 
 impl Strides {
-    /// Row by row.
+    /// Strides of a contiguous tensor, row by row.
     pub fn contiguous(shape: &[usize]) -> Self {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
@@ -111,7 +120,8 @@ impl Strides {
         }
         let expected = Self::contiguous(&self.shape).strides;
         let axes = self.shape.iter().zip(self.strides.iter().zip(expected));
-        // As Flex has it: a stride that is not positive says no, even where there is one element.
+        // As in Flex: a stride that is not positive is not contiguous, even for a dimension of one
+        // element.
         axes.into_iter()
             .all(|(&size, (&stride, expected))| stride > 0 && (size == 1 || stride == expected))
     }
@@ -161,7 +171,7 @@ impl Strides {
         Self { shape: shape.to_vec(), strides }
     }
 
-    /// Windows along an axis; what is in them is the last axis.
+    /// Windows along an axis, with their elements on the last axis.
     fn unfold(&self, axis: usize, step: usize, shape: &[usize]) -> Self {
         let mut strides = self.strides.clone();
         strides.push(strides[axis]);

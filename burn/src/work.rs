@@ -1,14 +1,15 @@
-//! How much work an operation is.
+//! Work of operations.
 
 use burn_ir::{
     FloatOperationIr as Float, IntOperationIr as Int, ModuleOperationIr as Module, OperationIr,
     TensorIr,
 };
 
-/// Floating-point operations of one run: those of products in full, otherwise one for each element made, or read by a reduction.
+/// Floating-point operations of one run. Products count in full. Other ops count one for each
+/// element made, or read by a reduction.
 pub(crate) fn flops(ir: &OperationIr) -> f64 {
     let made: f64 = ir.outputs().map(elements).sum();
-    // Products for each element made: all elements of a filter.
+    // Products for each element made: the elements of one filter.
     let filter = |weight: &TensorIr| elements(weight) / first(weight).max(1.0);
     match ir {
         OperationIr::Float(_, Float::Matmul(op)) | OperationIr::Int(Int::Matmul(op)) => {
@@ -76,7 +77,7 @@ fn last(tensor: &TensorIr) -> f64 {
     from_end(tensor, 1)
 }
 
-/// The size of a dimension, counted from the last one, which is 1.
+/// Size of a dimension, counted from the end; the last one is 1.
 fn from_end(tensor: &TensorIr, place: usize) -> f64 {
     tensor.shape.iter().rev().nth(place - 1).map_or(1.0, |&size| size as f64)
 }

@@ -1,4 +1,4 @@
-//! Custom operations, as an extension of Burn's sends them: who runs them, and what becomes of what they make.
+//! Custom operations as an extension of Burn sends them: handlers, and the fate of outputs.
 
 use burn::backend::Remote;
 use burn::tensor::{Tensor, TensorData};
@@ -10,7 +10,8 @@ use remat_burn::{Builder, Error, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What an extension does for a remote device: `x` times `factor`, and `x` plus it.
+/// Sends a custom operation as an extension does for a remote device: `x` times `factor`, and `x`
+/// plus `factor`.
 fn send(id: &'static str, x: Tensor<1>, factor: f64, outputs: usize) -> Vec<Tensor<1>> {
     let (shape, dtype) = (x.shape(), x.dtype());
     let x = x.try_into_primitive::<Remote>().unwrap();
@@ -27,7 +28,7 @@ fn scale(x: Tensor<1>, factor: f64) -> Tensor<1> {
     send("scale", x, factor, 1).remove(0)
 }
 
-/// How often the handler ran.
+/// Number of runs of the handler.
 type Runs = Arc<AtomicUsize>;
 
 fn with_scale(budget: u64, pure: bool) -> (Guard, Runs) {
@@ -61,13 +62,13 @@ fn values(x: Tensor<1>) -> Vec<f32> {
 fn a_custom_op_runs_on_the_backend() {
     let (device, runs) = with_scale(1 << 20, false);
     let x = Tensor::<1>::from_data([1.0, 2.0, 3.0], &device);
-    // Of a view, twice, and with two outputs.
+    // On a view, twice, and with two outputs.
     let y = scale(scale(x.clone().flip([0]), 2.0), 0.5);
     assert_eq!(values(y), [3.0, 2.0, 1.0]);
     let two = send("scale", x.clone(), 10.0, 2);
     assert_eq!(two[0].to_data(), TensorData::from([10.0f32, 20.0, 30.0]));
     assert_eq!(two[1].to_data(), TensorData::from([11.0f32, 12.0, 13.0]));
-    // The input is as it was.
+    // The input is unchanged.
     assert_eq!(values(x), [1.0, 2.0, 3.0]);
     assert_eq!(runs.load(Ordering::SeqCst), 3);
     drop(two);
@@ -75,7 +76,7 @@ fn a_custom_op_runs_on_the_backend() {
     assert_eq!(device.stats().unwrap().used_bytes, 0);
 }
 
-/// Results that are needed again, with other values in between that leave no room for them.
+/// Computes results, fills the memory with other values, and reads the results again.
 fn squeeze(pure: bool) -> (Result<Vec<f32>, String>, usize, u64) {
     let (device, runs) = with_scale(8 << 10, pure);
     let made: Vec<_> = (0..4).map(|i| scale(Tensor::full([512], i, &device), 3.0)).collect();
@@ -131,7 +132,8 @@ fn a_handler_that_fails_loses_only_what_it_was_to_make() {
     assert_eq!(device.stats().unwrap().used_bytes, 0);
 }
 
-/// Burn's server ends the connection. The process goes on, and so do other devices, and those that come after.
+/// Burn's server ends the connection. The process, other devices and later devices are not
+/// affected.
 #[test]
 fn an_unknown_custom_op_ends_the_device_and_no_other() {
     let other = remat_burn::budget("1MiB").serve::<Flex>(Default::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Devices as such: their errors, their ends, and several at once.
+//! Tests of devices: errors, ends, and several devices at once.
 
 mod common;
 
@@ -35,12 +35,12 @@ fn what_does_not_fit_is_explained() {
         error.contains("out of memory: ") && error.contains("the budget is 64.00 KiB"),
         "{error}"
     );
-    // Only what did not fit is lost.
+    // Only the tensor that did not fit is lost.
     assert_eq!(
         x.clone().try_into_data().unwrap().try_to_vec::<f32>().unwrap(),
         vec![1.0; 8 * 1024]
     );
-    // Without a read, the end of the step tells of it.
+    // Without a read, the end of the step reports the failure.
     let lost = x.repeat_dim(0, 8);
     let error = device.step().unwrap_err();
     assert!(matches!(&error, Error::Remat(remat_burn::remat::Error::OutOfMemory(_))), "{error}");
@@ -51,7 +51,7 @@ fn what_does_not_fit_is_explained() {
 #[test]
 #[cfg(feature = "lab")]
 fn the_budget_that_an_out_of_memory_names_is_enough() {
-    // The end of the step tells of a failure, if nothing was read.
+    // If nothing was read, the end of the step reports a failure.
     let run = |budget: u64| {
         let device = remat_burn::budget(budget).serve::<Flex>(Default::default()).unwrap();
         let x = ones(&device, 8);
@@ -109,7 +109,7 @@ fn a_kernel_that_panics_loses_only_what_it_makes() {
     assert_eq!((x + 1.0).into_data().try_to_vec::<f32>().unwrap(), vec![2.0; 2048]);
 }
 
-/// Tensors that outlive their device are errors, also when another device has taken its place.
+/// Tensors give errors after their device is dropped, also when another device has the slot.
 #[test]
 fn a_device_that_is_gone_takes_its_tensors_along() {
     let device = budgeted("1MiB");
@@ -162,7 +162,7 @@ fn tensors_move_between_devices() {
     assert_eq!(n.into_data().iter::<i64>().collect::<Vec<_>>(), [7, 8]);
 }
 
-/// Random numbers depend on the seed and on what was drawn before, not on who else draws.
+/// Random numbers depend on the seed and the earlier draws of the device, not on other devices.
 #[test]
 fn random_numbers_are_a_devices_own() {
     let draw = |device: &Device| {
@@ -189,7 +189,7 @@ fn the_server_listens_to_this_machine_only() {
     let address = device.address();
     assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
     assert!(TcpStream::connect(address).is_ok());
-    // As the kernel has it: address and port in hex, and state 0A for those that listen.
+    // Listening sockets of the kernel: address and port in hex, state 0A.
     let port = format!(":{:04X}", address.port());
     for (table, loopback) in [("/proc/net/tcp", "0100007F"), ("/proc/net/tcp6", "")] {
         let table = std::fs::read_to_string(table).unwrap_or_default();
@@ -202,7 +202,7 @@ fn the_server_listens_to_this_machine_only() {
     }
 }
 
-/// One that has no token is not let in.
+/// A client without the token is refused.
 #[test]
 fn others_on_this_machine_are_not_served() {
     let device = budgeted("1MiB");
@@ -210,7 +210,7 @@ fn others_on_this_machine_are_not_served() {
     assert!(Device::remote_options(&host).init().is_err());
 }
 
-/// Where Burn's server ends the connection, the device is lost, and those that come after are not.
+/// A connection ended by Burn's server loses a single device. Other and later devices work.
 #[test]
 fn a_device_that_is_lost_is_lost_alone() {
     let other = budgeted("1MiB");
@@ -219,7 +219,7 @@ fn a_device_that_is_lost_is_lost_alone() {
         let device = budgeted("1MiB");
         let x = Tensor::<1, Int>::from_data([1, 2], &device);
         assert_eq!((x.clone() + 1).into_data().iter::<i64>().collect::<Vec<_>>(), [2, 3]);
-        // The router has no such cast.
+        // The router does not support this cast.
         let lost = x.clone().cast(burn::tensor::IntDType::I64);
         assert!(lost.try_into_data().is_err() && x.try_into_data().is_err());
         let error = device.step().unwrap_err();
@@ -229,8 +229,8 @@ fn a_device_that_is_lost_is_lost_alone() {
     assert_eq!(kept.sum().into_scalar::<f32>(), 1024.0);
 }
 
-/// What is made for a device goes with it, and what Burn keeps of one is used again. In a process of its own: the
-/// other tests' memory would count.
+/// Dropping a device frees the memory, and Burn's resources of the device are reused. Needs a
+/// separate process, since the memory of other tests would count.
 #[test]
 fn devices_come_and_go() {
     const ALONE: &str = "REMAT_DEVICES_ALONE";
@@ -254,18 +254,19 @@ fn devices_come_and_go() {
     assert!(grown < 16 << 10, "{grown} KiB more after 300 devices of a MiB of tensors each");
 }
 
-/// KiB of memory of this process.
+/// Resident memory of this process in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// History is cut at marks of steps: the user's, reads of values, or where there is none of either, when it has grown.
+/// History is cut at marks of steps: marks by the user, reads of values, or without either when the
+/// history has grown.
 #[test]
 fn tables_stay_flat_however_steps_are_marked() {
     let paths = |device: &Guard| device.stats().unwrap().paths;
-    // Marks, then reads.
+    // With marks, then with reads only.
     for marks in [true, false] {
         let device = budgeted("64MiB");
         let mut seen = Vec::new();
@@ -277,7 +278,7 @@ fn tables_stay_flat_however_steps_are_marked() {
         });
         assert!(seen[7] <= seen[2] + 16, "{seen:?}");
     }
-    // Neither.
+    // With neither marks nor reads.
     let device = budgeted("64MiB");
     let mut state = ones(&device, 1);
     let mut most = 0;

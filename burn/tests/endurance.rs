@@ -1,4 +1,5 @@
-//! Long runs: what is kept does not grow. A process of its own, for its memory, threads and files are counted.
+//! Long runs without growth. The test needs its own process: memory, threads and files of the
+//! process are counted.
 //!
 //! `REMAT_STEPS=10000 cargo test --test endurance -- --ignored --nocapture` takes some minutes.
 
@@ -11,7 +12,7 @@ use remat_burn::Guard;
 use remat_burn::remat::Stats;
 use std::fs;
 
-/// How many: what grows by a byte with each operation shows in a thousand.
+/// Number of steps. In a thousand steps, a growth of one byte per operation is visible.
 fn steps() -> usize {
     std::env::var("REMAT_STEPS").map_or(1000, |steps| steps.parse().expect("a number of steps"))
 }
@@ -35,7 +36,7 @@ impl Mlp {
     }
 }
 
-/// Who says where steps end.
+/// Origin of the marks of steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Marks {
     ByStep,
@@ -64,7 +65,7 @@ fn train(device: &Guard, steps: usize, marks: Marks, mut look: impl FnMut(Stats)
     }
 }
 
-/// Bytes of memory, threads, and open files of this process.
+/// Resident bytes, threads, and open files of this process.
 fn held() -> (usize, usize, usize) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
@@ -72,7 +73,7 @@ fn held() -> (usize, usize, usize) {
     (pages * 4096, count("/proc/self/task"), count("/proc/self/fd"))
 }
 
-/// One test, for what the process holds is that of all of them.
+/// Checks everything in a single test, since the figures are of the whole process.
 #[test]
 #[ignore = "takes a minute: by hand"]
 fn nothing_grows_with_steps_or_with_devices() {
@@ -90,7 +91,7 @@ fn nothing_grows_with_steps_or_with_devices() {
             ends = stats.steps;
         });
         println!("{marks:?}: {ends} ends of steps, tables {tables:?}, resident bytes {memory:?}");
-        // Without marks, they are of at most two times so many operations.
+        // Without marks, tables hold at most two times the operations between automatic marks.
         let most = if marks == Marks::Nobody { 3 << 12 } else { tables[0] + 16 };
         assert!(tables.iter().all(|&size| size <= most), "{marks:?}: {tables:?}");
         assert!(memory[9] < memory[1] + (8 << 20), "{marks:?}: {memory:?}");

@@ -1,5 +1,5 @@
-//! Steps of Burn's are recognized, though its optimizers make new parameters in each; and another run knows them from its first
-//! operation on.
+//! Steps of Burn programs are recognized, although Burn's optimizers make new parameters in each
+//! step. A later run then knows the steps from its first operation on.
 
 mod common;
 
@@ -14,15 +14,15 @@ use remat_burn::remat::{PolicyKind, Stats};
 use remat_burn::{Builder, Guard};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Tests train one at a time: Burn's autodiff lets go of what one thread made when another one trains, and so at moments that
-/// depend on both.
+/// Lock: a single test trains at a time. Burn's autodiff drops values of one thread while another
+/// thread trains, at moments that depend on both.
 static TRAINS: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     TRAINS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Trains for so many steps. `after` hears of each.
+/// Trains for `steps` steps, and calls `after` with the number of each.
 fn train<N: Net>(
     guard: &Guard,
     steps: u64,
@@ -60,8 +60,9 @@ fn recompute(stats: &Stats) -> f64 {
     stats.recompute_cost / stats.base_cost
 }
 
-/// A run that knows its steps never needs a command that it does not know, gives the bits of one without a limit, and
-/// recomputes no more (but for a tenth, as it is the second step that is better known then) than one that does not.
+/// Checks a run that knows its steps. The run meets no unknown command, and gives the bits of a run
+/// without a limit. The run recomputes at most 1.1 times as much as a run without known steps. (The
+/// tenth is allowed because the second step is then known better.)
 fn is_known<N: Net>(percents: &[u64], hopeless: &[u64]) {
     let name = std::any::type_name::<N>();
     let (known, free) = rehearsed::<N>();
@@ -83,7 +84,8 @@ fn is_known<N: Net>(percents: &[u64], hopeless: &[u64]) {
             continue;
         }
         trained.unwrap();
-        // It is recognized from the first eviction on: of a first step and two like it, but for a command or two.
+        // The steps are recognized from the first eviction on. Their length is that of a first step
+        // and two similar ones, except for a few commands.
         assert!(counts[5..].iter().all(|&commands| commands == counts[5]), "{name}: {counts:?}");
         assert!(counts[5] <= counts[2] + 8, "{name}: {counts:?}");
         let [with, without] = [&rehearsed, &guard.stats().unwrap()].map(recompute);
@@ -111,14 +113,14 @@ fn of_a_transformer() {
     is_known::<TransformerDropout>(&[50], &[]);
 }
 
-/// It does not train in half of its memory if nothing is known of its steps.
+/// Half of the memory is enough for the LSTM only if the steps are known.
 #[test]
 fn of_an_lstm() {
     let _alone = alone();
     is_known::<Recurrent>(&[70], &[55, 50]);
 }
 
-/// What a search found in one run is used in the next.
+/// Forecasts of a search are used in a later run.
 #[test]
 #[cfg(feature = "lab")]
 fn searches_find_better_ones_for_later_runs() {
@@ -133,7 +135,8 @@ fn searches_find_better_ones_for_later_runs() {
             costs.push(guard.stats().unwrap().recompute_cost);
         });
         let forecasts = guard.forecasts(None).unwrap();
-        // The rehearsal has read the parameters after its sixth step, which is another kind of step by that.
+        // The rehearsal read the parameters after its sixth step, which makes that step one of
+        // another kind.
         (outcome.unwrap(), costs[5] - costs[4], forecasts)
     };
     let (expected, ahead, _) = run(Learn::Ahead, Vec::new());
@@ -157,7 +160,7 @@ fn a_search_without_the_lab_is_refused() {
     assert!(error.contains("feature `lab`"), "{error}");
 }
 
-/// What is known of another program does no harm.
+/// Steps of another program do no harm.
 #[test]
 fn of_another_program() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! A recording of a Burn run replays in remat's lab with the run's very evictions.
+//! A recording of a Burn run replays in remat's lab with the same evictions.
 
 mod common;
 
@@ -13,7 +13,7 @@ use remat_burn::remat::{Listener, PolicyKind, RecomputeLimit, Settings};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-/// What went and came back, in order: bytes, and whether it went.
+/// Evictions and regenerations in order: bytes, and whether it was an eviction.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Vec<(u64, bool)>>>);
 
@@ -33,7 +33,7 @@ impl Listener for Heard {
     }
 }
 
-/// An evictor that passes on what it hears.
+/// Evictor that passes on all events.
 #[derive(Debug)]
 struct Overheard(Box<dyn Evictor>, Heard);
 
@@ -47,7 +47,7 @@ impl Evictor for Overheard {
         self.0.on(event, view);
     }
 
-    /// No more than it wants: it would take the rest for what it wants.
+    /// Kinds of events of the inner evictor only. Other events would mislead the inner evictor.
     fn hears(&self) -> Hears {
         self.0.hears()
     }
@@ -81,14 +81,16 @@ fn replays_knowing<N: Net>(
     known: Option<KnownSteps>,
 ) {
     let is_learned = matches!(policy, PolicyKind::Learned(_));
-    // After so many, steps are recognized.
+    // Steps are recognized after five.
     let steps = if is_learned { 5 } else { 2 };
     let what = std::any::type_name::<N>();
+    // Peak bytes without a limit.
     let full = {
         let device = remat_burn::budget("1GiB").serve::<Flex>(Default::default()).unwrap();
         train::<N>(&device.autodiff(), 2, || device.step().unwrap());
         device.stats().unwrap().peak_bytes
     };
+    // A recorded run under the budget.
     let (file, heard) = (Shared::default(), Heard::default());
     let mut builder = remat_burn::budget(full * percent / 100);
     if let Some(known) = known {
@@ -106,6 +108,7 @@ fn replays_knowing<N: Net>(
     let ran = device.stats().unwrap();
     println!("{what} {percent} %\n{}", device.summary().unwrap());
     device.finish_recording().unwrap();
+    // The replay of the recording in the lab.
     let bytes = file.0.lock().unwrap().clone();
     let trace = Trace::read(&bytes[..], "burn.jsonl").unwrap();
     let mut replay = Replay::new(policy, ran.budget_bytes);
@@ -120,6 +123,7 @@ fn replays_knowing<N: Net>(
         let evictor = Overheard(policy.build(0), again.clone());
         replay.run_by(trace.program(), Box::new(evictor)).unwrap()
     };
+    // Both must have the same evictions and recomputation.
     assert!(outcome.slowdown().is_some(), "{what}: {:?}", outcome.status);
     assert!(ran.evictions > 0, "{what} under {percent} % evicts nothing");
     let stats = outcome.stats;
@@ -134,7 +138,7 @@ fn replays_knowing<N: Net>(
         (ran.evictions, ran.recomputed_ops, ran.recompute_cost, ran.base_cost, ran.peak_bytes),
         "{what} by {policy} under {percent} %, {look_ahead} ahead"
     );
-    // `learned` is told what comes, which would have to be passed on, too.
+    // `learned` also hears forecasts, which this evictor does not pass on.
     if !is_learned {
         assert!(
             *again.0.lock().unwrap() == *heard.0.lock().unwrap(),

@@ -1,5 +1,6 @@
-//! Burn on wgpu, on an adapter in software: with the feature `wgpu`, and a Vulkan driver such as lavapipe (Debian's
-//! `mesa-vulkan-drivers`). Without an adapter, nothing is tried, and it says so.
+//! Burn on wgpu with a software adapter. Needs the feature `wgpu` and a Vulkan driver such as
+//! lavapipe (Debian's `mesa-vulkan-drivers`). Without an adapter, the tests print a message and do
+//! nothing.
 
 mod common;
 
@@ -10,7 +11,7 @@ use common::{
 };
 use remat_burn::Guard;
 
-/// The adapter, if there is one.
+/// Software adapter, if any.
 fn adapter() -> Option<CubeDevice> {
     let seed = CubeDevice::Wgpu(WgpuDevice::new(WgpuDeviceKind::Cpu));
     let found = CubeDevice::enumerate(seed.to_id()).first().map(|id| CubeDevice::from_id(*id));
@@ -31,7 +32,8 @@ fn trained<N: Net>(guard: &Guard) -> Outcome {
     outcome
 }
 
-/// Trains without a limit and with less, and then by plain Burn, if that has the same random numbers.
+/// Trains without a limit and with less memory, and then by plain Burn, if its random numbers are
+/// the same.
 fn with_less<N: Net>(percents: &[u64], as_plain: bool) {
     let Some(adapter) = adapter() else { return };
     let guard = budgeted(&adapter, 1 << 40);

@@ -1,12 +1,15 @@
-//! What pages are evicted by, with an oracle.
+//! Belady's rule for paging, as an oracle.
 
 use super::{ByStep, Policy, View};
 use crate::event::Hears;
 use crate::graph::StorageKey;
 
-/// Evicts what will be used last, or not again (Belady, 1966), where the step is known; what was used longest ago where
-/// it is not. Optimal where bringing back costs the same for all that is evicted and takes no memory. Here it takes
-/// what an op reads, which makes it fail where others pass: an oracle to compare with.
+/// Evicts the candidate whose next use is farthest away, or that has no further use (Belady, 1966).
+/// Without a known step: the least recently used candidate.
+///
+/// The rule is optimal if restoring costs the same for all evicted storages and takes no memory.
+/// Here, restoring needs the inputs of an op in memory, so this policy fails where others succeed.
+/// It is an oracle to compare with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Belady;
 

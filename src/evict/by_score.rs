@@ -1,4 +1,4 @@
-//! The evictor that goes by scores: today's policies, and those of users.
+//! Evictor that ranks by scores, for policies of the crate and of users.
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};
@@ -10,30 +10,32 @@ use ordered_float::OrderedFloat;
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-/// Evicts the candidate with the lowest score of a [`Policy`]; of equals, the one that was in use last.
+/// Evicts the candidate with the lowest score of a [`Policy`]. On a tie: the candidate that was in
+/// use most recently.
 #[derive(Debug)]
 pub struct ByScore {
     policy: Box<dyn Policy>,
-    /// Which it is, if it is one of the crate's.
+    /// Kind of the policy, if the policy is one of the crate's.
     kind: Option<PolicyKind>,
-    /// Numbers to choose a sample by; `None`: all candidates count.
+    /// Random numbers that choose a sample; `None` to score all candidates.
     sampling: Option<SplitMix64>,
     score_evaluations: u64,
-    /// Whether all floors are to be asked for anew: at first, for notes of another evictor are none of a score.
+    /// Whether all notes must be forgotten. True at first, since another evictor may have left
+    /// notes of another meaning.
     all_lowered: bool,
     search: Search,
-    /// Notes, where more than the first tier counts.
+    /// Buffer for notes when later tiers than the first are searched.
     open: Vec<Cell<f64>>,
 }
 
 impl ByScore {
-    /// By the scores of all candidates.
+    /// Builds an evictor that compares the scores of all candidates.
     #[must_use]
     pub fn new(policy: impl Policy + 'static) -> Self {
         Self::boxed(Box::new(policy), None)
     }
 
-    /// By all scores, or by those of a sample that the seed chooses.
+    /// Builds an evictor that compares all scores, or the scores of a sample chosen by the seed.
     pub(crate) fn boxed(policy: Box<dyn Policy>, sampling: Option<u64>) -> Self {
         Self {
             policy,
@@ -46,26 +48,26 @@ impl ByScore {
         }
     }
 
-    /// Whose policy is this one of the crate's.
+    /// Names the policy as one of the crate's.
     pub(super) const fn of_kind(mut self, kind: PolicyKind) -> Self {
         self.kind = Some(kind);
         self
     }
 
-    /// By the scores of about `2 * sqrt(n)` of `n` candidates, which `seed` chooses.
+    /// Compares the scores of about `2 * sqrt(n)` of `n` candidates. `seed` chooses them.
     #[must_use]
     pub fn sampled(mut self, seed: u64) -> Self {
         self.sampling = Some(SplitMix64::new(seed));
         self
     }
 
-    /// The candidate with the lowest score up to a tier, found by floors.
+    /// Score and position of the candidate with the lowest score up to a tier, found by floors.
     fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
         let Self { policy, score_evaluations, all_lowered, search, open, .. } = self;
         let floors = policy.floors().expect("only asked where there are floors");
         let (aging, exact) = (floors.aging(), floors.floors_are_scores());
         let candidates = view.candidates;
-        // Set meanwhile, should the policy panic and leave a note that is none.
+        // While the search runs this stays true: if the policy panics, no half-made note survives.
         if std::mem::replace(all_lowered, true) {
             candidates.forget_notes();
         }
@@ -75,7 +77,8 @@ impl ByScore {
         };
         let field = Field {
             known: candidates.notes(),
-            // Tiers beyond the first are looked at when nothing is left in it.
+            // Later tiers need a list of their own, which is made only when the first tier is
+            // empty.
             floors: if tier == Tier::Free {
                 candidates.open()
             } else {
@@ -104,7 +107,8 @@ impl ByScore {
         found.map(|(score, at)| (floors.as_score(score), at))
     }
 
-    /// The same, found by computing all scores, or those of a sample.
+    /// Score and position of the candidate with the lowest score up to a tier, found by computing
+    /// the scores of all candidates or of a sample.
     fn lowest_of(&mut self, tier: Tier, sample: bool, view: View<'_>) -> Option<(f64, usize)> {
         let candidates = view.candidates;
         let count = candidates.keys().len();
@@ -113,7 +117,7 @@ impl ByScore {
         let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, usize)> = None;
         let mut position = 0;
         loop {
-            // Steps of 1 to sqrt(n), all equally likely: about 2 sqrt(n) looks.
+            // Steps of 1 to sqrt(n), all equally likely: about 2 sqrt(n) candidates are scored.
             if stride > 1
                 && let Some(numbers) = &mut sampling
             {
@@ -135,7 +139,7 @@ impl ByScore {
         best.map(|(score, _, at)| (score.0, at))
     }
 
-    /// Takes note of scores that have fallen.
+    /// Forgets the notes of candidates whose scores may have fallen.
     fn forget_lowered(&mut self, view: View<'_>) {
         let Some(floors) = self.policy.floors() else { return };
         let lowered = floors.lowered();
@@ -146,7 +150,7 @@ impl ByScore {
     }
 }
 
-/// The score of `key` may be lower than it was.
+/// Forgets the note of `key`, if `key` is a candidate.
 fn lower(key: StorageKey, view: View<'_>) {
     let position = view.graph.storages.get(key).and_then(|storage| storage.candidate);
     if let Some(position) = position {
@@ -185,7 +189,7 @@ impl Evictor for ByScore {
     }
 
     fn hears(&self) -> Hears {
-        // The cost of a candidate may have fallen.
+        // `DidChangeCost` is among the rare events: the cost of a candidate may have fallen.
         self.policy.hears().and(Hears::RARE)
     }
 

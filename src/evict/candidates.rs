@@ -1,53 +1,57 @@
-//! The storages that an evictor may choose among: facts that the store keeps, side by side.
+//! Candidates for eviction, kept by the store as parallel lists.
 
 use crate::graph::{Graph, Storage, StorageKey};
 use crate::memory::Held;
 use std::cell::Cell;
 
-/// How long a candidate is spared: an evictor chooses of a tier only when nothing is left in those before.
+/// Order of eviction: an evictor chooses from a tier only when all tiers before it are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Goes first.
+    /// Evicted first.
     Free,
     /// Smaller than `min_evict_bytes`.
     Small,
-    /// About to be read by the regeneration at hand.
+    /// Input of a waiting run of the current regeneration.
     Awaited,
-    /// Evicting it would give nothing back.
+    /// Takes 0 bytes in memory: evicting would free nothing. Never evicted.
     Worthless,
-    /// Never goes.
+    /// Pinned. Never evicted.
     Pinned,
 }
 
-/// The note on a candidate that no evictor made one on.
+/// Note of a candidate about which the evictor knows nothing yet.
 pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 
-/// In place of the note on a candidate that is passed over: no number compares to it.
+/// Note of a candidate to pass over. As a NaN, never lower than another note.
 pub(super) const SPARED: f64 = f64::NAN;
 
-/// Parallel lists; a candidate's position changes when another one goes.
+/// All storages that are resident and have a producer, pinned or not, as parallel lists.
 ///
-/// Exactly the storages that are resident and have a producer, pinned or not.
+/// The last candidate takes the position of a candidate that is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
-    /// Clock when an op last read or made each.
+    /// Clock time when an op last read or made each candidate.
     since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
-    /// Counts up: when each became one that may be chosen, to tell equals apart.
+    /// Serial number of each candidate's addition or last unpin. The highest number wins a tie of
+    /// scores.
     order: Vec<u64>,
-    /// A number of the evictor's own for each. It moves with the candidate, and begins as [`UNKNOWN`].
+    /// Number that the evictor keeps for each candidate. Begins as [`UNKNOWN`], and moves with the
+    /// candidate.
     notes: Vec<Cell<f64>>,
-    /// Another one, which means nothing where there is no note.
+    /// Second number of the evictor for each candidate: the time when it is due. Meaningless while
+    /// the note is [`UNKNOWN`].
     due: Vec<Cell<f64>>,
-    /// The notes, but [`SPARED`] outside of [`Tier::Free`]: all that most searches look at.
+    /// Copies of `notes`, but [`SPARED`] for candidates outside [`Tier::Free`]. Most searches read
+    /// only this list.
     open: Vec<Cell<f64>>,
     unpinned: u64,
-    /// Bytes that those take up that are not pinned.
+    /// Bytes held by candidates that are not pinned.
     evictable_bytes: u64,
-    /// Smaller storages are [`Tier::Small`].
+    /// Size below which a storage is [`Tier::Small`].
     min_evict_bytes: u64,
-    /// Smaller storages are [`Tier::Small`] where no forecast says otherwise.
+    /// The value of `min_evict_bytes` without a forecast.
     usual_min_evict_bytes: u64,
 }
 
@@ -60,12 +64,12 @@ impl Candidates {
         &self.keys
     }
 
-    /// Clock when each was last used.
+    /// Clock times of each candidate's last use.
     pub fn since(&self) -> &[Cell<f64>] {
         &self.since
     }
 
-    /// When each will be used, by the evictor's own clock.
+    /// Times when each candidate will be used, on the evictor's own clock.
     pub fn due(&self) -> &[Cell<f64>] {
         &self.due
     }
@@ -74,7 +78,7 @@ impl Candidates {
         self.tiers[position]
     }
 
-    /// Tells equals apart: the one with the highest goes.
+    /// Serial number of a candidate. The highest wins a tie.
     pub fn order(&self, position: usize) -> u64 {
         self.order[position]
     }
@@ -83,12 +87,12 @@ impl Candidates {
         &self.notes
     }
 
-    /// The notes, [`SPARED`] for those that go after [`Tier::Free`].
+    /// Notes of the candidates in [`Tier::Free`], and [`SPARED`] for the others.
     pub fn open(&self) -> &[Cell<f64>] {
         &self.open
     }
 
-    /// The same for those that go after `tier`, written to `open`.
+    /// Writes to `open` the notes of the candidates up to `tier`, and [`SPARED`] for the others.
     pub fn open_up_to(&self, tier: Tier, open: &mut Vec<Cell<f64>>) {
         let of = |(note, &tier_of): (&Cell<f64>, &Tier)| {
             Cell::new(if tier_of <= tier { note.get() } else { SPARED })
@@ -97,7 +101,7 @@ impl Candidates {
         open.extend(self.notes.iter().zip(&self.tiers).map(of));
     }
 
-    /// Makes a note.
+    /// Sets the note of a candidate.
     #[inline]
     pub fn note(&self, position: usize, note: f64) {
         self.notes[position].set(note);
@@ -106,7 +110,7 @@ impl Candidates {
         }
     }
 
-    /// Forgets all notes.
+    /// Sets all notes to [`UNKNOWN`].
     pub fn forget_notes(&self) {
         (0..self.keys.len()).for_each(|position| self.note(position, UNKNOWN));
     }
@@ -115,7 +119,7 @@ impl Candidates {
         self.evictable_bytes
     }
 
-    /// `storage` became resident, and has a producer.
+    /// Adds a storage that became resident and has a producer.
     #[inline]
     pub fn add(&mut self, key: StorageKey, storage: &mut Storage, held: Held) {
         let tier = self.tier_of(storage, held.bytes);
@@ -133,8 +137,10 @@ impl Candidates {
         }
     }
 
-    /// `storage` is about to go, or to lose its producer. Returns the candidate that takes its position, if another
-    /// one does, which is to be told.
+    /// Removes a storage about to be evicted or to lose its producer.
+    ///
+    /// Returns the candidate that takes the free position, if there is one, with the position. The
+    /// caller must store the position in that candidate's storage.
     #[inline]
     pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {
         let position = storage.candidate.take()?;
@@ -152,20 +158,20 @@ impl Candidates {
         Some((*self.keys.get(at)?, position))
     }
 
-    /// An op reads or makes the candidate now.
+    /// Records that an op reads or makes the candidate now.
     #[inline]
     pub fn touch(&mut self, position: u32, now: f64) {
         self.since[position as usize].set(now);
     }
 
-    /// It was pinned for the first time.
+    /// Records that the number of the candidate's pins rose from 0.
     #[inline]
     pub fn pinned(&mut self, position: u32, held: Held) {
         self.evictable_bytes -= held.bytes;
         self.set_tier(position, Tier::Pinned);
     }
 
-    /// Its last pin was taken back.
+    /// Records that the number of the candidate's pins fell to 0.
     #[inline]
     pub fn unpinned(&mut self, position: u32, storage: &Storage, held: Held) {
         self.evictable_bytes += held.bytes;
@@ -174,13 +180,14 @@ impl Candidates {
         self.set_tier(position, self.tier_of(storage, held.bytes));
     }
 
-    /// It is awaited by more or fewer runs.
+    /// Records a change of the number of runs waiting for the candidate.
     #[inline]
     pub fn awaited(&mut self, position: u32, storage: &Storage, held: Held) {
         self.set_tier(position, self.tier_of(storage, held.bytes));
     }
 
-    /// Sets below how many bytes storages are [`Tier::Small`]; `None`: as usual. O(candidates) where that changes.
+    /// Sets the size below which storages are [`Tier::Small`]; `None` means the usual size.
+    /// O(candidates) if the size changes.
     pub fn set_min_evict_bytes(&mut self, bytes: Option<u64>, graph: &Graph) {
         let bytes = bytes.unwrap_or(self.usual_min_evict_bytes);
         if std::mem::replace(&mut self.min_evict_bytes, bytes) == bytes {

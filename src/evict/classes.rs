@@ -1,8 +1,10 @@
-//! Classes of evicted storages by union-find: the neighbourhood, approximately, in almost no time.
+//! Classes of evicted storages by union-find: the evicted neighbourhood, approximately, in almost
+//! no time.
 //!
 //! Each evicted storage is a member of a class, whose root carries the sum of its members' costs.
-//! Evicting a storage joins the classes around it; bringing one back takes its cost out of the sum.
-//! Classes are never split, so a class may hold storages that no longer touch: the price for speed.
+//! Evicting a storage joins the classes around it. Restoring a storage takes its cost out of the
+//! sum. Classes are never split, so a class may hold storages that are no longer connected: the
+//! price for speed.
 
 use super::Lowered;
 use super::forest::{Forest, NodeKey};
@@ -10,14 +12,14 @@ use crate::graph::{Graph, StorageKey};
 use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 
-/// A class of evicted storages.
+/// Class of evicted storages.
 #[derive(Debug, Default)]
 struct Class {
-    /// Cost of all members, up to rounding.
+    /// Sum of the costs of all members, up to rounding.
     cost: f64,
-    /// Number of members and other nodes, for union by size.
+    /// Number of nodes that were joined, for union by size. Never falls.
     size: u32,
-    /// The candidates whose floors fall with the cost.
+    /// Candidates whose floors must fall when `cost` falls.
     watchers: Vec<Watcher>,
 }
 
@@ -27,15 +29,16 @@ impl Class {
     }
 }
 
-/// A candidate whose floor contains the cost of a class, and must fall when that cost falls.
+/// Candidate whose floor contains the cost of a class.
 #[derive(Clone, Copy, Debug)]
 struct Watcher {
     key: StorageKey,
-    /// Which of its times as a candidate: it watches no more once it was evicted.
+    /// Value of [`Told::stamp`] when the candidate began to watch. With another value there, the
+    /// watcher is out of date.
     stamp: u64,
 }
 
-/// A member and what it added to its class.
+/// Node of an evicted storage, and the storage's cost in the class.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     node: NodeKey,
@@ -45,13 +48,13 @@ struct Member {
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     sets: Forest<Class>,
-    /// Exactly the evicted storages.
+    /// Members: exactly the evicted storages.
     members: SecondaryMap<StorageKey, Member>,
 }
 
 impl Classes {
-    /// Makes an evicted storage a member, and joins its class with those of its evicted sources and
-    /// dependents.
+    /// Makes an evicted storage a member. Joins the classes of the storage and of its evicted
+    /// sources and dependents.
     pub fn join(&mut self, key: StorageKey, graph: &Graph) {
         let cost = graph.own_cost(key);
         let node = self.sets.add(Class::singleton(cost));
@@ -65,13 +68,13 @@ impl Classes {
         }
     }
 
-    /// Takes a storage out of its class, if it is in one. The rest of the class stays together.
+    /// Removes a storage from its class, if any. The rest of the class stays together.
     pub fn leave(&mut self, key: StorageKey) {
         self.leave_telling(key, |_, _| false);
     }
 
-    /// The same, and tells the watchers of the class how much its cost falls. Those who say no watch no
-    /// more.
+    /// Removes a storage from its class, and tells each watcher of the class the removed cost. A
+    /// watcher for which `tell` returns false is dropped.
     fn leave_telling(&mut self, key: StorageKey, mut tell: impl FnMut(Watcher, f64) -> bool) {
         if let Some(member) = self.members.remove(key) {
             let root = self.sets.root(member.node);
@@ -82,7 +85,7 @@ impl Classes {
         }
     }
 
-    /// Cost of the distinct classes that `keys` are members of.
+    /// Total cost of the distinct classes of `keys`.
     pub fn cost_of(&mut self, keys: impl Iterator<Item = StorageKey>) -> f64 {
         let roots = self.roots_of(keys);
         roots.iter().map(|&root| self.cost(root)).sum()
@@ -93,7 +96,7 @@ impl Classes {
         self.sets[root].cost.max(0.0)
     }
 
-    /// The distinct classes that `keys` are members of.
+    /// Roots of the distinct classes of `keys`.
     fn roots_of(&mut self, keys: impl Iterator<Item = StorageKey>) -> Roots {
         let mut roots = Roots::new();
         for key in keys {
@@ -131,8 +134,8 @@ type Roots = SmallVec<[NodeKey; 4]>;
 
 /// Classes, and a floor of the cost around each candidate whose score was computed.
 ///
-/// Evictions only add to classes. When a member leaves, the floors of all who watch the class fall by its
-/// cost.
+/// An eviction only adds to classes, so floors stay valid. When a member leaves a class, the floors
+/// of all watchers of the class fall by the member's cost.
 #[derive(Debug, Default)]
 pub(super) struct WatchedClasses {
     classes: Classes,
@@ -142,15 +145,15 @@ pub(super) struct WatchedClasses {
 
 #[derive(Debug)]
 struct Told {
-    /// No more than the cost around it is now, up to rounding.
+    /// Lower bound of the cost around the candidate now, up to rounding.
     floor: f64,
     stamp: u64,
-    /// Nodes of the classes it watches.
+    /// Nodes of the classes that the candidate watches.
     watched: Roots,
 }
 
 impl WatchedClasses {
-    /// Cost of the classes around a candidate now.
+    /// Cost of the classes around a candidate now. Records this cost as the candidate's floor.
     pub fn cost(&mut self, candidate: StorageKey, graph: &Graph) -> f64 {
         let Self { classes, told, stamps } = self;
         let roots = classes.roots_of(graph.sources(candidate).chain(graph.dependents(candidate)));
@@ -164,7 +167,7 @@ impl WatchedClasses {
             Told { floor: 0.0, stamp: *stamps, watched: Roots::new() }
         });
         own.floor = cost;
-        // Classes that it watched may have joined meanwhile, or be gone.
+        // Watched classes may have been joined or removed since.
         own.watched.retain(|node| classes.sets.contains(*node));
         for node in &mut own.watched {
             *node = classes.sets.root(*node);
@@ -175,7 +178,7 @@ impl WatchedClasses {
         for root in fresh {
             let watchers = &mut classes.sets[root].watchers;
             if watchers.len() == watchers.capacity() {
-                // Before it grows: many may have newer floors by now, or be gone.
+                // Before the list grows, out-of-date watchers are removed.
                 watchers.retain(|w| told.get(w.key).is_some_and(|told| told.stamp == w.stamp));
             }
             watchers.push(Watcher { key: candidate, stamp });
@@ -183,7 +186,7 @@ impl WatchedClasses {
         cost
     }
 
-    /// No more than the cost around a candidate, at once.
+    /// Lower bound of the cost around a candidate, without a search.
     pub fn floor(&self, candidate: StorageKey) -> f64 {
         self.told.get(candidate).map_or(0.0, |told| told.floor)
     }
@@ -193,7 +196,7 @@ impl WatchedClasses {
         self.classes.join(key, graph);
     }
 
-    /// `key` comes back, or is forgotten.
+    /// Removes a restored or forgotten storage, and lowers the floors containing its cost.
     pub fn leave(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { classes, told, .. } = self;
         classes.leave_telling(key, |watcher, cost| match told.get_mut(watcher.key) {
@@ -207,7 +210,7 @@ impl WatchedClasses {
         if told.is_empty() {
             return;
         }
-        // Those beside it may have lost the whole class.
+        // The neighbours of `key` may have lost the whole class, not only the cost of `key`.
         for neighbour in graph.sources(key).chain(graph.dependents(key)) {
             if told.remove(neighbour).is_some() {
                 lowered.push(neighbour);
@@ -221,7 +224,7 @@ mod tests {
     use super::*;
     use slotmap::SlotMap;
 
-    /// A graph is not needed to join by hand.
+    /// Makes a class for each cost. Without a graph, the tests join classes by hand.
     fn classes(costs: &[f64]) -> (Classes, Vec<StorageKey>) {
         let mut keys = SlotMap::<StorageKey, ()>::with_key();
         let mut classes = Classes::default();

@@ -1,4 +1,4 @@
-//! Windows of neighbouring storages.
+//! Eviction of windows of neighbouring storages (Coop).
 
 use super::formula::Ranking;
 use super::{
@@ -9,19 +9,23 @@ use crate::graph::{Owner, StorageKey};
 use crate::memory::Content;
 use std::collections::VecDeque;
 
-/// Evicts the cheapest storages that lie side by side and make room together (Coop: Zhang, Ma, Liu, Yuan, NeurIPS 2023,
-/// algorithm 1): a window slides over the addresses.
+/// Evicts the cheapest set of neighbouring storages that make enough room together (Coop: Zhang,
+/// Ma, Liu, Yuan, NeurIPS 2023, algorithm 1). The algorithm slides a window over the addresses.
 ///
-/// The score of a storage is `(own cost + cost of its evicted neighbourhood) / staleness`, without its size: the window
-/// is as large as what is wanted. Free bytes in it cost nothing, and no window reaches over what cannot go. Where no
-/// window is wide enough, or bytes are only counted, so that any storages lie side by side, the one goes with the lowest
-/// score per byte. Of the paper's other parts, an arena with cheap storages at one end is not here; updates in place are
-/// the engine's.
+/// The score of a storage is `(own cost + cost of its evicted neighbourhood) / staleness`. The size
+/// is no part of the score, since the window has the requested size. Free bytes in a window cost
+/// nothing. A window never spans a block that cannot be evicted.
+///
+/// If no window is wide enough, the storage with the lowest score per byte is evicted. The same
+/// holds on devices that only count bytes, since storages have no addresses there. Two parts of the
+/// paper are not in this type: an arena with cheap storages at one end, and updates in place, which
+/// the engine does.
 #[derive(Debug)]
 pub struct Coop {
     ranking: Ranking,
-    /// What is left of the window, and the bytes that it was for.
+    /// Storages of the chosen window that are still to be evicted.
     window: VecDeque<StorageKey>,
+    /// Bytes that the window is wide enough for.
     bytes: u64,
     chunks: Vec<Chunk>,
     score_evaluations: u64,
@@ -31,12 +35,12 @@ pub struct Coop {
 struct Chunk {
     bytes: u64,
     score: f64,
-    /// `None`: free.
+    /// Storage in the block; `None` if the block is free.
     storage: Option<StorageKey>,
 }
 
 impl Coop {
-    /// The score of a storage in a window.
+    /// Score of a storage in a window.
     pub const SCORE: Formula = Formula {
         own_cost: true,
         around: Around::Classes,
@@ -44,7 +48,7 @@ impl Coop {
         exponents: Exponents { cost: 1.0, bytes: 0.0, staleness: 1.0 },
     };
 
-    /// The window with the lowest sum of scores, of those at least `self.bytes` wide.
+    /// Finds the window with the lowest sum of scores, among those at least `self.bytes` wide.
     fn slide(&mut self, want: Want, view: View<'_>) {
         self.window.clear();
         let Some(arena) = view.space.arena() else { return };
@@ -66,7 +70,7 @@ impl Coop {
                 _ => false,
             };
             if !goes {
-                // No window reaches over it.
+                // No window spans this block.
                 self.chunks.clear();
                 (start, bytes, sum) = (0, 0, 0.0);
                 continue;
@@ -91,7 +95,7 @@ impl Coop {
         self.window = best.map(|(_, window)| window.into()).unwrap_or_default();
     }
 
-    /// The next of the window that is still there to go.
+    /// Takes the next storage of the window that can still be evicted.
     fn next_of_window(&mut self, view: View<'_>) -> Option<Victim> {
         while let Some(storage) = self.window.pop_front() {
             if view.graph.contains(storage)
@@ -118,7 +122,8 @@ impl Default for Coop {
 
 impl Evictor for Coop {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
-        // What is missing is told; what is wanted is as wide as that and all that is free.
+        // For `Must`, `want.bytes` is the shortage only. The window must hold the shortage and all
+        // free bytes.
         let bytes = match want.need {
             Need::Must => want.bytes + view.space.free_bytes(),
             Need::Wish => want.bytes,
@@ -145,7 +150,7 @@ impl Evictor for Coop {
     }
 
     fn on(&mut self, event: &Event, view: View<'_>) {
-        // The request that it was for is over.
+        // The run begins: the request that the window was made for has ended.
         if matches!(event, Event::DidUse { .. }) {
             self.window.clear();
         }

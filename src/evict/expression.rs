@@ -16,7 +16,7 @@ pub struct ParseFormulaError {
     problem: String,
 }
 
-/// Prints as it parses.
+/// Prints text that parses to the same formula.
 impl fmt::Display for Formula {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Exponents { cost, bytes, staleness } = self.exponents;
@@ -43,7 +43,7 @@ impl fmt::Display for Formula {
     }
 }
 
-/// Prints as `^2`, or as nothing if it is 1.
+/// Exponent that prints as `^2`, or as nothing if it is 1.
 struct Power(f64);
 
 impl fmt::Display for Power {
@@ -115,9 +115,9 @@ fn parse(text: &str) -> Result<Formula, String> {
     Ok(formula)
 }
 
-/// A part without the parentheses around it, and its exponent.
+/// Splits a part into its text without the outer parentheses, and its exponent.
 fn power(text: &str) -> Result<(&str, f64), String> {
-    // Not an exponent of something inside.
+    // A `^` inside the part is not the part's exponent.
     let (base, exponent) = match text.rsplit_once('^') {
         Some((base, exponent)) if !exponent.contains([')', '*', '+']) => {
             let exponent = exponent.parse::<f64>().ok().filter(|x| x.is_finite() && *x != 0.0);
@@ -127,7 +127,7 @@ fn power(text: &str) -> Result<(&str, f64), String> {
     };
     let inner = base.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     match inner {
-        // `(a)*(b)` is not in parentheses.
+        // `(a)*(b)` has no outer parentheses.
         Some(inner) if inner.find(')').is_none_or(|end| inner[..end].contains('(')) => {
             Ok((inner, exponent))
         }

@@ -1,4 +1,4 @@
-//! Union-find whose nodes go when nothing needs them any more.
+//! Union-find forest with removal of unreferenced nodes.
 
 use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 
 new_key_type! { pub(super) struct NodeKey; }
 
-/// Sets that can be joined, as trees of nodes: each root has a value for its set.
+/// Disjoint sets as trees of nodes. The root of each tree has a value for its set.
 #[derive(Debug, Default)]
 pub(super) struct Forest<T> {
     nodes: SlotMap<NodeKey, Node<T>>,
@@ -16,20 +16,20 @@ pub(super) struct Forest<T> {
 struct Node<T> {
     /// `None` for a root.
     parent: Option<NodeKey>,
-    /// Number of nodes that name this one as parent, plus one until it is released. A node without references goes, so that
-    /// there are never more nodes than the members need.
+    /// Number of child nodes, plus one until the node is released. A node with 0 references is
+    /// removed, so the forest holds only nodes that members need.
     references: u32,
-    /// Of a root: the value of its set. Otherwise meaningless.
+    /// Value of the set, in a root; meaningless in other nodes.
     value: T,
 }
 
 impl<T> Forest<T> {
-    /// A set of one node.
+    /// Adds a set of one node.
     pub fn add(&mut self, value: T) -> NodeKey {
         self.nodes.insert(Node { parent: None, references: 1, value })
     }
 
-    /// Whether a node is still there.
+    /// Whether the forest holds a node.
     pub fn contains(&self, node: NodeKey) -> bool {
         self.nodes.contains_key(node)
     }
@@ -40,7 +40,7 @@ impl<T> Forest<T> {
         self.nodes.len()
     }
 
-    /// The root above a node. All on the way point to it afterwards.
+    /// Root of the tree of a node. Afterwards all nodes on the way point to the root directly.
     pub fn root(&mut self, node: NodeKey) -> NodeKey {
         let mut way = SmallVec::<[NodeKey; 8]>::new();
         let mut root = node;
@@ -48,7 +48,7 @@ impl<T> Forest<T> {
             way.push(root);
             root = parent;
         }
-        // The last one points to it already.
+        // The last node on the way points to the root already.
         if let [far @ .., _] = &way[..] {
             for &node in far {
                 self.nodes[node].parent = Some(root);
@@ -61,20 +61,21 @@ impl<T> Forest<T> {
         root
     }
 
-    /// Puts a root below another. Their values stay as they are.
+    /// Makes a root the child of another root. Their values stay unchanged.
     pub fn join(&mut self, below: NodeKey, root: NodeKey) {
         self.nodes[below].parent = Some(root);
         self.nodes[root].references += 1;
     }
 
-    /// Makes a root of a node, with all that point to it.
+    /// Cuts a node from its parent and makes it a root. The subtree of the node stays below.
     pub fn cut(&mut self, node: NodeKey) {
         if let Some(parent) = self.nodes[node].parent.take() {
             self.release(parent);
         }
     }
 
-    /// Takes one reference from a node, and removes it and what only it referred to.
+    /// Takes one reference from a node. Removes the node at 0 references, and then releases its
+    /// parent in the same way.
     pub fn release(&mut self, node: NodeKey) {
         let mut next = Some(node);
         while let Some(node) = next {

@@ -1,4 +1,4 @@
-//! The family of rules of which h_DTR is one, put together from parts.
+//! Family of scoring rules, put together from parts; h_DTR is a member.
 
 use super::classes::WatchedClasses;
 use super::neighbourhood::{Neighbourhood, Reach};
@@ -6,56 +6,66 @@ use super::{Aging, Floors, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
-/// `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`, with any part left out.
+/// Scoring rule `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`,
+/// with any part left out.
 ///
 /// A part with the exponent 0 is left out. Without own cost and cost around, the numerator is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Formula {
-    /// Whether the cost of its own op counts.
+    /// Whether the cost of the candidate's own op counts.
     pub own_cost: bool,
-    /// What counts of the evicted storages around it.
+    /// Evicted storages around the candidate whose costs count.
     pub around: Around,
-    /// Whether free bytes beside it count as its own, for evicting it makes one hole of all.
+    /// Whether free bytes beside the candidate count as the candidate's: evicting makes one hole of
+    /// them all.
     pub free_neighbours: bool,
-    /// How strongly each part counts.
+    /// Exponents of the parts.
     pub exponents: Exponents,
 }
 
-/// What counts of the evicted storages around a candidate.
+/// Evicted storages around a candidate whose costs count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Around {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// The evicted storages that it takes to recompute it.
+    /// All evicted storages needed to recompute the candidate.
     Sources,
-    /// The same of 1024 of them, but of those that somebody holds only 0.3 of the cost: they are likely to come back for
-    /// their own sake. And of the four nearest evicted storages that it takes it to recompute: 0.9 of the cost of those
-    /// that somebody holds, for they are likely to be wanted, and 0.15 of the others.
+    /// Up to 1024 evicted sources, and the four nearest evicted dependents, each with a weight.
+    ///
+    /// Sources are the evicted storages needed to recompute the candidate. A source that has a
+    /// handle counts with 0.3 of its cost: it is likely to be restored for its own sake. A source
+    /// without a handle counts in full. Dependents are the evicted storages that need the candidate
+    /// to be recomputed. A dependent that has a handle counts with 0.9 of its cost, for it is
+    /// likely to be used; any other dependent with 0.15.
     Ancestors,
-    /// Those, and the evicted storages that it takes it to recompute: the evicted neighbourhood.
+    /// All evicted sources, and all evicted storages that need the candidate to be recomputed: the
+    /// evicted neighbourhood.
     Exact,
-    /// The union-find classes of its evicted sources and dependents: the evicted neighbourhood,
-    /// approximately.
+    /// Union-find classes of the candidate's evicted sources and dependents: the evicted
+    /// neighbourhood, approximately.
     Classes,
 }
 
-/// How strongly each part of a score counts.
+/// Exponents of the parts of a score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exponents {
-    /// Of the recompute cost.
+    /// Exponent of the recompute cost.
     pub cost: f64,
-    /// Of the bytes.
+    /// Exponent of the bytes.
     pub bytes: f64,
-    /// Of the staleness.
+    /// Exponent of the staleness.
     pub staleness: f64,
 }
 
-/// What counts of evicted ancestors. Of those that somebody holds .3: of .7, .5, .3, .15 and 0, this is best on the traces
-/// of the DTR paper. So many of them are as good as infinitely many, and finding more takes longer than bringing them back.
+/// Weights of evicted ancestors.
+///
+/// Of the weights .7, .5, .3, .15 and 0 for held ones, .3 is best on the traces of the DTR paper. A
+/// limit of 1024 paths is as good as no limit, and a longer walk takes more time than restoring the
+/// storages.
 const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024, nearest_first: false };
 
-/// What counts of evicted dependents. More of them count for too much in training (docs/learned-eviction.md, "What else was
-/// tried").
+/// Weights of evicted dependents. With more of them, their costs count for too much in training
+/// (docs/learned-eviction.md, "What else was tried").
 const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4, nearest_first: true };
 
 impl Default for Exponents {
@@ -65,7 +75,7 @@ impl Default for Exponents {
 }
 
 impl Formula {
-    /// The formula without parts that do not count, which gives the scores that it gives: as its text has it.
+    /// Removes parts without effect on the scores. Equal formulas then have equal text.
     pub(super) fn canonical(mut self) -> Self {
         if self.exponents.cost == 0.0 {
             (self.own_cost, self.around) = (false, Around::Nothing);
@@ -77,7 +87,7 @@ impl Formula {
         self
     }
 
-    /// A policy that goes by this.
+    /// Builds the policy of the formula.
     #[must_use]
     pub fn policy(self) -> Ranking {
         let book = match self.around {
@@ -92,7 +102,8 @@ impl Formula {
         Ranking { formula: self, aging: self.aging(), book, lowered: Lowered::default() }
     }
 
-    /// The formula, with `around` for the cost around the candidate, but for the division by the staleness.
+    /// Computes the formula without the division by the staleness. `around` is the cost around the
+    /// candidate.
     fn before_staleness(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
         let Exponents { cost, bytes, .. } = self.exponents;
         let mut score = 1.0;
@@ -110,8 +121,8 @@ impl Formula {
         score
     }
 
-    /// What scores are ranked by where there are floors. Those are divided by the plain staleness, so it is
-    /// `(numerator / size)^(1 / c)`, which orders them in the same way.
+    /// Rank of a candidate: `(numerator / size)^(1 / c)`. The search divides ranks by the plain
+    /// staleness, so ranks order candidates as scores do.
     fn rank(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
         let score = self.before_staleness(candidate, around, view);
         match self.exponents.staleness {
@@ -120,7 +131,7 @@ impl Formula {
         }
     }
 
-    /// The score of a rank, which is divided by the staleness if scores are.
+    /// Converts a rank to a score. If the rank was divided by the staleness, so is the score.
     fn score_of(&self, rank: f64) -> f64 {
         match self.exponents.staleness {
             0.0 => rank,
@@ -128,7 +139,8 @@ impl Formula {
         }
     }
 
-    /// The cost around a candidate that makes its rank `rank`; infinite if none does.
+    /// Cost around a candidate that gives rank `rank`; infinite if the cost cannot be computed from
+    /// the rank.
     fn around(&self, candidate: StorageKey, rank: f64, view: View<'_>) -> f64 {
         if self.exponents.cost != 1.0 {
             return f64::INFINITY;
@@ -141,7 +153,8 @@ impl Formula {
         self.score_of(rank) * size - own
     }
 
-    /// How scores change with time; `None`: in any way, so that there are no floors.
+    /// Change of scores with time; `None` if scores may change in any way, and floors are
+    /// impossible.
     fn aging(&self) -> Option<Aging> {
         if self.free_neighbours && self.exponents.bytes != 0.0 || self.exponents.cost < 0.0 {
             return None;
@@ -154,7 +167,7 @@ impl Formula {
     }
 }
 
-/// An exponent of staleness and distance whose ranks take no power.
+/// Exponent 2/3 of staleness and distance; its ranks are computed without `powf`.
 pub(super) const TWO_THIRDS: f64 = 2.0 / 3.0;
 
 fn power(base: f64, exponent: f64) -> f64 {
@@ -162,24 +175,25 @@ fn power(base: f64, exponent: f64) -> f64 {
         1.0 => base,
         2.0 => base * base,
         0.5 => base.sqrt(),
-        // 3 / 2, for the floors of `Formula::ANCESTORS`. Exact on every machine.
+        // 3 / 2, for the ranks of `Formula::ANCESTORS`. The result has the same bits on every
+        // machine.
         1.5 => base * base.sqrt(),
         TWO_THIRDS => (base * base).cbrt(),
         _ => base.powf(exponent),
     }
 }
 
-/// A policy that goes by a [`Formula`].
+/// Policy that scores by a [`Formula`].
 #[derive(Debug)]
 pub struct Ranking {
     formula: Formula,
-    /// What the formula says of itself, always the same.
+    /// Result of `Formula::aging`; constant.
     aging: Option<Aging>,
     book: Book,
     lowered: Lowered,
 }
 
-/// What is kept to answer for the cost around a candidate.
+/// Records from which the cost around a candidate is found.
 #[derive(Debug)]
 enum Book {
     Nothing,
@@ -188,7 +202,8 @@ enum Book {
 }
 
 impl Ranking {
-    /// The cost around a candidate now; if its rank is above `enough`, any part of it that makes it so.
+    /// Cost around a candidate now. Stops early once the part found so far makes the rank exceed
+    /// `enough`.
     fn around(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         match &mut self.book {
             Book::Nothing => 0.0,

@@ -1,4 +1,4 @@
-//! Storages that many others hang on are spared.
+//! Policy sparing hubs: storages between many others.
 
 use super::formula::Ranking;
 use super::{Evictor, Formula, Policy, PolicyKind, Victim, View, Want};
@@ -6,21 +6,22 @@ use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use ordered_float::OrderedFloat;
 
-/// `dtr-eq`, but hubs are locked: the tenth of the candidates through which the most pairs of a source and a dependent
-/// are connected goes only when nothing else is left.
+/// Evicts as `dtr-eq` does, but locks hubs.
 ///
-/// After T-Control (ASPLOS 2026), which locks storages of high betweenness so that chains of recomputing stay short. Its
-/// source is not public: this takes betweenness over shortest paths of two edges, and a fixed share. Scores of all
-/// candidates are computed at each choice.
+/// The hub measure of a candidate is its number of pairs of a source and a dependent. The tenth of
+/// the candidates with the most pairs is locked. This follows T-Control (ASPLOS 2026), which locks
+/// storages of high betweenness so that chains of recomputation stay short. The source code of
+/// T-Control is not public; this policy uses betweenness over shortest paths of two edges, and a
+/// fixed share. Each choice computes the scores of all candidates.
 #[derive(Debug)]
 pub struct LockHubs {
     ranking: Ranking,
-    /// How much of a hub each candidate is, and its score.
+    /// Number of pairs, score and key of each candidate.
     candidates: Vec<(usize, f64, StorageKey)>,
     score_evaluations: u64,
 }
 
-/// One of so many candidates is locked.
+/// One in `LOCKED` candidates is locked.
 const LOCKED: usize = 10;
 
 impl Default for LockHubs {
@@ -29,7 +30,7 @@ impl Default for LockHubs {
     }
 }
 
-/// Pairs of a storage that it is made from and one that is made from it.
+/// Number of pairs of a source and a dependent of `key`.
 fn pairs(key: StorageKey, graph: &Graph) -> usize {
     graph.sources(key).count() * graph.dependents(key).count()
 }
@@ -42,7 +43,7 @@ impl Evictor for LockHubs {
             self.candidates.push((pairs(key, view.graph), score, key));
         }
         self.score_evaluations += self.candidates.len() as u64;
-        // Those at the end are locked.
+        // The last tenth after sorting is locked.
         self.candidates.sort_by_key(|&(pairs, ..)| pairs);
         let open = self.candidates.len() - self.candidates.len() / LOCKED;
         let lowest =

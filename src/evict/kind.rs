@@ -7,23 +7,25 @@ use super::{
 use std::fmt;
 use std::str::FromStr;
 
-/// The policies that come with the crate. Parses from and prints as the name in brackets.
+/// Policies of the crate. Each parses from a name, and prints as the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyKind {
-    /// `megengine`: see [`MegEngine`]. With parameters `megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R`, in any order,
-    /// those left out that are the usual ones.
+    /// `megengine`: see [`MegEngine`]. Parameters:
+    /// `megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R`, in any order. Omitted parameters
+    /// have their default values.
     MegEngine {
-        /// How strongly each part counts.
+        /// Exponents of the parts.
         exponents: Exponents,
         /// Whether the tensor's own cost counts.
         own_cost: bool,
         /// Factor of a score for each time that the tensor was recomputed.
         rerun_factor: f64,
     },
-    /// `dtr`: see [`Formula::DTR`]. With other exponents it is a formula, and so are the next three: `dtr:staleness=0.5`.
+    /// `dtr`: see [`Formula::DTR`]. With other exponents the policy is a formula, as in
+    /// `dtr:staleness=0.5`. The same holds for `ancestors`, `dtr-eq` and `dtr-local`.
     Dtr,
-    /// `ancestors`: see [`Formula::ANCESTORS`]. The best that knows nothing of what is to come.
+    /// `ancestors`: see [`Formula::ANCESTORS`]. The best policy without knowledge of the future.
     #[default]
     Ancestors,
     /// `dtr-eq`: see [`Formula::DTR_EQ`].
@@ -36,10 +38,11 @@ pub enum PolicyKind {
     Largest,
     /// `msps`: see [`Formula::MSPS`].
     Msps,
-    /// `megengine-article`: see [`MegEngineArticle`]. With parameters as `megengine` has them, but for the own cost, and with
-    /// `cost-offset=X`, `staleness-offset=X`, `cost-scale=X` and `memory-unit=X`.
+    /// `megengine-article`: see [`MegEngineArticle`]. Parameters are those of `megengine` without
+    /// `own-cost`, and `cost-offset=X`, `staleness-offset=X`, `cost-scale=X` and `memory-unit=X`.
     MegEngineArticle(ArticleConstants),
-    /// `learned`, `learned:portfolio`, `learned:search` or `learned:search:RUNS`: see [`Learned`] and [`Learn`].
+    /// `learned`, `learned:portfolio`, `learned:search` or `learned:search:RUNS`: see [`Learned`]
+    /// and [`Learn`].
     Learned(Learn),
     /// `coop`: see [`Coop`].
     Coop,
@@ -55,35 +58,35 @@ pub enum PolicyKind {
     Formula(Formula),
 }
 
-/// Neither the name of a policy nor a formula.
+/// Text that is neither the name of a policy nor a formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePolicyError {
-    /// A name that is not known.
+    /// Unknown name.
     #[error("`{0}` is not a policy; choose one of {names}, or write a formula such as (own+eq)/(size*stale)",
         names = PolicyKind::NAMES.join(", "))]
     Name(String),
-    /// The policy `learned` with an effort that is not known.
+    /// Policy `learned` with an unknown effort.
     #[error(
         "`{0}` is not a policy; choose one of learned, learned:portfolio, learned:search, learned:search:RUNS"
     )]
     Learn(String),
-    /// A policy with a parameter that it has not, or that is no such number.
+    /// Parameter unknown to the policy, or with an invalid value.
     #[error("parameter `{parameter}` of `{text}`: {why}")]
     Parameter {
-        /// All that was given.
+        /// The whole text.
         text: String,
         /// The parameter.
         parameter: String,
         /// The values that were expected.
         why: String,
     },
-    /// Something like a formula.
+    /// Text that looks like a formula and is none.
     #[error(transparent)]
     Formula(#[from] ParseFormulaError),
 }
 
 impl PolicyKind {
-    /// All names.
+    /// Names of all policies.
     pub const NAMES: [&'static str; 15] = [
         "ancestors",
         "megengine",
@@ -102,26 +105,27 @@ impl PolicyKind {
         "none",
     ];
 
-    /// MegEngine's function with its own settings.
+    /// MegEngine's function with its default settings.
     #[must_use]
     pub fn megengine() -> Self {
         let rerun_factor = MegEngine::RERUN_FACTOR;
         Self::MegEngine { exponents: Exponents::default(), own_cost: false, rerun_factor }
     }
 
-    /// MegEngine 1.4's function with its own constants.
+    /// MegEngine 1.4's function with its default constants.
     #[must_use]
     pub fn megengine_article() -> Self {
         Self::MegEngineArticle(ArticleConstants::default())
     }
 
-    /// A fresh evictor; `seed` matters to `random` alone.
+    /// Builds a new evictor. `seed` matters to `random` alone.
     #[must_use]
     pub fn build(self, seed: u64) -> Box<dyn Evictor> {
         self.evictor(seed, None)
     }
 
-    /// The same, which computes about `2 * sqrt(n)` of `n` scores at each choice; `seed` chooses them.
+    /// Builds a new evictor that computes about `2 * sqrt(n)` of `n` scores at each choice. `seed`
+    /// chooses them.
     #[must_use]
     pub fn build_sampled(self, seed: u64) -> Box<dyn Evictor> {
         self.evictor(seed, Some(seed))
@@ -129,7 +133,7 @@ impl PolicyKind {
 
     pub(crate) fn evictor(self, seed: u64, sampling: Option<u64>) -> Box<dyn Evictor> {
         match self {
-            // These choose by more than scores.
+            // These evictors do not choose by scores alone.
             Self::Coop => return Box::new(Coop::default()),
             Self::LockHubs => return Box::new(LockHubs::default()),
             _ => {}
@@ -140,7 +144,8 @@ impl PolicyKind {
         }
     }
 
-    /// Its scores; `None` where nothing is evicted. `coop` and `t-control` go by more than these.
+    /// Scores of the policy; `None` for the policy that never evicts. `coop` and `t-control` need
+    /// more than these scores.
     #[must_use]
     pub fn policy(self, seed: u64) -> Option<Box<dyn Policy>> {
         Some(match self {
@@ -165,7 +170,7 @@ impl PolicyKind {
         })
     }
 
-    /// What it evicts first, in a line.
+    /// Rule of the policy, in a line: which storages are evicted first.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -196,13 +201,13 @@ impl PolicyKind {
         }
     }
 
-    /// Whether it is to be told what a step will do, where that is known.
+    /// Whether the policy uses forecasts of known steps.
     #[must_use]
     pub const fn looks_ahead(self) -> bool {
         matches!(self, Self::Learned(_) | Self::Belady)
     }
 
-    /// How much is found out for it.
+    /// Effort of searches for forecasts.
     pub(crate) const fn learn(self) -> Learn {
         match self {
             Self::Learned(learn) => learn,
@@ -210,19 +215,19 @@ impl PolicyKind {
         }
     }
 
-    /// Whether simulated runs are to find out how a step is best run.
+    /// Whether simulated runs search for the best forecast of a step.
     #[must_use]
     pub const fn searches(self) -> bool {
         matches!(self, Self::Learned(Learn::Portfolio | Learn::Search { .. }))
     }
 
-    /// All rules but `none`, in the order of [`PolicyKind::NAMES`].
+    /// All policies except `none`, in the order of [`PolicyKind::NAMES`].
     pub fn all() -> impl Iterator<Item = Self> {
         Self::named().into_iter().filter(|kind| *kind != Self::None)
     }
 
-    /// The ablations of the DTR paper, and a part more: each combination of own cost, evicted
-    /// neighbourhood (exact, by classes, not), size, staleness and free neighbours, each in or out.
+    /// Ablations of the DTR paper, extended by one part. Each combination of own cost, evicted
+    /// neighbourhood (exact, by classes, none), size, staleness and free neighbours.
     #[must_use]
     pub fn ablations() -> Vec<Self> {
         let mut all = Vec::new();
@@ -241,7 +246,7 @@ impl PolicyKind {
         all.into_iter().map(Self::Formula).collect()
     }
 
-    /// With other exponents, where the policy has cost, bytes and staleness in it.
+    /// Replaces the exponents, if the policy has cost, bytes and staleness in its score.
     #[must_use]
     pub fn with_exponents(self, exponents: Exponents) -> Self {
         let formula = match self {
@@ -275,7 +280,7 @@ impl PolicyKind {
         Self::Formula(Formula { exponents, ..formula }.canonical())
     }
 
-    /// With another factor for each rerun, where the policy has one.
+    /// Replaces the factor for each rerun, if the policy has one.
     #[must_use]
     pub fn with_rerun_factor(self, rerun_factor: f64) -> Self {
         match self {
@@ -289,7 +294,7 @@ impl PolicyKind {
         }
     }
 
-    /// The policy as its text has it: parts of a formula that do not count are left out.
+    /// Policy after printing and parsing: parts of a formula without effect are removed.
     pub(crate) fn canonical(self) -> Self {
         match self {
             Self::Formula(formula) => Self::Formula(formula.canonical()),
@@ -338,7 +343,7 @@ impl FromStr for PolicyKind {
             }
             None => {}
         }
-        // What has no operator is meant to be a name, unless it is the simplest of formulas.
+        // Text without an operator is taken for a name, unless it is a valid formula.
         match text.parse::<Formula>() {
             Ok(formula) => Ok(Self::Formula(formula)),
             Err(error) if text.contains(['/', '+', '*', '^', '(']) => Err(error.into()),
@@ -347,7 +352,7 @@ impl FromStr for PolicyKind {
     }
 }
 
-/// Prints as the name or formula it parses from.
+/// Prints a name or formula that parses to the same policy.
 impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
@@ -373,7 +378,7 @@ impl fmt::Display for PolicyKind {
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),
         };
-        // Padded as one.
+        // Name and parameters are padded together.
         let mut text = name.to_owned();
         self.write_parameters(&mut text)?;
         f.pad(&text)

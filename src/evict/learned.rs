@@ -1,44 +1,56 @@
-//! Evicting by what is known to come.
+//! Eviction by forecasts of a known step.
 //!
-//! A training step repeats, and a recording is known as a whole; so it is known when each value will be wanted. The
-//! candidate goes with the lowest
+//! A training step repeats, and a recording is known as a whole, so it is known when each value
+//! will be used. The candidate with the lowest score is evicted first:
 //!
 //! ```text
 //! (own cost + sum over evicted ancestors a of weight(a) * cost(a)) * factor / (bytes * distance(need)^t)
 //! ```
 //!
-//! - `need` is the earliest next use of the candidate or of any evicted storage that is made from it: it will be wanted
-//!   to bring that back. Without any need it goes first, with a score below 0; what nobody holds, at once.
-//! - `weight(a)` is [`Setting::live`] if `a` will be used itself, for then it comes back anyway. Otherwise it is 1; but
-//!   [`Setting::shared`] if another evicted storage is made from it that will be used.
-//! - `distance` is measured on a [`Clock`], `t` is [`Setting::time`], and `factor` is 1 unless a search found better.
+//! - `need` is the earliest next use of the candidate, or of any evicted storage that is made from
+//!   the candidate: restoring that storage needs the candidate. A candidate without any need is
+//!   evicted first, with a score below 0; if it has no handle, at once.
+//! - `weight(a)` is [`Setting::live`] if `a` will be used itself, for then it will be restored
+//!   anyway. Otherwise it is 1. The factor [`Setting::shared`] comes in addition if `a` will not be
+//!   used itself, but an evicted storage that is made from `a` will. The ancestors reached through
+//!   `a` have this factor as well.
+//! - `distance` is measured on a [`Clock`], and `t` is [`Setting::time`]. `factor` is 1 unless a
+//!   search found a better one.
 //!
-//! All of it only scores: it decides how much is recomputed, never what comes out or how much memory is held.
+//! All of this affects scores only. It decides how much is recomputed, never the bits of results or
+//! the bytes in use.
 //!
-//! # What is known, and from where
+//! # Source of the knowledge
 //!
-//! Three values, one made of the other:
+//! Three values, each made from the one before:
 //!
 //! | value | what it says | made by |
 //! |---|---|---|
-//! | [`StepFuture`] | which value is used when; the time and the memory that the step takes when nothing is evicted | [`StepTeller`], from commands |
-//! | [`Forecast`] | how that counts in scores, found for one budget; can be kept in a file | the setting that is best on the average, or a search |
-//! | [`Foresight`] | both, ready to be used | [`Forecast::foresight`] |
+//! | [`StepFuture`] | when each value is used; the time and the memory of the step when nothing is evicted | [`StepTeller`], from commands |
+//! | [`Forecast`] | how this counts in scores, found for one budget; can be kept in a file | the setting that is best on the average, or a search |
+//! | [`Foresight`] | both, ready for use | [`Forecast::foresight`] |
 //!
-//! [`Driver::foresee`] gives a foresight to an engine just before the first command of the step. From then on the driver
-//! counts commands, and tells [`Graph::future`] for each storage that is made which value of the step it holds: values have
-//! *ordinals*, in the order in which the commands of a step make them, so nothing depends on handles or numbers of
-//! tensors, and a forecast that was found in one turn of a loop, or in another process, fits the next. What a step
-//! carries over from before has the first ordinals, in an order that is up to whoever tells the step; they are bound by
-//! [`Driver::bind`]. Whoever recognizes steps does the rest: [`Driver::seek`] where commands are left out or come in
-//! between, [`Driver::foresee`] with the next step where one ends, and with `None` where nothing is known.
+//! [`Driver::foresee`] gives a foresight to an engine just before the first command of the step.
+//! From then on the driver counts commands. For each storage that is made, it tells
+//! [`Graph::future`] which value of the step the storage holds.
 //!
-//! A forecast may say that a policy decides which knows nothing of the step ([`Clock::UNKNOWING`]), where that recomputes least.
-//! Then it evicts as that policy does.
+//! Values have *ordinals*, in the order in which the commands of a step make them. Nothing depends
+//! on handles or numbers of tensors, so a forecast found in one turn of a loop, or in another
+//! process, fits the next turn. Values carried over from earlier steps have the first ordinals, in
+//! an order chosen by the code that describes the step. [`Driver::bind`] binds them.
 //!
-//! Without a known step, what the *queue* shows is used: commands that are admitted and have not run
-//! ([`Future::next_read`]). What is read within that window counts as used as soon as that, if it looks staler; all
-//! else goes by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). The same holds, in a known step, for storages that the step does not know.
+//! The code that recognizes steps does the rest. It calls [`Driver::seek`] where commands are left
+//! out or inserted. Where a step ends, it calls [`Driver::foresee`] with the next step, or with
+//! `None` if no step is known.
+//!
+//! A forecast may name a policy without knowledge of the step ([`Clock::UNKNOWING`]), if that
+//! recomputes least. Evictions are then the same as by that policy.
+//!
+//! Without a known step, the command queue is used: commands that are admitted and have not run
+//! ([`Future::next_read`]). A storage that a queued command reads counts as used at that time, if
+//! this is sooner than its staleness suggests. All other storages are ranked by
+//! [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). In a known step, storages that the
+//! step does not contain are due when the queue says, or at the end of the step.
 //!
 //! [`StepTeller`]: crate::step::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee
@@ -64,17 +76,18 @@ use guess::Guess;
 use known::Known;
 use std::sync::Arc;
 
-/// Scores by what is known to come; see the [module](self).
+/// Policy that scores by forecasts of a known step; see the [module](self).
 #[derive(Debug, Default)]
 pub struct Learned {
-    /// Of the step that is running, if that is known.
+    /// Scores in the running step, if the step is known.
     known: Option<Known>,
-    /// Decides where no step is known, or where the forecast of the known one says so.
+    /// Scores without a known step, or where the forecast names a policy without knowledge of the
+    /// step.
     guess: Guess,
 }
 
 impl Learned {
-    /// Nothing is known yet.
+    /// Builds the policy without a known step.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -115,7 +128,8 @@ impl ByStep for Learned {
             Some(foresight) => foresight.formula(),
             None => Some(Formula::ANCESTORS),
         };
-        // One that decided until now goes on. What any other kept of evicted storages is not what is.
+        // A guess by the same formula that decided until now continues. Any other guess has records
+        // of evicted storages that are out of date, and is replaced.
         if self.known.is_some() || formula != Some(self.guess.formula()) {
             self.guess = Guess::by(formula.unwrap_or(Formula::ANCESTORS));
         }
@@ -124,7 +138,7 @@ impl ByStep for Learned {
     }
 
     fn keeps_unheld(&mut self) -> bool {
-        // Where memory suffices, what is not needed is not to take any.
+        // Where memory suffices, storages that are not needed must not take any of it.
         self.known.as_ref().is_some_and(Known::is_short)
     }
 

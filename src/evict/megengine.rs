@@ -3,20 +3,22 @@ use super::{Exponents, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
-/// The evaluation function of MegEngine's dynamic DTR, which MegTaiChi calls DTE:
+/// Evaluation function of MegEngine's dynamic DTR, which MegTaiChi calls DTE:
 ///
 /// ```text
 /// (neighbour cost + 1e-3)^a * rerun_factor^recomputed / ((MiB + free neighbours' MiB)^b * (staleness + 1e-3)^c)
 /// ```
 ///
-/// The neighbours are the inputs and sibling outputs of the producer, with union-find classes. As in
-/// MegEngine's code the tensor's own cost is left out by default; unlike there, `recomputed` counts.
+/// The neighbours are the inputs and sibling outputs of the producer, with union-find classes. The
+/// tensor's own cost is left out by default, as in MegEngine's code. `recomputed` counts, unlike
+/// there.
 ///
-/// # Where it differs from the article
+/// # Differences from the article
 ///
-/// [`MegEngineArticle`](super::MegEngineArticle) does what the code in the article on MegEngine 1.4 does, to the last bit. In
-/// random programs that go into its edges again and again, the two evict different tensors at
-/// about 37 % of the choices (`tests/megengine_article.rs`). They differ in these edges:
+/// [`MegEngineArticle`](super::MegEngineArticle) does the same to the last bit as the code in the
+/// article on MegEngine 1.4. In random programs that exercise the edge cases again and again, the
+/// two evict different tensors at about 37 % of the choices (`tests/megengine_article.rs`). The
+/// edge cases are:
 ///
 /// | | here | in the article |
 /// |---|---|---|
@@ -24,10 +26,10 @@ use crate::graph::StorageKey;
 /// | what joins classes | every eviction | those that the search chose, not those by the user's wish |
 /// | a class counts | once | once for each neighbour in it, and each time that one is an input |
 /// | a class that costs less than the neighbour alone | counts as it is | counts as the neighbour's own cost |
-/// | a tensor that is brought back | leaves its class, whose others stay together | may take others along, or go on standing for them |
+/// | a restored tensor | leaves its class, and the rest stays together | may take others along, or still represent them |
 /// | a tensor that is deleted | takes its cost out of its class | leaves its cost there |
-/// | `recomputed` | how often the tensor was brought back | how often its op ran again, for all outputs |
-/// | 1e-3 beside costs | counts: costs are in units of the clock | next to nothing: costs are 1e8 times as large |
+/// | `recomputed` | number of times that the tensor was restored | number of reruns of its op, for all outputs |
+/// | 1e-3 beside costs | matters: costs are in units of the clock | negligible: costs are 1e8 times as large |
 #[derive(Debug)]
 pub struct MegEngine {
     exponents: Exponents,
@@ -43,17 +45,18 @@ impl Default for MegEngine {
 }
 
 impl MegEngine {
-    /// The factor for each rerun that MegEngine has.
+    /// MegEngine's factor for each rerun.
     pub const RERUN_FACTOR: f64 = 1.0001;
 
-    /// With exponents, and with or without the tensor's own cost.
+    /// Builds the policy with these exponents, with or without the tensor's own cost.
     #[must_use]
     pub fn new(exponents: Exponents, own_cost: bool) -> Self {
         let rerun_factor = Self::RERUN_FACTOR;
         Self { exponents, own_cost, rerun_factor, classes: Classes::default() }
     }
 
-    /// With another factor for each time that a tensor was recomputed. Default: [`MegEngine::RERUN_FACTOR`].
+    /// Sets the factor for each time that a tensor was recomputed. Default:
+    /// [`MegEngine::RERUN_FACTOR`].
     #[must_use]
     pub fn rerun_factor(self, rerun_factor: f64) -> Self {
         Self { rerun_factor, ..self }

@@ -1,4 +1,4 @@
-//! MegEngine 1.4's choice of what to evict, to the letter.
+//! Policy that evicts exactly as MegEngine 1.4 does.
 
 mod sets;
 
@@ -8,56 +8,63 @@ use crate::graph::{Graph, PathKey, StorageKey};
 use sets::Sets;
 use slotmap::SecondaryMap;
 
-/// The evaluation function of MegEngine 1.4 as its code has it, to compare with. [`MegEngine`](super::MegEngine)
-/// is the one to use.
+/// Evaluation function of MegEngine 1.4 as its code has it, to compare with. For use in training:
+/// [`MegEngine`](super::MegEngine).
 ///
 /// ```text
 /// (cost around + 1e-3)^a * 1.0001^reruns / ((MiB + free neighbours' MiB)^b * (staleness + 1e-3)^c)
 /// ```
 ///
-/// The cost around a tensor is a sum over its neighbours that are evicted: the inputs and the other outputs of
-/// its producer. Each adds the cost of its set, or its own if that is more. Sets are kept by union-find: evicting
-/// a tensor joins its set with those of its evicted neighbours; bringing it back takes its cost out of the root
-/// and makes a root of it. The code counts the cost of an op in bytes read and written, and its clock in 1e8 of
-/// those, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does; so the costs of the engine are
-/// multiplied by 1e8, whatever the cost model. Reruns count, as in 1.4; in later versions they do not.
-/// [`ArticleConstants`] has all the numbers.
+/// The cost around a tensor is a sum over its evicted neighbours: the inputs and the other outputs
+/// of its producer. Each neighbour adds the cost of its set, or its own cost if that is higher.
+/// Sets are kept by union-find. Evicting a tensor joins its set with those of its evicted
+/// neighbours. Restoring a tensor takes its cost out of the root, and makes its node a root.
+///
+/// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
+/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. Therefore the costs of the
+/// engine are multiplied by 1e8, whatever the cost model. Reruns count, as in 1.4; in later
+/// versions they do not. [`ArticleConstants`] has all the numbers.
 ///
 /// # Kept faults
 ///
-/// - Users are no neighbours, though the text beside the code says so. A tensor's own cost does not count.
-/// - A neighbour counts once for each time it is an input, and a set once for each neighbour in it.
-/// - Beside a cost in bytes, 1e-3 is nothing. Without evicted neighbours it is all there is: such tensors go first,
-///   ranked by bytes and staleness alone.
-/// - When a root comes back, the rest of its set keeps it as root: what is left of their sum is replaced by the cost
-///   of the one that came back, and they are joined with whatever joins that one.
-/// - When another node comes back that nodes still point to, those leave the set with it, while the old root goes
-///   on counting their costs. Which ones point to it depends on where roots were looked for before.
-/// - So a set may count resident tensors, or one tensor twice, and its cost may fall below 0; then the neighbour's
-///   own cost stands in.
-/// - Only what the search chose is joined with its neighbours, not what went by deletion or by a user's wish.
+/// - Users are no neighbours, though the text beside the code says so. A tensor's own cost does not
+///   count.
+/// - A neighbour counts once for each time that it is an input. A set counts once for each
+///   neighbour in it.
+/// - Compared with a cost in bytes, 1e-3 is nothing. Without evicted neighbours it is the whole
+///   cost: such tensors are evicted first, ranked by bytes and staleness alone.
+/// - When a root is restored, the rest of its set keeps it as root. The remaining sum is replaced
+///   by the cost of the restored tensor, and the rest is joined with whatever joins that tensor.
+/// - When a node that other nodes point to is restored and is no root, the other nodes leave the
+///   set with it. The old root still counts their costs. Which nodes point to it depends on earlier
+///   look-ups of roots.
+/// - Because of the last two faults, a set may count resident tensors, or one tensor twice. Its
+///   cost may also fall below 0; then the neighbour's own cost is used instead.
+/// - Only tensors that the search chose are joined with their neighbours, not tensors evicted by
+///   deletion or by a user's wish.
 /// - Costs of deleted tensors stay in the sums of their sets.
-/// - A rerun of a path counts for all its outputs, for those that were resident, too.
+/// - A rerun of a path counts for all its outputs, also for outputs that were resident.
 ///
 /// # Faults that cannot occur here
 ///
-/// Recursion to the depth of a set, or of a history; views that keep evicted bytes alive, as storages are evicted;
-/// ties broken by the order of a hash table; candidates of one device only.
+/// Recursion to the depth of a set, or of a history; views that keep evicted bytes alive, as
+/// storages are evicted; ties broken by the order of a hash table; candidates of one device only.
 ///
-/// # What the engine decides
+/// # Parts that the engine decides
 ///
-/// The cost model, the clock, and which tensors are candidates. An input counts as used when the run that reads it
-/// comes up; in MegEngine, when it has been brought back for that run. A tensor's cost is that of its first
-/// eviction; there it is written once and never changes, as it does here under a cost model that learns.
+/// The engine decides the cost model, the clock, and which tensors are candidates. Here an input
+/// counts as used when the run that reads it is next; in MegEngine, when it has been restored for
+/// that run. A tensor's cost is the cost of its op at the tensor's first eviction. Later changes by
+/// a cost model that learns have no effect. In MegEngine a cost is written once and never changes.
 #[derive(Debug, Default)]
 pub struct MegEngineArticle {
     constants: ArticleConstants,
     sets: Sets,
-    /// How often a path ran again. Slots of paths that are gone are used again.
+    /// Number of reruns of each path. A new path may reuse the slot of a removed path.
     reruns: SecondaryMap<PathKey, u32>,
 }
 
-/// The numbers in [`MegEngineArticle`]. The default is those of MegEngine 1.4.
+/// Constants of [`MegEngineArticle`]. The default has the values of MegEngine 1.4.
 ///
 /// ```
 /// use remat::evict::{ArticleConstants, MegEngineArticle};
@@ -73,13 +80,13 @@ pub struct MegEngineArticle {
 pub struct ArticleConstants {
     /// `param_cost`, `param_mem` and `param_time`: 1 each.
     pub exponents: Exponents,
-    /// `param_recompute_times`, to the power of the reruns: 1.0001.
+    /// `param_recompute_times`, raised to the number of reruns: 1.0001.
     pub rerun_factor: f64,
-    /// Added to the cost around, in units of costs: 1e-3.
+    /// Summand beside the cost around, in units of cost: 1e-3.
     pub cost_offset: f64,
-    /// Added to the staleness, in units of the clock: 1e-3.
+    /// Summand beside the staleness, in units of the clock: 1e-3.
     pub staleness_offset: f64,
-    /// Units of costs in one of the clock: 1e8.
+    /// Units of cost in one unit of the clock: 1e8.
     pub cost_scale: f64,
     /// Bytes in a unit of memory: 1024^2.
     pub memory_unit: f64,
@@ -99,13 +106,13 @@ impl Default for ArticleConstants {
 }
 
 impl MegEngineArticle {
-    /// With constants of your own.
+    /// Builds the policy with other constants.
     #[must_use]
     pub fn new(constants: ArticleConstants) -> Self {
         Self { constants, ..Self::default() }
     }
 
-    /// If `key` is in no set yet, it gets its own, with the cost of its producer.
+    /// Makes a set for `key` with the cost of its producer, unless `key` is in a set already.
     fn add(&mut self, key: StorageKey, graph: &Graph) {
         self.sets.add(key, || graph.own_cost(key) * self.constants.cost_scale);
     }
@@ -120,13 +127,13 @@ impl MegEngineArticle {
         cost
     }
 
-    /// Joins the set of `key`, which was just evicted, with those of its evicted neighbours.
+    /// Joins the set of a just evicted storage with the sets of its evicted neighbours.
     fn join_around(&mut self, key: StorageKey, graph: &Graph) {
         for source in evicted_sources(key, graph) {
             self.add(source, graph);
             self.sets.join(source, key);
         }
-        // It is joined with itself, too: that looks for its root, as the code does.
+        // `key` is also joined with itself: this looks up its root, as MegEngine's code does.
         for output in evicted_outputs(key, graph) {
             self.add(output, graph);
             self.sets.join(key, output);
@@ -139,12 +146,12 @@ impl MegEngineArticle {
     }
 }
 
-/// The evicted ones of what the producer of `key` reads, repeats included.
+/// Evicted inputs of the producer of `key`, repeats included.
 fn evicted_sources(key: StorageKey, graph: &Graph) -> impl Iterator<Item = StorageKey> {
     graph.sources(key).filter(|&source| graph.is_evicted(source))
 }
 
-/// The evicted ones of what the producer of `key` makes, `key` among them.
+/// Evicted outputs of the producer of `key`, `key` included if it is evicted.
 fn evicted_outputs(key: StorageKey, graph: &Graph) -> impl Iterator<Item = StorageKey> {
     let path = graph.storage(key).producer.into_iter();
     let outputs = path.flat_map(|path| graph.path(path).outputs.iter().flatten().copied());
@@ -174,7 +181,7 @@ impl Policy for MegEngineArticle {
         match *event {
             Event::DidEvict { storage, cause, .. } => {
                 self.add(storage, graph);
-                // Only what the search chose joins sets.
+                // Only evictions that the search chose join sets.
                 if matches!(cause, Cause::Room | Cause::Threshold) {
                     self.join_around(storage, graph);
                 }
@@ -206,7 +213,7 @@ mod tests {
     use crate::sync::Mutex;
     use std::sync::Arc;
 
-    /// Takes each eviction for one that the search chose.
+    /// Policy that presents every eviction as chosen by the search.
     #[derive(Debug)]
     struct Chosen(Arc<Mutex<MegEngineArticle>>);
 
@@ -224,7 +231,8 @@ mod tests {
         }
     }
 
-    /// Resident or evicted, what is deleted leaves nothing behind, though nodes point to each other.
+    /// Deleted storages leave nothing behind, whether resident or evicted, although nodes point to
+    /// each other.
     #[test]
     fn sets_hold_no_more_than_the_tables_do() {
         let policy = Arc::<Mutex<MegEngineArticle>>::default();
@@ -242,7 +250,7 @@ mod tests {
             for &key in &made {
                 assert!(engine.drop_now(key).unwrap());
             }
-            // Brings some of them back, or all, or none.
+            // Regenerates some of the storages, all, or none.
             if let Some(&key) = made.get(round % 6) {
                 engine.get(key).unwrap();
             }

@@ -1,4 +1,4 @@
-//! The rules that have names, as formulas.
+//! Named rules, as formulas.
 
 use super::formula::TWO_THIRDS;
 use super::{Around, Exponents, Formula};
@@ -19,7 +19,7 @@ impl Formula {
     /// h_DTR without its neighbourhood (the paper's `h_DTR_local`).
     pub const DTR_LOCAL: Self = Self { around: Around::Nothing, ..Self::DTR };
 
-    /// What was used longest ago: `1 / staleness`.
+    /// Least recently used: `1 / staleness`.
     pub const LRU: Self = Self {
         own_cost: false,
         around: Around::Nothing,
@@ -27,22 +27,26 @@ impl Formula {
         exponents: Exponents { cost: 0.0, bytes: 0.0, staleness: 1.0 },
     };
 
-    /// The largest: `1 / bytes`.
+    /// Largest first: `1 / bytes`.
     pub const LARGEST: Self =
         Self { exponents: Exponents { cost: 0.0, bytes: 1.0, staleness: 0.0 }, ..Self::LRU };
 
     /// `(own cost + cost of the evicted storages needed to recompute it) / bytes`: the
-    /// memory-saved-per-cost rule of Capuchin (Peng et al., ASPLOS 2020) as the DTR paper states it.
+    /// memory-saved-per-cost rule of Capuchin (Peng et al., ASPLOS 2020) as the DTR paper states
+    /// it.
     pub const MSPS: Self = Self {
         around: Around::Sources,
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.0 },
         ..Self::DTR
     };
 
-    /// `(own cost + weighted cost of the evicted storages needed to recompute it, and of the nearest that need it) / (bytes *
-    /// staleness^(2/3))`: see [`Around::Ancestors`]. Those farther below do not count, for they are brought back by
-    /// runs of their own. Age counts less than in h_DTR: with less still, what was just brought back is evicted
-    /// again where memory is short; with more, the traces of the DTR paper recompute more.
+    /// Weighted costs of evicted sources and of the nearest evicted dependents: `(own cost +
+    /// weighted cost around) / (bytes * staleness^(2/3))`.
+    ///
+    /// [`Around::Ancestors`] has the weights. Dependents farther away do not count, for they are
+    /// restored by runs of their own. Staleness counts less than in h_DTR. With a smaller exponent,
+    /// storages that were just restored are evicted again where memory is short. With a larger
+    /// exponent, the traces of the DTR paper recompute more.
     pub const ANCESTORS: Self = Self {
         around: Around::Ancestors,
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: TWO_THIRDS },

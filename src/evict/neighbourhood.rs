@@ -1,57 +1,62 @@
-//! The exact evicted neighbourhood: evicted storages reachable through evicted ones.
+//! Exact evicted neighbourhood: the evicted storages reachable through evicted storages.
 //!
-//! What was found for a candidate is kept as a floor. Evictions only add to a neighbourhood, so they change
-//! no floor. When a storage comes back, what it cost is taken off the floors of those who had it in
-//! theirs: one walk for each storage that comes back, instead of one for each candidate at each choice. If much lies below
-//! it, that is taken off all floors instead: a deep history that comes back bit by bit is not walked for each bit.
+//! The cost found for a candidate is kept as a floor. An eviction only adds to a neighbourhood, so
+//! it changes no floor. When a storage is restored, its cost is subtracted from the floors of all
+//! candidates that counted it. This takes one walk for each restored storage, instead of one for
+//! each candidate at each choice. If many paths lie below the storage, its cost is subtracted from
+//! all floors instead. A deep history that is restored bit by bit is then not walked for each bit.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
 
-/// No more paths than this are walked for a storage that came back.
+/// Most paths that are walked for a restored storage.
 const FAR: usize = 256;
 
-/// Paths are counted once, however many of their outputs are evicted: running a path brings all of them
-/// back.
+/// Costs of evicted neighbourhoods, with a floor for each candidate.
+///
+/// A path counts once, however many of its outputs are evicted: running the path restores all of
+/// them.
 #[derive(Debug)]
 pub(super) struct Neighbourhood {
-    /// What counts of the evicted storages that must come back before a candidate can.
+    /// Weights of the evicted storages that must be restored before the candidate.
     up: Reach,
-    /// What counts of the evicted storages that need the candidate to come back.
+    /// Weights of the evicted storages in need of the candidate; `None` if they do not count.
     down: Option<Reach>,
-    /// Of candidates whose scores were computed.
+    /// Floors of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
-    /// Cost of all evicted storages ever forgotten, and of those that came back with too much below them.
+    /// Total cost of all evicted storages ever forgotten, and of restored storages with too many
+    /// paths below them.
     forgotten: f64,
     walk: Walk,
 }
 
-/// What counts of the evicted storages on one side of a candidate.
+/// Weights and limits for the evicted storages on one side of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reach {
-    /// By what the cost of those counts that somebody holds: at most 1.
+    /// Weight of the cost of a storage that has a handle: at most 1.
     pub held: f64,
-    /// The same of the others.
+    /// Weight of the cost of a storage without a handle: at most 1.
     pub unheld: f64,
-    /// No more paths than this count: a history may be as long as the program.
+    /// Most paths that count: a history may be as long as the program.
     pub most: usize,
-    /// Whether those count first between which and the candidate the fewest others are.
+    /// Whether storages near the candidate count first: those with the fewest storages in between.
     pub nearest_first: bool,
 }
 
-/// No more than the cost of a neighbourhood is now, up to rounding, but for what was forgotten since.
+/// Lower bound of the cost of a neighbourhood, up to rounding, before the costs forgotten since are
+/// subtracted.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     cost: f64,
-    /// [`Neighbourhood::forgotten`] when it was found.
+    /// Value of [`Neighbourhood::forgotten`] when the cost was found.
     forgotten: f64,
 }
 
-/// A search, and the memory it reuses.
+/// Depth-first or breadth-first search, with buffers that are reused.
 #[derive(Debug, Default)]
 struct Walk {
-    /// For each slot of a path, the number of the last walk that met it, so that walks need no clearing.
+    /// Number of the last walk that met each path, by slot, to avoid clearing.
     met: Vec<u64>,
     number: u64,
     stack: Vec<StorageKey>,
@@ -60,7 +65,7 @@ struct Walk {
 }
 
 impl Reach {
-    /// All of the evicted storages, and all of their costs.
+    /// All evicted storages, with their full costs.
     pub const ALL: Self = Self { held: 1.0, unheld: 1.0, most: usize::MAX, nearest_first: false };
 
     fn cost(self, key: StorageKey, path: PathKey, graph: &Graph) -> f64 {
@@ -74,14 +79,16 @@ impl Neighbourhood {
         Self { up, down, floors: SecondaryMap::new(), forgotten: 0.0, walk: Walk::default() }
     }
 
-    /// Cost of the neighbourhood of a candidate now; of a part of it, if that is above `enough`.
+    /// Cost of the neighbourhood of a candidate now; a part of the cost, if that part is above
+    /// `enough`.
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
         let mut cost = self.walk.up(candidate, enough, self.up, graph, |_| {});
         let mut floor = cost;
         if let Some(down) = self.down.filter(|_| cost <= enough) {
             cost += self.walk.down(candidate, enough - cost, down, graph, |_| {});
-            // Some of them are not of the floor: where others are evicted, or somebody lets go of one, it falls, and nobody
-            // tells. So one choice in a hundred is not of the lowest score, in random programs.
+            // A floor must not contain weighted dependents. Their cost may fall without an event:
+            // when other dependents are evicted, or a handle is dropped. As a consequence about one
+            // choice in a hundred misses the lowest score, in random programs.
             if down == Reach::ALL {
                 floor = cost;
             }
@@ -90,7 +97,7 @@ impl Neighbourhood {
         cost
     }
 
-    /// No more than the cost of the neighbourhood, at once.
+    /// Lower bound of the cost of the neighbourhood, without a search.
     pub fn floor(&self, candidate: StorageKey) -> f64 {
         let Some(floor) = self.floors.get(candidate) else { return 0.0 };
         (floor.cost - (self.forgotten - floor.forgotten)).max(0.0)
@@ -100,7 +107,8 @@ impl Neighbourhood {
         self.floors.remove(key);
     }
 
-    /// `key` came back. All that it was made from is there, or it could not have been recomputed.
+    /// Lowers the floors that counted a restored storage. All its inputs are resident, or it could
+    /// not have been recomputed.
     pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
         let cost = graph.own_cost(key);
@@ -116,7 +124,7 @@ impl Neighbourhood {
             lowered.all();
         }
         let Self { floors, .. } = self;
-        // Its sources reach what lies below it no more.
+        // Through `key`, its sources no longer reach the storages below it.
         for source in graph.sources(key) {
             if floors.remove(source).is_some() {
                 lowered.push(source);
@@ -124,24 +132,26 @@ impl Neighbourhood {
         }
     }
 
-    /// `key` is about to be forgotten. Nobody needs it, so it is in the neighbourhood of its sources, and
-    /// their sources, only. To find those, for each storage of a history that goes, would take longer than
-    /// to ask again: its cost is taken off the floors of all.
+    /// Lowers all floors by the cost of `key`, which is about to be forgotten.
+    ///
+    /// No storage needs `key`, so only neighbourhoods of its sources and of their sources contain
+    /// it. To find them for each storage of a deleted history would take longer than new searches.
+    /// Therefore the cost is subtracted from all floors.
     pub fn will_forget(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         self.forgotten += graph.own_cost(key);
         if !self.floors.is_empty() {
             lowered.all();
         }
         if graph.dependents(key).next().is_some() {
-            // It was lost to a failure.
+            // A storage with dependents is forgotten only when it was lost to a failure.
             self.floors.clear();
         }
     }
 }
 
 impl Walk {
-    /// Cost of all evicted storages on the way up from `from`, or of the first of them that together are
-    /// above `enough`; `edge` is called for those that are not evicted, where the walk ends.
+    /// Sums the costs of the evicted storages on the way up from `from`. Ends early once the sum is
+    /// above `enough`. Calls `edge` for each storage where the walk ends because it is not evicted.
     fn up(
         &mut self,
         from: StorageKey,
@@ -157,7 +167,8 @@ impl Walk {
         })
     }
 
-    /// The same on the way down.
+    /// Sums the costs of the evicted storages on the way down from `from`, as [`Walk::up`] does on
+    /// the way up.
     fn down(
         &mut self,
         from: StorageKey,
@@ -185,7 +196,7 @@ impl Walk {
         self.is_cut = false;
         let mut cost = 0.0;
         let mut left = reach.most;
-        // Where the nearest are first, those before this were taken.
+        // With the nearest first, the stack is a queue: positions before this were taken.
         let mut at = 0;
         next(from, &mut self.stack);
         while let Some(key) = match reach.nearest_first {
@@ -212,9 +223,9 @@ impl Walk {
         cost
     }
 
-    /// Whether this walk had not met the path.
+    /// Marks a path as met. True if the walk meets the path for the first time.
     fn meets(&mut self, path: PathKey) -> bool {
-        // The slot is in the lower half of a key. A walk sees no two paths of one slot.
+        // A key has its slot in the lower half. No two paths of one walk share a slot.
         let slot = path.data().as_ffi() as u32 as usize;
         if slot >= self.met.len() {
             self.met.resize(slot + 1, 0);

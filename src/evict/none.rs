@@ -1,6 +1,6 @@
 use super::{Evictor, PolicyKind, Victim, View, Want};
 
-/// Never evicts: the baseline. A program that does not fit ends with an error.
+/// Evictor that never evicts: the baseline. A program that does not fit ends with an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NeverEvict;
 

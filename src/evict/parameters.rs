@@ -1,13 +1,13 @@
-//! Parameters of policies as text, behind the name: `megengine:own-cost:staleness=0.5`.
+//! Parameters of policies as text after the name: `megengine:own-cost:staleness=0.5`.
 
 use super::{ArticleConstants, Exponents, Formula, MegEngine, ParsePolicyError, PolicyKind};
 use std::fmt;
 
-/// A number that a policy goes by.
+/// Named number of a policy.
 struct Parameter<P> {
     name: &'static str,
     of: fn(&mut P) -> &mut f64,
-    /// Whether it has to be above 0.
+    /// Whether the value must be above 0.
     is_factor: bool,
 }
 
@@ -25,7 +25,7 @@ const EXPONENTS: [Parameter<Exponents>; 3] = [
     any("staleness", |it| &mut it.staleness),
 ];
 
-/// Numbers of MegEngine's function, but for whether the own cost counts.
+/// Exponents and rerun factor of MegEngine's function.
 type Megengine = (Exponents, f64);
 
 const MEGENGINE: [Parameter<Megengine>; 4] = [
@@ -46,11 +46,12 @@ const ARTICLE: [Parameter<ArticleConstants>; 8] = [
     factor("memory-unit", |it| &mut it.memory_unit),
 ];
 
-/// Text that says that the own cost counts.
+/// Parameter without a value: the tensor's own cost counts.
 const OWN_COST: &str = "own-cost";
 
 impl PolicyKind {
-    /// The policy of a name with parameters behind it, such as `megengine:own-cost`. `None` where the name is no such policy's.
+    /// Parses the name of a policy with parameters after it, such as `megengine:own-cost`. `None`
+    /// if no policy of this name has parameters.
     pub(super) fn with_parameters(text: &str) -> Option<Result<Self, ParsePolicyError>> {
         let (name, rest) = text.split_once(':')?;
         let given = Given { text, policy: name, rest };
@@ -79,7 +80,7 @@ impl PolicyKind {
         })
     }
 
-    /// Writes the parameters that are not the usual ones.
+    /// Writes the parameters with other values than the default.
     pub(super) fn write_parameters(self, to: &mut impl fmt::Write) -> fmt::Result {
         match self {
             Self::MegEngine { exponents, own_cost, rerun_factor } => {
@@ -105,7 +106,7 @@ fn write<P: Copy>(
 ) -> fmt::Result {
     for Parameter { name, of, .. } in parameters {
         let (value, usual) = (*of(&mut values), *of(&mut usual));
-        // All bits: a zero has a sign.
+        // Compares bits, since 0 and -0 differ.
         if value.to_bits() != usual.to_bits() {
             write!(to, ":{name}={value}")?;
         }
@@ -113,7 +114,7 @@ fn write<P: Copy>(
     Ok(())
 }
 
-/// A policy and its parameters, as they are written.
+/// Text of a policy and its parameters.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     text: &'a str,
@@ -122,7 +123,8 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The values, and whether the own cost counts, where that can be said.
+    /// Reads the values, and whether the own cost counts. The latter may be given only if
+    /// `has_own_cost`.
     fn read<P>(
         self,
         parameters: &[Parameter<P>],
@@ -196,7 +198,7 @@ mod tests {
             assert_eq!(kind.to_string(), text);
             assert_eq!(text.parse(), Ok(kind));
         }
-        // In any order, and with what is usual said.
+        // Any order is accepted, and so are default values.
         let said = "megengine:rerun=1.0001:staleness=0.5:bytes=2:cost=1".parse();
         assert_eq!(said, Ok(megengine([1.0, 2.0, 0.5], false, 1.0001)));
     }
@@ -214,7 +216,7 @@ mod tests {
             assert_eq!(kind.to_string(), formula);
             assert_eq!(formula.parse(), Ok(kind), "{text}");
         }
-        // All that is usual is the policy itself, by another name.
+        // A formula with the default exponents equals the policy's formula, but is of another kind.
         let usual: PolicyKind = "dtr:cost=1".parse().unwrap();
         assert_eq!(usual, PolicyKind::Formula(Formula::DTR));
     }

@@ -3,14 +3,14 @@ use crate::event::Hears;
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 
-/// Evicts anything: what the others must beat.
+/// Policy with random scores: the baseline that every other policy must beat.
 #[derive(Debug)]
 pub struct EvictAtRandom {
     numbers: SplitMix64,
 }
 
 impl EvictAtRandom {
-    /// The same seed gives the same choices.
+    /// Builds the policy. Equal seeds give equal choices.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { numbers: SplitMix64::new(seed) }

@@ -1,9 +1,10 @@
-//! The lowest score, found without computing all of them.
+//! Search for the lowest score, without computing all scores.
 //!
-//! Each candidate has a *floor*: a score that it had once and that has not fallen since (see [`Floors`]). The score of
-//! the candidate with the lowest floor is computed. If it equals the floor, no other score can be lower; otherwise
-//! the floor rises to it, and the search goes on. This is the lazy greedy search of Minoux (1978). Floors lie in an
-//! array of their own, so that looking at all of them costs less than computing one score.
+//! Each candidate has a *floor*: an earlier score that is not above the score now (see [`Floors`]).
+//! The search computes the score of the candidate with the lowest floor. If the score equals the
+//! floor, no other score can be lower. Otherwise the floor rises to the score, and the search goes
+//! on. This is the lazy greedy search of Minoux (1978). Floors lie in an array of their own, so
+//! that a scan of all of them costs less than computing one score.
 //!
 //! [`Floors`]: super::Floors
 
@@ -12,53 +13,57 @@ use super::candidates::{SPARED, UNKNOWN};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
-/// Candidates looked at in one go. A multiple of [`LANES`].
+/// Candidates per block of the scan. A multiple of [`LANES`].
 const BLOCK: usize = 32;
 
-/// A score is found as far as this many times the next lowest. More would be found for nothing where it is
-/// not the lowest; with less, two that rise by turns would be asked many times.
+/// Factor of the next lowest score up to which a score is computed. With a larger factor, work is
+/// wasted on scores that are not the lowest. With a smaller factor, two candidates that rise by
+/// turns would be asked many times.
 const ASK_FOR: f64 = 4.0;
 
-/// Minima kept side by side, so that the processor can work on several at once.
+/// Number of minima kept side by side, for parallel computation by the processor.
 const LANES: usize = 4;
 
-/// What is due sooner, or now, is as far away as this.
+/// Least distance to a use. Nearer uses count as equally far away.
 const LEAST_DISTANCE: f64 = 1e-12;
 
-/// What is to be asked of the policy.
+/// Question to a policy about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
-    /// A floor, which is cheaper.
+    /// The floor, which is cheaper to compute.
     Floor,
-    /// The score. Should it be above `enough`, any floor above that will do.
+    /// The score. If it is above `enough`, any floor above `enough` will do.
     Score { enough: f64 },
 }
 
-/// Candidates, side by side.
+/// Candidates as parallel arrays.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
-    /// What is known of their scores, before the division by the staleness or the distance.
+    /// Floors of all candidates, before the division by the staleness or the distance.
     pub known: &'a [Cell<f64>],
-    /// The same, but [`SPARED`] for those that are passed over: all that a search looks at.
+    /// Floors that a search reads: copies of `known`, but [`SPARED`] for candidates to pass over.
     pub floors: &'a [Cell<f64>],
-    /// When each was last used or, under [`Aging::Distance`], is due.
+    /// Time of each candidate's last use; under [`Aging::Distance`], time of the next use.
     pub times: &'a [Cell<f64>],
     pub now: f64,
 }
 
-/// A search, and the memory it reuses.
+/// Search, with buffers that are reused.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// The lowest score of each block.
+    /// Lowest score of each block.
     blocks: Vec<f64>,
-    /// Lower scores count as this, so that every score stays above [`UNKNOWN`], also when it is divided.
+    /// Least score: lower ones are raised to this. Every score then stays above [`UNKNOWN`], also
+    /// after a division.
     least: f64,
 }
 
 impl Search {
-    /// Position and score of the candidate with the lowest score; of equals, the one for which `order` is highest.
-    /// `None` if there is none. `ask` answers for a score before it is divided by what `aging` says; with `exact`,
-    /// floors are scores.
+    /// Position and score of the candidate with the lowest score; on a tie, the candidate for which
+    /// `order` is highest. `None` if there is no candidate.
+    ///
+    /// `ask` answers with scores before the division that `aging` describes. With `exact`, floors
+    /// are scores.
     pub fn lowest(
         &mut self,
         field: Field<'_>,
@@ -100,6 +105,8 @@ impl Search {
         mut ask: impl FnMut(usize, Question) -> f64,
     ) -> Option<(f64, usize)> {
         let Field { floors, times, .. } = field;
+        // Lowest score of each block, so that a round needs to read only blocks with the lowest
+        // score.
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.clear();
         blocks.extend(
@@ -108,16 +115,19 @@ impl Search {
                 .zip(times.chunks(BLOCK))
                 .map(|(floors, times)| lowest_of(floors, times, &score)),
         );
-        // Those whose floors are their scores, in a tie with others that were not asked yet.
+        // Candidates whose floors are their scores, on a tie with candidates that were not asked
+        // yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
+            // One round. Candidates with the lowest score: unknown ones get a floor, and of the
+            // others the latest is chosen.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
                 let range = field.range(block);
                 let all = floors[range.clone()].iter().zip(&times[range.clone()]);
                 for (at, (floor, time)) in range.zip(all) {
-                    // What is passed over is not a number, and what is unknown is lower than any.
+                    // `SPARED` is NaN and fails this test; `UNKNOWN` is lower than any score.
                     if score(floor.get(), time.get()) <= lowest {
                         if floor.get() == UNKNOWN {
                             field.learn(at, self.heard(ask(at, Question::Floor)));
@@ -130,21 +140,26 @@ impl Search {
                     *least = field.look_again(block, &score);
                 }
             }
+            // New floors were found: the lowest score must be found again.
             if lowest == UNKNOWN {
                 continue;
             }
+            // A score that was computed already, and is still the lowest, is the answer.
             let Some(at) = best else { break None };
             if exact || settled.contains(&at) {
                 break Some((lowest, at));
             }
-            // How low the others are: above that, what exactly its score is does not matter.
+            // The next lowest score limits the question: how far the score is above that does not
+            // matter.
             floors[at].set(SPARED);
             blocks[at / BLOCK] = field.look_again(at / BLOCK, &score);
             let next = blocks.iter().copied().fold(f64::INFINITY, lower);
             let limit = enough(next, times[at].get());
-            // Times a number above 1, a negative one would be lower.
+            // A negative limit would fall if it were multiplied by `ASK_FOR`.
             let limit = limit.max(ASK_FOR * limit);
             field.learn(at, self.heard(ask(at, Question::Score { enough: limit })));
+            // The chosen candidate wins if its score stays below all others. On a tie, the next
+            // round decides by `order`.
             let risen = score(floors[at].get(), times[at].get());
             if risen < next {
                 break Some((risen, at));
@@ -158,7 +173,7 @@ impl Search {
         best
     }
 
-    /// An answer, as a floor. Not a number counts as the highest.
+    /// Converts an answer to a floor. NaN counts as the highest.
     fn heard(&self, answer: f64) -> f64 {
         if answer.is_nan() { f64::INFINITY } else { answer.max(self.least) }
     }
@@ -170,7 +185,7 @@ impl Field<'_> {
         self.floors[at].set(floor);
     }
 
-    /// The lowest score in a block.
+    /// Computes the lowest score in a block again.
     #[inline(always)]
     fn look_again(&self, block: usize, score: impl Fn(f64, f64) -> f64) -> f64 {
         let range = self.range(block);
@@ -182,7 +197,7 @@ impl Field<'_> {
     }
 }
 
-/// The lowest score, without a branch on what is lower; infinite if there is none.
+/// Lowest score of some candidates, without a branch; infinite if there is none.
 #[inline(always)]
 fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64) -> f64) -> f64 {
     let mut least = [f64::INFINITY; LANES];
@@ -198,17 +213,17 @@ fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64)
     rest.chain(least).fold(f64::INFINITY, lower)
 }
 
-/// The lower of two numbers; `a` if `b` is none.
+/// Lower of two numbers; `a` if `b` is NaN.
 const fn lower(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
 
-/// How far away something is that is due.
+/// Distance from `now` to a use that is due at `due`.
 pub(super) const fn distance(due: f64, now: f64) -> f64 {
     higher(due - now, LEAST_DISTANCE)
 }
 
-/// The higher of two numbers, `b` if `a` is none: one instruction for several at once, as `f64::max` is not.
+/// Higher of two numbers; `b` if `a` is NaN. Compiles to one vector instruction, unlike `f64::max`.
 const fn higher(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
@@ -217,7 +232,7 @@ const fn higher(a: f64, b: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Candidates whose scores are told by position; the later one goes first of equals.
+    /// Candidates whose scores are given by position. On a tie, the later position wins.
     struct Made {
         known: Vec<Cell<f64>>,
         floors: Vec<Cell<f64>>,
@@ -248,7 +263,7 @@ mod tests {
             Search::default().lowest(field, aging, false, |at| at as u64, answer)
         }
 
-        /// Where `scores` are what a policy says of each position.
+        /// Runs the search where `scores` are the policy's answers for each position.
         fn lowest(&self, aging: Aging, scores: &[f64]) -> Option<(f64, usize)> {
             self.ask(aging, |at, _| scores[at])
         }

@@ -1,4 +1,4 @@
-//! The arena itself: taking blocks and giving them back.
+//! The arena itself: taking and freeing blocks.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use super::slab::{Block, Note, Slab, Slot};
 use super::split::SplitRule;
 use super::stats::Counts;
 
-/// A range of offsets, `0..capacity`, handed out in blocks by best fit. (In a [`Pool`](super::Pool)
-/// it is several ranges that come and go.)
+/// Range of offsets `0..capacity`, handed out in blocks by best fit. In a [`Pool`](super::Pool):
+/// several ranges, which are added and removed.
 ///
-/// It is books only: it touches no memory, and what an offset means is the caller's business. See
-/// the [module](super) for how it works. All sizes and offsets are in bytes.
+/// An arena only keeps records: it touches no memory, and the caller decides the meaning of an
+/// offset. See the [module](super) for how it works. All sizes and offsets are in bytes.
 ///
-/// A handle of another arena, or one whose block was freed, is a bug of the caller; every method
-/// that takes a [`Block`] panics on it (on a foreign one only where it is detected).
+/// A handle of another arena, or of a freed block, is a bug of the caller. Every method that takes
+/// a [`Block`] panics on a freed block. A foreign handle panics only where it is detected.
 ///
 /// ```
 /// use remat::memory::Arena;
@@ -33,29 +33,29 @@ use super::stats::Counts;
 #[derive(Clone)]
 #[doc(alias("BFC", "caching allocator", "coalescing"))]
 pub struct Arena {
-    /// Every chunk: blocks and holes tile the regions in the order of the ring, and no two holes are
+    /// All chunks: blocks and holes tile the regions in the order of the ring, and no two holes are
     /// neighbours. Between regions there is a wall.
     pub(super) slab: Slab,
-    /// The holes among them, and nothing else.
+    /// All holes of `slab`, and nothing else.
     pub(super) bins: Bins,
-    /// What `slab` tiles, lowest first; no two overlap.
+    /// Regions that `slab` tiles, lowest first; no two overlap.
     pub(super) regions: Vec<Fenced>,
-    /// Offsets and sizes are multiples of this power of two.
+    /// Power of two; offsets and sizes are multiples of it.
     granularity: u64,
-    /// What a block takes of its hole.
+    /// Rule for the bytes that a block takes of its hole.
     pub(super) split: SplitRule,
     pub(super) counts: Counts,
 }
 
 impl Arena {
-    /// An empty arena with [`ALIGNMENT`] as its granularity.
+    /// Makes an empty arena whose granularity is [`ALIGNMENT`].
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self::with_granularity(capacity, ALIGNMENT)
     }
 
-    /// An empty arena in which offsets and sizes are multiples of `granularity`; 1 counts exact
-    /// bytes. `capacity` is rounded down to a multiple of it.
+    /// Makes an empty arena whose offsets and sizes are multiples of `granularity`; 1 counts exact
+    /// bytes. `capacity` is rounded down to a multiple of `granularity`.
     ///
     /// # Panics
     /// If `granularity` is not a power of two up to 2^31.
@@ -64,8 +64,8 @@ impl Arena {
         Self::with_rule(capacity, granularity, SplitRule::Exact)
     }
 
-    /// As [`Arena::with_granularity`], with a split rule other than the exact one. Whatever the rule,
-    /// no block takes 2^32 granules or more beyond what it asked for.
+    /// Makes an empty arena as [`Arena::with_granularity`] does, with a split rule. Whatever the
+    /// rule, a block takes fewer than 2^32 granules beyond its request.
     ///
     /// # Panics
     /// If `granularity` is not a power of two up to 2^31.
@@ -91,11 +91,11 @@ impl Arena {
         arena
     }
 
-    /// Takes a block of at least `bytes` from the low end of the smallest hole in which it fits; of
-    /// equally small ones, the one with the lowest offset. `None` if it fits nowhere.
+    /// Takes a block of at least `bytes` bytes from the low end of the smallest hole that is large
+    /// enough; on a tie, the lowest hole. `None` if the block fits nowhere.
     ///
-    /// A block of 0 bytes takes one granule, so that every block has an offset of its own.
-    /// `owner` is the caller's name for it, found again in [`Arena::owner`], chunks and reports.
+    /// A block of 0 bytes takes one granule, so that every block has an offset of its own. `owner`
+    /// is the caller's name for the block, returned by [`Arena::owner`], chunks and reports.
     ///
     /// # Time complexity
     /// O(log holes), in practice a scan of under ten holes of about that size.
@@ -107,7 +107,7 @@ impl Arena {
         Some(self.occupy(hole, hole.offset, size, bytes, owner))
     }
 
-    /// Gives a block back; the free bytes on both sides join it.
+    /// Frees a block, and merges it with the free bytes on both sides.
     ///
     /// # Panics
     /// If `block` is stale.
@@ -131,47 +131,47 @@ impl Arena {
         self.slab[self.slab.resolve(block)].offset
     }
 
-    /// Bytes a block takes up: what was asked for, rounded up to the granularity, or more as the split
-    /// rule has it.
+    /// Bytes that a block takes up: the requested bytes, rounded up to the granularity, or more
+    /// under a split rule.
     #[must_use]
     #[track_caller]
     pub fn size(&self, block: Block) -> u64 {
         self.slab[self.slab.resolve(block)].size
     }
 
-    /// Bytes that were asked for.
+    /// Requested bytes of a block, not rounded.
     #[must_use]
     #[track_caller]
     pub fn requested(&self, block: Block) -> u64 {
         self.slab.note(self.slab.resolve(block)).requested
     }
 
-    /// The name its holder gave a block.
+    /// Name that the caller gave to a block.
     #[must_use]
     #[track_caller]
     pub fn owner(&self, block: Block) -> u64 {
         self.slab.note(self.slab.resolve(block)).owner
     }
 
-    /// Offsets and sizes are multiples of this many bytes.
+    /// Granularity in bytes: offsets and sizes are multiples of it.
     #[must_use]
     pub const fn granularity(&self) -> u64 {
         self.granularity
     }
 
-    /// What a block takes of its hole.
+    /// Rule for the bytes that a block takes of its hole.
     #[must_use]
     pub const fn split_rule(&self) -> SplitRule {
         self.split
     }
 
-    /// The size of a block of `bytes`; `None` if no arena could hold it.
+    /// Size of a block for `bytes` bytes; `None` if no arena could hold it.
     pub(super) fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.granularity - 1;
         Some(bytes.max(1).checked_add(below)? & !below)
     }
 
-    /// Bytes that a block takes beyond those asked for, rounded up to the granularity.
+    /// Bytes of a block beyond the request rounded up to the granularity.
     #[inline(always)]
     pub(super) fn tail(&self, block: &Slot) -> u64 {
         u64::from(block.place_or_tail) * self.granularity
@@ -200,8 +200,8 @@ impl Arena {
         self.slab.handle(index)
     }
 
-    /// Cuts the `size` bytes from `offset` on out of a hole, and returns their slot: in the ring, in
-    /// no bin. What is left of the hole before it, or else after it, keeps the hole's slot.
+    /// Cuts `size` bytes at `offset` out of a hole, and returns their slot, which is in the ring
+    /// and in no bin. The rest of the hole before it, or else after it, keeps the hole's slot.
     #[inline(always)]
     pub(super) fn cut(&mut self, hole: Hole, offset: u64, size: u64) -> u32 {
         let before = offset - hole.offset;
@@ -228,7 +228,8 @@ impl Arena {
         }
     }
 
-    /// Makes a hole of a free chunk that is in no bin, together with the holes beside it.
+    /// Merges a free chunk outside the bins with the holes beside it, and returns the resulting
+    /// hole.
     #[inline(always)]
     pub(super) fn join(&mut self, index: u32) -> Hole {
         let chunk = self.slab.hole(index);
@@ -266,7 +267,7 @@ impl Arena {
         joined
     }
 
-    /// The hole in slot `index`, if it holds one.
+    /// Hole in slot `index`, if the slot holds one.
     fn hole_at(&self, index: u32) -> Option<Hole> {
         (!self.slab[index].is_used()).then(|| self.slab.hole(index))
     }

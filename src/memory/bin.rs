@@ -1,4 +1,4 @@
-//! The holes of one size class.
+//! Bin: the holes of one size class.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use std::hint::select_unpredictable;
 
 use super::slab::{EDGE, Slab, Slot};
 
-/// A free chunk as the bins know it.
+/// Free chunk, as the bins store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     /// Bytes, never zero.
     pub size: u64,
     /// First byte.
     pub offset: u64,
-    /// Its slot in the slab.
+    /// Slot of the hole in the slab.
     pub slot: u32,
 }
 
@@ -34,39 +34,41 @@ impl Hole {
     }
 }
 
-/// A list becomes a heap or a tree when it outgrows this; up to here, a bin is as long as a cache line ...
+/// Longest list before a bin becomes a heap or a tree. Up to this length, a bin fills one cache
+/// line.
 const MANY: usize = 14;
-/// ... and a list again at this: far enough below that it does not flap.
+/// Number of holes at which a heap or a tree becomes a list again: far enough below `MANY` that the
+/// kind does not change all the time.
 const FEW: usize = 6;
 /// Children of a heap node.
 const FAN: usize = 4;
 
-/// A set of holes that yields its best fit. Which kind it is is a matter of speed alone; nearly all are
-/// short lists, so which code runs is no coin toss to the branch predictor.
+/// Set of holes, searched by best fit.
 ///
-/// Measured on random streams with 1,000 and 20,000 live blocks: lists kept in order cost a third more
-/// than this, a heap in every bin, however short, half more.
+/// The kind affects speed only. Nearly all bins are short lists, so the branch predictor guesses
+/// the kind right. Measured on random streams with 1,000 and 20,000 live blocks: ordered lists cost
+/// a third more than this, and a heap in every bin, however short, half more.
 #[derive(Clone, Debug)]
 pub(super) enum Bin {
-    /// Few, by slot alone, so that an update has nothing to do. In no order: mostly one or two, quicker to
-    /// scan than to sort.
+    /// Few holes, by slot alone, so that an update has nothing to do. Unordered: mostly one or two
+    /// holes, which are quicker to scan than to sort.
     Few { len: u32, slots: [u32; MANY] },
-    /// Many, all of one size: a heap, lowest offset on top. The leftovers of best fit end here, often
-    /// hundreds of them, and come and go without being looked at.
+    /// Many holes of one size: a heap with the lowest offset on top. Leftovers of best fit collect
+    /// here, often hundreds of them, and are added and removed without a search.
     Equal(Vec<Hole>),
-    /// Many of different sizes.
+    /// Many holes of different sizes.
     Many(BTreeMap<Key, u32>),
 }
 
 impl Bin {
-    /// No holes.
+    /// Bin without holes.
     pub const EMPTY: Self = Self::Few { len: 0, slots: [EDGE; MANY] };
 
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Few { len: 0, .. })
     }
 
-    /// The largest hole; of several, the one with the lowest offset.
+    /// Largest hole; on a tie, the one with the lowest offset.
     pub fn largest(&self, slab: &Slab) -> Option<Hole> {
         match self {
             Self::Few { .. } => {
@@ -91,14 +93,14 @@ impl Bin {
         few.chain(heap.iter().copied()).chain(tree.into_iter().flatten().map(Hole::of))
     }
 
-    /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset. The bin
-    /// is not empty.
+    /// Smallest hole of at least `size` bytes; on a tie, the one with the lowest offset. The bin
+    /// must not be empty.
     #[inline(always)]
     pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         match self {
             Self::Few { len, slots } => {
-                // A hole that is too small has wrapped around to more than any that is not. Which
-                // one wins is a coin toss to the branch predictor, so no branch asks it.
+                // A hole that is too small wraps around to a larger key than any hole that fits.
+                // The winner is unpredictable, so there is no branch on it.
                 let key = |slot: u32| {
                     let Slot { size: has, offset, .. } = slab[slot];
                     u128::from(has.wrapping_sub(size)) << 64 | u128::from(offset)
@@ -112,7 +114,7 @@ impl Bin {
                 }
                 Some(slab.hole(at)).filter(|hole| hole.size >= size)
             }
-            // The bin of `size` itself or of a larger one: every hole fits.
+            // This is the bin of `size` or of a larger class: every hole fits.
             Self::Equal(heap) => heap.first().copied(),
             Self::Many(tree) => tree.range((size, 0)..).next().map(Hole::of),
         }
@@ -145,7 +147,7 @@ impl Bin {
             Self::Few { slots, .. } => {
                 let all = slots.iter().map(|&slot| slab.hole(slot)).chain([hole]);
                 if equal {
-                    // In ascending order it is a heap.
+                    // A list in ascending order is a heap.
                     let mut heap: Vec<_> = all.collect();
                     heap.sort_unstable_by_key(|hole| hole.offset);
                     for (at, hole) in (0..).zip(&heap) {
@@ -159,12 +161,12 @@ impl Bin {
         }
     }
 
-    /// Takes out a hole that is in. Whether it was the last.
+    /// Removes a hole, which must be in the bin. Returns whether the bin is empty now.
     #[inline(always)]
     pub fn remove(&mut self, hole: Hole, slab: &mut Slab) -> bool {
         match self {
             Self::Few { len, slots } => {
-                // The last one comes in its place, also if it is the last: no branch to guess.
+                // The last hole takes its place, even if both are the same hole: no branch.
                 let at = slab[hole.slot].place_or_tail;
                 *len -= 1;
                 let last = slots[*len as usize];
@@ -204,7 +206,7 @@ impl Bin {
         }
     }
 
-    /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
+    /// Replaces `old`, which must be in the bin, by `new` in the same slot.
     #[inline(always)]
     pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         debug_assert_eq!(old.slot, new.slot);
@@ -218,7 +220,7 @@ impl Bin {
         }
     }
 
-    /// Whether `hole` is in, and where its position says.
+    /// Whether `hole` is in the bin, at the position noted in its slot.
     pub fn contains(&self, hole: Hole, slab: &Slab) -> bool {
         let at = slab[hole.slot].place_or_tail as usize;
         match self {
@@ -228,7 +230,7 @@ impl Bin {
         }
     }
 
-    /// Whether the order that the kind promises holds.
+    /// Whether the holes have the order of the bin's kind.
     pub fn in_order(&self) -> bool {
         match self {
             Self::Equal(heap) => (1..heap.len()).all(|i| {
@@ -240,7 +242,7 @@ impl Bin {
     }
 }
 
-/// Puts `hole` in place of the one at `at`.
+/// Puts `hole` in place of the hole at `at`.
 #[inline(never)]
 fn place(heap: &mut [Hole], at: usize, hole: Hole, slab: &mut Slab) {
     if hole.offset < heap[at].offset {
@@ -250,7 +252,7 @@ fn place(heap: &mut [Hole], at: usize, hole: Hole, slab: &mut Slab) {
     }
 }
 
-/// Puts `hole` at `at` or at the first ancestor where it is in order.
+/// Puts `hole` at `at`, or at the lowest ancestor of `at` where the heap order holds.
 #[inline]
 fn rise(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     while at > 0 {
@@ -266,7 +268,8 @@ fn rise(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     slab[hole.slot].place_or_tail = at as u32;
 }
 
-/// Puts `hole` at `at` or at the first descendant, along the lowest children, where it is in order.
+/// Puts `hole` at `at`, or at the first descendant, along the lowest children, where the heap order
+/// holds.
 fn sink(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     loop {
         let children = (at * FAN + 1)..(at * FAN + 1 + FAN).min(heap.len());

@@ -1,21 +1,22 @@
-//! All holes, by size class.
+//! All holes of an arena, by size class.
 
 use std::collections::BTreeMap;
 
 use super::bin::{Bin, Hole};
 use super::slab::Slab;
 
-/// Each power of two is cut into `2^STEP_BITS` classes, so a class is at most 1.6 % wide.
+/// Bits of a size below its highest bit that choose the class: each power of two is cut into
+/// `2^STEP_BITS` classes. A class is at most 1.6 % wide.
 const STEP_BITS: u32 = 6;
 /// Classes per power of two.
 const STEPS: u64 = 1 << STEP_BITS;
-/// Classes below this hold one size each.
+/// Number of classes of one size each.
 const EQUAL: usize = 2 << STEP_BITS;
-/// Words of bitmap for the classes of every size up to `u64::MAX`.
+/// Words of the bitmap for the classes of all sizes up to `u64::MAX`.
 const WORDS: usize = (class(u64::MAX) + 1).div_ceil(64);
 const _: () = assert!(WORDS <= 64, "one word says which of them are zero");
 
-/// The holes of an arena, in bins by size class, smallest first.
+/// Holes of an arena, in bins by size class, smallest class first.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
     /// A granule is `1 << shift` bytes.
@@ -24,22 +25,22 @@ pub(super) struct Bins {
     summary: u64,
     /// Bit `b % 64` of `words[b / 64]` is set iff `bins[b]` is not empty.
     words: [u64; WORDS],
-    /// `bins[b]` holds exactly the holes of class `b`; so every hole in it is smaller than every
-    /// hole of `bins[b + 1]`. As many as the longest region can need.
+    /// Holes of class `b` in `bins[b]`, all smaller than every hole of `bins[b + 1]`. There are as
+    /// many bins as the longest region needs.
     bins: Vec<Bin>,
-    /// Holes in all bins.
+    /// Number of holes in all bins.
     len: usize,
 }
 
-/// The class of a size in granules: one class for each size below `2 * STEPS`, then `STEPS` classes
-/// for each power of two. No branch: which sizes come is a coin toss.
+/// Class of a size in granules: one class for each size below `2 * STEPS`, then `STEPS` classes for
+/// each power of two. Without a branch, since sizes are unpredictable.
 const fn class(granules: u64) -> usize {
     let power = (granules | STEPS).ilog2() - STEP_BITS;
     (power as u64 * STEPS + (granules >> power)) as usize
 }
 
 impl Bins {
-    /// No holes, and no room for any.
+    /// Makes bins without holes, and without room for any.
     pub fn new(granularity: u64) -> Self {
         let shift = granularity.trailing_zeros();
         Self { shift, summary: 0, words: [0; WORDS], bins: vec![], len: 0 }
@@ -56,19 +57,19 @@ impl Bins {
         self.len
     }
 
-    /// The largest hole; of several, the one with the lowest offset.
+    /// Largest hole; on a tie, the one with the lowest offset.
     pub fn largest(&self, slab: &Slab) -> Option<Hole> {
         let word = self.summary.checked_ilog2()? as usize;
         let bin = word * 64 + self.words[word].ilog2() as usize;
         self.bins[bin].largest(slab)
     }
 
-    /// All holes, by class.
+    /// All holes, ordered by class.
     pub fn iter<'a>(&'a self, slab: &'a Slab) -> impl Iterator<Item = Hole> + 'a {
         self.occupied(0).flat_map(|bin| self.bins[bin].iter(slab))
     }
 
-    /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
+    /// Smallest hole of at least `size` bytes; on a tie, the one with the lowest offset.
     #[inline(always)]
     pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         let own = self.bin_of(size);
@@ -79,7 +80,8 @@ impl Bins {
         }
     }
 
-    /// As [`Bins::fit`], of the holes for which `accept` holds. O(holes of that size and up).
+    /// Smallest hole of at least `size` bytes for which `accept` holds; on a tie, the lowest.
+    /// O(holes of at least that size).
     pub fn fit_where(
         &self,
         size: u64,
@@ -92,7 +94,7 @@ impl Bins {
         })
     }
 
-    /// The hole in which the `size` bytes from `offset` on lie. O(holes of that size and up).
+    /// Hole that contains the `size` bytes at `offset`. O(holes of at least that size).
     pub fn around(&self, offset: u64, size: u64, slab: &Slab) -> Option<Hole> {
         let end = offset.checked_add(size)?;
         let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter(slab));
@@ -109,19 +111,20 @@ impl Bins {
         self.len += 1;
     }
 
-    /// Takes out a hole that is in.
+    /// Removes a hole, which must be in a bin.
     #[inline(always)]
     pub fn remove(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
         let emptied = self.bins[bin].remove(hole, slab);
         self.len -= 1;
-        // Whether a bin or a word empties is a coin toss, so no branch asks it.
+        // No branch: whether a bin or a word becomes empty is unpredictable.
         let word = &mut self.words[bin / 64];
         *word &= !(u64::from(emptied) << (bin % 64));
         self.summary &= !(u64::from(*word == 0) << (bin / 64));
     }
 
-    /// Replaces `old`, which is in, by `new`, what became of it in the same slot; the slab has to follow.
+    /// Replaces `old`, which must be in a bin, by `new` in the same slot. The caller must change
+    /// the slab afterwards.
     #[inline(always)]
     pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         let bin = self.bin_of(old.size);
@@ -137,7 +140,7 @@ impl Bins {
         class(size >> self.shift)
     }
 
-    /// The first bin from `bin` on that is not empty.
+    /// First bin at or after `bin` that is not empty.
     #[inline(always)]
     fn occupied_from(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
@@ -153,13 +156,16 @@ impl Bins {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// The occupied bins of `size` and above, in order.
+    /// Bins that are not empty, in order, from the bin of `size` on.
     fn occupied(&self, size: u64) -> impl Iterator<Item = usize> + '_ {
         let first = self.occupied_from(self.bin_of(size));
         std::iter::successors(first, |bin| self.occupied_from(bin + 1))
     }
 
-    /// Panics unless exactly the `holes` (slot -> hole) are in, each where it belongs.
+    /// Checks the bins against `holes` (slot -> hole).
+    ///
+    /// # Panics
+    /// If the bins hold other holes than these, or a hole is in the wrong bin.
     pub fn check(&self, holes: &BTreeMap<u32, Hole>, slab: &Slab) {
         assert_eq!(self.len, holes.len(), "the bins hold {} of {} holes", self.len, holes.len());
         for hole in holes.values() {
@@ -170,7 +176,8 @@ impl Bins {
         for (b, bin) in self.bins.iter().enumerate() {
             let bit = self.words[b / 64] >> (b % 64) & 1 == 1;
             assert_eq!(bit, !bin.is_empty(), "bit of bin {b}");
-            // Nearly all are, and going through them took half the time of training in debug builds.
+            // Nearly all bins are empty. Without this shortcut, the checks took half the time of
+            // training in debug builds.
             if bin.is_empty() {
                 continue;
             }

@@ -6,15 +6,16 @@ use super::Arena;
 use super::slab::EDGE;
 use super::stats::Counts;
 
-/// Up to this many chunks, debug builds check after every change.
+/// Number of chunks up to which debug builds check after every change.
 const CHECK_ALWAYS: u64 = 64;
 
 impl Arena {
-    /// Goes through all the books.
+    /// Checks all records of the arena.
     ///
     /// # Panics
-    /// If they contradict each other: if the chunks do not tile the regions, two holes are neighbours,
-    /// the bins hold anything but the holes, or the totals are off. It would be a bug of this module.
+    /// If they contradict each other: the chunks do not tile the regions, two holes are neighbours,
+    /// the bins hold anything but the holes, or the totals are wrong. This would be a bug of this
+    /// module.
     ///
     /// # Time complexity
     /// O(chunks * log chunks). For tests; debug builds run it by themselves, after every change or,
@@ -77,9 +78,9 @@ impl Arena {
 
     /// Runs [`Arena::check`] at the end of a change, in debug builds.
     ///
-    /// Up to 64 chunks, each time. Beyond, only at every n-th change, n growing with the number of
-    /// chunks, so that a change costs as much as with 64 however many there are, and a test with ten
-    /// thousand blocks still ends.
+    /// Up to 64 chunks, the check runs each time. With more, it runs at every n-th change, and n
+    /// grows with the number of chunks. A change then costs as much as with 64 chunks, so that a
+    /// test with ten thousand blocks ends in reasonable time.
     #[inline]
     pub(super) fn debug_check(&self) {
         if cfg!(debug_assertions) {

@@ -1,36 +1,36 @@
-//! Moving blocks together when there is room enough, but not in one piece.
+//! Compaction: moving blocks together when enough bytes are free, but not in one piece.
 //!
-//! A plan is one of two kinds. *Sliding* picks a run of neighbouring chunks and packs its blocks to
-//! its low end. A hole takes in its neighbour only when everything between them moves, whichever
-//! way, so the cost of a run that starts and ends with a hole it needs is all of its blocks, and the
-//! cheapest run is found by two pointers. *Evacuating* picks a run whose blocks fit into holes
-//! elsewhere, so that their own bytes join the new hole as well; it is often far cheaper, but the
-//! blocks may fail to fit, so only the few cheapest runs are tried.
+//! A plan is of one of two kinds. *Sliding* picks a run of neighbouring chunks and packs its blocks
+//! to its low end. A hole is merged with the next hole only when all blocks between them move. So
+//! the cost of a run that starts and ends with a hole it needs is all its blocks, and two pointers
+//! find the cheapest run. *Evacuating* picks a run whose blocks fit into holes elsewhere, so that
+//! their bytes join the new hole as well. This is often far cheaper, but the blocks may not fit, so
+//! only the few cheapest runs are tried.
 
 use std::cmp::Reverse;
 
 use super::slab::{Block, EDGE};
 use super::{Arena, Chunk, Content};
 
-/// How many evacuations, cheapest first, are tried before sliding is taken.
+/// Number of evacuations, cheapest first, that are tried before sliding is chosen.
 const EVACUATIONS: usize = 16;
 
-/// One block to be copied elsewhere.
+/// Copy of one block to another offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[doc(alias("defrag", "defragmentation"))]
 pub struct Move {
-    /// The block; its handle stays valid.
+    /// Block to move; its handle stays valid.
     pub block: Block,
-    /// Where it starts.
+    /// First byte of the block before the move.
     pub from: u64,
-    /// Where it shall start. The two ranges may overlap.
+    /// First byte of the block after the move. The two ranges may overlap.
     pub to: u64,
-    /// Bytes to copy: what the holder asked for, as the rest of the block means nothing.
+    /// Bytes to copy: the requested bytes, since the rest of the block has no content.
     pub bytes: u64,
 }
 
-/// A run of neighbouring chunks of one region, none of them an unmovable block.
+/// Run of neighbouring chunks of one region without unmovable blocks.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// First byte.
@@ -39,13 +39,13 @@ struct Run {
     end: u64,
     /// Slot of the first chunk.
     first: u32,
-    /// Bytes in holes.
+    /// Bytes in holes of the run.
     free: u64,
-    /// Bytes to copy if all its blocks move.
+    /// Bytes to copy if all blocks of the run move.
     cost: u64,
 }
 
-/// What is to be done with a run.
+/// Way to make a hole of a run.
 #[derive(Clone, Copy)]
 enum Kind {
     Slide,
@@ -59,16 +59,17 @@ impl Run {
 }
 
 impl Arena {
-    /// The cheapest moves found that leave a hole for a block of `bytes`, in an order in which each
-    /// can be carried out by itself (as a `memmove`) after the ones before it. Empty if there is
-    /// such a hole already.
+    /// Plans the cheapest moves found that make a hole for a block of `bytes` bytes.
     ///
-    /// Only blocks for whose owner `movable` holds are moved. The cost of a plan is the bytes it
-    /// copies. It is the least of all plans that keep the order of blocks, or one of those that
-    /// empty a run of chunks into other holes, where one of them was found that is cheaper yet.
+    /// The moves are to be carried out one by one in this order, each as a `memmove`. Empty if
+    /// there is such a hole already. Only blocks for whose owner `movable` holds are moved.
     ///
-    /// `None` if no plan was found. When every block is movable and there is one region, there is a
-    /// plan whenever [`Arena::free_bytes`] suffices.
+    /// The cost of a plan is the number of bytes copied. A sliding plan keeps the order of blocks;
+    /// of these plans, the cheapest is found. A plan that evacuates a run of chunks into other
+    /// holes is chosen if one was found that is cheaper yet.
+    ///
+    /// `None` if no plan was found. If every block is movable and there is one region, a plan
+    /// exists whenever [`Arena::free_bytes`] suffices.
     ///
     /// # Time complexity
     /// O(chunks), and O(chunks * log chunks) where evacuating may be cheaper than sliding.
@@ -84,7 +85,7 @@ impl Arena {
         let mut evacuations: Vec<Run> = Vec::new();
         let is_cheaper =
             |run: &Run, slide: Option<Run>| slide.is_none_or(|best| run.cost < best.cost);
-        // Both kinds in one pass, for it is loading the chunks that takes the time.
+        // Both kinds in one pass, since loading the chunks takes most of the time.
         self.shortest_runs(
             &movable,
             |kind, run| match kind {
@@ -101,15 +102,16 @@ impl Arena {
         self.cheapest_evacuation(evacuations).or_else(|| Some(self.slide(slide?)))
     }
 
-    /// Enters moves into the books, one after the other. The caller copies the bytes, in the same
-    /// order. All handles stay valid.
+    /// Records moves, one after the other. The caller copies the bytes, in the same order. All
+    /// handles stay valid.
     ///
     /// # Panics
-    /// If a move does not start where its block is, or where it goes is not free (apart from the
+    /// If a move does not start where its block is, or its target is not free (apart from the
     /// block's own bytes): the plan is out of date.
     ///
     /// # Time complexity
-    /// For each move, O(log holes) when it slides and O(holes at least that large) when it does not.
+    /// For each move, O(log holes) if it slides, and O(holes of at least the block's size)
+    /// otherwise.
     pub fn apply_moves(&mut self, moves: &[Move]) {
         for m in moves {
             let index = self.slab.resolve(m.block);
@@ -138,8 +140,9 @@ impl Arena {
         }
     }
 
-    /// Calls `found` on the shortest run ending at each chunk that is `enough`, if there is one, for each kind. `enough`
-    /// must hold for every run that contains one for which it holds.
+    /// Calls `found` with the shortest run that ends at each chunk and is `enough`, if there is
+    /// one, for each kind. If `enough` holds for a run, it must hold for every run that contains
+    /// it.
     fn shortest_runs(
         &self,
         movable: impl Fn(u64) -> bool,
@@ -175,7 +178,7 @@ impl Arena {
         }
     }
 
-    /// A run that is not empty, less its first chunk.
+    /// Run without its first chunk; the run must not be empty.
     fn without_first(&self, mut run: Run) -> Run {
         let slot = &self.slab[run.first];
         if slot.is_used() {
@@ -193,7 +196,7 @@ impl Arena {
         pack(self.chunks_of(run), run.start)
     }
 
-    /// Empties the cheapest of `runs` for which that is possible, looking at a few only.
+    /// Plans to empty the cheapest of `runs` whose blocks fit elsewhere; tries only a few.
     fn cheapest_evacuation(&self, mut runs: Vec<Run>) -> Option<Vec<Move>> {
         if runs.is_empty() {
             return None;
@@ -208,8 +211,8 @@ impl Arena {
         runs.into_iter().find_map(|run| self.evacuate(run, &holes))
     }
 
-    /// Moves the blocks of a run into holes outside of it, the largest first, each by best fit.
-    /// `holes` are all there are, as sizes and offsets in ascending order.
+    /// Plans to move the blocks of a run into holes outside it: the largest block first, each into
+    /// the best fit. `holes` are all holes, as sizes and offsets in ascending order.
     fn evacuate(&self, run: Run, holes: &[(u64, u64)]) -> Option<Vec<Move>> {
         let outside = |&&(_, offset): &&(u64, u64)| offset < run.start || offset >= run.end;
         let mut holes: Vec<_> = holes.iter().filter(outside).copied().collect();
@@ -218,14 +221,14 @@ impl Arena {
         blocks.into_iter().map(|chunk| chunk.moved_to(fill(&mut holes, chunk.size)?)).collect()
     }
 
-    /// The chunks of a run, in address order.
+    /// Chunks of a run, in address order.
     fn chunks_of(&self, run: Run) -> impl Iterator<Item = Chunk> + '_ {
         self.chunks_from(run.first).take_while(move |chunk| chunk.offset < run.end)
     }
 }
 
 impl Chunk {
-    /// The move of this block there; `None` if it is a hole.
+    /// Move of this block to offset `to`; `None` if the chunk is a hole.
     pub(super) const fn moved_to(&self, to: u64) -> Option<Move> {
         match self.content {
             Content::Free => None,
@@ -236,8 +239,8 @@ impl Chunk {
     }
 }
 
-/// Packs the blocks among neighbouring chunks, which are in address order, from `to` on, which is not above the
-/// first of them.
+/// Packs the blocks among neighbouring chunks from offset `to` on. The chunks are in address order,
+/// and `to` is not above the first of them.
 pub(super) fn pack(chunks: impl Iterator<Item = Chunk>, mut to: u64) -> Vec<Move> {
     let mut moves = Vec::new();
     for chunk in chunks {
@@ -249,8 +252,8 @@ pub(super) fn pack(chunks: impl Iterator<Item = Chunk>, mut to: u64) -> Vec<Move
     moves
 }
 
-/// Takes `size` bytes of the best fit among holes, which are sizes and offsets in ascending order. Where they
-/// start, or `None` if they fit nowhere.
+/// Takes `size` bytes of the best fit among holes, which are sizes and offsets in ascending order.
+/// Returns the first byte, or `None` if no hole is large enough.
 pub(super) fn fill(holes: &mut Vec<(u64, u64)>, size: u64) -> Option<u64> {
     let at = holes.partition_point(|&(has, _)| has < size);
     if at == holes.len() {
@@ -261,7 +264,7 @@ pub(super) fn fill(holes: &mut Vec<(u64, u64)>, size: u64) -> Option<u64> {
     Some(to)
 }
 
-/// Adds a hole, unless it is empty.
+/// Adds a hole to the sorted list, unless the hole is empty.
 pub(super) fn add_hole(holes: &mut Vec<(u64, u64)>, hole: (u64, u64)) {
     if hole.0 > 0 {
         holes.insert(holes.partition_point(|&other| other < hole), hole);

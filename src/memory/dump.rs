@@ -1,4 +1,5 @@
-//! The arena as text, chunk by chunk, as TensorFlow's allocator logs it when memory runs out.
+//! Dump of the arena as text, chunk by chunk, as TensorFlow's allocator logs it when memory runs
+//! out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,12 +7,13 @@ use std::fmt::Write as _;
 use super::{Arena, Content, Pool, RegionSource};
 use crate::bytes::ByteSize;
 
-/// TensorFlow's bins: the n-th is for chunks of at least 2^n granules, the last for all larger ones.
+/// Number of TensorFlow's bins. Bin `n` is for chunks of at least 2^n granules, the last for all
+/// larger ones.
 const BINS: usize = 21;
-/// Characters of the occupancy line.
+/// Characters in the occupancy line.
 const WIDTH: usize = 100;
 
-/// A line about a bin. Sizes in bytes.
+/// Totals of one bin. Sizes in bytes.
 #[derive(Clone, Copy, Default)]
 struct BinLine {
     chunks: u64,
@@ -22,12 +24,14 @@ struct BinLine {
 }
 
 impl Arena {
-    /// Everything there is to know, in TensorFlow's order: a line for each of its 21 bins, the holes in
-    /// the bin where `wanted` bytes would have been looked for, every chunk of every region in address
-    /// order, the sizes of blocks with how many there are of each, totals, and the line of
-    /// [`Arena::occupancy`]. `name` says what the owner of a block is called. O(chunks * log chunks).
+    /// Describes the whole arena in TensorFlow's order. `name` gives the name of a block's owner.
+    /// O(chunks * log chunks).
     ///
-    /// The bins are those of the text alone: this arena keeps its holes in many more and narrower ones.
+    /// The parts are: a line for each of its 21 bins; the holes in the bin for a request of
+    /// `wanted` bytes; every chunk of every region in address order; the number of blocks of each
+    /// size; totals; and the line of [`Arena::occupancy`].
+    ///
+    /// Only this text has these bins: the arena keeps its holes in many more and narrower ones.
     ///
     /// ```
     /// let mut arena = remat::memory::Arena::new(2048);
@@ -58,6 +62,7 @@ impl Arena {
         }
         let mut bins = [BinLine::default(); BINS];
         let mut used_by_size = BTreeMap::<u64, u64>::new();
+        // Totals by bin, and the number of blocks of each size.
         for chunk in self.chunks() {
             let bin = &mut bins[self.bin_number(chunk.size)];
             bin.chunks += 1;
@@ -83,6 +88,7 @@ impl Arena {
             )?;
         }
 
+        // Holes that a request for `wanted` bytes may use.
         let bin = self.bin_number(self.round(wanted).unwrap_or(u64::MAX));
         let from = ByteSize(self.granularity() << bin);
         writeln!(out, "Bin for {} was {from}, free chunks in it:", ByteSize(wanted))?;
@@ -91,6 +97,8 @@ impl Arena {
             writeln!(out, "  Free  at {:#x} of size {}", chunk.offset, chunk.size)?;
         }
 
+        // Every chunk, region by region. `chunks` runs across regions, so it is shared by all of
+        // them.
         let mut chunks = self.chunks();
         for region in self.regions() {
             writeln!(out, "Region at {:#x} of size {}", region.start, region.bytes)?;
@@ -118,6 +126,7 @@ impl Arena {
             }
         }
 
+        // Blocks by size, totals, and the occupancy line.
         writeln!(out, "In-use chunks by size:")?;
         for (size, count) in used_by_size {
             writeln!(out, "  {count} chunks of size {size} totalling {}", ByteSize(size * count))?;
@@ -142,7 +151,7 @@ impl Arena {
         writeln!(out, "{}", self.occupancy(WIDTH))
     }
 
-    /// TensorFlow's bin for a size, a multiple of the granularity.
+    /// TensorFlow's bin for a size, which is a multiple of the granularity.
     fn bin_number(&self, size: u64) -> usize {
         let granules = (size / self.granularity()).max(1);
         (granules.ilog2() as usize).min(BINS - 1)
@@ -150,7 +159,8 @@ impl Arena {
 }
 
 impl<S: RegionSource> Pool<S> {
-    /// As [`Arena::dump`], and what the pool may still take from its source.
+    /// Describes the arena as [`Arena::dump`] does, and adds the bytes that the pool may still take
+    /// from its source.
     #[must_use]
     pub fn dump(&self, wanted: u64, name: impl Fn(u64) -> String) -> String {
         let mut text = self.arena().dump(wanted, name);

@@ -1,62 +1,66 @@
-//! Taking memory region by region, as TensorFlow's allocator does: how much to ask for next.
+//! Growth: taking memory region by region, as TensorFlow's allocator does.
 
 use super::Region;
 
-/// The first region where memory is taken as needed, in bytes, unless the limit is below.
+/// Length of the first region in bytes where memory is taken as needed, unless the limit is lower.
 const FIRST_REGION: u64 = 2 << 20;
 
-/// Where the memory behind offsets comes from.
+/// Source of the memory behind offsets.
 pub trait RegionSource {
-    /// Takes at least `bytes` bytes, a multiple of the granularity. Where they start, and how many
-    /// more there are, is up to the source, in multiples of the granularity; they must not overlap
-    /// what it gave before and did not get back. `None` if it has no such piece; it is then asked
-    /// for less.
+    /// Takes at least `bytes` bytes, a multiple of the granularity.
+    ///
+    /// The source chooses the start and the number of extra bytes, both multiples of the
+    /// granularity. The region must not overlap any region that the source gave and did not get
+    /// back. `None` if the source has no region of this size; it is then asked for a smaller one.
     fn take(&mut self, bytes: u64) -> Option<Region>;
 
-    /// Takes a region back: one that it gave, or several that it let join.
+    /// Takes a region back: a given one, or several given ones that were allowed to join.
     fn give_back(&mut self, region: Region);
 
-    /// Whether a block may lie across the seam of two regions, the first of which ends where the
-    /// second starts. By default no block may.
+    /// Whether a block may lie across the seam of two adjacent regions. By default no block may.
     fn may_join(&self, _below: Region, _above: Region) -> bool {
         false
     }
 }
 
-/// How a [`Pool`](super::Pool) grows. The names are those of TensorFlow's options.
+/// Growth of a [`Pool`](super::Pool). The names are those of TensorFlow's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The source is never asked for more than this many bytes in all.
+    /// Most bytes that the source is ever asked for in all.
     pub memory_limit: u64,
     /// Whether regions are taken as needed: first 2 MiB, then each time twice as much. If not, the
     /// first allocation takes one region of the limit.
     pub allow_growth: bool,
-    /// Whether an allocation that fits nowhere may give regions without blocks back to the source, to
-    /// take a larger one.
+    /// Whether an allocation that fits nowhere may give back regions without blocks to the source,
+    /// to take a larger region.
     pub garbage_collection: bool,
 }
 
-/// How much to ask a source for. All sizes in bytes.
+/// Sizes of the requests to a source, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grower {
-    /// To ask for next, if what is left of the limit lets that be. Never 0.
+    /// Size of the next request, if the rest of the limit allows it. Never 0.
     next_region: u64,
-    /// `next_region` doubles up to this: TensorFlow's overflows when regions come and go for long.
+    /// Limit for the doubling of `next_region`. In TensorFlow, which has no such limit, the size
+    /// overflows when regions come and go for long.
     most: u64,
     granularity: u64,
 }
 
 impl Grower {
-    /// Has asked for nothing yet. With `allow_growth` it begins small, else with all of `limit`.
+    /// Makes a grower that has asked for nothing yet. The first request is small with
+    /// `allow_growth`, and otherwise the whole `limit`.
     pub fn new(limit: u64, allow_growth: bool, granularity: u64) -> Self {
         let first = if allow_growth { limit.min(FIRST_REGION) } else { limit };
         let next_region = first.max(1).checked_next_multiple_of(granularity).unwrap_or(limit);
         Self { next_region, most: limit.max(granularity), granularity }
     }
 
-    /// Takes the next region from `source`: of at least `wanted` bytes, and asking for no more than `available`.
-    /// Both are multiples of the granularity above 0, and `wanted` is no more than `available`. `None` if the
-    /// source has no such piece.
+    /// Takes the next region from `source`: at least `wanted` bytes, and asking for at most
+    /// `available`.
+    ///
+    /// Both are multiples of the granularity and above 0, and `wanted <= available`. `None` if the
+    /// source has no such region.
     ///
     /// # Panics
     /// If `source` gives less than it was asked for.

@@ -1,7 +1,9 @@
-//! The arena and its pool against sorted lists of ranges that do everything by brute force.
+//! Brute-force model of the arena and its pool: sorted lists of ranges, compared after each
+//! operation.
 //!
-//! Uses the public interface alone, so the fuzz target takes this file in (`#[path]`, with the names
-//! below in scope), cuts its input into words, and plays [`Operation::from_word`] of each.
+//! The model uses the public interface alone. The fuzz target includes this file (`#[path]`, with
+//! the names below in scope), cuts its input into words, and plays [`Operation::from_word`] of
+//! each.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -11,11 +13,11 @@ use super::{
     Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource, SplitRule,
 };
 
-/// What kind of arena is tested.
+/// Kind of arena to test.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// Bytes the pool may take. Without growth there is just as much address space, so it is one fixed
-    /// region from 0; with growth there is four times as much.
+    /// Bytes that the pool may take. Without growth the address space has the same length, so it is
+    /// one fixed region from 0. With growth it is four times as long.
     pub limit: u64,
     pub granularity: u64,
     pub split: SplitRule,
@@ -24,7 +26,7 @@ pub struct Mode {
     pub scale: u64,
 }
 
-/// How an arena grows.
+/// Rules of growth of an arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Grows {
     pub allow_growth: bool,
@@ -33,8 +35,8 @@ pub struct Grows {
     pub joins: bool,
 }
 
-/// Room for ten blocks or for a hundred, exact bytes or granules, sizes from all to tiny, both split
-/// rules, fixed and growing.
+/// Room for ten blocks or for a hundred, exact bytes or granules, sizes from all bytes to tiny,
+/// both split rules, fixed and growing.
 pub const MODES: [Mode; 14] = {
     const EXACT: SplitRule = SplitRule::Exact;
     const TF: SplitRule = SplitRule::tensorflow();
@@ -48,8 +50,8 @@ pub const MODES: [Mode; 14] = {
         let grows = Grows { allow_growth: true, garbage_collection, joins };
         Mode { grows: Some(grows), ..mode }
     }
-    /// Several regions before the first doubling would need more than 2 MiB: a large granule makes
-    /// them few granules long.
+    /// Granule of the growing modes. Before the first doubling several regions would need more than
+    /// 2 MiB; with a large granule they are few granules long.
     const G: u64 = 1 << 18;
     [
         mode(64, 1, 4, EXACT),
@@ -72,7 +74,7 @@ pub const MODES: [Mode; 14] = {
     ]
 };
 
-/// One call on an arena.
+/// Call on an arena.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Alloc {
@@ -105,8 +107,8 @@ pub enum Operation {
     },
     Release,
     ResetPeak,
-    /// From now on the source gives no more than so many granules at once, some more than it is asked
-    /// for, at a certain place.
+    /// Limits the source from now on: at most `granules` granules at once, `spare` more than
+    /// requested, at a place that depends on `place`.
     Ration {
         granules: u64,
         spare: u64,
@@ -115,8 +117,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Every word is an operation. The small sizes are as likely as the large ones; a few are far too
-    /// large for any arena.
+    /// Converts a word to an operation; every word is valid. Small sizes are as likely as large
+    /// ones. A few are far too large for any arena.
     pub fn from_word(word: u64, mode: &Mode) -> Self {
         let (kind, power, rest) = (word % 64, word / 64 % 64, word >> 12);
         let bytes = match power {
@@ -138,7 +140,7 @@ impl Operation {
             }
             27..30 => Self::AllocAt { granule: high & 0x1ff, bytes },
             30..55 => Self::Free { nth: rest },
-            // 0: everything may move.
+            // With 0, every block may move.
             55..58 => Self::Compact { bytes, pinned: rest >> 30 & 3 },
             58 => Self::Extend { bytes },
             59 => Self::Release,
@@ -152,7 +154,7 @@ impl Operation {
     }
 }
 
-/// Address space, and what was taken of it.
+/// Address space, and the regions taken of it.
 #[derive(Debug)]
 struct Land {
     bytes: u64,
@@ -162,7 +164,7 @@ struct Land {
     most: u64,
     spare: u64,
     place: u64,
-    /// What the pool did since the model last looked, oldest last once it is read.
+    /// Actions of the pool since the model last looked, oldest first.
     events: Vec<Event>,
 }
 
@@ -184,7 +186,7 @@ impl Land {
         };
         let starts = (0..self.bytes / self.granularity).map(|granule| granule * self.granularity);
         let clear: Vec<_> = starts.filter(|&start| clear(start)).collect();
-        // The first place and the last are likely, so that regions touch.
+        // The first and the last place are likely, so that regions touch.
         let nth = match self.place % 4 {
             0 => self.place as usize / 4 % clear.len().max(1),
             1 => clear.len().saturating_sub(1),
@@ -222,7 +224,7 @@ impl RegionSource for Lender {
     }
 }
 
-/// A block as the model knows it.
+/// Block of the model.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     offset: u64,
@@ -232,14 +234,14 @@ struct Held {
     block: Block,
 }
 
-/// A block or a hole.
+/// Block or hole of the model.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
-    /// Index of the region it is in.
+    /// Index of the region that contains the tile.
     region: usize,
     offset: u64,
     size: u64,
-    /// Index of the block, if it is one.
+    /// Index of the block; `None` for a hole.
     block: Option<usize>,
 }
 
@@ -249,24 +251,24 @@ impl Tile {
     }
 }
 
-/// Where a block goes, and how much it takes.
+/// Offset and size of a block; `None` if the block fits nowhere.
 type Place = Option<(u64, u64)>;
 
-/// A pool and what it should be.
+/// Pool, and the expected state of it.
 #[derive(Debug)]
 pub struct Model {
     mode: Mode,
     pool: Pool<Lender>,
     land: Rc<RefCell<Land>>,
-    /// By start; joined ones are one.
+    /// Regions by start; joined regions are one.
     regions: Vec<Region>,
-    /// By offset.
+    /// Blocks by offset.
     blocks: Vec<Held>,
-    /// For each granule of the address space, the owner who last wrote to it.
+    /// Owner that last wrote to each granule of the address space.
     memory: Vec<u64>,
     owners: u64,
     next_region: u64,
-    /// Used, live, reserved.
+    /// Peaks of used, live and reserved bytes.
     peaks: [u64; 3],
     high_water: u64,
     largest_allocation: u64,
@@ -309,7 +311,7 @@ impl Model {
         }
     }
 
-    /// Does the same to both and compares them.
+    /// Applies an operation to the pool and to the model, and compares them.
     pub fn apply(&mut self, operation: Operation) {
         self.owners += 1;
         let owner = self.owners;
@@ -374,14 +376,14 @@ impl Model {
         self.compare();
     }
 
-    /// What the source saw next.
+    /// Takes the next action that the source saw.
     fn event(&self) -> Event {
         let events = &mut self.land.borrow_mut().events;
         assert!(!events.is_empty(), "the pool did less than was expected");
         events.remove(0)
     }
 
-    /// `place`, or else that once more after growing by enough for `bytes`.
+    /// Calls `place`; on failure, grows by enough for `bytes` and calls `place` again.
     fn growing(&mut self, bytes: u64, place: impl Fn(&Self) -> Place) -> Place {
         let here = place(self);
         if here.is_some() || self.extend(bytes) {
@@ -396,7 +398,7 @@ impl Model {
         place(self)
     }
 
-    /// Takes a region, as the source did.
+    /// Takes a region as the source did.
     fn extend(&mut self, bytes: u64) -> bool {
         let granularity = self.mode.granularity;
         let available = self.mode.limit.saturating_sub(self.reserved());
@@ -448,7 +450,7 @@ impl Model {
         self.regions.iter().filter(free).copied().collect()
     }
 
-    /// Gives free regions back, as the pool did.
+    /// Gives free regions back as the pool did.
     fn release(&mut self) -> u64 {
         let free = self.free_regions();
         for &region in &free {
@@ -498,7 +500,7 @@ impl Model {
         }
     }
 
-    /// One `memmove`.
+    /// Performs one `memmove`.
     fn carry_out(&mut self, m: Move, movable: impl Fn(u64) -> bool) {
         let at = self.blocks.iter().position(|held| held.block == m.block).unwrap();
         let mut held = self.blocks.remove(at);
@@ -514,7 +516,7 @@ impl Model {
         self.high_water = self.high_water.max(m.to + held.size);
     }
 
-    /// Fewest bytes moved by packing any run of tiles of one region, tried one by one.
+    /// Fewest bytes moved by packing any run of tiles of one region; tries every run.
     fn slide_cost(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<u64> {
         let size = self.round_wide(bytes);
         let tiles = self.tiles();
@@ -620,7 +622,7 @@ impl Model {
         tiles
     }
 
-    /// What a block takes of `free` bytes.
+    /// Bytes that a block takes of `free` bytes.
     fn taken(&self, bytes: u64, free: u64) -> u64 {
         let size = self.round(bytes);
         match self.mode.split {
@@ -698,7 +700,7 @@ impl Model {
         self.round_wide(bytes) as u64
     }
 
-    /// The granules that `bytes` from `offset` on touch.
+    /// Granules that the `bytes` bytes at `offset` touch.
     fn granules(&self, offset: u64, bytes: u64) -> Range<usize> {
         let granularity = self.mode.granularity;
         let start = offset / granularity;

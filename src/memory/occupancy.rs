@@ -1,12 +1,14 @@
-//! The arena as one line of text.
+//! Occupancy of the arena as one line of text.
 
 use super::{Arena, Content};
 
 impl Arena {
-    /// All regions, end to end, as one line of `width` characters, or of one for each granule if those
-    /// are fewer: `*` used, `x` the part of blocks that nobody asked for, `_` free; each character shows
-    /// what most of its bytes are, use before the rest where it is even. TensorFlow's line has 100.
-    /// O(chunks + width).
+    /// Draws all regions, end to end, as one line of `width` characters, or of one for each granule
+    /// if those are fewer.
+    ///
+    /// `*` is used, `x` is the part of a block beyond its request, and `_` is free. Each character
+    /// shows the kind of most of its bytes; on a tie, `*` before `x` before `_`. TensorFlow's line
+    /// has 100 characters. O(chunks + width).
     ///
     /// ```
     /// let mut arena = remat::memory::Arena::new(2048);
@@ -19,7 +21,7 @@ impl Arena {
         let bytes = self.reserved();
         let width = (width as u64).min(bytes / self.granularity());
         let edge = |cell: u64| (u128::from(cell) * u128::from(bytes) / u128::from(width)) as u64;
-        // Used, tail and free bytes of the cell that is being filled.
+        // Used, tail and free bytes of the current cell.
         let mut shares = [0; 3];
         let (mut cell, mut at) = (0, 0);
         let mut line = String::new();

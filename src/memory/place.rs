@@ -1,8 +1,8 @@
-//! Blocks at a certain place: at an end, at an offset, on a multiple.
+//! Blocks at a chosen place: at an end, at an offset, on a multiple.
 
 use super::{Arena, Block};
 
-/// One of the two ends of the free middle of an arena.
+/// End of the free middle of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Towards offset 0.
@@ -12,8 +12,8 @@ pub enum End {
 }
 
 impl Arena {
-    /// As [`Arena::alloc`], from the high end of that same hole. It may be any hole: to keep two kinds
-    /// of blocks apart, see [`Arena::alloc_apart`].
+    /// Takes a block as [`Arena::alloc`] does, but from the high end of the hole. The hole may be
+    /// anywhere: to keep two kinds of blocks apart, use [`Arena::alloc_apart`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -22,12 +22,12 @@ impl Arena {
         Some(self.occupy(hole, hole.end() - size, size, bytes, owner))
     }
 
-    /// Takes a block on one side of the gap, the largest hole (of several, the lowest): the best fit
-    /// among the holes on that side, or else the near end of the gap itself. `None` if it fits
-    /// nowhere.
+    /// Takes a block on one side of the gap: the largest hole, and on a tie the lowest. The block
+    /// is taken from the best fit among the holes on that side, or else from the near end of the
+    /// gap. `None` if it fits nowhere.
     ///
-    /// Two kinds of blocks, cheap and expensive or short- and long-lived, each taken from an end of
-    /// its own, stay apart as long as the gap between them is the largest hole.
+    /// Blocks may be of two kinds, cheap and expensive, or short- and long-lived. If each kind has
+    /// its own end, the kinds stay apart as long as the gap between them is the largest hole.
     ///
     /// ```text
     /// | cheap | hole | cheap |        the gap        | dear | hole | dear |
@@ -35,8 +35,8 @@ impl Arena {
     /// ```
     ///
     /// # Time complexity
-    /// O(holes at least that large) where all of them but the gap are on the other side; else a few bins
-    /// where [`Arena::alloc`] looks at one or two.
+    /// O(holes of at least the block's size) if all of them but the gap are on the other side.
+    /// Otherwise a few bins, where [`Arena::alloc`] reads one or two.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -53,17 +53,17 @@ impl Arena {
         Some(self.occupy(hole, offset, size, bytes, owner))
     }
 
-    /// As [`Arena::alloc`], at a multiple of `alignment`: the smallest hole in which the block fits at
-    /// such an offset, and there the lowest one. What is skipped before it stays a hole.
+    /// Takes a block at a multiple of `alignment`: in the smallest hole that has room at such an
+    /// offset, and there at the lowest one. The bytes before it stay a hole.
     ///
-    /// It is offsets that are aligned; what lies behind them is as aligned as offset 0.
+    /// Only offsets are aligned: the memory behind them is as aligned as offset 0.
     ///
     /// # Panics
     /// If `alignment` is not a power of two.
     ///
     /// # Time complexity
-    /// As [`Arena::alloc`] up to the granularity, O(holes between `bytes` and `bytes + alignment`)
-    /// above it.
+    /// As [`Arena::alloc`] for an alignment up to the granularity. Above it, O(holes between
+    /// `bytes` and `bytes + alignment`).
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
         assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");
@@ -80,9 +80,9 @@ impl Arena {
         Some(self.occupy(hole, start, size, bytes, owner))
     }
 
-    /// Takes the block that starts at `offset`, to follow a plan made ahead. It takes no more than it
-    /// asked for, whatever the split rule. `None` if not all of it is free, or it would reach past the
-    /// end of a region.
+    /// Takes the block that starts at `offset`, to follow a plan made ahead. Whatever the split
+    /// rule, the block takes no more than its rounded request. `None` if not all of it is free, or
+    /// it would reach past the end of a region.
     ///
     /// # Panics
     /// If `offset` is not a multiple of the granularity.

@@ -1,18 +1,19 @@
-//! An arena that takes its regions from a source, one after the other, as TensorFlow's allocator does.
+//! Arena that takes regions one by one from a source, as TensorFlow's allocator does.
 
 use std::fmt;
 
 use super::growth::Grower;
 use super::{Arena, Block, Growth, RegionSource, SplitRule};
 
-/// An [`Arena`] that takes regions from a [`RegionSource`] when a block does not fit, and gives those
-/// without blocks back. Whatever does not need more memory is asked of [`Pool::arena`] itself. All
-/// regions go back to the source when the pool is dropped.
+/// [`Arena`] that takes regions from a [`RegionSource`] when a block does not fit, and can give
+/// back regions without blocks. For everything that needs no more memory, use [`Pool::arena`]. When
+/// the pool is dropped, all regions go back to the source.
 ///
-/// When a block fits nowhere, the size of the next region is doubled until it holds the block, and
-/// doubled once more after a region of the size as it was. A source that has no piece of that size is
-/// asked for nine tenths of it (and at least one granule less), again and again, last for exactly the
-/// block's bytes. (TensorFlow gives up when nine tenths would be less than those.)
+/// When a block fits nowhere, the size of the next region is doubled until it holds the block.
+/// After a region whose size did not have to be doubled for the block, the size is doubled once. If
+/// the source has no region of that size, it is asked for nine tenths (and at least one granule
+/// less), again and again, and at last for exactly the block's bytes. (TensorFlow gives up when
+/// nine tenths would be less than the block's bytes.)
 ///
 /// ```
 /// use remat::memory::{Growth, Pool, Region, RegionSource, SplitRule};
@@ -50,7 +51,7 @@ pub struct Pool<S: RegionSource> {
 }
 
 impl<S: RegionSource> Pool<S> {
-    /// A pool that has taken nothing yet.
+    /// Makes a pool that has taken no region yet.
     ///
     /// # Panics
     /// If `granularity` is not a power of two up to 2^31.
@@ -61,28 +62,29 @@ impl<S: RegionSource> Pool<S> {
         Self { arena, source, growth, grower }
     }
 
-    /// As [`Arena::alloc`], growing where that fails.
+    /// Takes a block as [`Arena::alloc`] does, and grows if it does not fit.
     ///
     /// # Panics
-    /// As the source breaks its promises.
+    /// If the source breaks its contract, as [`Pool::extend`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         self.take(bytes, |arena| arena.alloc(bytes, owner))
     }
 
-    /// As [`Arena::alloc_high`], growing where that fails.
+    /// Takes a block as [`Arena::alloc_high`] does, and grows if it does not fit.
     ///
     /// # Panics
-    /// As the source breaks its promises.
+    /// If the source breaks its contract, as [`Pool::extend`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         self.take(bytes, |arena| arena.alloc_high(bytes, owner))
     }
 
-    /// As [`Arena::alloc_aligned`], growing where that fails.
+    /// Takes a block as [`Arena::alloc_aligned`] does, and grows if it does not fit.
     ///
     /// # Panics
-    /// If `alignment` is not a power of two; as the source breaks its promises.
+    /// If `alignment` is not a power of two, or the source breaks its contract, as
+    /// [`Pool::extend`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
         let padding = alignment.saturating_sub(self.arena.granularity());
@@ -90,7 +92,7 @@ impl<S: RegionSource> Pool<S> {
         self.take(enough, |arena| arena.alloc_aligned(bytes, alignment, owner))
     }
 
-    /// As [`Arena::free`]. The region stays.
+    /// Frees a block as [`Arena::free`] does. Its region stays.
     ///
     /// # Panics
     /// If `block` is stale.
@@ -99,12 +101,12 @@ impl<S: RegionSource> Pool<S> {
         self.arena.free(block);
     }
 
-    /// Takes one more region from the source, large enough for a block of `bytes`. Whether that was
-    /// possible.
+    /// Takes one more region from the source, large enough for a block of `bytes` bytes. Returns
+    /// whether that was possible.
     ///
     /// # Panics
-    /// If the source gives less than it was asked for, a region that overlaps another, or one that is
-    /// off the granules.
+    /// If the source gives less than it was asked for, a region that overlaps another, or one that
+    /// is not a whole number of granules.
     pub fn extend(&mut self, bytes: u64) -> bool {
         let granularity = self.arena.granularity();
         let Some(wanted) = self.arena.round(bytes) else { return false };
@@ -121,7 +123,7 @@ impl<S: RegionSource> Pool<S> {
         true
     }
 
-    /// Gives every region without blocks back to the source, and returns how many bytes those were.
+    /// Gives every region without blocks back to the source, and returns their total bytes.
     pub fn release_free_regions(&mut self) -> u64 {
         let free: Vec<_> = self.arena.free_regions().collect();
         for &region in &free {
@@ -131,36 +133,36 @@ impl<S: RegionSource> Pool<S> {
         free.iter().map(|region| region.bytes).sum()
     }
 
-    /// The arena: for everything that looks at it.
+    /// Arena, for read access.
     #[must_use]
     pub const fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// The arena, to place blocks in the regions there are, and to compact them.
+    /// Arena, to place blocks in the present regions and to compact them.
     pub const fn arena_mut(&mut self) -> &mut Arena {
         &mut self.arena
     }
 
-    /// Where the memory comes from.
+    /// Source of the memory.
     #[must_use]
     pub const fn source(&self) -> &S {
         &self.source
     }
 
-    /// How it grows.
+    /// Rules of growth.
     #[must_use]
     pub const fn growth(&self) -> Growth {
         self.growth
     }
 
-    /// Bytes the source will be asked for next, if the block fits in them and the limit lets that be.
+    /// Bytes of the next request to the source, if the block fits and the limit allows.
     #[must_use]
     pub const fn next_region(&self) -> u64 {
         self.grower.next_region()
     }
 
-    /// `alloc`, or else more memory of at least `bytes` and `alloc` again.
+    /// Calls `alloc`; on failure, takes at least `bytes` more bytes and calls `alloc` again.
     fn take(&mut self, bytes: u64, alloc: impl Fn(&mut Arena) -> Option<Block>) -> Option<Block> {
         alloc(&mut self.arena).or_else(|| {
             let grown = self.extend(bytes) || (self.collect(bytes) && self.extend(bytes));
@@ -168,7 +170,8 @@ impl<S: RegionSource> Pool<S> {
         })
     }
 
-    /// Releases free regions, if that is allowed and could make room for `bytes`. Whether it did.
+    /// Releases free regions, if that is allowed and could make room for `bytes`. Returns whether
+    /// any was released.
     fn collect(&mut self, bytes: u64) -> bool {
         let freeable: u64 = self.arena.free_regions().map(|region| region.bytes).sum();
         let held = self.arena.reserved() - freeable;

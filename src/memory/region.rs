@@ -1,13 +1,13 @@
-//! The ranges of offsets that chunks tile, and the walls between them.
+//! Regions: the ranges of offsets that chunks tile, and the walls between them.
 //!
-//! A wall is a slot of no bytes that counts as used, so that nothing merges across it; the chunks of
-//! all regions are in one ring and one set of bins, and taking and freeing blocks knows nothing of
+//! A wall is a slot of 0 bytes that counts as used, so that nothing merges across it. The chunks of
+//! all regions are in one ring and one set of bins. Taking and freeing blocks needs no knowledge of
 //! regions.
 
 use super::Arena;
 use super::slab::EDGE;
 
-/// A range of offsets that an arena may hand out blocks of.
+/// Range of offsets in which an arena may hand out blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Region {
@@ -18,30 +18,30 @@ pub struct Region {
 }
 
 impl Region {
-    /// Just past the last byte.
+    /// Offset just past the last byte.
     #[must_use]
     pub const fn end(self) -> u64 {
         self.start + self.bytes
     }
 }
 
-/// A region and where it is in the ring.
+/// Region, and its place in the ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fenced {
     pub region: Region,
-    /// The slot before the region's first chunk: a wall, or [`EDGE`] for the first region. The slot
+    /// Slot before the region's first chunk: a wall, or [`EDGE`] for the first region. The slot
     /// after its last chunk is the next region's wall, or `EDGE`.
     pub wall: u32,
 }
 
 impl Arena {
-    /// The regions, lowest first. One from offset 0, unless the arena belongs to a
+    /// Regions, lowest first. There is one, from offset 0, unless the arena belongs to a
     /// [`Pool`](super::Pool).
     pub fn regions(&self) -> impl ExactSizeIterator<Item = Region> + '_ {
         self.regions.iter().map(|fenced| fenced.region)
     }
 
-    /// The regions that hold no block. O(regions).
+    /// Regions without blocks. O(regions).
     pub fn free_regions(&self) -> impl Iterator<Item = Region> + '_ {
         self.regions.iter().filter(|fenced| self.is_free(fenced)).map(|fenced| fenced.region)
     }
@@ -51,11 +51,11 @@ impl Arena {
         !first.is_used() && first.size == fenced.region.bytes
     }
 
-    /// Adds a region, all of it free. Where it touches another and `may_join(lower, upper)` holds, the
-    /// two become one; else no hole ever reaches from one into the other.
+    /// Adds a region without blocks. If it touches another region and `may_join(lower, upper)`
+    /// holds, the two become one. Otherwise no hole ever reaches from one into the other.
     ///
     /// # Panics
-    /// If the region is empty, overlaps another, or is off the granules.
+    /// If the region is empty, overlaps another, or is not a whole number of granules.
     ///
     /// # Time complexity
     /// O(regions).
@@ -75,7 +75,7 @@ impl Arena {
         assert!(clear, "{region:?} overlaps {below:?} or {above:?}");
 
         if let (0, Some(above)) = (at, above) {
-            // It was the first, so there is no wall before it yet.
+            // The region above was the first, which has no wall before it.
             self.regions[0].wall = self.build_wall(self.slab[EDGE].next, above.start);
         }
         let next = self.regions.get(at).map_or(EDGE, |fenced| fenced.wall);
@@ -97,10 +97,10 @@ impl Arena {
         self.debug_check();
     }
 
-    /// Takes a region away.
+    /// Removes a region.
     ///
     /// # Panics
-    /// If there is none of that range, or a block is in it.
+    /// If the arena has no such region, or a block is in it.
     pub(super) fn remove_region(&mut self, region: Region) {
         let at = self.regions.iter().position(|fenced| fenced.region == region);
         let at = at.unwrap_or_else(|| panic!("{region:?} is not a region of this arena"));
@@ -119,15 +119,15 @@ impl Arena {
         self.debug_check();
     }
 
-    /// The slots before the first and after the last chunk of the region that `offset` is in.
-    /// O(log regions).
+    /// Slots before the first and after the last chunk of the region of `offset`. O(log regions).
     pub(super) fn fences(&self, offset: u64) -> (u32, u32) {
         let after = self.regions.partition_point(|fenced| fenced.region.start <= offset);
         let next = self.regions.get(after).map_or(EDGE, |fenced| fenced.wall);
         (self.regions[after - 1].wall, next)
     }
 
-    /// Makes one of region `at` and the one below; holes at the seam are not joined yet.
+    /// Makes one region of region `at` and the region below. The caller must join holes at the
+    /// seam.
     fn unite_with_below(&mut self, at: usize) {
         let Fenced { region, wall } = self.regions.remove(at);
         self.regions[at - 1].region.bytes += region.bytes;

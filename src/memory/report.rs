@@ -1,28 +1,28 @@
-//! What is held, by whom, and in which sizes: for people.
+//! Report of the arena for people: bytes by owner and by size.
 
 use std::fmt;
 
 use super::{Arena, ArenaStats, Content};
 use crate::bytes::ByteSize;
 
-/// How many owners a report names.
+/// Number of owners that a report names.
 const HOLDERS: usize = 5;
 
-/// The state of an arena, in numbers and by size and owner. All sizes in bytes.
+/// State of an arena: totals, bytes by size, and bytes by owner. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
-    /// The whole in numbers.
+    /// Totals.
     pub stats: ArenaStats,
-    /// In blocks, exactly as much as was asked for.
+    /// Bytes requested for blocks, not rounded.
     pub requested: u64,
     /// Chunks by power of two, smallest first; empty classes are left out.
     pub classes: Vec<SizeClass>,
-    /// Those who hold the most, most first; of equals, the lower owner first.
+    /// Owners with the most bytes, largest first; on a tie, the lower owner first.
     pub holders: Vec<Holder>,
 }
 
-/// The chunks of `from..2 * from` bytes.
+/// Chunks of `from..2 * from` bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SizeClass {
@@ -30,28 +30,28 @@ pub struct SizeClass {
     pub from: u64,
     /// Number of blocks.
     pub blocks: usize,
-    /// Bytes in them.
+    /// Bytes in blocks.
     pub used: u64,
     /// Number of holes.
     pub holes: usize,
-    /// Bytes in them.
+    /// Bytes in holes.
     pub free: u64,
 }
 
-/// What one owner holds.
+/// Blocks of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// Who.
+    /// The owner, as given to [`Arena::alloc`].
     pub owner: u64,
     /// Number of blocks.
     pub blocks: usize,
-    /// Bytes in them, rounded sizes.
+    /// Bytes in the blocks, as much as they take.
     pub bytes: u64,
 }
 
 impl Arena {
-    /// Everything a reader of an out-of-memory error may want to know. O(chunks * log blocks).
+    /// Collects everything that may explain an out-of-memory error. O(chunks * log blocks).
     #[must_use]
     pub fn report(&self) -> Report {
         let mut total = 0;
@@ -84,7 +84,7 @@ impl Arena {
     }
 }
 
-/// Adds up `(owner, bytes)` by owner and keeps the largest.
+/// Sums `(owner, bytes)` pairs by owner, and keeps the largest sums.
 fn largest_holders(mut held: Vec<(u64, u64)>) -> Vec<Holder> {
     held.sort_unstable();
     let mut holders: Vec<_> = held
@@ -100,7 +100,7 @@ fn largest_holders(mut held: Vec<(u64, u64)>) -> Vec<Holder> {
     holders
 }
 
-/// Several lines; the first is the summary.
+/// Prints several lines; the first is the summary.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes| ByteSize(bytes).to_string();

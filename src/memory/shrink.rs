@@ -1,4 +1,4 @@
-//! A region whose upper end moves.
+//! Regions whose upper end moves.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -8,10 +8,12 @@ use super::slab::EDGE;
 use super::{Arena, Chunk, Move, Region};
 
 impl Arena {
-    /// Makes the one region end at `bytes`, rounded down to the granularity. What is new is free.
+    /// Moves the end of the only region to `bytes`, rounded down to the granularity. Added bytes
+    /// are free.
     ///
     /// # Panics
-    /// If there is more than one region, or one that does not start at 0, or a block is in what goes.
+    /// If there is more than one region, or the region does not start at 0, or a block is above
+    /// `bytes`.
     ///
     /// # Time complexity
     /// O(log holes), in practice O(1).
@@ -29,7 +31,7 @@ impl Arena {
         }
     }
 
-    /// Takes everything at and above `bytes` away, a multiple of the granularity.
+    /// Removes all bytes at and above `bytes`, a multiple of the granularity.
     fn cut_off(&mut self, bytes: u64) {
         let last = self.slab[EDGE].prev;
         assert!(self.top_hole() >= self.reserved() - bytes, "a block is above {bytes} bytes");
@@ -51,21 +53,24 @@ impl Arena {
         self.debug_check();
     }
 
-    /// Bytes of the hole at the upper end, 0 if a block is there.
+    /// Bytes of the hole at the upper end; 0 if a block is there.
     pub(super) fn top_hole(&self) -> u64 {
         let last = &self.slab[self.slab[EDGE].prev];
         if last.is_used() { 0 } else { last.size }
     }
 
-    /// The cheapest moves found that empty everything at and above `bytes`, in an order in which each can be
-    /// carried out by itself. Empty if nothing is there; `None` if the blocks need more than `bytes` bytes.
+    /// Plans the cheapest moves found that empty everything at and above `bytes`.
     ///
-    /// The cost of a plan is the bytes it copies. It is the least of all that pack some block and those above it
-    /// downwards, or that of putting the blocks above, the largest first, into the best fit among the holes
-    /// below, where they fit in and it is cheaper yet.
+    /// The moves are to be carried out one by one in this order. Empty if no block is there. `None`
+    /// if the blocks need more than `bytes` bytes.
+    ///
+    /// The cost of a plan is the number of bytes copied. Of the plans that pack a block and all
+    /// blocks above it downwards, the cheapest is found. The other plan puts the blocks above
+    /// `bytes`, the largest first, into the best fits among the holes below. It is chosen if the
+    /// blocks fit and it is cheaper yet.
     ///
     /// # Time complexity
-    /// O(chunks * log chunks), but for a list of holes that is shifted for each block moved.
+    /// O(chunks * log chunks), and in addition the shifts of a list of holes for each block moved.
     pub(super) fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         let bytes = bytes & !(self.granularity() - 1);
         if self.used() > bytes {
@@ -82,11 +87,12 @@ impl Arena {
         }
     }
 
-    /// Packs the blocks above a hole: above the highest one from which on they end below `bytes`. There is one: all
-    /// blocks together do, and something is above `bytes`.
+    /// Packs all blocks above a hole downwards: the highest hole from which on the packed blocks
+    /// end below `bytes`. There is such a hole, since all blocks together fit, and some block is
+    /// above `bytes`.
     fn slide_below(&self, bytes: u64) -> Vec<Move> {
         let mut chunks = self.chunks();
-        // Bytes of the blocks that are not in `chunks` any more.
+        // Bytes of the blocks that the loop has passed.
         let mut above = 0;
         while let Some(chunk) = chunks.next_back() {
             if !chunk.is_free() {
@@ -98,11 +104,12 @@ impl Arena {
         unreachable!("no hole, and more in use than the {bytes} bytes asked about")
     }
 
-    /// Moves the blocks that reach above `bytes` into holes below; `None` if they do not fit in.
+    /// Moves the blocks that reach above `bytes` into holes below; `None` if they do not fit.
     fn evacuate_above(&self, bytes: u64) -> Option<Vec<Move>> {
         let mut holes = Vec::new();
         let mut above = Vec::new();
-        // The chunk that `bytes` is inside of, if it is a block, and where the free bytes before it start.
+        // The block that lies across `bytes`, if there is one, and the start of the free bytes
+        // before it.
         let mut across: Option<(Chunk, u64)> = None;
         let mut free_from = 0;
         for chunk in self.chunks() {
@@ -124,7 +131,8 @@ impl Arena {
         holes.sort_unstable();
         let mut moves = Vec::new();
         if let Some((chunk, start)) = across {
-            // It may move down over its own bytes; and what it leaves of them below is free then.
+            // This block may move down over its own bytes; its old bytes below the end are free
+            // then.
             holes.retain(|&(_, offset)| offset != start);
             add_hole(&mut holes, (bytes - start, start));
             moves.extend(chunk.moved_to(fill(&mut holes, chunk.size)?));

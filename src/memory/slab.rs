@@ -1,27 +1,29 @@
-//! Chunk records, linked in address order, and the handles that name them.
+//! Chunk records, linked in address order, and handles of blocks.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
 use super::bin::Hole;
 
-/// The slot that closes the ring: before the first chunk and after the last. It has no bytes and
-/// counts as used, so that nothing ever merges with it.
+/// Slot that closes the ring, before the first chunk and after the last. It has 0 bytes and counts
+/// as used, so that no hole is ever merged with it.
 pub(super) const EDGE: u32 = 0;
 
-/// A block of an [`Arena`](super::Arena): eight bytes, `Copy`, as small inside an `Option`.
+/// Handle of a block in an [`Arena`](super::Arena): eight bytes, `Copy`, and no larger inside an
+/// `Option`.
 ///
-/// It stays valid until it is freed, also when compaction moves the block. Each slot counts its
-/// uses, so a handle kept past its `free` is noticed, unless the slot has been used 2^31 times since.
+/// A handle stays valid until the block is freed, also when compaction moves the block. Each slot
+/// counts its uses, so a handle used after `free` is detected, unless the slot has been used 2^31
+/// times since.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Block {
     index: NonZeroU32,
-    /// Odd, as every generation in which a slot holds a block.
+    /// Generation of the slot; odd, as in every slot that holds a block.
     generation: u32,
 }
 
-/// What stands for blocks where nothing has a place: numbers below 2^63, each a different `Block`.
+/// Handles for devices that only count bytes: each number below 2^63 is a different `Block`.
 impl Block {
     #[inline]
     pub(super) const fn numbered(number: u64) -> Self {
@@ -35,7 +37,7 @@ impl Block {
     }
 }
 
-/// The bits of a number that are in the index.
+/// Bits of a number that are stored in the index.
 const LOW: u64 = (1 << 31) - 1;
 
 /// Prints as `Block(12v3)`: slot 12 in its generation 3.
@@ -45,32 +47,35 @@ impl fmt::Debug for Block {
     }
 }
 
-/// One chunk of the arena, or a vacant record waiting to be one. Half a cache line: freeing a block
-/// looks at three of these wherever they are, and that is most of what it costs.
+/// Record of one chunk of the arena, or a vacant record.
+///
+/// A slot is half a cache line: freeing a block reads three of them at unpredictable places, and
+/// this is most of its cost.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub(super) struct Slot {
-    /// First byte. A chunk starts where the one before it ends.
+    /// First byte. A chunk starts where the chunk before it ends.
     pub offset: u64,
-    /// Bytes. Zero only at [`EDGE`], in walls and in vacant slots.
+    /// Bytes. 0 only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
-    /// The chunk that ends where this one starts.
+    /// Slot of the chunk that ends where this one starts.
     pub prev: u32,
-    /// The chunk that starts where this one ends. In a vacant slot: the next vacant one, or `EDGE`.
+    /// Slot of the chunk that starts where this one ends. In a vacant slot: the next vacant slot,
+    /// or `EDGE`.
     pub next: u32,
-    /// Odd iff this is a block, a wall or [`EDGE`]; a hole or a vacant slot is even.
+    /// Odd iff the slot is a block, a wall or [`EDGE`]; even in a hole or a vacant slot.
     pub generation: u32,
-    /// In a hole: its index in its bin, unless the bin is a tree. In a block: how many granules it takes
-    /// beyond the bytes asked for. Means nothing elsewhere.
+    /// Index of a hole in its bin, unless the bin is a tree. For a block: granules beyond the
+    /// request. Meaningless in other slots.
     pub place_or_tail: u32,
 }
 
-/// Facts about a block that only its holder reads. Means nothing for other slots.
+/// Facts about a block, read by its owner only. Meaningless for other slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
-    /// What the holder called itself.
+    /// Caller's name for the block.
     pub owner: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested: u64,
 }
 
@@ -87,7 +92,8 @@ impl Slot {
         self.offset + self.size
     }
 
-    /// Whether this is in the ring without being a chunk: [`EDGE`], or the wall between two regions.
+    /// Whether the slot is in the ring without being a chunk: [`EDGE`], or a wall between two
+    /// regions.
     pub fn is_barrier(&self) -> bool {
         self.size == 0
     }
@@ -97,11 +103,11 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub(super) struct Slab {
     slots: Vec<Slot>,
-    /// `notes[i]` belongs to `slots[i]`.
+    /// Notes of the blocks: `notes[i]` belongs to `slots[i]`.
     notes: Vec<Note>,
     /// Top of the stack of vacant slots, `EDGE` if there is none.
     vacant: u32,
-    /// Length of that stack.
+    /// Length of the stack of vacant slots.
     vacancies: usize,
 }
 
@@ -111,12 +117,12 @@ impl Slab {
         Self { slots: vec![edge], notes: vec![Note::default()], vacant: EDGE, vacancies: 0 }
     }
 
-    /// Chunks and walls in the ring, [`EDGE`] not counted.
+    /// Number of chunks and walls in the ring, [`EDGE`] not counted.
     pub fn len(&self) -> usize {
         self.slots.len() - 1 - self.vacancies
     }
 
-    /// A new hole of the given range, linked in before `next`.
+    /// Makes a hole of the given range, and links it into the ring before `next`.
     #[inline(always)]
     pub fn insert_before(&mut self, next: u32, offset: u64, size: u64) -> u32 {
         let index = self.vacant;
@@ -141,7 +147,7 @@ impl Slab {
         self[next].prev = prev;
     }
 
-    /// Puts a slot that is not in the ring into it.
+    /// Links an unlinked slot into the ring, before `next`.
     pub fn link_before(&mut self, next: u32, index: u32) {
         let prev = self[next].prev;
         (self[index].prev, self[index].next) = (prev, next);
@@ -149,7 +155,7 @@ impl Slab {
         self[next].prev = index;
     }
 
-    /// Takes a hole out of the ring and makes its slot vacant.
+    /// Takes a hole out of the ring, and makes its slot vacant.
     pub fn remove(&mut self, index: u32) {
         self.unlink(index);
         let vacant = self.vacant;
@@ -166,23 +172,23 @@ impl Slab {
         slot.generation = slot.generation.wrapping_add(1);
     }
 
-    /// The note of the block in slot `index`.
+    /// Note of the block in slot `index`.
     pub fn note(&self, index: u32) -> &Note {
         &self.notes[index as usize]
     }
 
-    /// The note of the block in slot `index`, to be written.
+    /// Mutable note of the block in slot `index`.
     pub fn note_mut(&mut self, index: u32) -> &mut Note {
         &mut self.notes[index as usize]
     }
 
-    /// Slot `index` as a hole.
+    /// Hole in slot `index`.
     pub fn hole(&self, index: u32) -> Hole {
         let &Slot { size, offset, .. } = &self[index];
         Hole { size, offset, slot: index }
     }
 
-    /// The handle of the block in slot `index`.
+    /// Handle of the block in slot `index`.
     pub fn handle(&self, index: u32) -> Block {
         let slot = &self[index];
         debug_assert!(slot.is_used(), "slot {index} holds no block");
@@ -190,10 +196,10 @@ impl Slab {
         Block { index, generation: slot.generation }
     }
 
-    /// The slot of a block.
+    /// Slot of a block.
     ///
     /// # Panics
-    /// If `block` was freed, or belongs to another arena and that shows.
+    /// If `block` was freed. If it belongs to another arena, only where that is detected.
     #[track_caller]
     pub fn resolve(&self, block: Block) -> u32 {
         let index = block.index.get();

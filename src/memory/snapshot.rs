@@ -1,22 +1,22 @@
-//! A memory map for tools.
+//! Snapshot of the arena: a memory map for tools.
 
 use super::{Arena, ArenaStats, Content, Region};
 
-/// Every chunk of an arena at one moment, with the names of those who hold them.
+/// All chunks of an arena at one moment, with the names of their owners.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
-    /// Offsets and sizes are multiples of this many bytes.
+    /// Granularity in bytes: offsets and sizes are multiples of it.
     pub granularity: u64,
-    /// The whole in numbers.
+    /// Totals.
     pub stats: ArenaStats,
-    /// What the chunks tile, lowest first.
+    /// Regions that the chunks tile, lowest first.
     pub regions: Vec<Region>,
-    /// In address order, without gaps inside a region.
+    /// Chunks in address order, without gaps inside a region.
     pub chunks: Vec<MappedChunk>,
 }
 
-/// A block or a hole.
+/// Block or hole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MappedChunk {
@@ -24,24 +24,24 @@ pub struct MappedChunk {
     pub offset: u64,
     /// Bytes, never 0.
     pub size: u64,
-    /// Who holds it; a hole if nobody does.
+    /// Owner of the block; `None` for a hole.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none", default))]
     pub holder: Option<MappedHolder>,
 }
 
-/// Who holds a block.
+/// Owner of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MappedHolder {
-    /// What `name` made of the block's owner.
+    /// Name that the caller's function gave for the owner.
     pub name: String,
-    /// Bytes it asked for.
+    /// Requested bytes.
     pub requested: u64,
 }
 
 impl Arena {
-    /// All chunks, to be kept or written out. `name` says what the owner of a block, the number it was
-    /// allocated with, is called. O(chunks).
+    /// Lists all chunks, to be kept or written to a file. `name` gives the name of a block's owner,
+    /// the number passed to [`Arena::alloc`]. O(chunks).
     ///
     /// ```
     /// let mut arena = remat::memory::Arena::new(1024);

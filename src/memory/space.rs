@@ -1,11 +1,13 @@
-//! What the engine takes memory from: an arena, or a number, and a limit that changes.
+//! Space: the memory of an engine, as an arena or as a number, with a limit that changes.
 //!
-//! A space is made with the most it may ever hold, and works below a limit that is anywhere from 0 to that. No
-//! byte at or above the limit is handed out. To lower it below what blocks reach up to, there are moves.
+//! A space is made with the most bytes that it may ever hold. Its limit may be anywhere from 0 to
+//! this maximum, and no byte at or above the limit is handed out. To lower the limit below the end
+//! of a block, blocks are moved first.
 //!
-//! Memory is the device's. Either all of it is there from the start, or it is taken region by region as blocks need
-//! it, each twice as long as the one before: then every region starts where the one before it ended, and they are
-//! one. Such a space takes memory up to the limit before the engine evicts anything.
+//! The memory is the device's. Either all of it is present from the start, or it is taken region by
+//! region as blocks need it, each twice as long as the one before. In the second case every region
+//! starts where the one before it ended, and together they are one region. Such a space takes
+//! memory up to the limit before the engine evicts anything.
 
 mod counted;
 #[cfg(test)]
@@ -18,49 +20,49 @@ use self::counted::Counted;
 use self::placed::Placed;
 use super::{Arena, Block, Holder, Move, RegionSource, Snapshot, SplitRule};
 
-/// Memory that is held, from the allocation until it is given back.
+/// Memory held from the allocation until the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// Bytes it takes up.
+    /// Bytes that the allocation takes up.
     pub bytes: u64,
-    /// Where it is; a number in a block's clothes where bytes are only counted.
+    /// Handle of the block. Where bytes are only counted: a number stored as a handle.
     block: Block,
 }
 
 impl Held {
-    /// What an arena calls it.
+    /// Handle of the block in the arena.
     pub const fn block(&self) -> Block {
         self.block
     }
 }
 
-/// Where storages are, or only how much they take. All sizes in bytes.
+/// Record of the bytes in use, with or without places. All sizes in bytes.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is one of it.
 pub(crate) enum Space {
-    /// Every storage has its place, and holes count.
+    /// Every storage has a place, and holes matter.
     Placed(Placed),
-    /// Free bytes are free bytes.
+    /// Bytes are only counted: any free bytes fit a request.
     Counted(Counted),
 }
 
 impl Space {
-    /// Places of which all `maximum` bytes are there already.
+    /// Makes a space with places, all `maximum` bytes of which are present already.
     pub fn placed(maximum: u64, granularity: u64, split: SplitRule) -> Self {
         Self::Placed(Placed::new(maximum, granularity, split, false))
     }
 
-    /// Places for which memory is taken as needed, by [`Space::grow`].
+    /// Makes a space with places whose memory is taken as needed, by [`Space::grow`].
     pub fn growing(maximum: u64, granularity: u64, split: SplitRule) -> Self {
         Self::Placed(Placed::new(maximum, granularity, split, true))
     }
 
-    /// Bytes without places.
+    /// Makes a space that only counts bytes.
     pub fn counted(maximum: u64) -> Self {
         Self::Counted(Counted::new(maximum))
     }
 
-    /// The arena, where there is one.
+    /// The arena, if storages have places.
     pub const fn arena(&self) -> Option<&Arena> {
         match self {
             Self::Placed(placed) => Some(&placed.arena),
@@ -68,7 +70,7 @@ impl Space {
         }
     }
 
-    /// Takes memory; `None` if it does not fit as things are.
+    /// Takes memory; `None` if the request does not fit at present.
     #[inline]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Held> {
         match self {
@@ -77,7 +79,7 @@ impl Space {
         }
     }
 
-    /// Takes memory from this first byte on; `None` if not all of it is free, or bytes are only counted.
+    /// Takes memory at this offset; `None` if not all of it is free, or bytes are only counted.
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Held> {
         match self {
             Self::Placed(placed) => placed.alloc_at(offset, bytes, owner),
@@ -85,7 +87,7 @@ impl Space {
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     #[inline]
     pub fn free(&mut self, held: Held) {
         match self {
@@ -94,7 +96,7 @@ impl Space {
         }
     }
 
-    /// First byte. Where bytes are only counted: a number from 1 up, which nothing else has or had.
+    /// First byte. Where bytes are only counted: a number from 1 up, never used twice.
     #[inline]
     pub fn offset(&self, held: Held) -> u64 {
         match self {
@@ -103,8 +105,8 @@ impl Space {
         }
     }
 
-    /// The least that `bytes` bytes take up: with a split rule that hands out what would be too little to keep, a
-    /// block may take more.
+    /// Least bytes that a request for `bytes` bytes takes up. With a split rule that adds small
+    /// rests to blocks, a block may take more.
     pub fn round(&self, bytes: u64) -> u64 {
         match self {
             Self::Placed(placed) => placed.arena.round(bytes).unwrap_or(u64::MAX),
@@ -112,13 +114,13 @@ impl Space {
         }
     }
 
-    /// The most that `bytes` bytes take up.
+    /// Most bytes that a request for `bytes` bytes takes up.
     pub fn at_most(&self, bytes: u64) -> u64 {
         let least = self.round(bytes);
         self.arena().map_or(least, |arena| arena.split.most(least, arena.granularity()))
     }
 
-    /// Free bytes directly left and right.
+    /// Free bytes directly left and right; 0 where bytes are only counted.
     pub fn free_neighbour_bytes(&self, held: Held) -> u64 {
         match self {
             Self::Placed(placed) => placed.arena.free_neighbors(held.block).total(),
@@ -126,7 +128,7 @@ impl Space {
         }
     }
 
-    /// Bytes in use now.
+    /// Bytes in use.
     pub const fn used(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.arena.used(),
@@ -134,12 +136,12 @@ impl Space {
         }
     }
 
-    /// Bytes not in use, of those that may be. After [`Space::grow`] all of them are there, in holes.
+    /// Bytes allowed and not in use. After [`Space::grow`] all these bytes are in holes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity() - self.used()
     }
 
-    /// Most bytes ever in use.
+    /// Most bytes ever in use at once.
     pub const fn peak(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.arena.peak(),
@@ -147,8 +149,8 @@ impl Space {
         }
     }
 
-    /// Bytes that may be in use: the limit, rounded down to the granularity, or what the device had where it refused
-    /// to give more.
+    /// Bytes that may be in use: the limit, rounded down to the granularity, or the bytes taken so
+    /// far if the device refused more.
     pub const fn capacity(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.capacity(),
@@ -156,7 +158,8 @@ impl Space {
         }
     }
 
-    /// `(free - largest free) / free`; 0 where bytes are only counted.
+    /// Part of the free bytes outside the largest hole: `(free - largest free) / free`; 0 where
+    /// bytes are only counted.
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes() {
             0 => 0.0,
@@ -164,8 +167,8 @@ impl Space {
         }
     }
 
-    /// The moves that make a hole of `bytes` bytes, of blocks whose owner is `movable`; `None` if free bytes do not suffice,
-    /// or memory is still to be taken for them, or none were found.
+    /// Plans moves of blocks whose owner is `movable` that make a hole of `bytes` bytes. `None` if
+    /// the free bytes do not suffice, memory must be taken for them first, or no plan was found.
     pub fn plan_compaction(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<Vec<Move>> {
         match self {
             Self::Placed(placed) => placed.arena.plan_compaction(bytes, movable),
@@ -173,14 +176,14 @@ impl Space {
         }
     }
 
-    /// Does a move in the books.
+    /// Records a move in the arena.
     pub fn apply_move(&mut self, step: &Move) {
         if let Self::Placed(placed) = self {
             placed.arena.apply_moves(std::slice::from_ref(step));
         }
     }
 
-    /// Moves a block in the books to where there is room for it.
+    /// Records a move of a block to a free offset; none if the block starts there.
     pub fn move_to(&mut self, held: Held, to: u64) {
         let step = Move { block: held.block, from: self.offset(held), to, bytes: held.bytes };
         if step.from != to {
@@ -188,7 +191,7 @@ impl Space {
         }
     }
 
-    /// The largest request that fits as things are, or once memory is taken for it.
+    /// Bytes of the largest request that fits, at present or after taking more memory.
     pub fn largest_free(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.largest_free(),
@@ -196,12 +199,12 @@ impl Space {
         }
     }
 
-    /// Who holds most; nobody is known where bytes are only counted.
+    /// Largest owners; empty where bytes are only counted.
     pub fn holders(&self) -> Vec<Holder> {
         self.arena().map_or_else(Vec::new, |arena| arena.report().holders)
     }
 
-    /// Every chunk; none where bytes are only counted.
+    /// Lists all chunks; none where bytes are only counted.
     pub fn snapshot(&self, name: impl Fn(u64) -> String) -> Snapshot {
         match self {
             Self::Placed(placed) => placed.arena.snapshot(name),
@@ -209,7 +212,10 @@ impl Space {
         }
     }
 
-    /// Panics if the books contradict themselves.
+    /// Checks all records.
+    ///
+    /// # Panics
+    /// If they contradict each other.
     pub fn check(&self) {
         match self {
             Self::Placed(placed) => placed.check(),
@@ -218,9 +224,9 @@ impl Space {
     }
 }
 
-/// The limit, and memory that is taken as needed.
+/// Limit, and memory that is taken as needed.
 impl Space {
-    /// The limit is never above this.
+    /// Upper bound of the limit.
     pub const fn maximum(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.maximum,
@@ -228,7 +234,7 @@ impl Space {
         }
     }
 
-    /// The limit, as it was set.
+    /// Limit, as it was set.
     pub const fn limit(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.limit,
@@ -246,8 +252,8 @@ impl Space {
         matches!(self, Self::Placed(placed) if placed.grower.is_some())
     }
 
-    /// The moves that empty everything at and above `bytes`, in an order in which each can be carried out by itself.
-    /// `None` if what is in use needs more than `bytes`: then something has to be freed first.
+    /// Plans moves that empty everything at and above `bytes`, to be carried out one by one in this
+    /// order. `None` if the bytes in use are more than `bytes`: something must be freed first.
     pub fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         match self {
             Self::Placed(placed) => placed.arena.plan_shrink(bytes),
@@ -255,11 +261,12 @@ impl Space {
         }
     }
 
-    /// From here on, no byte at or above `bytes` is handed out, and every byte below is. Memory that was taken stays
-    /// taken: see [`Space::trim`].
+    /// Sets the limit: from now on no byte at or above `bytes` is handed out, and every byte below
+    /// may be. Memory that was taken stays taken: see [`Space::trim`].
     ///
     /// # Panics
-    /// If `bytes` is above the maximum, or something is at or above `bytes`: see [`Space::plan_shrink`].
+    /// If `bytes` is above the maximum, or a block is at or above `bytes`: see
+    /// [`Space::plan_shrink`].
     pub fn set_limit(&mut self, bytes: u64) {
         let maximum = self.maximum();
         assert!(bytes <= maximum, "a limit of {bytes} bytes is above the maximum of {maximum}");
@@ -269,16 +276,20 @@ impl Space {
         }
     }
 
-    /// Takes memory from `source`, so that a block of `bytes` fits that does not fit as things are. Where that is more
-    /// than may be taken, all that may be; where the source has less, what it has. It is not asked again then before
-    /// the limit is set, memory is given back, or [`Space::ask_again`]: what it did not give does not count
-    /// as free. Whether memory was taken.
+    /// Takes memory from `source` for a block of `bytes` bytes that does not fit at present.
+    /// Returns whether memory was taken.
     ///
-    /// If the block still does not fit, all free bytes are in holes, and evicting and compacting help.
+    /// If the limit allows less than the block needs, all that it allows is taken. If the source
+    /// has less, all that it has is taken. Then the source is not asked again until the limit is
+    /// set, memory is given back, or [`Space::ask_again`] is called. Bytes that the source refused
+    /// do not count as free.
+    ///
+    /// If the block still does not fit, all free bytes are in holes, so evicting and compacting can
+    /// help.
     ///
     /// # Panics
-    /// If `source` gives less than it was asked for, or a region that does not start where the last one ended (0 at
-    /// first, and the start of what was last given back, if that was later).
+    /// If `source` gives less than it was asked for, or a region that does not start at the end of
+    /// the memory taken so far.
     pub fn grow(&mut self, bytes: u64, source: &mut impl RegionSource) -> bool {
         match self {
             Self::Placed(placed) => placed.grow(bytes, source),
@@ -286,8 +297,9 @@ impl Space {
         }
     }
 
-    /// Gives all memory above the highest block back to `source` as one region, which may end a region that it gave or
-    /// begin inside of one, and returns its bytes. 0 where memory is not taken as needed.
+    /// Gives all memory above the highest block back to `source` as one region, and returns the
+    /// bytes. The region may start inside a region that the source gave, and may span several. 0
+    /// where memory is not taken as needed.
     pub fn trim(&mut self, source: &mut impl RegionSource) -> u64 {
         match self {
             Self::Placed(placed) => placed.trim(source),
@@ -295,14 +307,15 @@ impl Space {
         }
     }
 
-    /// A source that refused may have more by now.
+    /// Allows another request to a source that refused, since more memory may be available.
     pub const fn ask_again(&mut self) {
         if let Self::Placed(placed) = self {
             placed.ask_again();
         }
     }
 
-    /// Bytes there is memory for, taken from the device or there from the start. It may be above a limit that was lowered.
+    /// Bytes of memory present, taken from the device or present from the start. May be above a
+    /// limit that was lowered.
     pub const fn taken(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.taken,

@@ -1,30 +1,30 @@
-//! How full the arena is, and was.
+//! Statistics of the arena, now and since the last reset.
 
 use super::{Arena, Region};
 
-/// An arena in numbers. All sizes in bytes.
+/// Statistics of an arena. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ArenaStats {
-    /// In blocks, as much as they take.
+    /// Bytes in blocks, as much as the blocks take.
     pub used: u64,
-    /// In blocks, as much as was asked for, rounded up to the granularity.
+    /// Bytes requested for blocks, rounded up to the granularity.
     pub live: u64,
-    /// In holes.
+    /// Bytes in holes.
     pub free: u64,
-    /// The largest hole.
+    /// Bytes of the largest hole.
     pub largest_free: u64,
-    /// In regions: blocks and holes.
+    /// Bytes in regions: blocks and holes.
     pub reserved: u64,
-    /// The most `used` since the start or the last [`Arena::reset_peak`], as are all peaks.
+    /// Maximum of `used` since the start or the last [`Arena::reset_peak`], as are all peaks.
     pub peak: u64,
-    /// The most `live`.
+    /// Maximum of `live`.
     pub peak_live: u64,
-    /// The most `reserved`.
+    /// Maximum of `reserved`.
     pub peak_reserved: u64,
-    /// The highest end of any block.
+    /// Highest end of any block, since the start or the last reset.
     pub high_water: u64,
-    /// The most that one block took.
+    /// Bytes of the largest block, since the start or the last reset.
     pub largest_allocation: u64,
     /// Number of blocks.
     pub blocks: usize,
@@ -32,35 +32,35 @@ pub struct ArenaStats {
     pub holes: usize,
     /// Number of regions.
     pub regions: usize,
-    /// Blocks ever taken.
+    /// Blocks ever taken, resets ignored.
     pub allocations: u64,
-    /// Blocks ever given back.
+    /// Blocks ever freed, resets ignored.
     pub frees: u64,
-    /// Blocks ever moved.
+    /// Blocks ever moved, resets ignored.
     pub moves: u64,
-    /// [`Arena::fragmentation`].
+    /// Result of [`Arena::fragmentation`].
     pub fragmentation: f64,
-    /// [`Arena::expansion`].
+    /// Result of [`Arena::expansion`].
     pub expansion: f64,
 }
 
-/// What is counted as it happens.
+/// Figures that are counted with each change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Sum of the sizes of the blocks.
+    /// Sum of the sizes of all blocks.
     pub used: u64,
-    /// The part of `used` that was not asked for, beyond rounding up to the granularity.
+    /// Part of `used` beyond the requests rounded up to the granularity.
     pub tails: u64,
     /// Sum of the lengths of the regions.
     pub reserved: u64,
-    /// Largest `used` since the start or the last reset, and so on.
+    /// Maximum of `used` since the start or the last reset. The other peaks have the same start.
     pub peak: u64,
-    /// Of `used - tails`.
+    /// Maximum of `used - tails`.
     pub peak_live: u64,
     pub peak_reserved: u64,
-    /// Highest end of any block since then.
+    /// Highest end of any block since the start or the last reset.
     pub high_water: u64,
-    /// Largest block since then.
+    /// Size of the largest block since the start or the last reset.
     pub largest_allocation: u64,
     pub allocations: u64,
     pub frees: u64,
@@ -68,7 +68,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// A block was taken. New peaks are rare, so they are asked for, not computed each time.
+    /// Counts a taken block. New peaks are rare: they are checked for, not computed each time.
     #[inline(always)]
     pub fn take(&mut self, size: u64, tail: u64, end: u64) {
         self.used += size;
@@ -90,7 +90,7 @@ impl Counts {
         self.high_water = self.high_water.max(end);
     }
 
-    /// A block was given back.
+    /// Counts a block that was freed.
     #[inline(always)]
     pub fn give_back(&mut self, size: u64, tail: u64) {
         self.used -= size;
@@ -100,7 +100,7 @@ impl Counts {
 }
 
 impl Arena {
-    /// All figures at once. O(1), as [`Arena::largest_free`].
+    /// All figures at once. Takes as long as [`Arena::largest_free`].
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let Counts { used, tails, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
@@ -127,19 +127,19 @@ impl Arena {
         }
     }
 
-    /// Bytes of all regions together.
+    /// Total bytes of all regions.
     #[must_use]
     pub const fn reserved(&self) -> u64 {
         self.counts.reserved
     }
 
-    /// Bytes in blocks, as much as they take.
+    /// Bytes in blocks, as much as the blocks take.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.counts.used
     }
 
-    /// The most bytes in blocks at once, since the start or the last [`Arena::reset_peak`].
+    /// Most bytes in blocks at once, since the start or the last [`Arena::reset_peak`].
     #[must_use]
     pub const fn peak(&self) -> u64 {
         self.counts.peak
@@ -151,23 +151,24 @@ impl Arena {
         self.counts.reserved - self.counts.used
     }
 
-    /// Bytes of the largest hole, 0 if there is none: what can be had in one piece. O(1), as a scan
-    /// of the holes about that large.
+    /// Bytes of the largest hole, 0 if there is none: the largest request that fits. O(1), as a
+    /// scan of the holes of about that size.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
         self.bins.largest(&self.slab).map_or(0, |hole| hole.size)
     }
 
-    /// The highest end of any block, since the start or the last [`Arena::reset_peak`]: a region from
-    /// 0 up to there would have sufficed.
+    /// Highest end of any block, since the start or the last [`Arena::reset_peak`]. A region from 0
+    /// up to there would have sufficed.
     #[must_use]
     pub const fn high_water(&self) -> u64 {
         self.counts.high_water
     }
 
-    /// How scattered the free bytes are now: `(free - largest free) / free`, the part of them that is
-    /// not in the largest hole. 0 if they are one hole or none are free; close to 1 if they are in many
-    /// holes alike. What a request sees that fails although the bytes are there.
+    /// Part of the free bytes outside the largest hole: `(free - largest free) / free`.
+    ///
+    /// 0 if the free bytes are one hole, or none are free; close to 1 if they are in many holes of
+    /// the same size. A high value means that a request may fail although enough bytes are free.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes() {
@@ -176,13 +177,15 @@ impl Arena {
         }
     }
 
-    /// What scattering has cost so far: `peak reserved / peak live`, the most bytes that had to be set
-    /// aside over the most that were asked for at once, both since the start or the last
-    /// [`Arena::reset_peak`]. 1 is the least possible; what a split rule gives away with blocks counts as
+    /// Cost of fragmentation so far: `peak reserved / peak live`, both since the start or the last
+    /// [`Arena::reset_peak`].
+    ///
+    /// This is the most bytes that had to be reserved, divided by the most bytes that were
+    /// requested at once. 1 is the least possible. Bytes that a split rule adds to blocks count as
     /// well. 1 as long as there was no block.
     ///
-    /// Regions count as set aside up to the highest end of a block (as far as that is less), so that
-    /// the figure says the same for a region that is the whole budget and for those that grow.
+    /// Regions count as reserved up to the highest end of a block, if that is less. The figure is
+    /// then comparable between a region of the whole budget and regions that grow.
     #[must_use]
     pub fn expansion(&self) -> f64 {
         match self.counts.peak_live {
@@ -191,7 +194,7 @@ impl Arena {
         }
     }
 
-    /// Starts all peaks anew from what there is now, the high water among them. O(regions).
+    /// Restarts all peaks from the present values, the high water mark included. O(regions).
     pub fn reset_peak(&mut self) {
         let last_end = |region: Region| {
             let (_, after) = self.fences(region.start);
@@ -211,32 +214,32 @@ impl Arena {
         counts.largest_allocation = 0;
     }
 
-    /// Number of blocks now.
+    /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         let walls = self.regions.len().saturating_sub(1);
         self.slab.len() - self.bins.len() - walls
     }
 
-    /// Number of holes now.
+    /// Number of holes.
     #[must_use]
     pub fn holes(&self) -> usize {
         self.bins.len()
     }
 
-    /// Blocks ever taken.
+    /// Blocks ever taken, resets ignored.
     #[must_use]
     pub const fn allocations(&self) -> u64 {
         self.counts.allocations
     }
 
-    /// Blocks ever given back.
+    /// Blocks ever freed, resets ignored.
     #[must_use]
     pub const fn frees(&self) -> u64 {
         self.counts.frees
     }
 
-    /// Blocks ever moved.
+    /// Blocks ever moved, resets ignored.
     #[must_use]
     pub const fn moves(&self) -> u64 {
         self.counts.moves

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::rng::SplitMix64;
 
-/// Blocks of 10 bytes of exact-byte arena, one for each letter: lower case pinned, upper case
-/// movable; `.` is ten free bytes. The owner is the letter.
+/// Builds an exact-byte arena from a drawing. Each letter is 10 bytes of a block, pinned in lower
+/// case and movable in upper case; `.` is 10 free bytes. The owner is the letter.
 fn drawn(line: &str) -> (Arena, Vec<Block>) {
     let mut arena = Arena::with_granularity(10 * line.len() as u64, 1);
     let mut blocks = vec![];
@@ -34,7 +34,8 @@ fn draw(arena: &Arena) -> String {
     line
 }
 
-/// Makes room for `bytes` in the arena drawn, and returns the bytes copied and the new drawing.
+/// Makes room for `bytes` bytes in the drawn arena, and returns the bytes copied and the new
+/// drawing.
 fn compacted(line: &str, bytes: u64) -> Option<(u64, String)> {
     let (mut arena, _) = drawn(line);
     let moves = arena.plan_compaction(bytes, |owner| (owner as u8).is_ascii_uppercase())?;
@@ -44,8 +45,9 @@ fn compacted(line: &str, bytes: u64) -> Option<(u64, String)> {
     Some((moves.iter().map(|m| m.bytes).sum(), draw(&arena)))
 }
 
-/// Random operations in all modes, each compared with the model: 50,000, or as many as the environment
-/// variable `REMAT_ARENA_OPERATIONS` says, in runs of 400 (half empty to the end) to 3,200 (mostly full).
+/// Random operations in all modes, each compared with the model. The number is 50,000, or the value
+/// of the environment variable `REMAT_ARENA_OPERATIONS`. Runs have 400 operations (half empty at
+/// the end) to 3,200 (mostly full).
 #[test]
 fn behaves_as_the_brute_force_model() {
     let total: u64 = std::env::var("REMAT_ARENA_OPERATIONS")
@@ -65,8 +67,8 @@ fn behaves_as_the_brute_force_model() {
     }
 }
 
-/// Enough holes of nearly one size that bins become trees, and enough of exactly one size that heaps
-/// grow deep; then few enough that trees become lists again.
+/// Many holes of nearly one size, so that bins become trees, and of exactly one size, so that heaps
+/// grow deep. Then few holes, so that trees become lists again.
 #[test]
 fn crowded_bins_stay_exact() {
     for (base, spread) in [(4096, 64), (3, 1), (4096, 1)] {
@@ -217,13 +219,13 @@ fn granularity_is_a_power_of_two() {
 
 #[test]
 fn sliding_packs_the_cheapest_run() {
-    // A and B are cheaper than C; both holes beside each are needed.
+    // A and B are cheaper than C. All holes beside A and B are needed.
     assert_eq!(compacted("..A..B..CCC..", 60), Some((20, "AB......CCC..".into())));
-    // Three holes would do, two suffice, and the left one is not touched.
+    // Of the three holes two suffice, and the left one is not touched.
     assert_eq!(compacted(".AA..B..", 40), Some((10, ".AAB....".into())));
-    // Nothing to do.
+    // A hole of this size is there already.
     assert_eq!(compacted(".A..", 20), Some((0, ".A..".into())));
-    // Not enough in all.
+    // Not enough free bytes.
     assert_eq!(compacted(".A..", 40), None);
 }
 
@@ -347,7 +349,7 @@ fn snapshots_and_reports_are_plain_data() {
     assert_eq!(serde_json::from_str::<super::Report>(&text).unwrap(), report);
 }
 
-/// Gives the address space upwards of 0 to a limit; may join.
+/// Source of the address space from 0 to a limit, whose regions may join.
 struct Upward {
     next: u64,
     limit: u64,
@@ -386,19 +388,20 @@ fn regions_double_as_the_pool_grows() {
         |pool: &Pool<Upward>| pool.arena().regions().map(|r| r.bytes / MIB).collect::<Vec<_>>();
     let _first = pool.alloc(1, 0).unwrap();
     assert_eq!(lengths(&pool), [2]);
-    // Does not fit into the 4 MiB that are next; the next is as long as that one then.
+    // Too large for the next region of 4 MiB. The region is doubled to 8 MiB, and so is the next
+    // one.
     let _second = pool.alloc(5 * MIB, 0).unwrap();
     assert_eq!((lengths(&pool), pool.next_region() / MIB), (vec![2, 8], 8));
     let _third = pool.alloc(8 * MIB, 0).unwrap();
     assert_eq!((lengths(&pool), pool.next_region() / MIB), (vec![2, 8, 8], 16));
-    // No more than the limit, and no block beyond it.
+    // No region exceeds the limit, and no block.
     assert_eq!(pool.alloc(83 * MIB, 0), None);
     let _fourth = pool.alloc(81 * MIB, 0).unwrap();
     assert_eq!(lengths(&pool), [2, 8, 8, 82]);
     assert_eq!(pool.arena().stats().regions, 4);
 }
 
-/// The fuzz target found the size of the next region doubling beyond 2^64.
+/// Regression test: the fuzz target found a size of the next region that doubled beyond 2^64.
 #[test]
 fn regions_may_come_and_go_for_ever() {
     let mut pool = pool(8 * MIB, u64::MAX, false);
@@ -412,7 +415,7 @@ fn regions_may_come_and_go_for_ever() {
 
 #[test]
 fn a_source_that_runs_short_is_asked_for_nine_tenths_until_it_gives() {
-    /// Counts how often it is asked, and gives nothing above a limit.
+    /// Source that records all requests, and gives nothing above a limit.
     struct Stingy(Vec<u64>, u64);
     impl RegionSource for Stingy {
         fn take(&mut self, bytes: u64) -> Option<Region> {
@@ -426,7 +429,7 @@ fn a_source_that_runs_short_is_asked_for_nine_tenths_until_it_gives() {
         |pool: &Pool<Stingy>| pool.source().0.iter().map(|b| b / 256).collect::<Vec<_>>();
     let mut lucky = Pool::new(Stingy(vec![], 6 * 256), growth, 256, SplitRule::Exact);
     assert!(lucky.alloc(700, 0).is_some());
-    // Nine tenths of nine granules are nine granules again: one less, then.
+    // Nine tenths of nine granules round up to nine granules: then one granule less is asked for.
     assert_eq!(granules(&lucky), [20, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6]);
     let mut unlucky = Pool::new(Stingy(vec![], 0), growth, 256, SplitRule::Exact);
     assert!(unlucky.alloc(18 * 256, 0).is_none());
@@ -442,7 +445,7 @@ fn blocks_lie_across_regions_only_where_these_join() {
         let first = pool.alloc(MIB, 0).unwrap();
         let second = pool.alloc(3 * MIB, 0).unwrap();
         let stats = pool.arena().stats();
-        // 2 MiB and 4 MiB: joined, the second block starts in the first region.
+        // Regions of 2 MiB and 4 MiB: if they join, the second block starts in the first region.
         assert_eq!((stats.reserved, stats.regions), (6 * MIB, if joins { 1 } else { 2 }));
         assert_eq!(pool.arena().offset(second), if joins { MIB } else { 2 * MIB });
         pool.free(first);
@@ -476,14 +479,14 @@ fn the_split_rule_hands_out_what_would_be_too_little_to_keep() {
     for hole in [0, 2, 4] {
         arena.free(walls[hole].unwrap());
     }
-    // 200 is less than twice 101, and 99 are not 150: all of it.
+    // 200 is less than twice 101, and the rest of 99 is below 150: the block takes all.
     let block = arena.alloc(101, 0);
     assert_eq!(size(&arena, block), 200);
     arena.free(block.unwrap());
-    // Twice as much.
+    // 200 is twice 100.
     let block = arena.alloc(100, 0);
     assert_eq!(size(&arena, block), 100);
-    // 320 - 170 are 150.
+    // The rest of 320 - 170 is 150.
     let block = arena.alloc(170, 0);
     assert_eq!(size(&arena, block), 170);
     let stats = arena.stats();
@@ -506,7 +509,7 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
     let (mut arena, _) = drawn("a...............");
     let block = arena.alloc_aligned(20, 64, 1).unwrap();
     assert_eq!((arena.offset(block), arena.holes()), (64, 2));
-    // The smallest hole that has such an offset, not the smallest that is long enough.
+    // Smallest hole with room at such an offset, not the smallest that is long enough.
     let block = arena.alloc_aligned(50, 32, 1).unwrap();
     assert_eq!(arena.offset(block), 96);
     let block = arena.alloc_aligned(20, 16, 1).unwrap();
@@ -514,8 +517,8 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
     assert_eq!(arena.alloc_aligned(1, 1 << 63, 1), None);
 }
 
-/// Short-lived blocks from the low end, long-lived ones from the high end, in random order: at no time
-/// is one of the former above one of the latter.
+/// Short-lived blocks from the low end and long-lived blocks from the high end, in random order. No
+/// short-lived block is ever above a long-lived one.
 #[test]
 fn two_kinds_of_blocks_stay_apart() {
     let mut arena = Arena::with_granularity(100_000, 1);
@@ -545,7 +548,7 @@ fn both_fragmentation_figures() {
     assert_eq!((arena.fragmentation(), arena.expansion()), (0.0, 1.0));
     let [a, _b, c] = [100, 100, 200].map(|bytes| arena.alloc(bytes, 0).unwrap());
     arena.free(a);
-    // Fits neither into the 100 bytes: the highest end is 800, and 700 are live.
+    // 400 bytes fit into no hole below: the highest end is 800, and 700 bytes are live.
     let _d = arena.alloc(400, 0).unwrap();
     assert_eq!(arena.expansion(), 800.0 / 700.0);
     assert_eq!(arena.fragmentation(), 100.0 / 300.0);

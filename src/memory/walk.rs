@@ -1,11 +1,11 @@
-//! Looking at the arena chunk by chunk, in address order.
+//! Chunks of the arena, in address order.
 
 use std::iter::{FusedIterator, Rev};
 
 use super::Arena;
 use super::slab::{Block, EDGE, Note};
 
-/// A run of bytes: one block or one hole.
+/// Range of bytes: one block or one hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Chunk {
@@ -13,74 +13,74 @@ pub struct Chunk {
     pub offset: u64,
     /// Bytes, a multiple of the granularity and never 0.
     pub size: u64,
-    /// What is in it.
+    /// Block or hole.
     pub content: Content,
 }
 
-/// What a [`Chunk`] is.
+/// Content of a [`Chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Content {
-    /// A hole. Its neighbours are blocks.
+    /// Hole. Its neighbours are blocks.
     Free,
-    /// A block.
+    /// Block.
     Used {
-        /// Its handle.
+        /// Handle of the block.
         block: Block,
-        /// The name its holder gave it.
+        /// Name that the caller gave to the block.
         owner: u64,
-        /// Bytes that were asked for.
+        /// Requested bytes.
         requested: u64,
     },
 }
 
 impl Chunk {
-    /// Just past the last byte.
+    /// Offset just past the last byte.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.offset + self.size
     }
 
-    /// Whether this is a hole.
+    /// Whether the chunk is a hole.
     #[must_use]
     pub const fn is_free(&self) -> bool {
         matches!(self.content, Content::Free)
     }
 }
 
-/// The free bytes directly beside a block: what its going would add to its own.
+/// Free bytes directly beside a block: freeing the block merges all these bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeNeighbors {
-    /// Bytes of the hole that ends where the block starts, 0 if there is none.
+    /// Bytes of the hole directly before the block, 0 if none.
     pub left: u64,
-    /// Bytes of the hole that starts where the block ends, 0 if there is none.
+    /// Bytes of the hole directly after the block, 0 if none.
     pub right: u64,
 }
 
 impl FreeNeighbors {
-    /// Both together.
+    /// Total of both sides.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.left + self.right
     }
 }
 
-/// Chunks in address order, from either end. Made by [`Arena::chunks`] and its like.
+/// Chunks in address order, from either end. Returned by [`Arena::chunks`] and its siblings.
 ///
 /// Neither `front` nor `back` is ever a wall: between two walls there is a chunk.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     arena: &'a Arena,
-    /// The next chunk to come; [`EDGE`] iff there is none.
+    /// Slot of the first remaining chunk; [`EDGE`] iff there is none.
     front: u32,
-    /// The last chunk to come; [`EDGE`] iff there is none.
+    /// Slot of the last remaining chunk; [`EDGE`] iff there is none.
     back: u32,
 }
 
 impl<'a> Chunks<'a> {
-    /// The chunks from slot `front` to slot `back`; either may be a wall on the way from a chunk to
-    /// the other. None if one of them is [`EDGE`].
+    /// Chunks from slot `front` to slot `back`. Either may be a wall between a chunk and the other
+    /// slot. No chunks if one of them is [`EDGE`].
     fn new(arena: &'a Arena, front: u32, back: u32) -> Self {
         if front == EDGE || back == EDGE {
             return Self { arena, front: EDGE, back: EDGE };
@@ -115,13 +115,13 @@ impl DoubleEndedIterator for Chunks<'_> {
 impl FusedIterator for Chunks<'_> {}
 
 impl Arena {
-    /// Every chunk of every region, lowest address first.
+    /// All chunks of all regions, lowest address first.
     pub fn chunks(&self) -> Chunks<'_> {
         self.chunks_from(self.slab[EDGE].next)
     }
 
-    /// The chunks above a block in the same region, nearest first: each starts where the one before
-    /// it ends. O(log regions), and then O(1) for each chunk.
+    /// Chunks above a block in its region, nearest first, without gaps. O(log regions), and then
+    /// O(1) for each chunk.
     #[track_caller]
     pub fn chunks_after(&self, block: Block) -> Chunks<'_> {
         let slot = &self.slab[self.slab.resolve(block)];
@@ -130,8 +130,8 @@ impl Arena {
         Chunks::new(self, front, self.slab[fence].prev)
     }
 
-    /// The chunks below a block in the same region, nearest first. O(log regions), and then O(1) for
-    /// each chunk.
+    /// Chunks below a block in its region, nearest first. O(log regions), and then O(1) for each
+    /// chunk.
     #[track_caller]
     pub fn chunks_before(&self, block: Block) -> Rev<Chunks<'_>> {
         let slot = &self.slab[self.slab.resolve(block)];
@@ -140,8 +140,8 @@ impl Arena {
         Chunks::new(self, self.slab[fence].next, back).rev()
     }
 
-    /// The free bytes directly left and right of a block, as far as they would become one hole with
-    /// it: those of another region do not. O(1).
+    /// Free bytes directly left and right of a block that would be merged with it: bytes of another
+    /// region would not. O(1).
     #[must_use]
     #[track_caller]
     pub fn free_neighbors(&self, block: Block) -> FreeNeighbors {
@@ -153,12 +153,12 @@ impl Arena {
         FreeNeighbors { left: free(slot.prev), right: free(slot.next) }
     }
 
-    /// The chunk in slot `index` and those above it.
+    /// Chunks from slot `index` upwards.
     pub(super) fn chunks_from(&self, index: u32) -> Chunks<'_> {
         Chunks::new(self, index, self.slab[EDGE].prev)
     }
 
-    /// The chunk in slot `index`.
+    /// Chunk in slot `index`.
     fn chunk(&self, index: u32) -> Chunk {
         let slot = &self.slab[index];
         let content = if slot.is_used() {

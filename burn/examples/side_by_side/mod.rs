@@ -1,6 +1,6 @@
-//! Training by plain Burn, and under a budget beside it.
+//! Training by plain Burn and under a budget, side by side.
 
-#![allow(dead_code)] // Each example takes what it needs.
+#![allow(dead_code)] // Each example uses a part of this module.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamConfig, GradientsParams};
@@ -51,7 +51,8 @@ impl FromStr for Budget {
 }
 
 impl Options {
-    /// The device, under the budget. `without` says what it takes without one.
+    /// Starts the device under the budget. For a budget as a share, `without` trains without a
+    /// limit to find the full memory.
     pub fn serve(
         &self,
         without: impl FnOnce(&Guard) -> Result<(), Failure>,
@@ -74,34 +75,35 @@ impl Options {
         Ok(builder.serve::<Flex>(Default::default())?)
     }
 
-    /// The device as it is trained on.
+    /// Device for training.
     pub fn autodiff(&self, device: Device) -> Device {
         let device = device.autodiff();
         if self.checkpointing { device.gradient_checkpointing() } else { device }
     }
 }
 
-/// A device with more memory than there is.
+/// Device with a budget that is never reached.
 fn unlimited() -> Result<Guard, Failure> {
     Ok(remat_burn::budget("1TiB").serve::<Flex>(Default::default())?)
 }
 
-/// Something to learn.
+/// Model and data to train on.
 pub trait Task {
     type Model: Module;
     /// Number of steps.
     fn steps(&self) -> usize;
-    /// Whether the model draws random numbers as it learns. Ours are others than plain Burn's.
+    /// Whether training draws random numbers. Numbers under a budget differ from those of plain
+    /// Burn.
     fn is_random(&self) -> bool;
-    /// A model to begin with.
+    /// Makes the model.
     fn model(&self, device: &Device) -> Self::Model;
-    /// The loss of a step.
+    /// Loss of a step.
     fn loss(&self, model: &Self::Model, step: usize, device: &Device) -> Tensor<1>;
-    /// What it has learned, in a line.
+    /// Result of the training, in a line.
     fn learned(&self, model: Self::Model, device: &Device) -> Result<String, Failure>;
 }
 
-/// Trains by plain Burn and under a budget, and compares.
+/// Trains by plain Burn and under a budget, and compares the parameters.
 pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
     let flex = options.autodiff(Device::flex());
     let steps = task.steps();
@@ -109,7 +111,7 @@ pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
     let plain = train(task, steps, &flex, || Ok(()))?;
     println!("plain Burn     {}", plain.losses());
 
-    // What it takes without a budget is known after two steps.
+    // Two steps show the memory needed without a budget.
     let guard = options.serve(|guard| {
         let device = options.autodiff(guard.device());
         train(task, 2, &device, || Ok(guard.step()?)).map(|_| ())
@@ -137,7 +139,7 @@ pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
 
 struct Trained<M> {
     model: M,
-    /// All bytes of them.
+    /// Bytes of all parameters.
     parameters: Vec<u8>,
     first: f32,
     last: f32,
@@ -150,7 +152,7 @@ impl<M> Trained<M> {
     }
 }
 
-/// Trains as one does with Burn. `end` is called at the end of each step.
+/// Trains as usual with Burn, and calls `end` at the end of each step.
 fn train<T: Task>(
     task: &T,
     steps: usize,
@@ -158,7 +160,8 @@ fn train<T: Task>(
     end: impl Fn() -> Result<(), Failure>,
 ) -> Result<Trained<T::Model>, Failure> {
     let start = Instant::now();
-    // All begin with the same parameters. Not with clones of one model: those share the running means of batch norm.
+    // All trainings begin with the same parameters. Clones of one model would share the running
+    // means of batch norm.
     let flex = Device::flex();
     flex.seed(1);
     let model = task.model(&flex.with_autodiff_context_from(device));
@@ -180,7 +183,7 @@ fn train<T: Task>(
     Ok(Trained { parameters: bytes_of(&model), model, first, last, seconds })
 }
 
-/// All bytes of its parameters.
+/// Bytes of all parameters of a model.
 pub fn bytes_of(model: &impl Module) -> Vec<u8> {
     let mut bytes = Bytes(Vec::new());
     model.visit(&mut bytes);

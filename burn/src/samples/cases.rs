@@ -1,5 +1,5 @@
-//! Operations that make sense, of each variant: with inputs that have shapes, types and values. A variant that Burn adds does not
-//! compile until it is here.
+//! Cases: meaningful operations of each variant, with shapes, types and values of inputs. A variant
+//! that Burn adds does not compile until it has a case.
 
 use crate::session::numbers;
 use burn_backend::{BoolStore, DType, Distribution, Element, Shape, Slice, SliceOps, TensorData};
@@ -21,7 +21,7 @@ use modules::{activation, module};
 
 mod modules;
 
-/// How inputs lie in their storages.
+/// Strides of inputs in their storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// Row by row.
@@ -30,7 +30,7 @@ pub(crate) enum Lie {
     Swapped,
     /// A part of each dimension.
     Part,
-    /// Every second, from the last one.
+    /// Every second element, from the last one.
     Backward,
 }
 
@@ -38,7 +38,7 @@ impl Lie {
     pub const ALL: [Self; 4] = [Self::Rows, Self::Swapped, Self::Part, Self::Backward];
 }
 
-/// An input: what is uploaded, and the view of it that the operation reads.
+/// Input of an operation: the uploaded tensor, and the view read by the operation.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub uploaded: TensorIr,
@@ -46,21 +46,21 @@ pub(crate) struct Input {
     pub view: Option<OperationIr>,
 }
 
-/// An operation with its inputs.
+/// Operation with its inputs.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub inputs: Vec<Input>,
     pub ir: OperationIr,
 }
 
-/// Which case of a variant.
+/// Choice of a case of a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
-    /// Of what the variant works on.
+    /// Type that the variant works on.
     pub dtype: DType,
     pub shape: &'static [usize],
     pub lie: Lie,
-    /// Which of the settings that are tried for this variant.
+    /// Number of the setting for this variant.
     pub way: usize,
 }
 
@@ -68,10 +68,11 @@ pub(crate) const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType
 pub(crate) const INTS: [DType; 8] =
     [DType::I64, DType::I32, DType::I16, DType::I8, DType::U64, DType::U32, DType::U16, DType::U8];
 pub(crate) const BOOL: DType = DType::Bool(BoolStore::Native);
-/// Flex has no kernels for booleans of four bytes.
+/// Types of booleans. Flex has no kernels for booleans of four bytes.
 pub(crate) const BOOLS: [DType; 2] = [BOOL, DType::Bool(BoolStore::U8)];
 
-/// Of ranks 1 to 4, with sizes 0 and 1 among them. Modules, which have ranks of their own, take those of rank 1 for the batch.
+/// Shapes of ranks 1 to 4, with sizes 0 and 1 among them. Modules have other ranks, and take the
+/// batch from shapes of rank 1.
 pub(crate) const SHAPES: [&[usize]; 12] = [
     &[5],
     &[1],
@@ -87,7 +88,7 @@ pub(crate) const SHAPES: [&[usize]; 12] = [
     &[1, 1, 1, 1],
 ];
 
-/// The types that a variant works on.
+/// Types that a variant works on.
 pub(crate) fn dtypes(ir: &OperationIr) -> Vec<DType> {
     match ir {
         OperationIr::BaseFloat(_)
@@ -106,7 +107,8 @@ pub(crate) fn dtypes(ir: &OperationIr) -> Vec<DType> {
     }
 }
 
-/// The case of the variant that `ir` is; and of how many ways. `None` if the variant has none of that shape.
+/// Case of the variant of `ir`, and the number of ways. `None` if the variant has no case of this
+/// shape.
 pub(crate) fn case(ir: &OperationIr, spec: Spec) -> (Option<Case>, usize) {
     let mut make = Make { spec, inputs: Vec::new(), ways: 1 };
     let mut ir = ir.clone();
@@ -124,7 +126,7 @@ fn new_id() -> TensorId {
     TensorId::new(numbers(1).0)
 }
 
-/// Values of a type, by their places.
+/// Values of a type, by their positions.
 fn values(shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> TensorData {
     fn of<E: Element>(shape: &[usize], value: impl Fn(usize) -> E) -> TensorData {
         let count = shape.iter().product();
@@ -157,19 +159,19 @@ impl Make {
         self.spec.shape.len()
     }
 
-    /// One of so many ways, to be tried in turn.
+    /// Chooses one of `of` ways; all are tried in turn.
     fn way(&mut self, of: usize) -> usize {
         self.ways = self.ways.max(of);
         self.spec.way % of
     }
 
-    /// A dimension, another one each way.
+    /// Chooses a dimension, another one in each way.
     fn dim(&mut self) -> usize {
         let rank = self.rank();
         self.way(rank)
     }
 
-    /// How many examples a module is given.
+    /// Number of examples for a module; `None` if the shape is not of rank 1.
     fn batch(&self) -> Option<usize> {
         match self.spec.shape {
             [1] => Some(1),
@@ -179,7 +181,7 @@ impl Make {
         }
     }
 
-    /// An input with these values, by their places in it.
+    /// Makes an input with these values, by their positions.
     fn with(&mut self, shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> TensorIr {
         let rank = shape.len();
         let mut whole = shape.to_vec();
@@ -219,7 +221,7 @@ impl Make {
             Lie::Rows | Lie::Swapped => (read(&whole), None),
         };
         let count: usize = shape.iter().product();
-        // Places outside of the part have values, too.
+        // Positions outside the part have values, too.
         let data = values(&whole, dtype, |at| value(at % count.max(1)));
         let view = view.map(base);
         let mut ir = match &view {
@@ -232,7 +234,7 @@ impl Make {
         ir
     }
 
-    /// An input of the type of the case: numbers that most operations can do with, each at some distance from the others.
+    /// Makes an input of the case's type, with distinct numbers that most operations accept.
     fn of(&mut self, shape: &[usize]) -> TensorIr {
         let seed = self.inputs.len();
         let dtype = self.spec.dtype;
@@ -247,13 +249,14 @@ impl Make {
         })
     }
 
-    /// An input of the type and shape of the case.
+    /// Makes an input of the case's type and shape.
     fn x(&mut self) -> TensorIr {
         let shape = self.spec.shape;
         self.of(shape)
     }
 
-    /// The same, with zeros of both signs, infinities and NaNs among floats, and the least and greatest among integers.
+    /// Makes an input of the case's type and shape, in one of two ways with strange values: zeros
+    /// of both signs, infinities and NaNs among floats, and the least and greatest integers.
     fn strange(&mut self) -> TensorIr {
         let (shape, dtype) = (self.spec.shape, self.spec.dtype);
         if self.way(2) == 0 {
@@ -274,7 +277,8 @@ impl Make {
         })
     }
 
-    /// The type of a boolean that is made or read beside what the variant works on: that, if it is one itself.
+    /// Type of a boolean that is made or read: the case's type if boolean, otherwise one of
+    /// [`BOOLS`].
     fn bool(&mut self) -> DType {
         match self.spec.dtype {
             dtype @ DType::Bool(_) => dtype,
@@ -287,7 +291,7 @@ impl Make {
         self.with(shape, dtype, |at| if at % 3 == 1 { 1.0 } else { 0.0 })
     }
 
-    /// Indices below a size: none if that is 0.
+    /// Makes indices below a size; `None` if the size is 0 and indices are needed.
     fn indices(&mut self, shape: &[usize], below: usize) -> Option<TensorIr> {
         let count: usize = shape.iter().product();
         if below == 0 && count > 0 {
@@ -307,7 +311,7 @@ impl Make {
         UnaryOpIr::create(self.strange(), new_id)
     }
 
-    /// Both of one shape; or one of them broadcast, or the same tensor twice.
+    /// Makes two operands: of equal shape, or one broadcast, or the same tensor twice.
     fn two(&mut self) -> (TensorIr, TensorIr) {
         match self.way(3) {
             0 => (self.x(), self.x()),
@@ -356,7 +360,8 @@ impl Make {
             .then(|| ReduceDimOpIr::create(self.x(), dim, len, new_id))
     }
 
-    /// The place of something along a dimension. Those of integers have their type, as Burn's router has it.
+    /// Makes the op that finds positions along a dimension. For integers, the positions have their
+    /// type, as in Burn's router.
     fn arg(&mut self, len: usize) -> Option<ReduceDimOpIr> {
         if !self.spec.dtype.is_float() {
             return self.reduce_dim(len);
@@ -416,7 +421,7 @@ impl Make {
     }
 }
 
-/// Replaces a sample by one that makes sense.
+/// Replaces a sample by an operation that makes sense.
 fn fill(ir: &mut OperationIr, make: &mut Make) -> Option<()> {
     match ir {
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
@@ -579,7 +584,7 @@ fn base(op: &mut Base, make: &mut Make) -> Option<()> {
     Some(())
 }
 
-/// Parts of a tensor: the first half, all but the first, backward, or with steps.
+/// Slices of a tensor: the first half, all but the first, backward, or with steps.
 fn slices(make: &mut Make) -> Option<Vec<Slice>> {
     let way = make.way(4);
     let slice = |size: usize| {
@@ -776,7 +781,7 @@ fn float(op: &mut Float, make: &mut Make) -> Option<()> {
             let qparams = QuantizationParametersIr { scales, global: None };
             *op = QuantizeOpIr::create(make.x(), qparams, op.scheme, new_id);
         }
-        // Of a float, since no quantized tensor can be made.
+        // The input is a float, since no quantized tensor can be made.
         Float::Dequantize(op) => *op = DequantizeOpIr::create(make.x(), make.spec.dtype, new_id),
         Float::GridSample2d(op) => {
             let batch = make.batch()?;

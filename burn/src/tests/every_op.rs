@@ -1,5 +1,5 @@
-//! Every operation of Burn's IR gives the bits that Flex gives: where it may write over its inputs, after they were evicted, and
-//! after what it made was.
+//! Every operation of Burn's IR gives the bits of Flex: with permission to write over inputs, after
+//! eviction of inputs, and after eviction of outputs.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -24,7 +24,8 @@ use std::thread::available_parallelism;
 
 const SEED: u64 = 7;
 
-/// Flex, or the way to it, has none of these, or not for all types and settings, and panics. Ours is an error.
+/// Operations on which Flex, or the way to it, panics, for some types and settings at least. Ours
+/// returns an error.
 const REFUSED: [&str; 17] = [
     "BaseBool Cast",
     "BaseBool GatherNd",
@@ -45,7 +46,8 @@ const REFUSED: [&str; 17] = [
     "NumericInt Mean",
 ];
 
-/// Flex keeps more than shape and type say: indices are of another type, or the gradient is a part of a larger buffer.
+/// Operations for which Flex keeps more bytes than shape and type say: indices have another type,
+/// or the gradient is a part of a larger buffer.
 const LARGER: [&str; 7] = [
     "NumericInt ArgMax",
     "NumericInt ArgMin",
@@ -56,7 +58,8 @@ const LARGER: [&str; 7] = [
     "Module ConvTranspose3dWeightBackward",
 ];
 
-/// Where Flex panics and ours has an answer: numbers are drawn by us, and these make nothing, or nothing of empty views.
+/// Operations on which Flex panics and ours has a result: we draw the numbers ourselves, the
+/// operation makes nothing, or it makes an empty tensor from empty views.
 const ONLY_OURS: [&str; 8] = [
     "NumericFloat IntRandom",
     "Distributed SyncCollective",
@@ -68,7 +71,7 @@ const ONLY_OURS: [&str; 8] = [
     "BaseBool MaskWhere",
 ];
 
-/// A session on Flex, without a server.
+/// Session on Flex, without a server.
 fn session(budget: u64) -> Session<Flex> {
     let facts = Facts::of::<Flex>(&FlexDevice);
     with(BurnDevice::new(FlexDevice, facts, budget, Default::default()), facts)
@@ -81,16 +84,16 @@ pub(super) fn with(device: BurnDevice<Flex>, facts: Facts) -> Session<Flex> {
     Session::new(Driver::new(engine), facts, Window::default(), SEED, Default::default())
 }
 
-/// What it makes, as the type's name, shape and bytes; or what the panic said.
+/// Outputs of a sample, with type, shape and bytes; or the message of the panic.
 type Outcome = Result<Vec<TensorData>, String>;
 
-/// A way to run a sample.
+/// Way to run a sample.
 type Way = fn(&mut Session<Flex>, &Case) -> Outcome;
 
 const WAYS: [(&str, Way); 2] = [("given away", given), ("evicted", evicted)];
 
 fn outputs(case: &Case) -> Vec<TensorIr> {
-    // These two make nothing.
+    // These two variants make nothing.
     if matches!(case.ir, OperationIr::Init(_) | OperationIr::Drop(_)) {
         return Vec::new();
     }
@@ -98,7 +101,7 @@ fn outputs(case: &Case) -> Vec<TensorIr> {
     case.ir.outputs().map(read).collect()
 }
 
-/// The operation with its inputs given away, so that they may be written to: all, if each is there once.
+/// Operation that may write over its inputs: over all, if no input occurs twice.
 fn giving(case: &Case) -> OperationIr {
     struct GiveAway;
     impl burn_ir::IrVisitorMut for GiveAway {
@@ -115,7 +118,7 @@ fn giving(case: &Case) -> OperationIr {
     ir
 }
 
-/// As Burn runs it.
+/// Runs a sample as Burn does.
 fn bare(case: &Case) -> Outcome {
     let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
     for input in &case.inputs {
@@ -129,7 +132,7 @@ fn bare(case: &Case) -> Outcome {
     let alone = random(&ir).map(|_| alone());
     let run = || {
         if alone.is_some() {
-            // The first random operation of a session.
+            // Seed of the first random operation of a session.
             flex.seed(seed_of(SEED, 1));
         }
         flex.register_op(ir);
@@ -139,7 +142,7 @@ fn bare(case: &Case) -> Outcome {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::runner::words(&*panic))
 }
 
-/// Makes inputs that can be evicted: uploads cannot, on a backend whose tensors are on the host.
+/// Makes evictable inputs. On a backend whose tensors are on the host, uploads cannot be evicted.
 fn upload(session: &mut Session<Flex>, case: &Case) {
     for input in &case.inputs {
         let whole = &input.uploaded;
@@ -180,7 +183,8 @@ fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {
     outputs(case).iter().map(read).collect()
 }
 
-/// Its inputs are given away: it may write over them. Outputs are read, evicted, and read again.
+/// Runs the operation with its inputs given away, and so with permission to write over them.
+/// Outputs are read, evicted, and read again.
 fn given(session: &mut Session<Flex>, case: &Case) -> Outcome {
     upload(session, case);
     session.run(giving(case));
@@ -193,7 +197,7 @@ fn given(session: &mut Session<Flex>, case: &Case) -> Outcome {
     Ok(first)
 }
 
-/// Inputs are evicted before it runs, and all is evicted before each of its outputs is read.
+/// Evicts the inputs before the operation runs, and all tensors before each output is read.
 fn evicted(session: &mut Session<Flex>, case: &Case) -> Outcome {
     let inputs = || case.inputs.iter().map(|input| input.uploaded.id);
     upload(session, case);
@@ -214,7 +218,7 @@ fn case_is_rematerializable(case: &Case) -> bool {
     !matches!(case.ir, OperationIr::Drop(_) | OperationIr::Custom(_) | OperationIr::Distributed(_))
 }
 
-/// The variant, such as `BaseInt Cast`.
+/// Name of the variant, such as `BaseInt Cast`.
 fn variant(ir: &OperationIr) -> String {
     let text = format!("{ir:?}");
     let words = text.split(['(', ' ', ',', '{']).filter(|word| !word.is_empty());
@@ -227,7 +231,7 @@ fn variant(ir: &OperationIr) -> String {
     ours.take(variant).collect::<Vec<_>>().join(" ").trim_end_matches(')').to_owned()
 }
 
-/// Equal in type, shape and bits.
+/// Whether type, shape and bits are equal.
 fn same(a: &[TensorData], b: &[TensorData]) -> bool {
     let is_one = |(a, b): (&TensorData, &TensorData)| {
         a.dtype() == b.dtype() && a.shape() == b.shape() && a.as_bytes() == b.as_bytes()
@@ -235,11 +239,11 @@ fn same(a: &[TensorData], b: &[TensorData]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(is_one)
 }
 
-/// What came of the samples of some operations.
+/// Results for the samples of some operations.
 #[derive(Debug, Default)]
 struct Found {
     samples: usize,
-    /// What neither Flex nor we run, and why not.
+    /// Operations that neither Flex nor we run, and the reason.
     refused: BTreeMap<String, String>,
     wrong: Vec<String>,
 }
@@ -251,7 +255,7 @@ impl Found {
         self.wrong.extend(other.wrong);
     }
 
-    /// All samples of an operation.
+    /// Runs all samples of an operation.
     fn of(ir: &OperationIr) -> Self {
         let (name, mut found) = (variant(ir), Self::default());
         for dtype in cases::dtypes(ir) {
@@ -271,14 +275,15 @@ impl Found {
         found
     }
 
-    /// One sample. Returns how many ways there are.
+    /// Runs one sample. Returns the number of ways.
     fn look_at(&mut self, ir: &OperationIr, name: &str, spec: Spec) -> usize {
-        // Before the tensors, which are numbered within it.
+        // Sessions are made before the tensors, whose numbers must be above a session's first
+        // number.
         let sessions = WAYS.map(|_| session(1 << 40));
         let made = catch_unwind(|| cases::case(ir, spec));
         let (case, ways) = made.unwrap_or_else(|panic| {
             let why = crate::runner::words(&*panic);
-            // Shapes of samples are what Burn infers, which refuses some.
+            // Burn infers the shapes of samples, and refuses some.
             if !why.contains("Reflect padding must be less") {
                 self.wrong.push(format!("{name} {spec:?}: {why}"));
             }
@@ -298,7 +303,8 @@ impl Found {
                     }
                 }
                 (Err(why), Ok(Err(_))) => {
-                    // Anything may refuse what is empty, and debug builds of Burn what overflows.
+                    // Any operation may refuse empty tensors, and debug builds of Burn refuse
+                    // overflow.
                     if !spec.shape.contains(&0) && !why.contains("overflow") {
                         self.refused.insert(name.to_owned(), why.clone());
                     }
@@ -342,7 +348,7 @@ fn every_operation_gives_the_bits_of_flex() {
     assert!(refused.keys().map(String::as_str).eq(REFUSED));
 }
 
-/// Panics that are caught are not printed.
+/// Suppresses the printing of caught panics on this thread.
 pub(super) fn quiet() {
     thread_local!(static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
     static HOOK: std::sync::Once = std::sync::Once::new();

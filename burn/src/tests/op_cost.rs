@@ -1,4 +1,4 @@
-//! What an operation costs beside its kernel.
+//! Cost of an operation beside its kernel.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -14,7 +14,7 @@ use std::time::Instant;
 const OPS: u64 = 20_000;
 const ROUNDS: usize = 60;
 
-/// `x += w`, for 8 numbers, again and again: each sum is used once.
+/// Operations `x += w` on 8 numbers, again and again: each sum is used once.
 fn sums(first: u64) -> impl Iterator<Item = OperationIr> {
     let tensor = |id, status| TensorIr {
         id: TensorId::new(id),
@@ -36,7 +36,7 @@ fn data() -> TensorData {
     TensorData::new(vec![1.0_f32; 8], [8])
 }
 
-/// Nanoseconds an operation.
+/// Nanoseconds per operation in the bare interpreter.
 fn bare() -> f64 {
     let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
     (0..2).for_each(|id| flex.register_tensor_data_id(TensorId::new(id), data()));
@@ -46,7 +46,7 @@ fn bare() -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / OPS as f64
 }
 
-/// The same by a session; with kernels on a thread of their own, if they run behind.
+/// Nanoseconds per operation in a session. With `behind`, kernels run on a thread of their own.
 fn ours(behind: bool) -> f64 {
     let facts = Facts::of::<Flex>(&FlexDevice);
     let mut device = BurnDevice::new(FlexDevice, facts, 1 << 40, Default::default());
@@ -65,7 +65,8 @@ fn ours(behind: bool) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / OPS as f64
 }
 
-/// `cargo test --release op_cost -- --ignored --nocapture`, with nothing else running.
+/// Measures and prints times. Run by `cargo test --release op_cost -- --ignored --nocapture`, on an
+/// idle machine.
 #[test]
 #[ignore = "measures time"]
 fn op_cost() {

@@ -1,5 +1,5 @@
-//! On wgpu, by an adapter in software: which tensors share a buffer, seen in the buffers themselves. Without an adapter, nothing is
-//! tried, and it says so.
+//! Tests on wgpu with a software adapter: which tensors share a buffer is seen in the buffers
+//! themselves. Without an adapter, the tests print a message and do nothing.
 
 use super::common::{Cnn, Mlp, Net, Recurrent, Transformer, TransformerDropout, train};
 use burn::backend::{CubeDevice, Wgpu, WgpuDevice, WgpuDeviceKind};
@@ -13,7 +13,7 @@ fn adapter() -> Option<CubeDevice> {
     found
 }
 
-/// After every operation, bytes that are there are the bytes that are counted, and never more than the budget.
+/// Present bytes equal counted bytes after every operation, and never exceed the budget.
 #[test]
 fn what_is_counted_is_what_is_there() {
     fn looked_at<N: Net>(adapter: &CubeDevice, percent: u64) {

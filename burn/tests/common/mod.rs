@@ -1,5 +1,5 @@
-//! Small models, and training them to the bit.
-#![allow(dead_code)] // Each test takes what it needs.
+//! Small models, and their training with comparable bits.
+#![allow(dead_code)] // Each test uses a part of this module.
 
 #[path = "../../../src/rng.rs"]
 mod rng;
@@ -19,24 +19,24 @@ use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rng::SplitMix64;
 
-/// A model that can be trained on made-up data.
+/// Model that can be trained on made-up data.
 pub trait Net: Module {
     fn new(device: &Device) -> Self;
     fn logits(&self, batch: u64, device: &Device) -> Tensor<2>;
 }
 
-/// What training came to, to the bit.
+/// Result of a training, bit by bit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub losses: Vec<u32>,
-    /// A hash of all parameters.
+    /// Hash of all parameters.
     pub params: u64,
 }
 
-/// A model that is trained by Adam, step by step.
+/// Model that is trained by Adam, step by step.
 pub struct Training<N> {
     device: Device,
-    /// Only a step that failed leaves none.
+    /// The model; `None` only after a step that failed.
     model: Option<N>,
     optim: ModuleOptimizer,
     loss_of: CrossEntropyLoss,
@@ -54,7 +54,7 @@ impl<N: Net> Training<N> {
         }
     }
 
-    /// Fails where the loss cannot be read.
+    /// Runs one step. Fails if the loss cannot be read.
     pub fn step(&mut self) -> Result<(), String> {
         let step = self.losses.len() as u64;
         let model = self.model.take().ok_or("a step before failed")?;
@@ -79,7 +79,7 @@ impl<N: Net> Training<N> {
     }
 }
 
-/// Trains for so many steps. `end` is called after each.
+/// Trains for `steps` steps, and calls `end` after each.
 pub fn train<N: Net>(device: &Device, steps: u64, mut end: impl FnMut()) -> Outcome {
     let mut training = Training::<N>::new(device);
     for _ in 0..steps {
@@ -246,14 +246,14 @@ impl Net for Recurrent {
     }
 }
 
-/// Numbers that look random, from `-scale` to `scale`.
+/// Pseudo-random numbers from `-scale` to `scale`.
 pub fn numbers(seed: u64, count: usize, scale: f32) -> Vec<f32> {
     let mut numbers = SplitMix64::new(seed);
     let mut unit = || (numbers.next() >> 40) as f32 / (1u64 << 24) as f32;
     (0..count).map(|_| unit() * 2.0 * scale - scale).collect()
 }
 
-/// The same parameters on each device.
+/// Mapper that sets the same parameters on each device.
 pub struct Fill(pub u64);
 
 impl ModuleMapper for Fill {

@@ -1,4 +1,4 @@
-//! A tensor of any rank from 1 to 4. Burn has the rank in the type.
+//! Tensor of any rank from 1 to 4. Burn has the rank in the type.
 
 use burn::tensor::kind::Basic;
 use burn::tensor::{DType, Float, Tensor, TensorData};
@@ -11,7 +11,7 @@ pub enum Any<K: Basic = Float> {
     R4(Tensor<4, K>),
 }
 
-/// `$made` of the tensor `$x`, whatever its rank, which the result has, too.
+/// Maps the tensor `$x` of any rank to `$made`, a tensor of the same rank.
 #[macro_export]
 macro_rules! map {
     ($any:expr, $x:ident => $made:expr) => {
@@ -24,7 +24,7 @@ macro_rules! map {
     };
 }
 
-/// `$made` of the tensor `$x`, whatever its rank.
+/// Evaluates `$made` with the tensor `$x` of any rank.
 #[macro_export]
 macro_rules! with {
     ($any:expr, $x:ident => $made:expr) => {
@@ -37,7 +37,7 @@ macro_rules! with {
     };
 }
 
-/// `$made` of two tensors of one rank, which the result has, too.
+/// Maps two tensors of one rank to `$made`, a tensor of the same rank.
 #[macro_export]
 macro_rules! zip {
     ($a:expr, $b:expr, $x:ident, $y:ident => $made:expr) => {
@@ -68,7 +68,7 @@ impl<K: Basic> Any<K> {
         with!(self, x => x.try_into_data().map_err(|error| error.to_string()))
     }
 
-    /// The same values, as Burn's API has it for a rank that is known when it runs.
+    /// Reshapes by a list of dimensions. Burn's API needs the rank as a constant.
     pub fn reshape(self, dims: &[usize]) -> Self {
         with!(self, x => match *dims {
             [a] => Self::R1(x.reshape([a])),
@@ -79,7 +79,7 @@ impl<K: Basic> Any<K> {
         })
     }
 
-    /// The tensor, by a rank that is known to be its own.
+    /// Tensor with its rank in the type; `D` must be the rank.
     pub fn of_rank<const D: usize>(self) -> Tensor<D, K> {
         let dims: [usize; D] = self.dims().try_into().expect("the rank is its own");
         with!(self, x => x.reshape(dims))

@@ -1,8 +1,8 @@
-//! Random programs over Burn's tensors: under any budget, policy and window, what they read has the bits of plain Flex, unless
-//! there is no room, which is explained.
+//! Random programs over Burn's tensors, under any budget, policy and window. Their reads have the
+//! bits of plain Flex, unless there is no room, which an error explains.
 //!
-//! The programs are the same each time. With `REMAT_RANDOM_PROGRAMS=N` there are N others; `REMAT_SEED=S` runs the one with this
-//! seed alone.
+//! The programs are the same each time. `REMAT_RANDOM_PROGRAMS=N` runs N other programs;
+//! `REMAT_SEED=S` runs only the program of this seed.
 
 mod any;
 mod ops;
@@ -22,29 +22,29 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, UNIX_EPOCH};
 
-/// Programs, each time.
+/// Number of programs in a usual run.
 const PROGRAMS: u64 = 2000;
 
-/// More than any program takes.
+/// Bytes that suffice for every program.
 const PLENTY: u64 = 64 << 20;
 
-/// Words of the errors that there may be.
+/// Parts of the messages of allowed errors.
 const EXPLAINED: [&str; 3] = [
     "out of memory: ",
     "above the recompute limit",
     "bringing back what was evicted takes too many",
 ];
 
-/// What happened in all runs.
+/// Totals of all runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     programs: u64,
-    /// Those with a budget below what they take.
+    /// Programs with a budget below their need.
     limited: u64,
-    /// Those of them that read all they asked for.
+    /// Programs with a budget below their need, and without a failed read.
     passed: u64,
     reads: u64,
-    /// Reads that were refused.
+    /// Reads that failed with an allowed error.
     refused: u64,
     evictions: u64,
     ops: u64,
@@ -64,16 +64,16 @@ impl Figures {
     }
 }
 
-/// Where a program runs with little memory.
+/// Settings of a run with little memory.
 struct Setup {
-    /// Of what the program takes without a limit.
+    /// Percentage of the program's peak without a limit.
     percent: u64,
     policy: PolicyKind,
     threshold: Option<u64>,
     window: usize,
     dead: Dead,
     sampling: bool,
-    /// On a device that is there already, where only budget and policy can be chosen.
+    /// Whether to use an existing device, where only budget and policy can be chosen.
     on_old: bool,
     seed: u64,
 }
@@ -83,7 +83,7 @@ impl Setup {
         let draw = &mut Draw::new(!seed);
         let policies: Vec<PolicyKind> = PolicyKind::all().collect();
         Self {
-            // Most programs can do with the larger ones.
+            // Most programs succeed with the larger budgets.
             percent: draw.from(30, 100).max(draw.from(30, 100)) as u64,
             policy: draw.of(&policies),
             threshold: draw.percent(20).then(|| draw.from(50, 100) as u64),
@@ -110,14 +110,14 @@ impl Setup {
     }
 }
 
-/// What is told where Burn's server has ended the connection.
+/// Message when Burn's server has ended the connection.
 const LOST: &str = "Remote response channel closed";
 
 fn explained(error: &str) -> bool {
     EXPLAINED.iter().any(|words| error.contains(words))
 }
 
-/// Runs the program there, to its end: what it read.
+/// Runs the program to the end, and returns all reads.
 fn run(program: &Program, guard: &Guard) -> Result<Reads, String> {
     let mut wrong = None;
     let mut told = |result: Result<(), Error>| {
@@ -135,22 +135,22 @@ fn run(program: &Program, guard: &Guard) -> Result<Reads, String> {
     wrong.map_or(Ok(reads), |wrong| Err(format!("the device says: {wrong}")))
 }
 
-/// The same on a device that was made for it.
+/// Runs the program on a new device.
 fn run_on_new(program: &Program, guard: &Guard) -> Result<(Reads, Stats), String> {
     let reads = run(program, guard)?;
     let stats = guard.stats().map_err(|error| error.to_string())?;
     if stats.peak_bytes > stats.budget_bytes {
         return Err(format!("{} bytes of {}", stats.peak_bytes, stats.budget_bytes));
     }
-    // Burn takes graphs of gradients that nobody went back through apart at times of its own.
+    // Burn takes apart gradient graphs that were not used for a backward pass at times of its own.
     if stats.used_bytes != 0 && !program.autodiff {
         return Err(format!("{} bytes are left over", stats.used_bytes));
     }
     Ok((reads, stats))
 }
 
-/// The same on a device that was made long ago, with the settings that can be changed. `None` if it has no room for a budget:
-/// there may be graphs of gradients of earlier programs.
+/// Runs the program on an existing device, with the settings that can be changed. `None` if the
+/// device has no room for the budget, because of gradient graphs of earlier programs.
 fn run_on_old(
     program: &Program,
     setup: &Setup,
@@ -172,15 +172,15 @@ fn run_on_old(
     Ok(Some((reads, stats)))
 }
 
-/// What makes two values the same.
+/// Equality of two values.
 type Same = fn(&TensorData, &TensorData) -> bool;
 
 fn bits(a: &TensorData, b: &TensorData) -> bool {
     a.dtype() == b.dtype() && a.shape() == b.shape() && a.as_bytes() == b.as_bytes()
 }
 
-/// The bits, but for the signs of NaNs. Flex adds in place where nobody else has an operand, which may come second then; and
-/// of two NaNs, the sum has the sign of the first.
+/// Equality of bits, except for the signs of NaNs. Flex adds in place if an operand is not shared,
+/// and may then swap the operands. The sum of two NaNs has the sign of the first.
 fn bits_of_numbers(a: &TensorData, b: &TensorData) -> bool {
     let is_nan = |bytes: &[u8]| match a.dtype() {
         DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
@@ -197,7 +197,7 @@ fn bits_of_numbers(a: &TensorData, b: &TensorData) -> bool {
         && elements(a).zip(elements(b)).all(|(a, b)| a == b || is_nan(a) && is_nan(b))
 }
 
-/// The first of the elements that differ, as its bytes.
+/// Describes the first element that differs, in bytes.
 fn difference(a: &TensorData, b: &TensorData) -> String {
     let size = a.dtype().size();
     let of = |data: &TensorData| format!("{:?}{:?}", data.dtype(), data.shape());
@@ -210,7 +210,8 @@ fn difference(a: &TensorData, b: &TensorData) -> String {
     format!("{}, not {}: {count} elements differ, the first is {first:x?}", of(a), of(b))
 }
 
-/// How many reads were refused. Fails where one has other bits, or is refused without a reason.
+/// Counts the refused reads. Fails if a read has other bits, or is refused without an allowed
+/// reason.
 fn compare(reads: &Reads, expected: &Reads, same: Same, what: &str) -> Result<u64, String> {
     if reads.len() != expected.len() {
         return Err(format!("{what}: {} reads, not {}", reads.len(), expected.len()));
@@ -230,7 +231,7 @@ fn compare(reads: &Reads, expected: &Reads, same: Same, what: &str) -> Result<u6
     Ok(refused)
 }
 
-/// Whether the program reads the same everywhere. `old` is a device that other programs ran on.
+/// Checks the program's reads on all devices. `old` is a device used by other programs before.
 fn holds(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, String> {
     let free = remat_burn::budget(PLENTY).seed(setup.seed).serve::<Flex>(Default::default());
     let (expected, free) = run_on_new(program, &free.unwrap())?;
@@ -262,7 +263,7 @@ fn holds(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, Strin
     })
 }
 
-/// The same, where a panic is a failure, too.
+/// Checks the program, and turns a panic into a failure.
 fn outcome(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, String> {
     let once = |old: &Guard| {
         catch_unwind(AssertUnwindSafe(|| holds(program, setup, old))).unwrap_or_else(|panic| {
@@ -273,9 +274,10 @@ fn outcome(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, Str
         })
     };
     match once(old) {
-        // Burn's autodiff lets go of tensors from whatever thread. Now and then, on a busy machine, its server is asked for a tensor
-        // that it was told to drop before, and ends the connection ("Should have handle for tensor", in `burn_ir::handle`, before
-        // anything of ours is asked). Then there is nothing to compare.
+        // Burn's autodiff drops tensors from any thread. On a busy machine, its server is sometimes
+        // asked for a tensor that it was told to drop before. Then it ends the connection ("Should
+        // have handle for tensor", in `burn_ir::handle`) before it calls our code, and there is
+        // nothing to compare.
         Err(why) if program.autodiff && why.contains(LOST) => {
             println!("Burn's server ended the connection; the program runs once more: {why}");
             once(&self::old())
@@ -284,7 +286,7 @@ fn outcome(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, Str
     }
 }
 
-/// Seeds of the programs to run, and whether those are the usual ones.
+/// Seed of the first program, number of programs, and whether the programs are the usual ones.
 fn seeds() -> (u64, u64, bool) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
@@ -302,7 +304,7 @@ fn seeds() -> (u64, u64, bool) {
     }
 }
 
-/// A device for one program after the other.
+/// Device for a sequence of programs.
 fn old() -> Guard {
     remat_burn::budget(PLENTY).recompute_limit(20.0).serve::<Flex>(Default::default()).unwrap()
 }

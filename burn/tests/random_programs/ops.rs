@@ -1,4 +1,4 @@
-//! Operations of Burn's tensor API, drawn by number. What is drawn makes sense for the shape.
+//! Operations of Burn's tensor API, drawn by number. Each draw makes sense for the shape.
 
 use super::any::Any;
 use super::program::Draw;
@@ -8,7 +8,7 @@ use burn::tensor::kind::{Basic, Ordered};
 use burn::tensor::ops::{AvgPoolOptions, ConvOptions, ConvTransposeOptions, MaxPoolOptions};
 use burn::tensor::{Bool, DType, FloatDType, IndexingUpdateOp, Int, Slice, Tensor, module};
 
-/// What results of integer operations are brought below, so that none overflows.
+/// Bound of integer results, to avoid overflow.
 const SMALL: i32 = 31;
 
 pub fn unary<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
@@ -55,7 +55,7 @@ pub fn unary<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
     }
 }
 
-/// One of each row of elements.
+/// Reduces each row of elements to one.
 pub fn rows<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
     let dim = draw.below(D);
     match draw.below(6) {
@@ -68,7 +68,7 @@ pub fn rows<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
     }
 }
 
-/// One of all elements.
+/// Reduces all elements to one.
 pub fn total<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<1> {
     match draw.below(4) {
         0 => x.sum(),
@@ -107,14 +107,14 @@ pub fn compare<const D: usize, K: Ordered>(
     }
 }
 
-/// Without NaNs, whose signs say where they come in order. Those are what they are by chance: where Flex adds in place, it may
-/// take the operands in another order.
+/// Replaces NaNs by 0. The sign of a NaN decides its place in an order, and is arbitrary: where
+/// Flex adds in place, it may swap the operands.
 fn numbers<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let nan = x.clone().is_nan();
     x.mask_fill(nan, 0.0)
 }
 
-/// Where a row of elements has something, or how they are in order.
+/// Position of an extreme element in each row, or the order of the elements.
 pub fn indices<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D, Int> {
     let (dim, x) = (draw.below(D), numbers(x));
     match draw.below(4) {
@@ -167,7 +167,7 @@ pub fn booleans<const D: usize>(
     }
 }
 
-/// A float of an integer or a boolean, in one of the types.
+/// Float type for a cast of an integer or a boolean.
 pub fn float_type(draw: &mut Draw) -> FloatDType {
     use FloatDType::{BF16, F16, F32, F64};
     draw.of(&[F32, F32, F32, F32, F64, F16, BF16])
@@ -177,7 +177,7 @@ pub fn whole<const D: usize>(x: Tensor<D>) -> Tensor<D, Int> {
     x.clamp(-100.0, 100.0).int()
 }
 
-/// A part of each dimension, some backward or with steps.
+/// Slices of all dimensions, some backward or with steps.
 fn part(dims: &[usize], draw: &mut Draw, steps: bool) -> Vec<Slice> {
     let one = |&size: &usize| {
         let start = draw.below(size);
@@ -188,7 +188,7 @@ fn part(dims: &[usize], draw: &mut Draw, steps: bool) -> Vec<Slice> {
     dims.iter().map(one).collect()
 }
 
-/// What a backend may make without a copy, and what is like it, of the same rank.
+/// Views that a backend may make without a copy, and similar operations, of the same rank.
 pub fn view<const D: usize, K: Basic>(x: Tensor<D, K>, draw: &mut Draw) -> Tensor<D, K> {
     let (a, b) = (draw.below(D), draw.below(D));
     match draw.below(9) {
@@ -211,7 +211,7 @@ pub fn view<const D: usize, K: Basic>(x: Tensor<D, K>, draw: &mut Draw) -> Tenso
         }
         6 => x.repeat_dim(a, draw.of(&[1, 2, 3])),
         7 => {
-            // Dimensions of one element are as many as one likes.
+            // Dimensions of one element can be expanded to any size.
             let dims = x.dims().map(|size| if size == 1 { 3 } else { size });
             x.expand(dims)
         }
@@ -219,7 +219,7 @@ pub fn view<const D: usize, K: Basic>(x: Tensor<D, K>, draw: &mut Draw) -> Tenso
     }
 }
 
-/// The same elements, or windows of them, in another rank.
+/// Reshapes the tensor to another rank, or takes windows of it.
 pub fn reshape<K: Basic>(x: Any<K>, draw: &mut Draw) -> Any<K> {
     let dims = x.dims();
     match draw.below(4) {
@@ -251,7 +251,7 @@ pub fn reshape<K: Basic>(x: Any<K>, draw: &mut Draw) -> Any<K> {
     }
 }
 
-/// Several as one.
+/// Joins tensors to one.
 pub fn join<K: Basic>(x: Any<K>, y: Any<K>, draw: &mut Draw) -> Any<K> {
     let dim = draw.below(x.dims().len());
     let rank = x.dims().len();
@@ -267,27 +267,27 @@ pub fn join<K: Basic>(x: Any<K>, y: Any<K>, draw: &mut Draw) -> Any<K> {
     crate::zip!(x, y, x, y => Tensor::cat(if alone { vec![x] } else { vec![x.clone(), y, x] }, dim))
 }
 
-/// Numbers of places along a dimension of so many.
+/// Random positions along a dimension of `size` elements.
 fn places(size: usize, x: &burn::tensor::Device, draw: &mut Draw) -> Tensor<1, Int> {
     let places: Vec<i64> = (0..draw.from(1, 5)).map(|_| draw.below(size) as i64).collect();
     Tensor::from_data(places.as_slice(), x)
 }
 
-/// Picks elements.
+/// Selects elements.
 pub fn pick<const D: usize, K: Basic>(x: Tensor<D, K>, draw: &mut Draw) -> Tensor<D, K> {
     let dim = draw.below(D);
     let places = places(x.dims()[dim], &x.device(), draw);
     x.select(dim, places)
 }
 
-/// Writes to some elements.
+/// Assigns to some elements.
 pub fn assign<const D: usize, K: Basic>(x: Tensor<D, K>, draw: &mut Draw) -> Tensor<D, K> {
     let part = part(&x.dims(), draw, false);
     let values = x.clone().slice(&part).flip([0isize]);
     x.slice_assign(&part, values)
 }
 
-/// Picks or writes to elements by indices, as numbers can.
+/// Selects or updates elements by indices. For floats only.
 pub fn scatter<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
     let dim = draw.below(D);
     match draw.below(4) {
@@ -311,14 +311,14 @@ pub fn scatter<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
     }
 }
 
-/// Numbers that need no upload.
+/// Tensor of floats that needs no upload.
 pub fn filler<const D: usize>(dims: [usize; D], like: (&burn::tensor::Device, DType)) -> Tensor<D> {
     let all = dims.iter().product::<usize>() as i64;
     let numbers = Tensor::<1, Int>::arange(0..all, like.0).float().cast(FloatDType::from(like.1));
     numbers.sin().reshape(dims)
 }
 
-/// A layer of a network; the tensor as it is, if there is none for its rank.
+/// Layer of a network. If there is none for the rank, the tensor is returned unchanged.
 pub fn layer(x: Any, draw: &mut Draw) -> Any {
     let (dims, dtype) = (x.dims(), x.dtype());
     let device = with!(&x, x => x.device());

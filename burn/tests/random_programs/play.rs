@@ -1,4 +1,4 @@
-//! Runs a program on a device. What it reads is all that is seen of it.
+//! Runs a program on a device. Only values read by the program are observed.
 
 use super::any::Any;
 use super::ops;
@@ -8,15 +8,15 @@ use burn::nn::DropoutConfig;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, DType, Device, Distribution, Float, FloatDType, Int, Tensor, TensorData};
 
-/// Values that a program keeps of each kind.
+/// Most values of each kind that a program keeps.
 const KEPT: usize = 24;
-/// Elements of the largest that it keeps.
+/// Most elements of a value that a program keeps.
 const LARGEST: usize = 500;
 
-/// The values that a program read, in order; or why it could not.
+/// Values that a program read, in order; or the error of the read.
 pub type Reads = Vec<Result<TensorData, String>>;
 
-/// Runs the program. `mark` is called at each end of a step.
+/// Runs the program, and calls `mark` at each end of a step.
 pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads {
     let device = if program.autodiff { device.clone().autodiff() } else { device.clone() };
     let mut state = State {
@@ -28,7 +28,7 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
         leaves: Vec::new(),
         reads: Vec::new(),
     };
-    // Something to begin with.
+    // Some values to begin with.
     for word in 0..3 {
         state.make(&mut Draw::new(word));
     }
@@ -47,7 +47,7 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
             println!("{name}: {}", state.shapes());
         }
     }
-    // What is left is read as well, so that no operation is for nothing.
+    // The remaining values are read as well, so that no operation is without effect.
     let State { floats, ints, bools, mut reads, .. } = state;
     reads.extend(floats.into_iter().map(Any::read));
     reads.extend(ints.into_iter().map(Any::read));
@@ -61,12 +61,12 @@ struct State<'a> {
     floats: Vec<Any>,
     ints: Vec<Any<Int>>,
     bools: Vec<Any<Bool>>,
-    /// Those whose gradients are taken.
+    /// Values whose gradients are computed.
     leaves: Vec<Any>,
     reads: Reads,
 }
 
-/// Puts a value among those that are kept; another one may go for it.
+/// Keeps a value. Replaces another value if too many are kept.
 fn keep<K: Basic>(kept: &mut Vec<Any<K>>, made: Any<K>, draw: &mut Draw) {
     if made.elements() > LARGEST {
         return;
@@ -78,13 +78,13 @@ fn keep<K: Basic>(kept: &mut Vec<Any<K>>, made: Any<K>, draw: &mut Draw) {
     kept[at] = made;
 }
 
-/// One of the values, which may be given away.
+/// Takes a value, sometimes with the last handle.
 fn take<K: Basic>(kept: &mut Vec<Any<K>>, draw: &mut Draw) -> Option<Any<K>> {
     let at = (!kept.is_empty()).then(|| draw.below(kept.len()))?;
     Some(if draw.percent(20) { kept.swap_remove(at) } else { kept[at].clone() })
 }
 
-/// Another one that fits, or the value itself.
+/// Another value that fits, or the value itself.
 fn partner<K: Basic>(
     kept: &[Any<K>],
     x: &Any<K>,
@@ -108,7 +108,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> bool {
 
 fn dims(draw: &mut Draw) -> Vec<usize> {
     match draw.below(5) {
-        // Most are alike, so that many fit together.
+        // Most shapes are equal, so that many values fit together.
         0 | 1 => vec![12, 16],
         2 => vec![2, 3, 6, 6],
         3 => vec![4, 6, 8],
@@ -117,7 +117,7 @@ fn dims(draw: &mut Draw) -> Vec<usize> {
 }
 
 impl State<'_> {
-    /// What there is.
+    /// Types and shapes of all kept values.
     fn shapes(&self) -> String {
         fn of<K: Basic>(kept: &[Any<K>]) -> String {
             let all: Vec<String> =
@@ -127,7 +127,7 @@ impl State<'_> {
         format!("{} | {} | {}", of(&self.floats), of(&self.ints), of(&self.bools))
     }
 
-    /// One step, and what it is called.
+    /// Runs a step, and returns the step's name.
     fn step(&mut self, draw: &mut Draw) -> &'static str {
         type Step<'a> = fn(&mut State<'a>, &mut Draw);
         let (name, step): (_, Step<'_>) = match draw.below(100) {
@@ -169,7 +169,7 @@ impl State<'_> {
         }
     }
 
-    /// A value that is made of none.
+    /// Makes a value without inputs.
     fn make(&mut self, draw: &mut Draw) {
         let dims = dims(draw);
         let all = dims.iter().product::<usize>();
@@ -227,7 +227,7 @@ impl State<'_> {
         }
     }
 
-    /// A leaf of the graph of gradients, in programs that have one.
+    /// Makes a leaf of the gradient graph, in programs with gradients.
     fn tracked(&mut self, x: Any) -> Any {
         if !self.program.autodiff || self.leaves.len() == KEPT {
             return x;
@@ -285,7 +285,7 @@ impl State<'_> {
         }
     }
 
-    /// Elements by a mask, which is made for the value if there is none.
+    /// Replaces elements by a mask. If no mask fits, one is made from the value.
     fn mask(&mut self, draw: &mut Draw) {
         let Some(x) = take(&mut self.floats, draw) else { return };
         let dims = x.dims();
@@ -315,7 +315,7 @@ impl State<'_> {
         }
         match draw.below(5) {
             0 => one(&mut self.ints, draw, 10),
-            // Flex picks numbers of booleans, which no operation on booleans takes.
+            // Flex's select on booleans gives numbers, which no boolean operation takes.
             1 => one(&mut self.bools, draw, 9),
             _ => one(&mut self.floats, draw, 10),
         }
@@ -357,7 +357,7 @@ impl State<'_> {
         }
     }
 
-    /// From one kind to another, or from one float type to another.
+    /// Converts a value to another kind, or to another float type.
     fn cast(&mut self, draw: &mut Draw) {
         let to = ops::float_type(draw);
         match draw.below(5) {
@@ -394,7 +394,7 @@ impl State<'_> {
         self.reads.extend(read);
     }
 
-    /// Lets a value go, or holds it twice.
+    /// Drops a value, or keeps a second handle of it.
     fn forget(&mut self, draw: &mut Draw) {
         fn one<K: Basic>(kept: &mut Vec<Any<K>>, draw: &mut Draw) {
             if kept.is_empty() {
@@ -415,7 +415,8 @@ impl State<'_> {
         }
     }
 
-    /// Gradients of the leaves, which are read or kept. Then there is no graph any more.
+    /// Computes gradients of the leaves, and reads or keeps them. Afterwards there is no gradient
+    /// graph.
     fn backward(&mut self, draw: &mut Draw) {
         let tracked = |x: &Any<Float>| with!(x, x => x.is_tracked()) && x.dtype() == DType::F32;
         let Some(loss) = self.floats.iter().rev().find(|x| tracked(x)).cloned() else { return };
@@ -438,7 +439,7 @@ impl State<'_> {
         self.detach();
     }
 
-    /// Ends the graph of gradients. Values go on, some of them as leaves.
+    /// Ends the gradient graph. The values stay, some of them as leaves.
     fn detach(&mut self) {
         if !self.program.autodiff {
             return;

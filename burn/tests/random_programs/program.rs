@@ -1,9 +1,10 @@
-//! A program as a list of words, each of which is a step: what it does depends on what is there when it runs. Any part of a
-//! program is one, so that a failing one is made shorter by leaving steps out.
+//! Program: a list of words, one for each step. The effect of a step depends on the values present
+//! when it runs. Any part of a program is a program, so a failing program is shortened by leaving
+//! out steps.
 
 use super::rng::SplitMix64;
 
-/// Numbers that look random, from a word.
+/// Pseudo-random numbers from a word.
 #[derive(Clone, Debug)]
 pub struct Draw(SplitMix64);
 
@@ -16,12 +17,12 @@ impl Draw {
         self.0.next()
     }
 
-    /// From 0 up. Not as `SplitMix64::below` has it, so that a seed stays the program that it was.
+    /// Number below `end`. Differs from `SplitMix64::below`: a seed must keep its program.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// From `first` to `last`.
+    /// Number from `first` to `last`, both included.
     pub fn from(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
@@ -35,14 +36,14 @@ impl Draw {
     }
 }
 
-/// What a program is made of.
+/// Random program and its settings.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Whether floats are tracked, and steps go backward.
+    /// Whether floats are tracked, and some steps compute gradients.
     pub autodiff: bool,
-    /// Whether numbers are drawn by the device. Such a program reads others on plain Flex.
+    /// Whether the device draws random numbers. Plain Flex draws other numbers.
     pub random: bool,
-    /// Whether steps are marked.
+    /// Whether ends of steps are marked.
     pub marks: bool,
     pub steps: Vec<u64>,
     /// Whether each step is printed.
@@ -59,7 +60,7 @@ impl Program {
         Self { autodiff, random, marks, steps, told: false }
     }
 
-    /// Without steps that it fails without, too.
+    /// Removes steps without which the program still fails.
     pub fn shrunk(mut self, fails: impl Fn(&Self) -> bool) -> Self {
         let mut length = self.steps.len() / 2;
         while length > 0 {

@@ -1,31 +1,34 @@
-//! What a search found out about a step: a value that can be kept, and what is made of it to score by.
+//! Forecasts: results of a search about a step, as values that can be kept; and the foresight made
+//! from them.
 
 use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
 use crate::step::{NEVER, StepFuture};
 use std::sync::Arc;
 
-/// How much is found out about a step before it is run by [`Learned`](super::Learned).
+/// Effort to find a forecast of a step before [`Learned`](super::Learned) runs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learn {
-    /// Nothing: it looks ahead, by the setting that is best on the average.
+    /// No search: the setting that is best on the average.
     #[default]
     Ahead,
-    /// The best of a portfolio of some 70 settings.
+    /// Best of a portfolio of about 70 settings.
     Portfolio,
-    /// A search of so many simulated runs, the portfolio included.
+    /// Search with this number of simulated runs, the portfolio included.
     Search {
-        /// How many.
+        /// Number of simulated runs.
         runs: u64,
     },
 }
 
 impl Learn {
-    /// Simulated runs of a search, if nothing else is said.
+    /// Simulated runs of a search by default.
     pub const RUNS: u64 = 2000;
 
-    /// Turns of a step that a search about it in one budget takes at the most: as many simulated ops as these have without
-    /// recomputing. Where most is recomputed, it ends by this before its runs are done.
+    /// Limit of a search in one budget, in turns of the step.
+    ///
+    /// The search simulates at most as many ops as this number of turns has without recomputation.
+    /// Where most work is recomputation, the limit ends a search before its runs are done.
     #[must_use]
     pub const fn turns(self) -> u64 {
         match self {
@@ -36,65 +39,70 @@ impl Learn {
     }
 }
 
-/// How much what counts in a score; see [the formula](crate::evict::learned).
+/// Weights and exponents of a score; see [the formula](crate::evict::learned).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Setting {
-    /// Weight of the cost of an evicted ancestor that will be used itself: from 0 up.
+    /// Weight of the cost of an evicted ancestor that will be used itself: at least 0.
     pub live: f64,
-    /// Weight of one that will not, but that another evicted storage is made from which will: from 0 up.
+    /// Weight of an evicted ancestor that will not be used itself, while an evicted storage made
+    /// from it will: at least 0.
     pub shared: f64,
-    /// Exponent of the distance to the next use: from 0 up; below 0.1 it counts as 0.
+    /// Exponent of the distance to the next use: at least 0. Below 0.1 it counts as 0.
     pub time: f64,
 }
 
 impl Default for Setting {
-    /// On a clock of [`Clock::default`], the one that falls behind the best for a program least over the traces of the DTR
-    /// paper and recordings of training, by this crate and by Burn.
+    /// Default setting for the clock of [`Clock::default`].
+    ///
+    /// Over the traces of the DTR paper and recordings of training by this crate and by Burn, this
+    /// setting falls least behind the best setting for each program.
     fn default() -> Self {
         Self { live: 1.0, shared: 0.2, time: TWO_THIRDS }
     }
 }
 
-/// What the distance to a use is measured on.
+/// Measure of the distance to a use.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Clock {
     /// Cost of the commands in between.
     Time {
-        /// How much those count during which all that is in use without a budget would fit into it: 1 as much as any.
+        /// Weight of commands during which everything fits into the budget without eviction. All
+        /// others have weight 1.
         slack: f64,
     },
-    /// What a byte is worth at instants where memory is short, summed up.
+    /// Price of a byte, summed over the instants where memory is short.
     Prices {
-        /// Position and price, positions rising, prices from 0 up. Only their ratios matter.
+        /// Positions and prices. Positions rise, and prices are at least 0. Only ratios of prices
+        /// matter.
         prices: Vec<(u32, f64)>,
-        /// Share of the cost of the commands in between, beside all prices together.
+        /// Weight of the cost of all commands of the step, relative to all prices together.
         slack: f64,
     },
-    /// None: what was used as long ago will be used as long from now, as if the step were not known. There are programs
-    /// for which that is best.
+    /// No measure: the next use is as far away as the last one is ago, as without a known step.
+    /// There are programs for which this is best.
     Age,
-    /// None: the step is run as by [`Formula::DTR`], with the same evictions.
+    /// No measure: the step runs as by [`Formula::DTR`], with the same evictions.
     Dtr,
-    /// None: the step is run as by [`Formula::DTR_EQ`], with the same evictions.
+    /// No measure: the step runs as by [`Formula::DTR_EQ`], with the same evictions.
     DtrEq,
 }
 
 impl Default for Clock {
-    /// Time, of which all counts.
+    /// [`Clock::Time`] on which all commands have weight 1.
     fn default() -> Self {
         Self::Time { slack: 1.0 }
     }
 }
 
 impl Clock {
-    /// Clocks that measure nothing: a policy that knows nothing of the step decides.
+    /// Clocks without a measure: a policy without knowledge of the step decides.
     pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
 
-    /// The policy that decides where nothing is measured.
+    /// Formula of the policy that decides if the clock has no measure.
     #[must_use]
     pub const fn formula(&self) -> Option<Formula> {
         match self {
@@ -106,61 +114,65 @@ impl Clock {
     }
 }
 
-/// How a step that is known is to be run in a budget. Found by a search, or [`Forecast::plain`].
+/// Best known way to run a known step in a budget. Found by a search, or by [`Forecast::plain`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Forecast {
     /// [`StepFuture::key`] of the step.
     pub step: u64,
-    /// Bytes of the budget that it was found for. In a larger one it passes as well if no more of that is used.
+    /// Budget in bytes for which the forecast was found. The step also succeeds in a larger budget,
+    /// if it uses no more than these bytes of it.
     pub budget: u64,
-    /// What distance is measured on.
+    /// Measure of the distance to a use.
     pub clock: Clock,
-    /// How much what counts.
+    /// Weights and exponents of a score.
     pub setting: Setting,
-    /// For each gap between two uses ([`StepFuture::gap`]) a factor of the scores in it; empty for 1 throughout.
+    /// Factor of the scores in each gap between two uses ([`StepFuture::gap`]); empty if all are 1.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub factors: Vec<f32>,
-    /// Smaller storages go only where nothing else is left; `None`: as [`Settings`] say.
+    /// Smaller storages are evicted only when no larger candidate is left; `None`: as in
+    /// [`Settings`].
     ///
     /// [`Settings`]: crate::Settings
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub min_evict_bytes: Option<u64>,
-    /// Cost of recomputing over that of the step, as it was simulated; `None` if it was not.
+    /// Cost of recomputation divided by the cost of the step, as simulated; `None` if not
+    /// simulated.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub excess: Option<f64>,
-    /// The least that any run in program order recomputes ([`bound`](crate::bound)), over the same; `None` if nobody asked.
+    /// Least cost of recomputation of any run in program order ([`bound`](crate::bound)), divided
+    /// by the cost of the step; `None` if not computed.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub least: Option<f64>,
 }
 
-/// A forecast that cannot be used.
+/// Reason why a forecast cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForecastError {
-    /// It was made for another step.
+    /// Forecast of another step.
     #[error("the forecast is one of step {found:016x}, and this is step {expected:016x}")]
     Foreign {
-        /// The step that it was made for.
+        /// Key of the step in the forecast.
         found: u64,
-        /// The step at hand.
+        /// Key of the current step.
         expected: u64,
     },
-    /// A number that makes no sense.
+    /// Number that is not finite, or below 0.
     #[error("{what} of the forecast is {value}; a finite number from 0 up was expected")]
     Number {
-        /// What it is.
+        /// Name of the number.
         what: &'static str,
-        /// What it says.
+        /// Value of the number.
         value: f64,
     },
-    /// Factors for another number of gaps.
+    /// Number of factors that is neither 0 nor the number of gaps.
     #[error("the forecast has {found} factors, and the step {expected} gaps")]
     Factors {
-        /// How many it has.
+        /// Number of factors.
         found: usize,
-        /// How many there are.
+        /// Number of gaps.
         expected: usize,
     },
     /// Positions that do not rise, or lie outside the step.
@@ -169,13 +181,13 @@ pub enum ForecastError {
 }
 
 impl Forecast {
-    /// The setting that is best on the average, without a search.
+    /// Forecast by the default setting, without a search.
     #[must_use]
     pub fn plain(step: &StepFuture, budget: u64) -> Self {
         Self::by(Clock::default(), step, budget)
     }
 
-    /// The default setting on another clock.
+    /// Forecast by the default setting on another clock.
     pub(crate) fn by(clock: Clock, step: &StepFuture, budget: u64) -> Self {
         Self {
             step: step.key(),
@@ -189,10 +201,11 @@ impl Forecast {
         }
     }
 
-    /// Makes it ready for the step that it was made for.
+    /// Prepares the forecast for its step.
     ///
     /// # Errors
-    /// If that is another one, or a number makes no sense: it may come from a file.
+    /// [`ForecastError`] if the forecast is of another step, or a number is invalid: a forecast may
+    /// come from a file.
     pub fn foresight(&self, step: &Arc<StepFuture>) -> Result<Foresight, ForecastError> {
         let expected = step.key();
         if self.step != expected {
@@ -202,7 +215,7 @@ impl Forecast {
         Ok(self.for_step(Arc::clone(step)))
     }
 
-    /// The same without a look at it.
+    /// Prepares the forecast without checks.
     pub(crate) fn for_step(&self, step: Arc<StepFuture>) -> Foresight {
         let clock = self.clock.over(&step, self.budget);
         let is_short = step.usage().iter().any(|&used| used > self.budget);
@@ -250,7 +263,8 @@ impl Forecast {
 }
 
 impl Clock {
-    /// When each position of the step comes, and its end. Rises from one to the next. Empty where nothing is measured.
+    /// Clock time of each position of the step, and of its end. Strictly rising. Empty if the clock
+    /// has no measure.
     fn over(&self, step: &StepFuture, budget: u64) -> Vec<f64> {
         let time = step.time();
         let all = time.last().copied().unwrap_or(0.0);
@@ -258,7 +272,7 @@ impl Clock {
         match self {
             Self::Age | Self::Dtr | Self::DtrEq => {}
             Self::Time { slack } => {
-                // No two positions are at the same time.
+                // The tick keeps two positions from having the same time.
                 let tick = if all > 0.0 { all * 1e-9 } else { 1.0 };
                 let mut now = 0.0;
                 for at in 0..time.len() {
@@ -286,50 +300,53 @@ impl Clock {
     }
 }
 
-/// Roots of scores are comparable as long as their exponent is not less.
+/// Least exponent for which roots of scores can be compared.
 const LEAST_TIME: f64 = 0.1;
 
-/// A step that is known, and how that counts: what an evictor goes by while the step runs.
+/// Known step, and how it counts in scores: the data of an evictor while the step runs.
 #[derive(Clone, Debug)]
 pub struct Foresight {
     step: Arc<StepFuture>,
-    /// When each position comes, and the end: one more than there are positions. Empty where nobody goes by it.
+    /// Clock time of each position, and of the end: one entry more than positions. Empty if not
+    /// used.
     clock: Vec<f64>,
-    /// The formula of a policy that decides in place of all this.
+    /// Formula of a policy that decides in place of the fields here.
     formula: Option<Formula>,
-    /// Whether what the step holds does not fit.
+    /// Whether the step needs more bytes than the budget when nothing is evicted.
     is_short: bool,
     setting: Setting,
-    /// Of each gap; empty for 1.
+    /// Factor of each gap; empty if all are 1.
     factors: Vec<f32>,
     min_evict_bytes: Option<u64>,
 }
 
 impl Foresight {
-    /// By the setting that is best on the average, in so many bytes.
+    /// Foresight by the default setting, in a budget of `budget` bytes.
     #[must_use]
     pub fn plain(step: Arc<StepFuture>, budget: u64) -> Self {
         Forecast::plain(&step, budget).for_step(step)
     }
 
-    /// The step.
+    /// The known step.
     #[must_use]
     pub const fn step(&self) -> &Arc<StepFuture> {
         &self.step
     }
 
-    /// Whether the step has to evict something in its budget.
+    /// Whether the step must evict in its budget.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// The policy that decides, if it says that one is to that knows nothing of the step.
+    /// Formula of the policy that decides, if the forecast names a policy without knowledge of the
+    /// step.
     pub(super) const fn formula(&self) -> Option<Formula> {
         self.formula
     }
 
-    /// Smaller storages go only where nothing else is left; `None`: it does not say.
+    /// Size below which storages are evicted only when no larger candidate is left; `None` if the
+    /// forecast has none.
     pub(crate) const fn min_evict_bytes(&self) -> Option<u64> {
         self.min_evict_bytes
     }
@@ -338,7 +355,7 @@ impl Foresight {
         self.setting
     }
 
-    /// The factor of a value at a position.
+    /// Factor of a value at a position.
     #[inline]
     pub(super) fn factor(&self, ordinal: u32, at: u32) -> f64 {
         match self.factors.get(self.step.gap(ordinal, at)) {
@@ -347,25 +364,30 @@ impl Foresight {
         }
     }
 
-    /// Whether any factor is not 1.
+    /// Whether any factor may differ from 1.
     #[inline]
     pub(super) const fn has_factors(&self) -> bool {
         !self.factors.is_empty()
     }
 
-    /// When a position comes on the clock. One beyond the step is at its end.
+    /// Clock time of a position. A position beyond the step has the time of its end.
     #[inline]
     pub(super) fn time(&self, position: u32) -> f64 {
         self.clock[(position as usize).min(self.clock.len() - 1)]
     }
 
-    /// When what is used at a position is due, as scores see it. What is [`NEVER`] used is due at the end.
+    /// Clock time at which a use at a position counts as due. The position [`NEVER`] is due at the
+    /// end.
+    ///
+    /// An exponent that counts as 0 makes every use due at the end, so that distances have no
+    /// effect.
     #[inline]
     pub(super) fn due(&self, position: u32) -> f64 {
         self.time(if self.setting.time < LEAST_TIME { NEVER } else { position })
     }
 
-    /// What, divided by a distance, orders candidates as `score` does that is divided by its power: the same root of it.
+    /// Converts a score to a rank: its root by the exponent of the distance. A rank divided by the
+    /// distance orders candidates as a score divided by the distance's power does.
     #[inline]
     pub(super) fn rank(&self, score: f64) -> f64 {
         match self.setting.time {
@@ -377,7 +399,7 @@ impl Foresight {
         }
     }
 
-    /// The score of a rank.
+    /// Converts a rank to a score.
     #[inline]
     pub(super) fn score(&self, rank: f64) -> f64 {
         match self.setting.time {

@@ -1,16 +1,19 @@
-//! Decides what goes where no step is known, or where a forecast names a policy that knows nothing of the step.
+//! Scores without a known step, or where a forecast names a policy without knowledge of the step.
 
 use crate::event::{Cause, Event};
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};
 use crate::graph::StorageKey;
 
-/// A formula. By [`Formula::ANCESTORS`], what was used as long ago will be used as long from now; but where a waiting command
-/// is known to read it sooner, it will be used then. Any other evicts what it evicts as a policy of its own.
+/// Scores by a formula.
+///
+/// With [`Formula::ANCESTORS`], the next use counts as far away as the last one is ago, unless a
+/// queued command is known to read the storage sooner. With any other formula, the evictions are
+/// the same as by that formula's policy.
 #[derive(Debug)]
 pub(super) struct Guess {
     formula: Formula,
     ranking: Ranking,
-    /// Whether it was told of what is evicted: where it takes over, it is not.
+    /// Whether `ranking` was told the evicted storages. False when the guess takes over.
     is_told: bool,
 }
 
@@ -21,7 +24,7 @@ impl Default for Guess {
 }
 
 impl Guess {
-    /// Takes over from here.
+    /// Builds a guess that takes over from here.
     pub fn by(formula: Formula) -> Self {
         Self { formula, ranking: formula.policy(), is_told: false }
     }
@@ -30,7 +33,7 @@ impl Guess {
         self.formula
     }
 
-    /// Tells it of what was evicted before, as an engine tells a policy that takes over.
+    /// Tells `ranking` the evicted storages, as an engine tells a policy on taking over.
     fn tell(&mut self, view: View<'_>) {
         if std::mem::replace(&mut self.is_told, true) {
             return;
@@ -53,7 +56,7 @@ impl Guess {
 
     pub fn on(&mut self, event: &Event, view: View<'_>) {
         if let Event::DidUse { storage } = *event {
-            // What was to come of it is past.
+            // The use that made the candidate due sooner is past.
             if self.looks_ahead() && view.graph.future().commands() > 0 {
                 self.ranking.lowered().push(storage);
             }
@@ -61,7 +64,7 @@ impl Guess {
         }
         let was_told = self.is_told;
         self.tell(view);
-        // What the first event says was evicted is among what it was just told of.
+        // If the first event is an eviction, `tell` has just reported it.
         if was_told || !matches!(event, Event::DidEvict { .. }) {
             self.ranking.on(event, view);
         }
@@ -91,8 +94,8 @@ impl Guess {
     }
 }
 
-/// How many times sooner than by its age it will be used, for all that is known; at least 1. So scores only rise
-/// while nobody uses it, as floors want.
+/// Staleness divided by the distance to the next queued read; at least 1. While no command uses the
+/// storage, this factor only rises, as floors require.
 fn sooner(candidate: StorageKey, view: View<'_>) -> f64 {
     let future = view.graph.future();
     let Some(commands) = future.next_read(candidate) else { return 1.0 };

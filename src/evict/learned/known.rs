@@ -1,4 +1,4 @@
-//! Scores in a step that is known.
+//! Scores in a known step.
 
 use super::Foresight;
 use super::needs::Needs;
@@ -10,35 +10,43 @@ use crate::step::NEVER;
 use slotmap::Key as _;
 use std::sync::Arc;
 
-/// The score, and what it takes to find it fast.
+/// Scores, and records for fast scoring.
 ///
-/// Scores are compared as *ranks*, which are divided by the distance itself: so a search knows how they change with time.
-/// A floor is what the rank would be if nothing around were evicted. What falls: that of what was just used, for its next
-/// use is farther away; that of what nobody holds any more, for it has no next use; and, when a storage comes back, those
-/// of its sources and those in which its cost was counted. The latter are found once a command, by a walk down that ends
-/// where no score has looked. Found at once, they would change choices while something is being brought back; measured,
-/// that recomputes no less.
+/// Scores are compared as ranks, which are divided by the plain distance: a search then knows how
+/// they change with time. A floor is the rank that a candidate would have if nothing around it were
+/// evicted.
+///
+/// A rank falls in four cases. The candidate was just used: its next use is farther away. The
+/// candidate lost its last handle: it has no next use. A storage that was made from the candidate
+/// was restored. A storage whose cost the rank contains was restored.
+///
+/// Ranks of the last case are found once per command, by a walk down that ends where no rank
+/// counted a cost. To find them at once would change choices in the middle of a regeneration;
+/// measurements show that this recomputes no less.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,
     marks: Marks,
     needs: Needs,
-    /// Evicted ancestors to look at, and whether they only count as shared.
+    /// Evicted ancestors still to be visited, each with a flag: counts as shared.
     up: Vec<(StorageKey, bool)>,
     lowered: Lowered,
-    /// What was used by the command at this position: their next uses are found when that is past.
+    /// Storages used by the command at position `at`. After the command, their scores are lowered.
     used: Vec<StorageKey>,
-    /// What came back for that command.
+    /// Storages restored for that command.
     returned: Vec<StorageKey>,
     at: u32,
-    /// When the candidate is due that was asked about last.
+    /// Clock time at which the candidate of the last question is due.
     due: f64,
 }
 
-/// Paths whose costs were counted, so that walks up need no clearing, and walks down end where nobody has looked.
+/// Marks on paths whose costs were counted.
+///
+/// Walks up need no clearing, and walks down end where no score counted a cost.
 #[derive(Debug, Default)]
 struct Marks {
-    /// For each slot of a path, the number of the last score that counted it; 0 if those that did are told it fell.
+    /// Number of the last score that counted each path, by slot. 0 if these scores were lowered
+    /// since.
     counted: Vec<u64>,
     number: u64,
 }
@@ -48,7 +56,7 @@ impl Marks {
         self.number += 1;
     }
 
-    /// Whether this score had not counted the path.
+    /// Marks a path as counted, and says whether the current score had not counted it before.
     #[inline]
     fn counts(&mut self, path: PathKey) -> bool {
         let slot = slot(path);
@@ -58,13 +66,13 @@ impl Marks {
         std::mem::replace(&mut self.counted[slot], self.number) != self.number
     }
 
-    /// Whether any score has counted the path since this was last asked.
+    /// Clears the mark of a path, and says whether it was set.
     fn take(&mut self, path: PathKey) -> bool {
         self.counted.get_mut(slot(path)).is_some_and(|counted| std::mem::take(counted) != 0)
     }
 }
 
-/// The slot is in the lower half of a key. A walk sees no two paths of one slot.
+/// Slot of a path: the lower half of the key. No two paths of one walk share a slot.
 fn slot(path: PathKey) -> usize {
     path.data().as_ffi() as u32 as usize
 }
@@ -93,13 +101,13 @@ impl Known {
             Event::DidUse { storage } => {
                 let at = position(view);
                 if at < self.at {
-                    // Whoever recognizes steps went back: what was past is to come.
+                    // The code that recognizes steps went back, so that past uses are ahead again.
                     self.needs.clear();
                     self.lowered.all();
                 }
                 if at != self.at {
                     self.at = at;
-                    // What the last command used may be wanted much later, or no more.
+                    // Storages used by the last command may be used much later, or never.
                     self.used.drain(..).for_each(|key| self.lowered.push(key));
                     self.lower_below(view.graph);
                 }
@@ -115,7 +123,7 @@ impl Known {
                 let own = |key| place.need(key);
                 self.needs.did_evict(storage, place.at, view.graph, own);
             }
-            // Nobody needs it, so nothing is to be made from it.
+            // No storage needs it, so none will be made from it.
             Event::WillForget { storage } => {
                 let place = Place::of(view);
                 let lowered = &mut self.lowered;
@@ -126,10 +134,11 @@ impl Known {
         }
     }
 
-    /// Whether something was evicted that will be used and is to be made from this, which nobody holds. If not, it would be
-    /// the first to go when memory is short, before anything could be evicted that is made from it; so it need not stay.
+    /// Whether a storage without a handle is needed to restore an evicted storage with a later use.
+    /// If not, `key` would be the first choice when memory is short, before any storage made from
+    /// it. Therefore it need not stay.
     pub fn is_needed(&mut self, key: StorageKey, view: View<'_>) -> bool {
-        // If it was foreseen to be used, it was worth more.
+        // With its last handle `key` lost its own next use, so its score may have fallen.
         self.lowered.push(key);
         let place = Place::of(view);
         self.needs.below(key, place.at, view.graph, |key| place.need(key)) != NEVER
@@ -139,7 +148,7 @@ impl Known {
         &mut self.lowered
     }
 
-    /// What the rank is if nothing around the candidate is evicted.
+    /// Rank of the candidate if nothing around it is evicted.
     pub fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let known = self.needs.known(candidate, place.at).unwrap_or(NEVER);
@@ -150,7 +159,8 @@ impl Known {
         self.foresight.rank(view.graph.own_cost(candidate) * scale)
     }
 
-    /// See [`Floors::score_up_to`](crate::evict::Floors::score_up_to).
+    /// Rank, or any lower bound above `enough`; see
+    /// [`Floors::score_up_to`](crate::evict::Floors::score_up_to).
     pub fn rank_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let graph = view.graph;
@@ -163,18 +173,18 @@ impl Known {
         self.rank_with_ancestors(candidate, scale, enough, &place)
     }
 
-    /// The score; see the [module](super).
+    /// Score; see the [module](super).
     pub fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let rank = self.rank_up_to(candidate, f64::INFINITY, view);
         self.as_score(rank / distance(self.due, self.now(view)))
     }
 
-    /// The score of a rank that was divided by the distance.
+    /// Converts a rank that was divided by the distance to a score.
     pub fn as_score(&self, rank: f64) -> f64 {
         if rank < 0.0 { rank } else { self.foresight.score(rank) }
     }
 
-    /// When the candidate is due that was asked about last.
+    /// Clock time at which the candidate of the last question is due.
     pub const fn due(&self) -> f64 {
         self.due
     }
@@ -183,13 +193,13 @@ impl Known {
         self.foresight.time(position(view))
     }
 
-    /// Takes note of when a candidate is due, and tells whether it ever is.
+    /// Records when a candidate is due, and says whether it ever is.
     fn is_due(&mut self, need: u32) -> bool {
         self.due = self.foresight.due(need);
         need != NEVER
     }
 
-    /// By what a cost is multiplied, but for the distance.
+    /// Factor of the cost: everything in the score except the distance.
     fn scale(&self, candidate: StorageKey, place: &Place<'_>, graph: &Graph) -> f64 {
         let bytes = graph.storage(candidate).bytes.max(1) as f64;
         match place.foreseen.ordinal(candidate) {
@@ -200,8 +210,8 @@ impl Known {
         }
     }
 
-    /// The rank of the own cost and of those of all evicted ancestors, each by its weight; or of the first of them that
-    /// together are above `enough`.
+    /// Rank of the weighted costs of the candidate and its evicted ancestors. Ends early once the
+    /// rank is above `enough`.
     fn rank_with_ancestors(
         &mut self,
         candidate: StorageKey,
@@ -243,10 +253,11 @@ impl Known {
         rank
     }
 
-    /// Some storages are evicted no more: tells whose scores have counted their costs.
+    /// Lowers the ranks that contain the costs of restored storages.
     ///
-    /// A score that counted a path counted all between that and the candidate. So each step of this walk takes back one of
-    /// a walk up, however deep the histories are.
+    /// A rank that counted a path also counted all paths between that path and the candidate.
+    /// Therefore each step of this walk down clears one mark of a walk up, however deep the
+    /// histories are.
     fn lower_below(&mut self, graph: &Graph) {
         let mut down = std::mem::take(&mut self.returned);
         while let Some(key) = down.pop() {
@@ -278,7 +289,7 @@ impl Known {
     }
 }
 
-/// Where the step is.
+/// Current position in the known step.
 struct Place<'a> {
     graph: &'a Graph,
     foreseen: &'a Foreseen,
@@ -291,8 +302,8 @@ impl<'a> Place<'a> {
         Self { graph: view.graph, foreseen, at: foreseen.at() }
     }
 
-    /// The position of the next use of a storage: the one at hand counts. What nobody holds is used by no command, whatever
-    /// comes.
+    /// Position of the next use of a storage; the current command counts. [`NEVER`] if the storage
+    /// has no handle: no command can use it.
     #[inline]
     fn need(&self, key: StorageKey) -> u32 {
         if self.graph.storage(key).handles == 0 {
@@ -304,9 +315,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// When a storage will be used that the step does not know: as the queue says, or not before the end of the step.
+    /// Position of the next use of a storage that the step does not contain: as the queue says, or
+    /// the end of the step.
     fn guess(&self, key: StorageKey) -> u32 {
-        // Commands may come beyond the end; a need is never past.
+        // Commands may run beyond the end of the step, and a need is never past.
         let end = (self.foreseen.step().len() as u32).max(self.at);
         match self.graph.future().next_read(key) {
             Some(commands) => self.at.saturating_add(commands as u32).min(end),

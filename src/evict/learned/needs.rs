@@ -1,8 +1,9 @@
-//! When storages will be wanted to bring others back.
+//! Needs of storages: the time when a storage is needed to restore others.
 //!
-//! For each storage the earliest next use of any evicted one that is made from it, through evicted ones only. Kept, so
-//! that it need not be looked for in deep histories: an eviction is told upwards, as far as it makes a need earlier;
-//! what a return changes is found when it is asked for.
+//! The need of a storage is the earliest next use of any evicted storage that is made from it,
+//! through evicted storages only. Needs are kept, so that deep histories are not searched for them.
+//! An eviction updates needs upwards, as far as a need gets earlier. The effect of a restored
+//! storage is computed when its sources' needs are asked for.
 
 use crate::graph::{Graph, StorageKey};
 use crate::step::NEVER;
@@ -10,15 +11,16 @@ use slotmap::SecondaryMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Needs {
-    /// Position of that use. Absent if it is not known, as good as absent if it is past.
+    /// Position of the earliest use. Absent if unknown; a past position counts as absent.
     ///
-    /// What an evicted storage has here is known: nothing that is made from it can come back before it does.
+    /// A position stored for an evicted storage stays exact: no storage made from it can be
+    /// restored before it.
     below: SecondaryMap<StorageKey, u32>,
     stack: Vec<StorageKey>,
 }
 
 impl Needs {
-    /// That of a storage, from position `at` on; `own` is the next use of a storage itself.
+    /// Need of a storage from position `at` on. `own` gives the next use of a storage itself.
     #[inline]
     pub fn below(
         &mut self,
@@ -33,7 +35,7 @@ impl Needs {
         }
     }
 
-    /// The same if it is known; otherwise at most that late.
+    /// Need of a storage from position `at` on, if it is known.
     #[inline]
     pub fn known(&self, key: StorageKey, at: u32) -> Option<u32> {
         self.below.get(key).copied().filter(|need| *need >= at)
@@ -54,7 +56,7 @@ impl Needs {
             found = NEVER;
             for below in graph.dependents(top).filter(|&below| graph.is_evicted(below)) {
                 let Some(need) = self.known(below, at) else {
-                    // Ends, for what is made from it is younger.
+                    // The loop ends, since each dependent is younger than its source.
                     stack.push(below);
                     continue 'next;
                 };
@@ -67,7 +69,7 @@ impl Needs {
         found
     }
 
-    /// Tells those that it is made from that `key` was evicted.
+    /// Updates the needs of the storages that `key` was made from, after `key` was evicted.
     pub fn did_evict(
         &mut self,
         key: StorageKey,
@@ -83,7 +85,7 @@ impl Needs {
         stack.push(key);
         while let Some(key) = stack.pop() {
             for source in graph.sources(key) {
-                // What is not known will be found when it is asked for, and includes this.
+                // An unknown need is computed when asked for, and then includes this eviction.
                 if self.known(source, at).is_some_and(|known| known > need) {
                     self.below.insert(source, need);
                     if graph.is_evicted(source) {
@@ -95,15 +97,16 @@ impl Needs {
         self.stack = stack;
     }
 
-    /// `key` is evicted no more. What it is made from is there, so nothing further up can depend on it.
+    /// Forgets the needs of the sources of a restored storage. The sources are resident, so no
+    /// storage further up depends on `key`.
     pub fn did_return(&mut self, key: StorageKey, graph: &Graph) {
         for source in graph.sources(key) {
             self.below.remove(source);
         }
     }
 
-    /// `key`, whose own next use is `own`, will not be there any more, nor will anybody want it: calls `lowered` for all
-    /// storages that may have been wanted for it.
+    /// Forgets all needs that may contain the use of a removed storage, and calls `lowered` for
+    /// each storage with such a need. `own` is the next use of `key` itself.
     pub fn will_forget(
         &mut self,
         key: StorageKey,
@@ -113,7 +116,7 @@ impl Needs {
         mut lowered: impl FnMut(StorageKey),
     ) {
         let need = self.known(key, at).unwrap_or(NEVER).min(own);
-        // A step that goes as it was foreseen forgets nothing else.
+        // In a step that runs as forecast, nothing else is ever forgotten.
         if need == NEVER {
             return;
         }
@@ -130,7 +133,7 @@ impl Needs {
         self.stack = stack;
     }
 
-    /// Nothing is known any more.
+    /// Forgets all needs.
     pub fn clear(&mut self) {
         self.below.clear();
     }

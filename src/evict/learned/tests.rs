@@ -1,4 +1,4 @@
-//! What is kept between choices is what a plain walk finds.
+//! Tests that records kept between choices equal the results of plain walks.
 
 use super::Learned;
 use super::known::Known;
@@ -19,11 +19,12 @@ use crate::sync::{Mutex, lock};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Learned, all of whose scores are computed at each choice and compared to those of plain walks.
+/// Learned policy whose scores are all computed at each choice, and whose needs are compared with
+/// plain walks.
 #[derive(Debug)]
 struct Checked {
     learned: Learned,
-    /// Whether it keeps even what nobody holds and nothing evicted needs.
+    /// Whether to keep even storages without a handle that nothing evicted needs.
     keeps_all: bool,
     counts: Arc<Mutex<Counts>>,
 }
@@ -31,10 +32,11 @@ struct Checked {
 #[derive(Debug, Default)]
 struct Counts {
     scores: u64,
-    /// Of candidates that are wanted for something evicted before they are used themselves.
+    /// Candidates needed for an evicted storage before their own next use.
     below: u64,
-    /// Of storages that nobody held any more: how many were needed, and how many were not.
+    /// Storages without a handle that were needed.
     kept: u64,
+    /// Storages without a handle that were not needed.
     let_go: u64,
 }
 
@@ -81,7 +83,7 @@ impl ByStep for Checked {
     }
 }
 
-/// The earliest next use of what is evicted and made from a candidate, through evicted ones.
+/// Earliest next use of an evicted storage that is made from a candidate, through evicted storages.
 fn plain_need_below(candidate: StorageKey, view: View<'_>) -> u32 {
     let mut met = HashSet::new();
     let mut down = vec![candidate];
@@ -97,8 +99,8 @@ fn plain_need_below(candidate: StorageKey, view: View<'_>) -> u32 {
     need
 }
 
-/// Ops that read up to three of the values there are and make up to two; some are let go, and all that is left is
-/// read at the end, in any order.
+/// Random program: each op reads up to three live values and makes up to two. Some values are
+/// deleted on the way. The others are read at the end, in any order.
 fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut alive: Vec<TensorId> =
@@ -106,7 +108,7 @@ fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     let constants = alive.len();
     for _ in 0..ops {
         let recent = |rng: &mut SplitMix64, alive: &[TensorId]| {
-            // Mostly what was made last, so that histories are deep.
+            // Mostly recent values, so that histories are deep.
             let back = if rng.unit() < 0.6 {
                 rng.below(alive.len().min(3))
             } else {
@@ -135,7 +137,7 @@ fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
 
 const LEARNED: PolicyKind = PolicyKind::Learned(Learn::Ahead);
 
-/// A small log twice, and programs at random; and the peak of each.
+/// A small log repeated twice, and random programs, each with its peak bytes.
 fn programs() -> Vec<(RecordedProgram, u64)> {
     let mut rng = SplitMix64::new(15);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
@@ -175,12 +177,12 @@ fn needs_are_those_that_a_plain_walk_finds() {
     assert!(counts.kept > 500 && counts.let_go > 5_000, "{counts:?}");
 }
 
-/// Chooses by floors, and sees whether any score is lower.
+/// Evictor that chooses by floors, and checks whether any score is lower.
 #[derive(Debug)]
 struct Compared<P> {
     by_floors: ByScore,
     plain: P,
-    /// How many choices there were, and for how many a lower score was to be had.
+    /// Number of choices, and number of choices that missed a lower score.
     choices: Arc<Mutex<(u64, u64)>>,
 }
 
@@ -190,7 +192,7 @@ impl<P: Policy> Evictor for Compared<P> {
         let score = self.plain.score(victim.storage, view);
         let candidates = view.candidates;
         let mut free = (0..candidates.keys().len()).filter(|&at| candidates.tier(at) == Tier::Free);
-        // Ranks are compared, and scores are rounded.
+        // Scores are rounded, while floors compare ranks.
         let lower =
             |at| self.plain.score(candidates.keys()[at], view) < score - score.abs() * 1e-12;
         let mut choices = lock(&self.choices);
@@ -224,7 +226,7 @@ impl<P: Policy> ByStep for Compared<P> {
     }
 }
 
-/// How many choices there were, and for how many a lower score was to be had.
+/// Number of choices, and number of choices that missed a lower score.
 fn missed<P: Policy + 'static>(policy: fn() -> P) -> (u64, u64) {
     let choices = Arc::default();
     for (program, peak) in &programs() {
@@ -239,7 +241,8 @@ fn missed<P: Policy + 'static>(policy: fn() -> P) -> (u64, u64) {
     *lock(&choices)
 }
 
-/// Not always: what has fallen is told once a command, or not at all where somebody lets go of what is evicted.
+/// Checks that floors find the lowest score nearly always. Some fallen scores are reported once per
+/// command only, or never when an evicted storage loses a handle.
 #[test]
 fn floors_find_the_lowest_score_nearly_always() {
     let (choices, learned) = missed(Learned::new);

@@ -1,28 +1,30 @@
-//! Union-find as MegEngine 1.4 has it: nodes that outlive what they stand for, and roots that come back.
+//! Union-find of MegEngine 1.4: nodes remain when their storages are restored, and restored
+//! storages may be roots.
 
 use super::super::forest::{Forest, NodeKey};
 use crate::graph::StorageKey;
 use rustc_hash::FxHashMap;
 
-/// What stands for a storage.
+/// Node that represents a storage.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     node: NodeKey,
-    /// What it adds to its set.
+    /// Cost of the storage in the set.
     cost: f64,
 }
 
-/// Sets of storages that were evicted at some time, with their costs.
+/// Sets of storages evicted at least once, with costs.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     /// The cost of each set.
     costs: Forest<f64>,
-    /// Of each storage that was ever evicted, whether or not it is now: its node may be the root of others.
+    /// Node of each storage that was ever evicted, resident or not: the node may be the root of
+    /// others.
     members: FxHashMap<StorageKey, Member>,
 }
 
 impl Sets {
-    /// If there is no node of `key` yet: a set of its own, at this cost.
+    /// Makes a set of `key` alone with this cost, unless `key` has a node already.
     pub fn add(&mut self, key: StorageKey, cost: impl FnOnce() -> f64) {
         self.members.entry(key).or_insert_with(|| {
             let cost = cost();
@@ -30,14 +32,14 @@ impl Sets {
         });
     }
 
-    /// What the set of `key` costs, or `key` itself if that is more. It was added.
+    /// Cost of the set of `key`, or of `key` alone if that is higher. `key` must have been added.
     pub fn cost_at(&mut self, key: StorageKey) -> f64 {
         let Member { node, cost } = self.members[&key];
         let root = self.costs.root(node);
         self.costs[root].max(cost)
     }
 
-    /// The set of `a` becomes a part of that of `b`. Both were added.
+    /// Joins the set of `a` into the set of `b`. Both must have been added.
     pub fn join(&mut self, a: StorageKey, b: StorageKey) {
         let [a, b] = [a, b].map(|key| self.costs.root(self.members[&key].node));
         if a != b {
@@ -46,7 +48,8 @@ impl Sets {
         }
     }
 
-    /// `key` came back: its cost leaves the root, and its node becomes a root, with all that point to it.
+    /// Handles the restoration of `key`: its cost leaves the root, and its node becomes a root
+    /// above all nodes that point to it.
     pub fn regenerate(&mut self, key: StorageKey) {
         let Some(&Member { node, cost }) = self.members.get(&key) else { return };
         let root = self.costs.root(node);
@@ -55,14 +58,14 @@ impl Sets {
         self.costs.cut(node);
     }
 
-    /// `key` goes. What it added stays in its set.
+    /// Removes the entry of `key`. The cost of `key` stays in the set.
     pub fn forget(&mut self, key: StorageKey) {
         if let Some(member) = self.members.remove(&key) {
             self.costs.release(member.node);
         }
     }
 
-    /// Number of storages and of nodes.
+    /// Number of storages, and number of nodes.
     #[cfg(test)]
     pub fn len(&self) -> (usize, usize) {
         (self.members.len(), self.costs.len())

@@ -1,4 +1,4 @@
-//! Bytes without places.
+//! Space that only counts bytes.
 
 use super::Held;
 use crate::memory::Block;
@@ -6,13 +6,13 @@ use crate::memory::Block;
 /// Bytes in use, and a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// The limit may be as high as this.
+    /// Upper bound of the limit.
     pub(super) maximum: u64,
-    /// Never below `used`.
+    /// Bytes that may be in use. Never below `used`.
     pub(super) limit: u64,
     pub(super) used: u64,
     pub(super) peak: u64,
-    /// How often memory was taken.
+    /// Number of allocations so far.
     taken: u64,
 }
 

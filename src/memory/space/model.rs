@@ -1,10 +1,11 @@
-//! A space against lists of ranges that do everything by brute force, and against what the engine counts on.
+//! Brute-force model of a space: lists of ranges, compared after each operation, and the
+//! assumptions of the engine.
 
 use super::{Held, Space};
 use crate::memory::{Content, Move, Region, RegionSource, SplitRule};
 use std::collections::HashSet;
 
-/// What kind of space is tested.
+/// Kind of space to test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mode {
     pub kind: Kind,
@@ -22,12 +23,12 @@ pub(super) enum Kind {
     Counted,
 }
 
-/// Every kind with every split rule that it can have, few large blocks and many small ones, exact bytes and granules,
-/// maxima on the granules and off them.
+/// All kinds with all their split rules, few large blocks and many small ones, exact bytes and
+/// granules, maxima on the granules and off them.
 pub(super) fn modes() -> Vec<Mode> {
     let tf = |bytes| SplitRule::TensorFlow { max_internal_fragmentation: bytes };
-    // Several regions before the first doubling would need more than 2 MiB: a large granule makes them few granules
-    // long.
+    // Before the first doubling several regions would need more than 2 MiB; with a large granule
+    // they are few granules long.
     let large = 1 << 18;
     let mut modes = vec![];
     for scale in [2, 4, 6] {
@@ -51,7 +52,7 @@ pub(super) fn modes() -> Vec<Mode> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
-    /// As the engine allocates: growing, then evicting and compacting.
+    /// Allocates as the engine does: grows, then evicts and compacts.
     Alloc {
         bytes: u64,
         victim: u64,
@@ -62,17 +63,17 @@ pub(super) enum Operation {
     Compact {
         bytes: u64,
     },
-    /// As the engine sets its budget: evicting and moving.
+    /// Sets the limit as the engine sets its budget: evicts and moves.
     SetLimit {
         bytes: u64,
         victim: u64,
     },
-    /// Down to what is in use, and up again.
+    /// Lowers the limit to the bytes in use, and raises it again.
     Squeeze,
     Trim,
     AskAgain,
-    /// From now on the source has so many granules in all, gives no more than so many at once, and some more than it
-    /// is asked for.
+    /// Limits the source from now on: `all` granules in total, at most `most` at once, and `spare`
+    /// more than requested.
     Ration {
         all: u64,
         most: u64,
@@ -106,7 +107,7 @@ impl Operation {
     }
 }
 
-/// Memory from 0 up.
+/// Source that gives memory from 0 up.
 #[derive(Debug)]
 struct Upward {
     given: u64,
@@ -133,7 +134,7 @@ impl RegionSource for Upward {
     }
 }
 
-/// A block as the model knows it.
+/// Block of the model.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     held: Held,
@@ -148,18 +149,18 @@ impl Known {
     }
 }
 
-/// A space and what it should be.
+/// Space, and the expected state of it.
 #[derive(Debug)]
 pub(super) struct Model {
     mode: Mode,
     space: Space,
     source: Upward,
     limit: u64,
-    /// Whether the source refused since it was last worth asking.
+    /// Whether the source refused, and may not be asked again yet.
     refused: bool,
-    /// In no order.
+    /// Blocks, in no order.
     blocks: Vec<Known>,
-    /// For each granule, the owner who last wrote to it.
+    /// Owner that last wrote to each granule.
     memory: Vec<u64>,
     numbers: HashSet<u64>,
     owners: u64,
@@ -235,7 +236,8 @@ impl Model {
         self.compare();
     }
 
-    /// The engine's loop, where every block may be evicted. It must end, and plan a compaction whenever enough is free.
+    /// Runs the engine's loop, with every block evictable. The loop must end, and must find a
+    /// compaction whenever enough bytes are free.
     fn allocate(&mut self, bytes: u64, victim: u64) {
         if self.alloc(bytes) {
             return;
@@ -249,7 +251,7 @@ impl Model {
         if self.alloc(bytes) {
             return;
         }
-        // All that is free is in holes now.
+        // All free bytes are in holes now.
         let Some(arena) = self.space.arena() else { return };
         assert_eq!(self.space.free_bytes(), arena.free_bytes());
         if size > self.space.capacity() {
@@ -281,7 +283,8 @@ impl Model {
             return;
         }
         assert!(asked.iter().all(|&bytes| taken + bytes <= self.limit), "{asked:?}");
-        // Each time less, and at last what there is; or it fits, or all is taken.
+        // Each request is smaller than the one before. At the end the source gave what it has, the
+        // block fits, or all is taken.
         assert!(asked.windows(2).all(|pair| pair[1] < pair[0]), "{asked:?}");
         let fits = self.best_fit(bytes).is_some();
         let all = self.space.taken() + self.mode.granularity > self.limit;
@@ -291,12 +294,12 @@ impl Model {
             assert_eq!(self.space.capacity(), self.space.taken());
         } else if self.space.capacity() < self.limit / self.mode.granularity * self.mode.granularity
         {
-            // It refused, and what it gave then did.
+            // The source refused, and then gave enough.
             self.refused = true;
         }
     }
 
-    /// Takes a block, where one should fit.
+    /// Takes a block, and checks whether and where it should fit.
     fn alloc(&mut self, bytes: u64) -> bool {
         self.owners += 1;
         let owner = self.owners;
@@ -326,7 +329,7 @@ impl Model {
         }
     }
 
-    /// As the engine does it: evicts while what is in use does not fit below, then moves.
+    /// Sets the limit as the engine does: evicts while the bytes in use are too many, then moves.
     fn set_limit(&mut self, bytes: u64, victim: u64) {
         let rounded = bytes / self.mode.granularity * self.mode.granularity;
         let moves = loop {
@@ -349,7 +352,7 @@ impl Model {
         self.refused = false;
     }
 
-    /// Fewest bytes moved by packing the blocks from some offset on, tried one by one.
+    /// Fewest bytes moved by packing the blocks from some offset on; tries every offset.
     fn slide_cost(&self, bytes: u64) -> u64 {
         let mut blocks = self.blocks.clone();
         blocks.sort_unstable_by_key(|known| known.offset);
@@ -359,11 +362,11 @@ impl Model {
             let moved = blocks[first..].iter().map(|known| known.requested).sum();
             (start + used <= bytes).then_some(moved)
         });
-        // The first may lie where it is to start.
+        // The first block of a plan may already be in its place.
         plans.min().expect("it fits")
     }
 
-    /// Each move by itself, as a `memmove`.
+    /// Carries out the moves one by one, each as a `memmove`.
     fn carry_out(&mut self, moves: &[Move]) {
         for m in moves {
             let at = self.blocks.iter().position(|known| known.held.block == m.block).unwrap();
@@ -382,7 +385,7 @@ impl Model {
         }
     }
 
-    /// What the arena covers.
+    /// Bytes that the arena covers.
     fn reserved(&self) -> u64 {
         let bytes = if self.mode.kind == Kind::Growing {
             self.limit.min(self.source.given)
@@ -396,7 +399,7 @@ impl Model {
         self.blocks.iter().map(|known| known.held.bytes).sum()
     }
 
-    /// Offsets and sizes, in address order.
+    /// Offsets and sizes of the holes, in address order.
     fn holes(&self) -> Vec<(u64, u64)> {
         let mut blocks: Vec<_> =
             self.blocks.iter().map(|known| (known.offset, known.end())).collect();
@@ -407,7 +410,7 @@ impl Model {
         holes.filter(|&(_, size)| size > 0).collect()
     }
 
-    /// Where a block goes and what it takes.
+    /// Offset and size of the best fit for a block.
     fn best_fit(&self, bytes: u64) -> Option<(u64, u64)> {
         if self.mode.kind == Kind::Counted {
             let free = self.limit - self.used();
@@ -476,7 +479,7 @@ impl Model {
         assert!(snapshot.chunks.iter().all(|chunk| chunk.offset + chunk.size <= self.limit));
     }
 
-    /// The granules that `bytes` from `offset` on touch.
+    /// Granules that the `bytes` bytes at `offset` touch.
     fn granules(&self, offset: u64, bytes: u64) -> std::ops::Range<usize> {
         let granularity = self.mode.granularity;
         let start = offset / granularity;

@@ -1,4 +1,4 @@
-//! An arena whose upper end moves: with the limit, and with the memory that the device gave.
+//! Arena whose upper end moves, with the limit and with the memory that the device gave.
 
 use super::Held;
 use crate::memory::growth::Grower;
@@ -7,16 +7,16 @@ use crate::memory::{Arena, Region, RegionSource, SplitRule};
 /// Storages with places, in one region from 0 up. All sizes in bytes.
 #[derive(Debug)]
 pub(crate) struct Placed {
-    /// Tiles `0..min(taken, limit)`, rounded down to the granularity.
+    /// Arena that tiles `0..min(taken, limit)`, rounded down to the granularity.
     pub(super) arena: Arena,
-    /// The limit may be as high as this.
+    /// Upper bound of the limit.
     pub(super) maximum: u64,
     pub(super) limit: u64,
-    /// There is memory behind `0..taken`.
+    /// End of the memory: `0..taken` is present.
     pub(super) taken: u64,
-    /// How more is taken; `None` where all was from the start.
+    /// Sizes of the requests for more; `None` if all memory is present from the start.
     pub(super) grower: Option<Grower>,
-    /// None is to be had at and above this: `taken` since the device refused, `u64::MAX` unless it did.
+    /// End of the memory that the device can give: `taken` after a refusal, `u64::MAX` before.
     pub(super) ceiling: u64,
 }
 
@@ -50,7 +50,7 @@ impl Placed {
         bytes & !(self.arena.granularity() - 1)
     }
 
-    /// The part of the capacity that is not taken yet.
+    /// Part of the capacity that is not taken yet.
     const fn growable(&self) -> u64 {
         self.capacity() - self.arena.reserved()
     }
@@ -77,7 +77,7 @@ impl Placed {
         let granule = self.arena.granularity();
         let whole = grower.take(wanted, available, source);
         let refused = whole.is_none();
-        // What there still is beats evicting, even where the block does not fit yet.
+        // Any memory left is taken before evicting, even if the block does not fit yet.
         let mut least = || grower.take(granule, wanted - granule, source);
         let region = if refused && wanted > granule { least() } else { whole };
         if let Some(region) = region {

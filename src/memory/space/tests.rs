@@ -5,8 +5,8 @@ use crate::rng::SplitMix64;
 
 const MIB: u64 = 1 << 20;
 
-/// Random operations in all modes, each compared with the model: 60,000, or as many as the environment variable
-/// `REMAT_ARENA_OPERATIONS` says, in runs of 200 to 1,600.
+/// Random operations in all modes, each compared with the model. The number is 60,000, or the value
+/// of the environment variable `REMAT_ARENA_OPERATIONS`, in runs of 200 to 1,600.
 #[test]
 fn behaves_as_the_brute_force_model() {
     let total: u64 = std::env::var("REMAT_ARENA_OPERATIONS")
@@ -38,7 +38,8 @@ fn numbers_are_never_given_twice() {
     assert_eq!(size_of::<Option<Held>>(), 16);
 }
 
-/// Blocks of an exact-byte space, one for each letter, of as many bytes as it is long; `.` is a free byte.
+/// Builds an exact-byte space from a drawing: each run of one letter is a block of as many bytes,
+/// and `.` is a free byte.
 fn drawn(line: &str) -> (Space, Vec<Held>) {
     let mut space = Space::placed(line.len() as u64, 1, SplitRule::Exact);
     let all: Vec<_> = line
@@ -66,21 +67,21 @@ fn shrunk(line: &str, bytes: u64) -> Option<(u64, String)> {
 
 #[test]
 fn shrinking_moves_little() {
-    // Nothing is in the way.
+    // No block is above the limit.
     assert_eq!(shrunk("aa.b...", 4), Some((0, "aa.b".into())));
     assert_eq!(shrunk("aa.b...", 7), Some((0, "aa.b...".into())));
-    // Into the best fit below, not all of it downwards.
+    // Into the best fit below: not all blocks are packed downwards.
     assert_eq!(shrunk("..aaa.b...c", 7), Some((1, "..aaacb".into())));
     assert_eq!(shrunk("...aaa..bbb.", 8), Some((3, "bbbaaa..".into())));
-    // Down over its own bytes, and another where it was.
+    // Down over its own bytes; then another block into its old place.
     assert_eq!(shrunk("aa..bbbbb", 7), Some((5, "aabbbbb".into())));
     assert_eq!(shrunk("a..bbbb.c", 6), Some((5, "abbbbc".into())));
-    // Its own bytes below are room for others once it is elsewhere.
+    // Once a block is elsewhere, its old bytes below the limit are room for others.
     assert_eq!(shrunk("...aabbbcc", 7), Some((5, "bbbaacc".into())));
-    // It fits below in pieces only, so that what is below moves, too.
+    // The block fits below only if the free bytes are joined, so the blocks below move, too.
     assert_eq!(shrunk(".a.b.cccd", 6), Some((6, "abcccd".into())));
     assert_eq!(shrunk(".a.b.cccd", 5), None);
-    // To nothing, and with nothing.
+    // To a limit of 0, without and with a block.
     assert_eq!(shrunk("....", 0), Some((0, String::new())));
     assert_eq!(shrunk(".a..", 0), None);
 }
@@ -117,7 +118,7 @@ fn no_limit_is_below_what_is_counted() {
     space.set_limit(59);
 }
 
-/// Memory from 0 up to a limit of its own.
+/// Source that gives memory from 0 up to `all`.
 struct Upward {
     given: u64,
     all: u64,
@@ -145,7 +146,7 @@ impl RegionSource for Upward {
     }
 }
 
-/// Allocates, growing where that fails.
+/// Allocates, and grows if that fails.
 fn take(space: &mut Space, bytes: u64, source: &mut Upward) -> Option<Held> {
     space.alloc(bytes, 0).or_else(|| {
         space.grow(bytes, source);
@@ -159,17 +160,17 @@ fn regions_double_up_to_the_limit_and_are_one() {
     let mut space = Space::growing(100 * MIB, 256, SplitRule::Exact);
     space.set_limit(40 * MIB);
     assert_eq!((space.free_bytes(), space.largest_free(), space.taken()), (40 * MIB, 40 * MIB, 0));
-    // The hole at the top counts: 5 MiB need 4 more, which are next.
+    // The hole at the top counts: 5 MiB need 4 more, which is the next region.
     let blocks = [1, 5, 8].map(|mib| take(&mut space, mib * MIB, &mut source).unwrap());
     assert_eq!(source.asked, [2 * MIB, 4 * MIB, 8 * MIB]);
     assert_eq!(blocks.map(|held| space.offset(held) / MIB), [0, 1, 6]);
-    // What is left of the limit, and across the seam.
+    // The rest of the limit, across the seam.
     let large = take(&mut space, 26 * MIB, &mut source).unwrap();
     assert_eq!((source.given, space.free_bytes()), (40 * MIB, 0));
     assert!(take(&mut space, 1, &mut source).is_none());
     assert_eq!(source.asked.len(), 4, "at the limit, nobody is asked");
 
-    // What has no block on it goes back, also below the limit; and is taken again.
+    // Memory above the highest block is given back, also below the limit, and can be taken again.
     space.free(large);
     space.set_limit(20 * MIB);
     assert_eq!((space.taken(), space.free_bytes()), (40 * MIB, 6 * MIB));
@@ -185,19 +186,20 @@ fn a_device_that_refuses_gives_what_it_has() {
     let mut source = Upward::new(10 * MIB);
     let mut space = Space::growing(64 * MIB, MIB, SplitRule::Exact);
     let first = take(&mut space, 2 * MIB, &mut source).unwrap();
-    // 16 of 62 MiB, then nine tenths and nine tenths; exactly what is wanted is not to be had, but 8 MiB are.
+    // 16 of 62 MiB, then nine tenths each time. Exactly the wanted bytes are refused, but 8 MiB are
+    // given.
     assert!(take(&mut space, 12 * MIB, &mut source).is_none());
     let asked: Vec<_> = source.asked.iter().map(|bytes| bytes / MIB).collect();
     assert_eq!(asked, [2, 16, 15, 14, 13, 12, 11, 10, 9, 8]);
-    // What it refused is not free, and it is not asked again ...
+    // Refused bytes are not free, and the source is not asked again ...
     assert_eq!((space.capacity(), space.free_bytes()), (10 * MIB, 8 * MIB));
     assert!(take(&mut space, 9 * MIB, &mut source).is_none());
     assert_eq!(source.asked.len(), 10);
-    // ... but what is freed can be used, ...
+    // ... but freed bytes can be used, ...
     space.free(first);
     let all = take(&mut space, 10 * MIB, &mut source).unwrap();
     space.free(all);
-    // ... and it may have more later.
+    // ... and the source may have more later.
     source.all = 30 * MIB;
     space.ask_again();
     assert!(take(&mut space, 30 * MIB, &mut source).is_some());
@@ -214,7 +216,7 @@ fn a_block_takes_no_more_than_was_said() {
             let sizes = (1..40).filter_map(|granules| {
                 Space::placed(256 * granules, 256, split).alloc(bytes, 0).map(|held| held.bytes)
             });
-            // As much, for some hole, and never more.
+            // Exactly this for some hole, and never more.
             let most = Space::placed(256, 256, split).at_most(bytes);
             assert_eq!(sizes.max(), Some(most), "{bytes} bytes by {split:?}");
         }

@@ -24,7 +24,7 @@ use burn_ir::{
     Unfold4dOptionsIr,
 };
 
-/// Sizes of convolutions.
+/// Settings of a convolution.
 struct Conv {
     stride: usize,
     padding: usize,
@@ -107,7 +107,7 @@ impl Conv {
         }
     }
 
-    /// Example, filter and bias of so many dimensions.
+    /// Makes input, filter and bias for `dims` dimensions.
     fn inputs(
         &self,
         make: &mut Make,
@@ -122,7 +122,7 @@ impl Conv {
         (x, weight, bias)
     }
 
-    /// The same transposed.
+    /// Makes input, filter and bias of a transposed convolution for `dims` dimensions.
     fn transposed(
         &self,
         make: &mut Make,
@@ -139,7 +139,8 @@ impl Conv {
 }
 
 pub(super) fn module(op: &mut Module, make: &mut Make) -> Option<()> {
-    // Of three ranks of their own, one batch each. Not of none: Flex 0.22.1 dies (SIGSEGV) of a linear layer without rows.
+    // Only shapes of rank 1 give a batch. Empty batches are left out: Flex 0.22.1 dies (SIGSEGV) of
+    // a linear layer without rows.
     let batch = make.batch().filter(|&batch| batch > 0)?;
     match op {
         Module::BatchNorm(op) => {
@@ -534,7 +535,7 @@ fn interpolation(make: &mut Make) -> ([usize; 2], InterpolateOptionsIr) {
     ([6, 2], InterpolateOptionsIr { mode, align_corners })
 }
 
-/// Log-probabilities, targets, lengths of both, and the gradient of the loss.
+/// Makes log-probabilities, targets, lengths of both, and the gradient of the loss.
 fn ctc(make: &mut Make, batch: usize) -> Option<[TensorIr; 5]> {
     let dtype = make.spec.dtype;
     let log_probs = make.with(&[6, batch, 4], dtype, |at| -0.5 - (at % 5) as f64 * 0.25);
