@@ -3,16 +3,14 @@
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::server::lock;
 use burn_ir::BackendIr;
 use remat::error::RuntimeError;
 use remat::evict::Learn;
-use remat::lab::{MemoryKind, Replay, Status, smallest};
-use remat::program::{Entry, Knowledge, KnownSteps, ProgramError, RecordedProgram, Recorder};
+use remat::lab::{InMemory, MemoryKind, Replay, Status, smallest};
+use remat::program::{Knowledge, KnownSteps, RecordedProgram};
 use remat::tune::{Budget, StandIn, USUAL};
 use remat::{ByteSize, PolicyKind, RecomputeLimit};
 use std::fmt::{self, Display};
-use std::sync::{Arc, Mutex};
 
 /// Bytes of the rehearsal's budget, in which nothing is evicted.
 const PLENTY: u64 = 1 << 50;
@@ -159,14 +157,14 @@ impl Rehearsal {
         device: B::Device,
         train: impl FnOnce(&Guard) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let heard = Heard::default();
+        let recorder = InMemory::default();
         let builder = crate::budget(PLENTY).known_steps(KnownSteps::marked());
-        let guard = builder.record(heard.clone()).sim::<B>(device)?;
+        let guard = builder.record(recorder.clone()).sim::<B>(device)?;
         train(&guard)?;
         guard.sync()?;
         let steps = guard.known_steps()?.unwrap_or_default();
         drop(guard);
-        let program = heard.take().map_err(|error| Error::Panicked(error.to_string()))?;
+        let program = recorder.take().map_err(|error| Error::Panicked(error.to_string()))?;
         let mut rehearsal = Self { program, steps, full: PLENTY };
         rehearsal.full = rehearsal.replay(PLENTY, 0.0).unbudgeted(&rehearsal.program)?.full_budget;
         Ok(rehearsal)
@@ -224,29 +222,5 @@ impl Rehearsal {
             full: self.full,
             error,
         })
-    }
-}
-
-/// Keeps the commands of a program, up to one that makes no sense.
-#[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<(RecordedProgram, Option<ProgramError>)>>);
-
-impl Heard {
-    fn take(&self) -> Result<RecordedProgram, ProgramError> {
-        let (program, wrong) = std::mem::take(&mut *lock(&self.0));
-        wrong.map_or(Ok(program), Err)
-    }
-}
-
-impl Recorder for Heard {
-    fn record(&mut self, entry: &Entry) {
-        let (program, wrong) = &mut *lock(&self.0);
-        if let (Entry::Did { command, .. }, None) = (entry, &wrong) {
-            *wrong = program.push(command.clone()).err();
-        }
-    }
-
-    fn finish(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
