@@ -1,7 +1,7 @@
 //! Layers and networks.
 //!
-//! A layer holds its tensors, and computes with their methods; a network is made of layers with names. Training is
-//! the same for all:
+//! A layer holds its tensors, and computes with their methods. A network is made of layers with
+//! names. The training loop is the same for all of them:
 //!
 //! ```
 //! use remat::nn::mlp;
@@ -92,30 +92,33 @@ use crate::autograd::Watch;
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// Whether a forward pass is for training.
+/// Purpose of a forward pass: training or inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: batch norm uses the statistics of the batch, and updates the running ones; dropout leaves elements out.
+    /// Training: batch norm uses the statistics of the batch and updates the running statistics;
+    /// dropout zeroes elements.
     Train,
-    /// Inference: batch norm uses the running statistics, dropout does nothing, and nothing changes.
+    /// Inference: batch norm uses the running statistics, dropout is the identity, and no state
+    /// changes.
     Infer,
 }
 
 /// A tensor that a module holds between steps.
 #[derive(Debug)]
 pub enum State<'a> {
-    /// Learned by gradients.
+    /// Parameter, learned by gradients.
     Parameter(&'a mut Tensor),
-    /// Kept up by the module itself.
+    /// Buffer, updated by the module itself.
     Buffer(&'a mut Tensor),
 }
 
 /// A layer, or a network of layers.
 pub trait Module: Send {
-    /// Computes the output. To train, let a [`Tape`](crate::autograd::Tape) watch the module before.
+    /// Computes the output. For training, let a [`Tape`](crate::autograd::Tape) watch the module
+    /// first.
     ///
     /// # Errors
-    /// If the input does not fit.
+    /// If the shape or type of the input does not fit.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
 
     /// Adds all state to `found` in a fixed order, with names such as `layer1.0.conv1.weight`.
@@ -137,7 +140,7 @@ pub fn parameters(module: &mut dyn Module) -> impl Iterator<Item = (String, &mut
     })
 }
 
-/// All its parameters.
+/// Watches all parameters of the module.
 impl<M: Module + ?Sized> Watch for M {
     fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor)) {
         let mut found = Vec::new();
@@ -150,7 +153,8 @@ impl<M: Module + ?Sized> Watch for M {
     }
 }
 
-/// `prefix.name`, or just the name if the prefix is empty: how a module names what its parts hold.
+/// `prefix.name`, or just the name if the prefix is empty. Modules name the state of their parts
+/// like this.
 ///
 /// ```
 /// assert_eq!(remat::nn::join("layer1", "weight"), "layer1.weight");

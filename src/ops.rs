@@ -1,14 +1,18 @@
-//! The ops of the crate, and the handle [`Tensor`] whose methods they are.
+//! Ops of the crate, and the handle [`Tensor`], which has the ops as methods.
 //!
-//! Each op, or small family of ops, is a module with all there is to know about it: inputs, outputs and formula, work,
-//! kernels for each device, gradient, and method on [`Tensor`]. The registry below has one line per module; there is no
-//! other list of ops. Tests try ops on their [`samples`]. Your own ops are [`Op::Custom`]. With the feature `serde`, an op
-//! becomes text by [`Operation::attributes`], and a `Library` makes it from that again.
+//! Each op, or small family of ops, is one module. The module has everything about the op: inputs,
+//! outputs and formula, work, kernels for each device, gradient, and the method on [`Tensor`]. The
+//! registry below has one line for each module and is the only list of ops. Tests run ops on their
+//! [`samples`]. Users' own ops are [`Op::Custom`]. With the feature `serde`,
+//! [`Operation::attributes`] turns an op into text, and a `Library` turns the text into the op
+//! again.
 //!
-//! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise, and of any rank: but an op on
-//! tensors that are not contiguous goes through them in up to [`MAX_RANK`](crate::MAX_RANK) loops.
+//! Images are `[batch, channels, height, width]`. Inputs are f32 and of any rank, unless said
+//! otherwise. An op on tensors that are not contiguous may take at most
+//! [`MAX_RANK`](crate::MAX_RANK) nested loops.
 //!
-//! Most ops have a method on tensors. The others are values, which a runtime applies:
+//! Most ops have a method on tensors. The others are values, which
+//! [`Runtime::apply`](crate::Runtime::apply) runs:
 //!
 //! ```
 //! use remat::ops::{Conv2d, MaxPool2d, Pool2d};
@@ -91,11 +95,11 @@ use crate::device::{
     cuda::{self, Gpu, Libraries},
 };
 
-/// The dtype most ops compute in.
+/// Type that most ops compute in.
 pub(crate) const FLOAT: DType = DType::F32;
 
-/// How an op lies in [`Op`]: as it is, or in a box if it is large. An op goes with each command, and of most commands little
-/// else has to be copied.
+/// Storage of an op in [`Op`]: the op itself, or a box if the op is large. Each command contains an
+/// op and is copied, so a small [`Op`] is faster.
 macro_rules! held {
     ($op:ident) => { $op };
     ($op:ident in Box) => { Box<$op> };
@@ -105,7 +109,7 @@ macro_rules! registry {
     ($($family:ident: $($op:ident $(in $boxed:ident)?),*;)*) => {
         $(pub use $family::{$($op),*};)*
 
-        /// An op. Its type documents its inputs and outputs.
+        /// An op. The type of the op documents inputs and outputs.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Op {
@@ -124,7 +128,7 @@ macro_rules! registry {
         })*)*
 
         impl Op {
-            /// The op's own module.
+            /// The op's own implementation of [`Definition`].
             fn definition(&self) -> &dyn Definition {
                 match self {
                     $($(Self::$op(op) => op.definition(),)*)*
@@ -132,7 +136,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Its samples.
+            /// The op's own implementation of [`Sampled`].
             fn sampled(&self) -> &dyn Sampled {
                 match self {
                     $($(Self::$op(op) => op.sampled(),)*)*
@@ -140,7 +144,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Its attributes as text.
+            /// Attributes of the op as text; `None` if the op or the build has no text form.
             fn text(&self) -> Option<String> {
                 match self {
                     $($(
@@ -153,7 +157,7 @@ macro_rules! registry {
                 }
             }
 
-            /// A loader for each name.
+            /// A loader for each name of an op.
             #[cfg(feature = "serde")]
             fn loaders() -> Vec<(String, library::Load)> {
                 let mut all = Vec::new();
@@ -161,7 +165,7 @@ macro_rules! registry {
                 all
             }
 
-            /// One op of each name.
+            /// One op for each name.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
                 $($(all.extend(<$op as Registered>::each().into_iter().map(Self::from));)*)*
@@ -181,7 +185,7 @@ macro_rules! registry {
     };
 }
 
-// A line for each module.
+// One line for each module.
 registry! {
     elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
@@ -227,7 +231,7 @@ impl Operation for Op {
 }
 
 impl Op {
-    /// Its kernels.
+    /// Kernels of the op; an error if the op is a view.
     fn kernel(&self) -> Result<&dyn Kernel, DeviceError> {
         self.definition().kernel().ok_or_else(|| {
             DeviceError::new(format!("{} is a view: there is nothing to run", self.name()))
@@ -246,7 +250,7 @@ impl cpu::Kernels for Op {
             Some(pieces) => pieces.cpu_workspace(),
             None => op.kernel().map_or(0, |kernel| kernel.cpu_workspace(inputs, outputs)),
         };
-        // More than any memory holds: saturate.
+        // A larger number than any memory has: saturate.
         bytes.min(isize::MAX as u64)
     }
 
@@ -272,7 +276,7 @@ impl cuda::Kernels for Op {
                 op.kernel().map_or(0, |kernel| kernel.cuda_workspace(libraries, inputs, outputs))
             }
         };
-        // More than any memory holds: saturate.
+        // A larger number than any memory has: saturate.
         bytes.min(isize::MAX as u64)
     }
 

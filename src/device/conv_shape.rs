@@ -1,13 +1,13 @@
 //! The sizes of a convolution.
 
-/// A convolution or one of its gradients, by what it makes.
+/// A convolution or one of its gradients, named by the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// `y` of `x` and `weight`.
+    /// Computes `y` from `x` and `weight`.
     Forward,
-    /// `dx` of `dy` and `weight`.
+    /// Computes `dx` from `dy` and `weight`.
     GradInput,
-    /// `dweight` of `x` and `dy`.
+    /// Computes `dweight` from `x` and `dy`.
     GradWeight,
 }
 
@@ -34,14 +34,15 @@ pub struct ConvShape {
     pub padding: [usize; 2],
     /// Input rows and columns between two neighbouring elements of the kernel, at least 1.
     pub dilation: [usize; 2],
-    /// Each output channel of a group reads the input channels of that group only. At least 1; divides both.
+    /// Number of groups. An output channel reads the input channels of its own group only. At least
+    /// 1; divides both channel counts.
     pub groups: usize,
 }
 
 impl ConvShape {
     /// Rows of the output; zero if the kernel is larger than the padded input.
     ///
-    /// Input rows that no full step reaches are left over: no output reads them.
+    /// Input rows that remain after the last full step are not read by any output.
     #[must_use]
     pub fn h_out(&self) -> usize {
         out(self.h, span(self.kh, self.dilation[0]), self.stride[0], self.padding[0])
@@ -53,7 +54,7 @@ impl ConvShape {
         out(self.w, span(self.kw, self.dilation[1]), self.stride[1], self.padding[1])
     }
 
-    /// Whether there is nothing to multiply.
+    /// Whether the input, the weight or the output has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         [self.input_len(), self.weight_len(), self.output_len()].contains(&0)
@@ -71,7 +72,7 @@ impl ConvShape {
         self.c_out * (self.c_in / self.groups) * self.kh * self.kw
     }
 
-    /// The sizes of one group.
+    /// Sizes of one group: channels divided by `groups`.
     #[must_use]
     pub fn one_group(&self) -> Self {
         let Self { c_in, c_out, groups, .. } = *self;
@@ -85,7 +86,8 @@ impl ConvShape {
     }
 }
 
-/// Rows or columns from the first element of a kernel to the last; none of an empty kernel. Saturates.
+/// Rows or columns from the first element of a kernel to the last; 0 for an empty kernel.
+/// Saturates.
 #[must_use]
 pub const fn span(kernel: usize, dilation: usize) -> usize {
     if kernel == 0 { 0 } else { (kernel - 1).saturating_mul(dilation).saturating_add(1) }

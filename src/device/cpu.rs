@@ -1,11 +1,12 @@
-//! The processor: one mapped range of memory, and a team of threads that share the work of each op.
+//! The processor: a mapped range of memory, and a team of threads to share the work of each op.
 //!
-//! Every kernel gives the same bits with any number of threads and from run to run: work is split by
-//! outputs, or by fixed pieces whose results are joined in a fixed order.
+//! Every kernel gives the same bits with any number of threads and from run to run. Work is split
+//! by outputs, or by fixed pieces whose results are joined in a fixed order.
 //!
-//! Tensors and workspaces lie in the memory that the device was made with. Beside it, nothing grows with them: a matrix product
-//! packs its operands through up to [`PACKING_BYTES`] of heap in each thread that works on it, and
-//! sharing work among threads takes a few KiB. Values on the host, put or read, are the caller's.
+//! Tensors and workspaces lie in the memory that the device was made with. Beside that memory,
+//! nothing grows with the shapes. A matrix product packs its operands through up to
+//! [`PACKING_BYTES`] of heap in each thread. Sharing work among threads takes a few KiB. Host
+//! values, put or read, belong to the caller.
 
 #![deny(unsafe_code)]
 
@@ -30,11 +31,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Bytes of heap that a thread takes at most for a matrix product, whatever the shapes. Allocators may keep as
-/// much again.
+/// Most bytes of heap that a thread takes for a matrix product, whatever the shapes. Allocators may
+/// keep as much again.
 pub const PACKING_BYTES: usize = 640 << 10;
 
-/// Threads that a [`Team`] has at most: as many as a large machine, and far fewer than would be a mistake.
+/// Most threads of a [`Team`]: as many as a large machine has, and low enough to refuse numbers
+/// given by mistake.
 pub const MAX_THREADS: usize = 1024;
 
 pub use self::operands::Operands;
@@ -42,22 +44,24 @@ pub use self::team::Team;
 
 /// Ops that run on the processor.
 pub trait Kernels: Operation + Sync {
-    /// How many of its first inputs the op updates in place, of so many; its outputs are these.
+    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The first
+    /// outputs are these inputs.
     fn updates(&self, _inputs: usize) -> usize {
         0
     }
 
-    /// Scratch bytes of a run. Depends on nothing but the arguments, so that a simulated device can ask for the same.
+    /// Scratch bytes of a run. The answer depends on the arguments alone, so that a simulated
+    /// device can ask for the same.
     fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
     /// Runs the op, on a thread of the device's [`Team`].
     ///
     /// # Errors
-    /// If it could not be run.
+    /// A failure of the run.
     fn cpu(&self, operands: Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// Runs ops on the processor.
+/// A device that runs ops on the processor.
 #[derive(Debug)]
 pub struct Cpu<O> {
     team: Team,
@@ -66,20 +70,20 @@ pub struct Cpu<O> {
 }
 
 impl<O: Kernels> Cpu<O> {
-    /// A device with `bytes` bytes and a [`Team`] of its own, of so many threads or of as many as the system offers.
-    /// The threads end with the device.
+    /// Makes a device with `bytes` bytes and a [`Team`] of its own. The team has `threads` threads,
+    /// or as many as the system offers. The threads end with the device.
     ///
     /// # Errors
-    /// If that much address space, or that many threads, cannot be had.
+    /// Too little address space, or too few threads from the system.
     pub fn new(bytes: u64, threads: Option<usize>) -> Result<Self, DeviceError> {
         Self::of(&Team::new(threads)?, bytes)
     }
 
-    /// A device with `bytes` bytes whose work a team shares. Used on a thread of that team, small ops start without a
-    /// hand-over.
+    /// Makes a device with `bytes` bytes whose work a team shares. Small ops start without a
+    /// hand-over if the caller is a thread of that team.
     ///
     /// # Errors
-    /// If that much address space cannot be had.
+    /// Too little address space.
     pub fn of(team: &Team, bytes: u64) -> Result<Self, DeviceError> {
         Ok(Self { team: team.clone(), region: Region::new(bytes)?, ops: PhantomData })
     }
@@ -156,7 +160,7 @@ impl<O: Kernels> Device for Cpu<O> {
     }
 }
 
-/// The bytes from the first to the last element of a tensor; none if it has no elements.
+/// Bytes from the first to the last element of a tensor; an empty range if it has no elements.
 fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
     if layout.elements() == 0 {
         return *storage..*storage;
@@ -166,8 +170,8 @@ fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
     at(layout.offset())..at(layout.span())
 }
 
-/// The same, from the word that the first byte is in to the end of the one that the last byte is in. Storages begin at
-/// multiples of many words, so that no two share one.
+/// Bytes of a tensor, extended to whole words on both sides. Storages begin at multiples of many
+/// words, so no two storages share a word.
 fn words_of(place: &Place) -> Result<Range<u64>, DeviceError> {
     let Place { storage, layout } = place;
     let size = layout.dtype().bytes() as u64;
@@ -185,7 +189,7 @@ fn words_end(end: u64) -> u64 {
     end.checked_next_multiple_of(WORD).unwrap_or(end)
 }
 
-/// The elements among the words that were lent for a tensor. None of no words.
+/// Elements of a tensor among the words lent for the tensor; empty without words.
 fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
     if words.is_empty() {
         return &[];
@@ -193,7 +197,7 @@ fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
     bytemuck::cast_slice(&bytemuck::cast_slice::<_, u8>(words)[within_words(words, place)])
 }
 
-/// The same, to be written.
+/// Like [`elements`], for writing.
 fn elements_mut<'a, T: Pod>(words: &'a mut [Word], place: &Place) -> &'a mut [T] {
     if words.is_empty() {
         return &mut [];
@@ -202,7 +206,7 @@ fn elements_mut<'a, T: Pod>(words: &'a mut [Word], place: &Place) -> &'a mut [T]
     bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<_, u8>(words)[part])
 }
 
-/// Which bytes of the words are the elements.
+/// Range of a tensor's elements, in bytes, within the words lent for the tensor.
 fn within_words(words: &[Word], place: &Place) -> Range<usize> {
     if (place.layout.dtype().bytes() as u64).is_multiple_of(WORD) {
         return 0..size_of_val(words);

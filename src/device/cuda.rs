@@ -1,17 +1,19 @@
-//! An NVIDIA GPU, by the driver's interface: nothing of CUDA is needed to build, and what is there is
-//! found at run time.
+//! An NVIDIA GPU, used through the driver's interface. Building needs nothing of CUDA; driver and
+//! libraries are found at run time.
 //!
-//! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies go to one
-//! stream, which runs behind the engine: the engine knows which offset holds what once the work it gave is
-//! done, and the stream does it in order. The host waits when somebody waits for a value, and where far more
-//! is on its way to the device than a batch.
+//! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies are
+//! queued on one stream, which runs behind the engine. The stream does the work in order, so the
+//! engine knows what each offset will hold. The host waits only for a value that somebody asked
+//! for, or if uploads on their way exceed a large limit.
 //!
-//! Running an op again gives the same bits: kernels add in an order that depends on shapes alone, cuBLAS has
-//! a workspace of its own and one stream, and of cuDNN only deterministic algorithms are used.
+//! A repeated run of an op gives the same bits. Kernels add in an order that depends on shapes
+//! alone. cuBLAS has a workspace of its own and one stream. Of cuDNN, only deterministic algorithms
+//! are used.
 //!
-//! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2 MiB are
-//! taken to move blocks through. On the host, values on their way go through pinned memory: as much as was ever
-//! on its way at once, and never more than 540 MiB. No op takes any memory of its own.
+//! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2
+//! MiB are taken as a buffer to move blocks through. On the host, copies pass through pinned
+//! memory: as much as was ever on its way at once, and at most 540 MiB. No op takes memory of its
+//! own.
 
 pub(crate) mod blas;
 mod cache;
@@ -64,36 +66,37 @@ use std::ops::Range;
 
 /// Ops that run on a GPU.
 pub trait Kernels: Operation {
-    /// Scratch bytes of a run. Depends on nothing but the arguments; libraries choose their algorithms when they
-    /// are first asked for a shape.
+    /// Scratch bytes of a run. The answer depends on the arguments alone. Libraries choose their
+    /// algorithm for a shape at the first question about it.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
-    /// Runs the op, once all that was given before is done. Not all outputs are without elements.
+    /// Runs the op after all work that was given before. At least one output has elements.
     ///
     /// # Safety
-    /// The outputs are what [`Operation::infer`] says of the inputs, and none is a view. All operands lie within the
-    /// memory, and so does the workspace, which begins at a multiple of 256 bytes; outputs and workspace are apart from
-    /// each other, and from all inputs but their own old value. [`Cuda`] sees to that; an op that has another one run
-    /// in its place does.
+    /// The caller guarantees that the outputs are what [`Operation::infer`] says of the inputs, and
+    /// that none is a view. All operands and the workspace lie within the memory, and the workspace
+    /// begins at a multiple of 256 bytes. Outputs and workspace are disjoint from each other, and
+    /// from all inputs but their own old value. [`Cuda`] checks all this before the call. An op
+    /// that runs another op in its place must guarantee the same.
     ///
     /// # Errors
-    /// If it could not be run.
+    /// A failure of the run.
     #[allow(unsafe_code)]
     unsafe fn cuda(&self, gpu: &mut Gpu, operands: &Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// What an op runs on.
+/// Operands of one run.
 #[derive(Clone, Debug)]
 pub struct Operands<'a> {
-    /// Where the inputs are, in order.
+    /// Places of the inputs, in order.
     pub inputs: &'a [Place],
-    /// Where the outputs go.
+    /// Places of the outputs, in order.
     pub outputs: &'a [Place],
-    /// Scratch bytes.
+    /// Offsets of the scratch bytes.
     pub workspace: Range<u64>,
 }
 
-/// Runs ops on an NVIDIA GPU, on the thread that made it.
+/// A device for ops on an NVIDIA GPU, used on the thread that opened the device.
 pub struct Cuda<O> {
     ops: PhantomData<fn(O)>,
     gpu: Gpu,
@@ -106,15 +109,15 @@ impl<O: Kernels> Cuda<O> {
     /// Opens a GPU, and takes `bytes` bytes of its memory.
     ///
     /// # Errors
-    /// Those of [`Context::open`], and if that much memory cannot be had.
+    /// Errors of [`Context::open`], or too little free memory.
     pub fn new(bytes: u64, options: Options) -> Result<Self, DeviceError> {
         Self::of(&Context::open(options)?, bytes)
     }
 
-    /// Takes `bytes` bytes of the memory of a GPU that is open.
+    /// Takes `bytes` bytes of the memory of an open GPU.
     ///
     /// # Errors
-    /// If that much memory cannot be had.
+    /// Too little free memory.
     pub fn of(context: &Context, bytes: u64) -> Result<Self, DeviceError> {
         let gpu = Gpu::new(context.clone(), bytes)?;
         Ok(Self {
@@ -126,7 +129,7 @@ impl<O: Kernels> Cuda<O> {
         })
     }
 
-    /// The GPU that it is of.
+    /// The open GPU that the device runs on.
     #[must_use]
     pub const fn context(&self) -> &Context {
         self.gpu.context()
@@ -139,7 +142,8 @@ impl<O: Kernels> Cuda<O> {
         }
         let Call { inputs, outputs, ref workspace, .. } = *call;
         let operands = Operands { inputs, outputs, workspace: workspace.clone() };
-        // SAFETY: checked above.
+        // SAFETY: `check::operands` has verified what `Kernels::cuda` requires of operands and
+        // workspace. At least one output has elements.
         #[allow(unsafe_code)]
         unsafe {
             call.op.cuda(&mut self.gpu, &operands)
@@ -245,7 +249,7 @@ impl<O> fmt::Debug for Cuda<O> {
     }
 }
 
-/// The device that tests run on, of so many bytes, or word that there is none.
+/// A device with `bytes` bytes for tests. `None`, with a message, if there is no GPU.
 #[cfg(test)]
 pub(crate) fn for_tests(bytes: u64) -> Option<Cuda<crate::ops::Op>> {
     match Context::open(Options::default()) {

@@ -1,11 +1,11 @@
-//! Packing what lies anyhow.
+//! Packing of tensors with any strides.
 
 use super::walk::Walk;
 
 #[cfg(feature = "cuda")]
 use crate::layout::Layout;
 
-/// Fills `out` with the elements of a walk over `x` from number `first` on.
+/// Fills `out` with the elements of a walk over `x`, from element number `first` on.
 pub fn part<T: Copy>(out: &mut [T], x: &[T], walk: &Walk<1>, first: usize) {
     let [step] = walk.steps();
     walk.runs(first, first + out.len(), |i, len, [at]| {
@@ -17,7 +17,7 @@ pub fn part<T: Copy>(out: &mut [T], x: &[T], walk: &Walk<1>, first: usize) {
     });
 }
 
-/// Fills `out` with the elements of `layout` in row-major order. `x` starts with the first one.
+/// Fills `out` with the elements of `layout` in row-major order. `x` starts with the first element.
 #[cfg(feature = "cuda")]
 pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     if !out.is_empty() {
@@ -28,7 +28,8 @@ pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     }
 }
 
-/// Does `$body`, which moves elements of a dtype, with `$Word` an integer of as many bytes: any bits are one.
+/// Evaluates `$body`, which moves elements of a dtype, with `$Word` an integer of the same size.
+/// Any bits are a valid integer.
 macro_rules! by_size {
     ($dtype:expr, $Word:ident => $body:expr) => {
         match $dtype.bytes() {

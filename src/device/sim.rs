@@ -1,7 +1,7 @@
 //! A device that only counts: no bytes, no arithmetic, seconds from a formula.
 //!
-//! The engine over this device is the simulator: it evicts and regenerates exactly as it would over the
-//! device it stands in for, as long as both ask for the same workspaces and costs.
+//! The simulator is the engine over this device. The engine evicts and regenerates as over the real
+//! device, as long as both devices ask for the same workspaces and costs.
 
 use crate::device::cpu::Kernels;
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -12,43 +12,43 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// How fast the simulated device is. A run of an op takes
-/// `overhead + flops / flops_per_second + bytes / bytes_per_second` seconds, where `bytes` is what its
-/// inputs and outputs hold.
+/// Speed of a simulated device. A run of an op takes
+/// `overhead + flops / flops_per_second + bytes / bytes_per_second` seconds, where `bytes` are the
+/// bytes of its inputs and outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
-    /// Arithmetic.
+    /// Floating-point operations per second.
     pub flops_per_second: f64,
-    /// Memory traffic.
+    /// Bytes of memory traffic per second.
     pub bytes_per_second: f64,
     /// Seconds to start an op.
     pub overhead: f64,
 }
 
 impl Speed {
-    /// Two cores of a server: 2e11 flop/s, 2e10 B/s and a microsecond to start. What matters for
-    /// choosing evictions is the ratio: ten flops cost as much as a byte.
+    /// Two cores of a server: 2e11 flop/s, 2e10 B/s and a microsecond to start. The choice of
+    /// evictions depends on the ratio: ten flops cost as much as a byte.
     pub const CPU: Self = Self { flops_per_second: 2e11, bytes_per_second: 2e10, overhead: 1e-6 };
 
     /// A data-center GPU of 2022: 5e13 flop/s in f32, 2e12 B/s, and 3 microseconds for each kernel.
     pub const GPU: Self = Self { flops_per_second: 5e13, bytes_per_second: 2e12, overhead: 3e-6 };
 
-    /// Seconds a run takes.
+    /// Seconds that a run takes.
     #[must_use]
     pub fn seconds(&self, flops: f64, bytes: f64) -> f64 {
         self.overhead + flops / self.flops_per_second + bytes / self.bytes_per_second
     }
 }
 
-/// Host data a simulated device can take and make up.
+/// Host data that a simulated device can take and make up.
 pub trait HostValue: Sized + Send + Sync + 'static {
-    /// The layout it has on the device: contiguous with offset 0.
+    /// Layout that the value has on the device: contiguous with offset 0.
     fn layout(&self) -> Layout;
 
-    /// A value of the shape and type of `layout`; what its elements are does not matter.
+    /// Makes a value of the shape and type of `layout`, with arbitrary elements.
     ///
     /// # Errors
-    /// If the host has no room for it.
+    /// If the host has no memory for the value.
     fn of(layout: &Layout) -> Result<Self, DeviceError>;
 }
 
@@ -73,7 +73,7 @@ impl HostValue for Layout {
     }
 }
 
-/// Scratch bytes a run of an op needs: see [`Device::workspace`].
+/// Scratch bytes that a run of an op needs: see [`Device::workspace`].
 type Workspace<O> = Arc<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 
 /// A device that only counts.
@@ -85,22 +85,23 @@ pub struct Sim<O, H> {
 }
 
 impl<O: Operation, H: HostValue> Sim<O, H> {
-    /// A device with so many bytes and of this speed, whose ops need no workspace. Its tensors have places, as on the
-    /// cpu and on a GPU.
+    /// Makes a device with `bytes` bytes and this speed, whose ops need no workspace. Tensors have
+    /// offsets, as on the cpu and on a GPU.
     #[must_use]
     pub fn new(bytes: u64, speed: Speed) -> Self {
         let memory = Memory::arena(bytes);
         Self { memory, speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
     }
 
-    /// The same device without places: its bytes are only counted, so that there are no holes.
+    /// Changes the memory to [`Memory::Counted`]: bytes are only counted, so that there are no
+    /// holes.
     #[must_use]
     pub const fn without_places(mut self) -> Self {
         self.memory = Memory::Counted { bytes: self.memory.bytes() };
         self
     }
 
-    /// The same device with other workspaces: those of the device it stands in for.
+    /// Sets the workspaces of ops to the real device's workspaces.
     #[must_use]
     pub fn with_workspace(
         mut self,
@@ -112,7 +113,8 @@ impl<O: Operation, H: HostValue> Sim<O, H> {
 }
 
 impl<O: Kernels> Sim<O, HostTensor> {
-    /// Stands in for a `cpu` device of so many bytes: the same peak of memory, nothing computed.
+    /// Makes a stand-in for a `cpu` device of `bytes` bytes: the same peak of memory, nothing
+    /// computed.
     #[must_use]
     pub fn cpu(bytes: u64) -> Self {
         Self::new(bytes, Speed::CPU).with_workspace(O::cpu_workspace)

@@ -1,32 +1,32 @@
-//! Going through tensors of any strides in row-major order, in runs as long as can be.
+//! Walks through tensors of any strides in row-major order, in runs that are as long as possible.
 
 use crate::layout::MAX_RANK;
 use smallvec::SmallVec;
 
-/// The loops over a shape, for `K` operands with strides of their own. Dimensions of size 1 are left
-/// out, and neighbours that lie one after the other in every operand are joined: contiguous tensors are
-/// one run, and a row or channel broadcast is two loops.
+/// Loops over a shape, for `K` operands that each have their own strides. Dimensions of size 1 are
+/// left out. Neighbouring dimensions that are contiguous in every operand are joined: contiguous
+/// tensors are one run, and a row or channel broadcast is two loops.
 #[derive(Clone, Debug)]
 pub struct Walk<const K: usize> {
-    /// At least one, outermost first; the last is the run.
+    /// Loops, outermost first and at least one; the last loop is the run.
     loops: SmallVec<[Loop<K>; MAX_RANK]>,
 }
 
-/// How many times round, and the distance between neighbours in each operand.
+/// Number of iterations, and the distance between neighbours in each operand.
 type Loop<const K: usize> = (usize, [usize; K]);
 
 impl<const K: usize> Walk<K> {
-    /// The loops over one element.
+    /// Loop over one element.
     const ONCE: [Loop<K>; 1] = [(1, [1; K])];
 
-    /// The loops over `sizes`, outermost first; `strides` holds one list per operand.
+    /// Makes the loops over `sizes`, outermost first; `strides` has one list for each operand.
     pub fn new(sizes: &[usize], strides: [&[usize]; K]) -> Self {
         let mut loops: SmallVec<[Loop<K>; MAX_RANK]> = SmallVec::new();
         for (axis, &size) in sizes.iter().enumerate().filter(|&(_, &size)| size != 1) {
             let own: [usize; K] = std::array::from_fn(|k| strides[k][axis]);
             match loops.last_mut() {
                 Some((outer, steps)) if (0..K).all(|k| steps[k] == own[k].wrapping_mul(size)) => {
-                    // Of no elements, the sizes may be absurd.
+                    // Sizes of a tensor without elements may overflow in a product.
                     *outer = outer.saturating_mul(size);
                     *steps = own;
                 }
@@ -39,12 +39,13 @@ impl<const K: usize> Walk<K> {
         Self { loops }
     }
 
-    /// The loops, the run last: how many times round, and the distance between neighbours in each operand.
+    /// All loops, with the run last: the number of iterations, and the distance between neighbours
+    /// in each operand.
     pub fn loops(&self) -> &[(usize, [usize; K])] {
         &self.loops
     }
 
-    /// The outer loops, and the innermost ones: at most so many.
+    /// Splits off the innermost loops, at most `most`. Returns the outer loops first.
     #[cfg(feature = "cuda")]
     pub fn split_at_most(&self, most: usize) -> (Self, Self) {
         let (outer, inner) = self.loops.split_at(self.loops.len().saturating_sub(most));
@@ -59,19 +60,19 @@ impl<const K: usize> Walk<K> {
         (*run, outer)
     }
 
-    /// The length of a whole run.
+    /// Length of a whole run.
     #[cfg(any(test, feature = "cuda"))]
     pub fn run(&self) -> usize {
         self.split().0.0
     }
 
-    /// The distance between neighbours of a run in each operand.
+    /// Distance between neighbours of a run in each operand.
     pub fn steps(&self) -> [usize; K] {
         self.split().0.1
     }
 
-    /// Calls `body(i, len, at)` for each run of elements `from..to`: it starts with element `i` and is
-    /// `len` long, and its first element is at `at[k]` in operand `k`.
+    /// Calls `body(i, len, at)` for each run of the elements `from..to`. The run starts with
+    /// element `i` and has `len` elements; its first element is at `at[k]` in operand `k`.
     pub fn runs(&self, from: usize, to: usize, mut body: impl FnMut(usize, usize, [usize; K])) {
         if from >= to {
             return;
@@ -91,6 +92,7 @@ impl<const K: usize> Walk<K> {
             body(i, len, std::array::from_fn(|k| at[k] + skip * steps[k]));
             i += len;
             skip = 0;
+            // Advance the index of the outer loops like an odometer.
             for (index, (size, strides)) in index.iter_mut().zip(outer).rev() {
                 *index += 1;
                 let wraps = index == size;

@@ -5,9 +5,9 @@ use crate::op::OpError;
 use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
-/// Self-attention of several heads (Vaswani et al., NeurIPS 2017): each row of `[n, t, width]` becomes a mean of what is made
-/// of all rows of its sequence, or of those up to it. Probabilities are never in memory as a whole, see
-/// [`Attention`](ops::Attention).
+/// Self-attention with several heads (Vaswani et al., NeurIPS 2017). Each row of `[n, t, width]`
+/// becomes a weighted mean of the values of all rows of its sequence, or of the rows up to it. The
+/// probabilities are never in memory as a whole; see [`Attention`](ops::Attention).
 ///
 /// ```
 /// use remat::nn::{Mode, Module as _, MultiheadAttention};
@@ -21,7 +21,7 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Debug)]
 pub struct MultiheadAttention {
-    /// Queries, keys and values beside each other.
+    /// Projections to queries, keys and values, side by side.
     input: Dense,
     output: Dense,
     heads: usize,
@@ -31,7 +31,7 @@ pub struct MultiheadAttention {
     names: Names,
 }
 
-/// What the state of a [`MultiheadAttention`] is called.
+/// Names of the state of a [`MultiheadAttention`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub in_weight: &'static str,
@@ -39,16 +39,18 @@ pub(super) struct Names {
     pub out: &'static str,
 }
 
-/// As PyTorch has them.
+/// Names that PyTorch uses.
 pub(super) const NAMES: Names =
     Names { in_weight: "in_proj_weight", in_bias: "in_proj_bias", out: "out_proj" };
 
 impl MultiheadAttention {
-    /// `heads` heads of `width / heads` features each. Weights of queries, keys and values are those of `xavier_uniform`, the
-    /// others even in `±1 / sqrt(width)`, biases 0, as PyTorch's.
+    /// Makes `heads` heads of `width / heads` features each, with PyTorch's initial weights. The
+    /// weights of queries, keys and values are drawn by `xavier_uniform`, those of the output
+    /// evenly from `±1 / sqrt(width)`. Biases are 0.
     ///
     /// # Errors
-    /// If a size is absurd, or `heads` does not divide `width`.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `heads` does not
+    /// divide `width`.
     pub fn new(runtime: &Runtime, width: usize, heads: usize) -> Result<Self, Error> {
         divides(width, heads)?;
         Ok(Self {
@@ -62,7 +64,7 @@ impl MultiheadAttention {
         })
     }
 
-    /// With other weights, under other names.
+    /// Makes an attention layer with given projections and names.
     pub(super) fn of(
         [input, output]: [Dense; 2],
         heads: usize,
@@ -73,21 +75,22 @@ impl MultiheadAttention {
         Ok(Self { input, output, heads, causal, rotary, dropout, names })
     }
 
-    /// Where no row sees a later one.
+    /// Hides later rows: a row depends on itself and earlier rows only.
     #[must_use]
     pub const fn causal(mut self) -> Self {
         self.causal = true;
         self
     }
 
-    /// With queries and keys turned by their positions. The features of a head must be those of `rotary`.
+    /// Turns queries and keys by their positions. Each head must have as many features as `rotary`
+    /// was made for.
     #[must_use]
     pub fn rotary(mut self, rotary: Rotary) -> Self {
         self.rotary = Some(rotary);
         self
     }
 
-    /// With a probability that an element of the result is zeroed in training.
+    /// Sets the probability that an element of the result is zeroed in training.
     #[must_use]
     pub const fn dropout(mut self, p: f32) -> Self {
         self.dropout = Dropout::new(p);
@@ -95,7 +98,7 @@ impl MultiheadAttention {
     }
 }
 
-/// Fails unless heads have a whole number of features.
+/// Fails unless each head has a whole number of features.
 fn divides(width: usize, heads: usize) -> Result<(), Error> {
     if heads > 0 && width.is_multiple_of(heads) {
         return Ok(());
@@ -105,7 +108,7 @@ fn divides(width: usize, heads: usize) -> Result<(), Error> {
 }
 
 impl Module for MultiheadAttention {
-    /// `[n, t, width]` to the same shape.
+    /// Maps `[n, t, width]` to the same shape.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let width = self.output.outputs();
         let [n, t] = match *x.shape() {

@@ -16,13 +16,13 @@ pub struct BatchNorm2d {
 impl BatchNorm2d {
     /// Weight of a batch in the running statistics.
     const MOMENTUM: f32 = 0.1;
-    /// Added to the variance, as PyTorch does by default.
+    /// Default for the number added to the variance, as in PyTorch.
     pub const EPS: f32 = 1e-5;
 
-    /// Scale 1, shift 0.
+    /// Makes a layer with scale 1 and shift 0.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, channels: usize) -> Result<Self, Error> {
         Ok(Self {
             gamma: runtime.full(&[channels], 1.0)?,
@@ -33,7 +33,7 @@ impl BatchNorm2d {
         })
     }
 
-    /// With another number added to the variance.
+    /// Sets the number added to the variance.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -50,7 +50,7 @@ impl Module for BatchNorm2d {
         }
         let BatchNormOutput { y, running_mean: mean, running_var: var, .. } =
             x.batch_norm(&parameters, Self::MOMENTUM, *eps)?;
-        // As leaves, the statistics are values like any other: recomputing y cannot apply them twice.
+        // `replace` makes the statistics leaves, so recomputing `y` cannot apply the update twice.
         self.running_mean.replace(&mean)?;
         self.running_var.replace(&var)?;
         Ok(y)

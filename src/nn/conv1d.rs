@@ -16,10 +16,11 @@ pub struct Conv1d {
 }
 
 impl Conv1d {
-    /// Without bias. Weights are Gaussian with variance `2 / (outputs * kernel)` (He et al., ICCV 2015, fan-out).
+    /// Makes a layer without bias. Weights are Gaussian with variance `2 / (outputs * kernel)` (He
+    /// et al., ICCV 2015, fan-out).
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(
         runtime: &Runtime,
         inputs: usize,
@@ -32,10 +33,10 @@ impl Conv1d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv })
     }
 
-    /// With a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as PyTorch does.
+    /// Adds a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as in PyTorch.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Errors of the runtime that draws the bias.
     pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
         self.bias = Some(init::bias_of(runtime, &self.weight, self.weight.shape()[0], Fan::In)?);
         Ok(self)

@@ -28,11 +28,12 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// A square kernel, padded so that a stride of 1 keeps the image size, without bias. Weights are Gaussian with
-    /// variance `2 / (outputs * kernel^2)` (He et al., ICCV 2015, fan-out).
+    /// Makes a layer with a square kernel and no bias, padded so that a stride of 1 keeps the image
+    /// size. Weights are Gaussian with variance `2 / (outputs * kernel^2)` (He et al., ICCV 2015,
+    /// fan-out).
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(
         runtime: &Runtime,
         inputs: usize,
@@ -44,11 +45,11 @@ impl Conv2d {
         Self::with(runtime, inputs, outputs, [kernel; 2], conv)
     }
 
-    /// A kernel of this height and width, with any stride, padding, dilation and groups. Weights are as [`Conv2d::new`] has
-    /// them.
+    /// Makes a layer with a kernel of this height and width, and any stride, padding, dilation and
+    /// groups. Weights are drawn as by [`Conv2d::new`].
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn with(
         runtime: &Runtime,
         inputs: usize,
@@ -61,16 +62,16 @@ impl Conv2d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv })
     }
 
-    /// With this weight, `[outputs, inputs / groups, height, width]`, without bias.
+    /// Makes a layer with this weight, `[outputs, inputs / groups, height, width]`, and no bias.
     #[must_use]
     pub const fn of(weight: Tensor, conv: ops::Conv2d) -> Self {
         Self { weight, bias: None, conv }
     }
 
-    /// With a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as PyTorch does.
+    /// Adds a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as in PyTorch.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Errors of the runtime that draws the bias.
     pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
         self.bias = Some(init::bias_of(runtime, &self.weight, self.weight.shape()[0], Fan::In)?);
         Ok(self)
@@ -87,7 +88,7 @@ impl Module for Conv2d {
     }
 }
 
-/// `y [n, channels, ..]` and a bias for each channel, if there is one.
+/// Adds a bias for each channel to `y [n, channels, ..]`, if there is a bias.
 pub(super) fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
     let Some(bias) = bias else { return Ok(y) };
     let mut shape = vec![1; y.rank() - 1];
@@ -95,7 +96,7 @@ pub(super) fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error
     y.add(&bias.reshape(&shape)?)
 }
 
-/// The state of a layer that has a weight, and may have a bias.
+/// Adds the state of a layer that has a weight, and perhaps a bias, to `found`.
 pub(super) fn weight_and_bias<'a>(
     weight: &'a mut Tensor,
     bias: &'a mut Option<Tensor>,

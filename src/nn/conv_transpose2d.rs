@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
-/// A transposed convolution of images `[n, inputs, h, w]`, which makes them larger; see [`Tensor::conv_transpose2d`].
+/// A transposed convolution of images `[n, inputs, h, w]`, which enlarges them; see
+/// [`Tensor::conv_transpose2d`].
 #[derive(Debug)]
 pub struct ConvTranspose2d {
     /// `[inputs, outputs / groups, height, width]`
@@ -17,12 +18,13 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// A kernel of this height and width, without bias. Weights are Gaussian with variance
-    /// `2 * stride / (inputs * kernel)`, sizes taken over both sides, so that activations keep theirs (He et al., ICCV 2015,
-    /// for the `kernel / stride` pixels that each output is made of).
+    /// Makes a layer with a kernel of this height and width, and no bias. Weights are Gaussian with
+    /// variance `2 * stride / (inputs / groups * kernel)`, where `stride` and `kernel` are products
+    /// over both sides. Activations then keep their variance: each output is a sum over
+    /// `kernel / stride` pixels (He et al., ICCV 2015).
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(
         runtime: &Runtime,
         inputs: usize,
@@ -37,11 +39,10 @@ impl ConvTranspose2d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv, outputs })
     }
 
-    /// With a bias for each output channel, drawn evenly from `±1 / sqrt(outputs / groups * height * width)`, as PyTorch
-    /// does.
+    /// Adds a bias for each output channel, drawn evenly from
+    /// `±1 / sqrt(outputs / groups * height * width)`, as in PyTorch.
     ///
-    /// # Errors
-    /// If there is no memory.
+    /// Errors of the runtime that draws the bias.
     pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
         self.bias = Some(init::bias_of(runtime, &self.weight, self.outputs, Fan::In)?);
         Ok(self)

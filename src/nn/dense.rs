@@ -1,4 +1,4 @@
-//! Products with weights, as transformers have them: of rows, and by part of the weights.
+//! Matrix products with weights and biases, for transformers: whole, or of a part of the outputs.
 
 use super::{State, init, join};
 use crate::error::Error;
@@ -12,12 +12,13 @@ pub(super) struct Dense {
     weight: Tensor,
     /// `[outputs]`
     bias: Tensor,
-    /// Whether the weight is `[outputs, inputs]`, as PyTorch's linear layers have it, or `[inputs, outputs]`, as GPT-2 has it.
+    /// Whether the weight is `[outputs, inputs]`, as in PyTorch's linear layers, instead of
+    /// `[inputs, outputs]`, as in GPT-2.
     is_turned: bool,
 }
 
 impl Dense {
-    /// Weights `[outputs, inputs]` of `xavier_uniform`, and no bias yet: zeros.
+    /// Weights `[outputs, inputs]` drawn by `xavier_uniform`, and biases of 0.
     pub fn xavier(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
         let weight = init::xavier_uniform(runtime, &[outputs, inputs], 1.0)?;
         Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
@@ -52,7 +53,7 @@ impl Dense {
         Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
     }
 
-    /// With biases drawn evenly from `±1 / sqrt(inputs)`, as PyTorch's linear layers begin.
+    /// Redraws the biases evenly from `±1 / sqrt(inputs)`, like PyTorch's linear layers.
     pub fn even_bias(mut self, runtime: &Runtime, inputs: usize) -> Result<Self, Error> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         self.bias = runtime.uniform(&[self.outputs()], -bound..bound)?;
@@ -67,7 +68,8 @@ impl Dense {
         self.product(x, &self.weight)? + &self.bias
     }
 
-    /// Some of the outputs. Weights are cut, not results, which are larger: the gradient of a part is as large as the whole.
+    /// Computes some of the outputs. The weight is sliced, not the result, because the gradient of
+    /// a slice is as large as the whole, and results are larger than weights.
     pub fn part(&self, x: &Tensor, outputs: Range<usize>) -> Result<Tensor, Error> {
         let weight = self.weight.slice(usize::from(!self.is_turned), outputs.clone())?;
         self.product(x, &weight)? + self.bias.slice(0, outputs)?
@@ -81,7 +83,7 @@ impl Dense {
         self.state_as([join(prefix, "weight"), join(prefix, "bias")], found);
     }
 
-    /// The state under the names of the weight and of the bias.
+    /// Adds the weight and the bias to `found`, under these names.
     pub fn state_as<'a>(&'a mut self, names: [String; 2], found: &mut Vec<(String, State<'a>)>) {
         let [weight, bias] = names;
         found.push((weight, State::Parameter(&mut self.weight)));

@@ -23,7 +23,7 @@ impl DenseNet {
 /// [`DenseNet::D121`] for images `[n, channels, size, size]`; see [`densenet`].
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn densenet121(
     runtime: &Runtime,
     channels: usize,
@@ -33,11 +33,12 @@ pub fn densenet121(
     densenet(runtime, DenseNet::D121, channels, size, classes)
 }
 
-/// A densely connected network for images `[n, channels, size, size]`, with torchvision's names. Images of 64 pixels and more
-/// get torchvision's stem, a 7x7 convolution and a pooling; smaller ones a 3x3 convolution that keeps their size.
+/// A densely connected network for images `[n, channels, size, size]`, with torchvision's names.
+/// Images of 64 pixels and more get torchvision's stem, a 7x7 convolution and a pooling. Smaller
+/// images get a 3x3 convolution that keeps their size.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn densenet(
     runtime: &Runtime,
     of: DenseNet,
@@ -78,27 +79,28 @@ pub fn densenet(
         .then("classifier", Linear::new(runtime, width, classes)?))
 }
 
-/// Half the channels, and half the size.
+/// Transition between blocks: half the channels, and half the height and width.
 fn transition(runtime: &Runtime, width: usize) -> Result<Sequential, Error> {
     Ok(Sequential::new()
         .then("norm", BatchNorm2d::new(runtime, width)?)
         .then_fn("relu", Tensor::relu)
         .then("conv", Conv2d::new(runtime, width, width / 2, 1, 1)?)
         .then_fn("pool", |x| {
-            // Nothing is left to halve of what is one pixel wide.
+            // A side of one pixel is not halved.
             let kernel = [2, 3].map(|axis| x.shape()[axis].min(2));
             x.avg_pool2d(Pool2d { kernel, stride: kernel, padding: [0, 0] })
         }))
 }
 
-/// Adds channels to those that are there: `y = concat(x, conv2(relu(norm2(conv1(relu(norm1(x)))))))`.
+/// A layer that adds channels to its input:
+/// `y = concat(x, conv2(relu(norm2(conv1(relu(norm1(x)))))))`.
 #[derive(Debug)]
 struct DenseLayer {
     path: Sequential,
 }
 
 impl DenseLayer {
-    /// Channels of the bottleneck, for each that is added.
+    /// Channels of the bottleneck, for each added channel.
     const BOTTLENECK: usize = 4;
 
     fn new(runtime: &Runtime, width: usize, growth: usize) -> Result<Self, Error> {

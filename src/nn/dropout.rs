@@ -2,15 +2,17 @@ use super::{Mode, Module, State};
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// In training, zeroes each element with a probability and scales the others up; otherwise the identity. What is left out
-/// is drawn from the runtime's seed, and is the same when it is computed again.
+/// Dropout: zeroes each element with a probability in training, and scales the others up; the
+/// identity otherwise. The zeroed elements follow from the runtime's seed, and are the same when
+/// the op is recomputed.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
     p: f32,
 }
 
 impl Dropout {
-    /// `p` is the probability that an element is zeroed; one that is not between 0 and 1 is an error in training.
+    /// Makes a layer that zeroes an element with probability `p`. A `p` that is not between 0 and 1
+    /// is an error of the forward pass in training.
     #[must_use]
     pub const fn new(p: f32) -> Self {
         Self { p }

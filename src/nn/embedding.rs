@@ -3,7 +3,7 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// A vector for each of so many numbers.
+/// A table with a learned vector for each integer below a limit.
 #[derive(Debug)]
 pub struct Embedding {
     /// `[count, features]`
@@ -11,21 +11,21 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Gaussian vectors of variance 1, as PyTorch's.
+    /// Makes a table of `count` Gaussian vectors with variance 1, as in PyTorch.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, count: usize, features: usize) -> Result<Self, Error> {
         Ok(Self { weight: runtime.normal(&[count, features], 0.0, 1.0)? })
     }
 
-    /// With these vectors, `[count, features]`.
+    /// Makes a layer with these vectors, `[count, features]`.
     #[must_use]
     pub const fn of(weight: Tensor) -> Self {
         Self { weight }
     }
 
-    /// The vectors.
+    /// Vectors of the table, `[count, features]`.
     #[must_use]
     pub const fn weight(&self) -> &Tensor {
         &self.weight
@@ -33,7 +33,7 @@ impl Embedding {
 }
 
 impl Module for Embedding {
-    /// `[..]` integers to `[.., features]`.
+    /// Maps integers `[..]` to vectors `[.., features]`.
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
         self.weight.embedding(x)
     }

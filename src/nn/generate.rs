@@ -6,32 +6,35 @@ use crate::ops;
 use crate::runtime::Runtime;
 use std::ops::ControlFlow;
 
-/// How a text goes on; see [`generate`].
+/// Settings for the continuation of a text; see [`generate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Tokens to write.
+    /// Number of tokens to generate.
     pub length: usize,
-    /// Tokens at the end of the text that the network is shown at most.
+    /// Largest number of tokens, at the end of the text, that the network is given.
     pub context: usize,
-    /// What logits are divided by: below 1, likely tokens are chosen more often. At 0, the likeliest one always is.
+    /// Divisor of the logits: below 1, likely tokens are chosen more often. At 0, the likeliest
+    /// token is always chosen.
     pub temperature: f32,
-    /// Only so many of the likeliest tokens are chosen from; `None`: all.
+    /// Number of the likeliest tokens to choose from; `None` for all.
     pub top_k: Option<usize>,
-    /// Of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// 100 tokens, each from the last 128, as the network says, with seed 0.
+    /// 100 tokens, each from the last 128, with the network's own probabilities and seed 0.
     fn default() -> Self {
         Self { length: 100, context: 128, temperature: 1.0, top_k: None, seed: 0 }
     }
 }
 
-/// Continues a text by a network that makes logits `[n, t, vocabulary]` of texts `[n, t]`, such as a [`gpt`](super::gpt). Each
-/// token is drawn from what the network says of the end of the text so far. `told` hears of it, and may end the text.
-/// Random numbers are those of Philox4x32-10 by the seed and the number of the token, so that the same network, prompt and
-/// sampling give the same text.
+/// Continues a text by a network that computes logits `[n, t, vocabulary]` for texts `[n, t]`, such
+/// as a [`gpt`](super::gpt). Each token is drawn from the network's probabilities after the end of
+/// the text so far. `told` is called with each token, and may end the text.
+///
+/// Random numbers come from Philox4x32-10, by the seed and the number of the token. The same
+/// network, prompt and sampling therefore give the same text.
 ///
 /// ```
 /// use remat::nn::{Gpt, Sampling, generate, gpt};
@@ -53,8 +56,9 @@ impl Default for Sampling {
 /// ```
 ///
 /// # Errors
-/// If the prompt is empty or has a token that there is none of, the temperature is negative or not finite, `top_k` or the
-/// context is 0 or the context longer than the network takes, or the network gives something that is not finite.
+/// [`Error::Op`] if the prompt is empty, the temperature is negative or not finite, `top_k` or the
+/// context is 0, or the network's logits are not finite. Also errors of the network: for a token
+/// outside its vocabulary, or a context longer than it takes.
 pub fn generate(
     runtime: &Runtime,
     network: &mut dyn Module,
@@ -99,7 +103,7 @@ pub fn generate(
         };
         let token = token as i32;
         text.push(token);
-        // What is older is not seen any more.
+        // Older tokens are not given to the network any more.
         if text.len() > 2 * context {
             text.drain(..text.len() - context);
         }
@@ -112,7 +116,7 @@ pub fn generate(
 }
 
 impl Sampling {
-    /// The token that a number of `[0, 1)` chooses; `None` if a logit is not finite.
+    /// Token that a number in `[0, 1)` chooses; `None` if a logit is not finite.
     fn choose(&self, logits: &[f32], number: f32) -> Option<usize> {
         if logits.iter().any(|x| !x.is_finite()) {
             return None;
@@ -131,7 +135,7 @@ impl Sampling {
             left -= weight(token);
             left < 0.0
         });
-        // Rounding may leave a little.
+        // Rounding may leave a small remainder: take the last token.
         found.or(order.last()).copied()
     }
 }

@@ -8,17 +8,18 @@ use crate::runtime::Runtime;
 /// Sizes of a GPT (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
-    /// Tokens that there are.
+    /// Number of different tokens.
     pub vocabulary: usize,
-    /// Tokens of a text at most.
+    /// Largest number of tokens in a text.
     pub context: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
     /// Features of a token.
     pub width: usize,
-    /// Heads of each block; they divide the width.
+    /// Heads of each block; the number divides the width.
     pub heads: usize,
-    /// Probability that an element is zeroed in training: of the embeddings, and of what blocks add to them.
+    /// Probability that an element is zeroed in training: in the embeddings, and in the results
+    /// that blocks add to them.
     pub dropout: f32,
 }
 
@@ -30,23 +31,25 @@ impl Gpt {
     }
 }
 
-/// A network that tells of each token of a text how likely each token is to be the next; see [`gpt`].
+/// A network that predicts, at each token of a text, how likely each token is to be the next; see
+/// [`gpt`].
 #[derive(Debug)]
 pub struct LanguageModel {
-    /// `[vocabulary, width]`: embeddings of tokens, and weights of the outputs.
+    /// Embeddings of tokens and weights of the outputs, `[vocabulary, width]`.
     tokens: Tensor,
-    /// `[context, width]`
+    /// Embeddings of positions, `[context, width]`.
     positions: Tensor,
     dropout: Dropout,
     blocks: Vec<TransformerBlock>,
     norm: LayerNorm,
-    /// How activations are stored.
+    /// Type in which activations are stored.
     storage: DType,
 }
 
-/// A GPT for texts `[n, t]` of integers, which gives logits `[n, t, vocabulary]`: those of a token depend on it and those
-/// before it. Parameters have the names, shapes and initial distributions of GPT-2 in the transformers library; the weights of
-/// the outputs are those of the embedding, and are named once, `wte.weight`.
+/// A GPT for texts `[n, t]` of integers, with logits `[n, t, vocabulary]`: the logits of a token
+/// depend on this token and those before it. Parameters have the names, shapes and initial
+/// distributions of GPT-2 in the transformers library. The embedding also serves as the weight of
+/// the outputs, and has one name, `wte.weight`.
 ///
 /// ```
 /// use remat::nn::{Gpt, Mode, Module as _, gpt};
@@ -61,7 +64,8 @@ pub struct LanguageModel {
 /// ```
 ///
 /// # Errors
-/// If a size is absurd, or the heads do not divide the width.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or the heads do not divide
+/// the width.
 pub fn gpt(runtime: &Runtime, of: &Gpt) -> Result<LanguageModel, Error> {
     let Gpt { vocabulary, context, layers, width, heads, dropout } = *of;
     let block = |_| Ok(TransformerBlock::gpt2(runtime, width, heads, layers)?.dropout(dropout));
@@ -76,20 +80,20 @@ pub fn gpt(runtime: &Runtime, of: &Gpt) -> Result<LanguageModel, Error> {
 }
 
 impl LanguageModel {
-    /// With activations that are stored as `dtype`, `f32` or `bf16`.
+    /// Sets the type in which activations are stored: `f32` or `bf16`.
     #[must_use]
     pub const fn storage(mut self, dtype: DType) -> Self {
         self.storage = dtype;
         self
     }
 
-    /// Tokens of a text at most.
+    /// Largest number of tokens in a text.
     #[must_use]
     pub fn context(&self) -> usize {
         self.positions.shape()[0]
     }
 
-    /// Tokens that there are.
+    /// Number of different tokens.
     #[must_use]
     pub fn vocabulary(&self) -> usize {
         self.tokens.shape()[0]
@@ -97,7 +101,7 @@ impl LanguageModel {
 }
 
 impl Module for LanguageModel {
-    /// `[n, t]` integers to logits `[n, t, vocabulary]`.
+    /// Maps integers `[n, t]` to logits `[n, t, vocabulary]`.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let [n, t] = match *x.shape() {
             [n, t] if t <= self.context() => [n, t],

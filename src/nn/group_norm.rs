@@ -13,13 +13,13 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Added to the variance, as PyTorch does by default.
+    /// Default for the number added to the variance, as in PyTorch.
     pub const EPS: f32 = 1e-5;
 
-    /// Scale 1, shift 0, of so many groups of channels.
+    /// Makes a layer with scale 1 and shift 0, for `groups` groups of channels.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, groups: usize, channels: usize) -> Result<Self, Error> {
         Ok(Self {
             groups,
@@ -29,7 +29,7 @@ impl GroupNorm {
         })
     }
 
-    /// With another number added to the variance.
+    /// Sets the number added to the variance.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

@@ -4,15 +4,17 @@ use crate::op::OpError;
 use crate::ops::{self, Pool2d, Tensor};
 use crate::runtime::Runtime;
 
-/// The smallest height and width of images for [`inceptionv4`]: of smaller ones, nothing is left.
+/// Smallest height and width of images for [`inceptionv4`]: smaller images have no pixels left at
+/// the end.
 const LEAST: usize = 75;
 
-/// Inception-v4 (Szegedy et al., AAAI 2017) for images `[n, channels, h, w]` of at least 75 pixels a side, 299 in the paper.
-/// The first convolution has `width` channels, and all others in proportion: 32 in the paper. Parameters have the names of
-/// timm's `inception_v4`.
+/// Inception-v4 (Szegedy et al., AAAI 2017) for images `[n, channels, h, w]` of at least 75 pixels
+/// a side; the paper has 299. The first convolution has `width` channels, 32 in the paper, and all
+/// others in proportion. Parameters have the names of timm's `inception_v4`.
 ///
 /// # Errors
-/// If images of this size are too small, the width is 0, or a size is absurd.
+/// [`Error::Op`] if the images are too small, the width is 0, or a tensor would have more than
+/// `isize::MAX` bytes.
 pub fn inceptionv4(
     runtime: &Runtime,
     width: usize,
@@ -54,7 +56,7 @@ pub fn inceptionv4(
     Ok(Net { features, last })
 }
 
-/// The network.
+/// The whole network.
 struct Net {
     features: Vec<Branches>,
     last: Linear,
@@ -77,12 +79,13 @@ impl Module for Net {
     }
 }
 
-/// Paths that read the same, whose outputs are put side by side.
+/// Paths with the same input, whose outputs are concatenated.
 struct Branches(Vec<Branch>);
 
 struct Branch {
     path: Sequential,
-    /// What the path's output goes through: ends of their own, put side by side. Empty: it is the output.
+    /// Continuations of the path: each reads the path's output, and their results are concatenated.
+    /// Empty if the path's output is the result.
     ends: Vec<Sequential>,
 }
 
@@ -115,7 +118,8 @@ impl Branches {
     }
 }
 
-/// A convolution, of so many channels where the first has 32.
+/// A convolution whose number of channels is stated for a network with 32 channels in its first
+/// convolution.
 #[derive(Clone, Copy)]
 struct Conv {
     outputs: usize,
@@ -125,12 +129,12 @@ struct Conv {
 }
 
 impl Conv {
-    /// Of single pixels.
+    /// A convolution of single pixels.
     const PIXEL: Self = Self { outputs: 0, kernel: [1, 1], stride: 1, padding: [0, 0] };
-    /// 3x3, two apart.
+    /// A 3x3 convolution with stride 2, without padding.
     const STRIDED: Self = Self { kernel: [3, 3], stride: 2, ..Self::PIXEL };
 
-    /// That keeps the size.
+    /// A convolution that keeps the size of images.
     const fn sized(kernel: [usize; 2]) -> Self {
         Self { kernel, padding: [kernel[0] / 2, kernel[1] / 2], ..Self::PIXEL }
     }
@@ -155,12 +159,12 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Channels, where the paper has so many.
+    /// Number of channels in this network, where the paper has `channels`.
     const fn scaled(&self, channels: usize) -> usize {
         (channels * self.width).div_ceil(32)
     }
 
-    /// A convolution of so many channels as there are, normalized.
+    /// A convolution with batch norm and relu; `inputs` is the actual number of channels.
     fn basic(&self, inputs: usize, of: Conv) -> Result<Sequential, Error> {
         let outputs = self.scaled(of.outputs);
         let conv = ops::Conv2d::new([of.stride; 2], of.padding);
@@ -170,7 +174,7 @@ impl Builder<'_> {
             .then_fn("relu", Tensor::relu))
     }
 
-    /// A block of one convolution of images.
+    /// A block of one convolution; `channels` is the actual number of channels.
     fn one(&self, channels: usize, of: Conv) -> Result<Branches, Error> {
         Ok(Branches(vec![Branch { path: self.basic(channels, of)?, ends: Vec::new() }]))
     }
@@ -179,7 +183,7 @@ impl Builder<'_> {
         self.one(self.scaled(inputs), of)
     }
 
-    /// Convolutions after each other, under `name.0`, `name.1`, ..
+    /// A chain of convolutions, named `name.0`, `name.1`, ..
     fn path(&self, name: &str, mut inputs: usize, convs: &[Conv]) -> Result<Branch, Error> {
         let mut path = Sequential::new();
         for (i, &conv) in convs.iter().enumerate() {
@@ -189,13 +193,13 @@ impl Builder<'_> {
         Ok(Branch { path, ends: Vec::new() })
     }
 
-    /// One convolution, under `name`.
+    /// A single convolution named `name`.
     fn single(&self, name: &str, inputs: usize, conv: Conv) -> Result<Branch, Error> {
         let path = Sequential::new().then(name, self.basic(self.scaled(inputs), conv)?);
         Ok(Branch { path, ends: Vec::new() })
     }
 
-    /// The mean of neighbours, then a convolution.
+    /// The mean of 3x3 neighbours, and then a convolution.
     fn pooled(&self, name: &str, inputs: usize, conv: Conv) -> Result<Branch, Error> {
         let path = Sequential::new()
             .then_fn("pool", |x| {
@@ -205,7 +209,7 @@ impl Builder<'_> {
         Ok(Branch { path, ends: Vec::new() })
     }
 
-    /// The largest of neighbours, at half the size.
+    /// The maximum of 3x3 neighbours, at half the size.
     fn largest() -> Branch {
         let path = Sequential::new().then_fn("pool", |x| {
             x.max_pool2d(Pool2d { kernel: [3, 3], stride: [2, 2], padding: [0, 0] })

@@ -1,81 +1,84 @@
 //! Initial weights, under their usual names.
 //!
-//! A shape is that of a layer's weight: `[outputs, inputs, ..]`, where further dimensions are those of a kernel. The fan-in
-//! is the number of inputs times the size of the kernel, and the fan-out that of outputs.
+//! A shape is that of a layer's weight, `[outputs, inputs, ..]`, where further dimensions are those
+//! of a kernel. The fan-in is the number of inputs times the size of the kernel. The fan-out is the
+//! number of outputs times the size of the kernel.
 
 use crate::error::Error;
 use crate::ops::{Distribution, Tensor};
 use crate::runtime::Runtime;
 
-/// Which neighbours of a weight keep their variance: of activations, or of gradients.
+/// Number that scales initial weights, so that the variance is kept through a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
-    /// Activations forward.
+    /// Fan-in: keeps the variance of activations in the forward pass.
     In,
-    /// Gradients backward.
+    /// Fan-out: keeps the variance of gradients in the backward pass.
     Out,
 }
 
-/// Fan-in and fan-out.
+/// Fan-in and fan-out of a shape.
 fn fans(shape: &[usize]) -> [f64; 2] {
     let kernel: f64 = shape.iter().skip(2).map(|&size| size as f64).product();
     let of = |axis: usize| shape.get(axis).map_or(1.0, |&size| size as f64 * kernel).max(1.0);
     [of(1), of(0)]
 }
 
-/// All zero.
+/// Zeros.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn zeros(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
     runtime.zeros(shape)
 }
 
-/// All one.
+/// Ones.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn ones(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
     runtime.ones(shape)
 }
 
-/// All `value`.
+/// Elements that are all `value`.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn constant(runtime: &Runtime, shape: &[usize], value: f32) -> Result<Tensor, Error> {
     runtime.full(shape, value)
 }
 
-/// Drawn evenly from `low` to `high`.
+/// Elements drawn evenly from `low` to `high`.
 ///
 /// # Errors
-/// If a size is absurd, or `high` is less than `low`.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `high` is less than `low`.
 pub fn uniform(runtime: &Runtime, shape: &[usize], low: f32, high: f32) -> Result<Tensor, Error> {
     runtime.random(shape, Distribution::Uniform { low, high })
 }
 
-/// Gaussian.
+/// Gaussian elements.
 ///
 /// # Errors
-/// If a size is absurd, or `std` is negative.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `std` is negative.
 pub fn normal(runtime: &Runtime, shape: &[usize], mean: f32, std: f32) -> Result<Tensor, Error> {
     runtime.normal(shape, mean, std)
 }
 
-/// Gaussian with mean 0, cut off at two standard deviations: none is farther away. `std` is that before.
+/// Gaussian elements with mean 0, limited to two standard deviations. `std` is the standard
+/// deviation before the limit.
 ///
 /// # Errors
-/// If a size is absurd, or `std` is negative.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `std` is negative.
 pub fn trunc_normal(runtime: &Runtime, shape: &[usize], std: f32) -> Result<Tensor, Error> {
-    // Quantiles of what lies within two standard deviations, by the inverse of the error function.
+    // Draw quantiles within two standard deviations, and apply the inverse of the error function.
     let bound = 0.954_499_7;
     let quantiles = uniform(runtime, shape, -bound, bound)?;
     let z = erf_inv(&quantiles)?.affine(std * std::f32::consts::SQRT_2, 0.0)?;
     z.clamp(-2.0 * std, 2.0 * std)
 }
 
-/// The inverse of the error function by Newton's method, from a guess that is off by a few thousandths (Winitzki, 2008).
+/// Inverse of the error function, by Newton's method from a guess that is off by a few thousandths
+/// (Winitzki, 2008).
 fn erf_inv(y: &Tensor) -> Result<Tensor, Error> {
     const A: f32 = 0.147;
     let log = y.square()?.affine(-1.0, 1.0)?.log()?;
@@ -89,30 +92,33 @@ fn erf_inv(y: &Tensor) -> Result<Tensor, Error> {
     Ok(x)
 }
 
-/// Drawn evenly from `±gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio, AISTATS 2010).
+/// Elements drawn evenly from `±gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio, AISTATS
+/// 2010).
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn xavier_uniform(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<Tensor, Error> {
     let [inputs, outputs] = fans(shape);
     let bound = (f64::from(gain) * (6.0 / (inputs + outputs)).sqrt()) as f32;
     uniform(runtime, shape, -bound, bound)
 }
 
-/// Gaussian with standard deviation `gain * sqrt(2 / (fan_in + fan_out))` (Glorot and Bengio, AISTATS 2010).
+/// Gaussian elements with standard deviation `gain * sqrt(2 / (fan_in + fan_out))` (Glorot and
+/// Bengio, AISTATS 2010).
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn xavier_normal(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<Tensor, Error> {
     let [inputs, outputs] = fans(shape);
     let std = f64::from(gain) * (2.0 / (inputs + outputs)).sqrt();
     normal(runtime, shape, 0.0, std as f32)
 }
 
-/// Drawn evenly from `±gain * sqrt(3 / fan)` (He et al., ICCV 2015); `gain` is `sqrt(2)` before a relu.
+/// Elements drawn evenly from `±gain * sqrt(3 / fan)` (He et al., ICCV 2015); `gain` is `sqrt(2)`
+/// before a relu.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn kaiming_uniform(
     runtime: &Runtime,
     shape: &[usize],
@@ -123,10 +129,11 @@ pub fn kaiming_uniform(
     uniform(runtime, shape, -bound, bound)
 }
 
-/// Gaussian with standard deviation `gain / sqrt(fan)` (He et al., ICCV 2015); `gain` is `sqrt(2)` before a relu.
+/// Gaussian elements with standard deviation `gain / sqrt(fan)` (He et al., ICCV 2015); `gain` is
+/// `sqrt(2)` before a relu.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn kaiming_normal(
     runtime: &Runtime,
     shape: &[usize],
@@ -142,7 +149,8 @@ impl Fan {
     }
 }
 
-/// A bias of `size` elements for a layer with this weight: drawn evenly from `±1 / sqrt(fan)`, as PyTorch does.
+/// A bias of `size` elements for a layer with this weight, drawn evenly from `±1 / sqrt(fan)`, as
+/// in PyTorch.
 pub(super) fn bias_of(
     runtime: &Runtime,
     weight: &Tensor,

@@ -12,13 +12,13 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Added to the variance, as PyTorch does by default.
+    /// Default for the number added to the variance, as in PyTorch.
     pub const EPS: f32 = 1e-5;
 
-    /// Scale 1, shift 0, of rows of so many elements.
+    /// Makes a layer with scale 1 and shift 0, for rows of `features` elements.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, features: usize) -> Result<Self, Error> {
         Ok(Self {
             gamma: runtime.ones(&[features])?,
@@ -27,7 +27,7 @@ impl LayerNorm {
         })
     }
 
-    /// With another number added to the variance.
+    /// Sets the number added to the variance.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

@@ -13,10 +13,10 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Weights and biases drawn evenly from `±1 / sqrt(inputs)`.
+    /// Makes a layer with weights and biases drawn evenly from `±1 / sqrt(inputs)`.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         Ok(Self {

@@ -3,10 +3,11 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// Fully connected layers of the given widths with relu between, for inputs of any shape `[n, ..]`.
+/// Fully connected layers of the given widths with relu between them, for inputs of any shape
+/// `[n, ..]`.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn mlp(
     runtime: &Runtime,
     inputs: usize,

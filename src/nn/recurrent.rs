@@ -1,4 +1,4 @@
-//! Recurrent layers: cells that take a step, and layers that unroll them over sequences.
+//! Recurrent layers: cells that compute one step, and layers that unroll cells over sequences.
 
 mod gru;
 mod lstm;
@@ -14,20 +14,21 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 use std::marker::PhantomData;
 
-/// The weights of a cell: of the input and of what is remembered, they make a sum for each gate of each unit.
+/// Weights of a cell. The input and the memory, times their weights, give a sum for each gate of
+/// each unit.
 #[derive(Debug)]
 pub struct Weights {
     /// `[gates * hidden, inputs]`
     weight_ih: Tensor,
     /// `[gates * hidden, hidden]`
     weight_hh: Tensor,
-    /// `[gates * hidden]`, both. One would do, but PyTorch has two.
+    /// Two biases of `[gates * hidden]` each. One bias would be enough, but PyTorch has two.
     bias_ih: Tensor,
     bias_hh: Tensor,
 }
 
 impl Weights {
-    /// Drawn evenly from `±1 / sqrt(hidden)`, as PyTorch does.
+    /// Draws all weights evenly from `±1 / sqrt(hidden)`, as in PyTorch.
     fn new(runtime: &Runtime, inputs: usize, hidden: usize, gates: usize) -> Result<Self, Error> {
         let bound = 1.0 / (hidden.max(1) as f32).sqrt();
         let rows = gates * hidden;
@@ -40,12 +41,12 @@ impl Weights {
         })
     }
 
-    /// Units.
+    /// Number of units.
     fn hidden(&self) -> usize {
         self.weight_hh.shape().last().copied().unwrap_or(0)
     }
 
-    /// Fails unless these are weights of so many gates.
+    /// Fails unless the shapes are those of weights for `gates` gates.
     fn check(&self, gates: usize) -> Result<(), Error> {
         let Self { weight_ih, weight_hh, bias_ih, bias_hh } = self;
         let hidden = self.hidden();
@@ -64,12 +65,14 @@ impl Weights {
         Err(crate::op::OpError::new("recurrent", message).into())
     }
 
-    /// `x [n, inputs]` to `[n, gates * hidden]`, without bias: that would take as much memory again.
+    /// Product of an input: `x [n, inputs]` to `[n, gates * hidden]`, without bias. Adding the bias
+    /// here would take as much memory again.
     fn of_input(&self, x: &Tensor) -> Result<Tensor, Error> {
         x.matmul(&self.weight_ih.t()?)
     }
 
-    /// Products of steps: `x [n, t, inputs]` to `[n, t, gates * hidden]`, in one large product instead of many small ones.
+    /// Products of the inputs of all steps: `x [n, t, inputs]` to `[n, t, gates * hidden]`. One
+    /// large product is faster than many small ones.
     fn of_inputs(&self, x: &Tensor) -> Result<Tensor, Error> {
         let [n, t, inputs] = [0, 1, 2].map(|axis| x.shape()[axis]);
         let of_input = self.of_input(&x.reshape(&[n * t, inputs])?)?;
@@ -77,12 +80,12 @@ impl Weights {
         of_input.reshape(&[n, t, rows])
     }
 
-    /// `h [n, hidden]` to `[n, gates * hidden]`, without bias.
+    /// Product of a memory: `h [n, hidden]` to `[n, gates * hidden]`, without bias.
     fn of_hidden(&self, h: &Tensor) -> Result<Tensor, Error> {
         h.matmul(&self.weight_hh.t()?)
     }
 
-    /// With names that end in `suffix`, such as `weight_ih_l0`.
+    /// Adds all weights to `found`, with names that end in `suffix`, such as `weight_ih_l0`.
     fn state<'a>(&'a mut self, prefix: &str, suffix: &str, found: &mut Vec<(String, State<'a>)>) {
         for (name, tensor) in [
             ("weight_ih", &mut self.weight_ih),
@@ -95,7 +98,7 @@ impl Weights {
     }
 }
 
-/// The parts of `[n, gates * hidden]`.
+/// Splits `[n, gates * hidden]` into one part for each gate.
 fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Error> {
     let parts = of.split(hidden.max(1), 1)?;
     parts.try_into().map_err(|_| {
@@ -104,19 +107,21 @@ fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Erro
     })
 }
 
-/// The gates of a cell: how many there are, and what is done with their sums.
+/// Gates of a cell: their number, and the function that turns their sums into the next memory.
 pub trait Gates: Send {
-    /// Gates of each unit.
+    /// Number of gates of each unit.
     const COUNT: usize;
 
-    /// The memory from step to step.
+    /// Memory of a cell between steps.
     type Memory: Clone;
 
-    /// The bias of each step, which is computed once.
+    /// Bias of each step, computed once for a sequence.
     fn bias(weights: &Weights) -> Result<Tensor, Error>;
 
-    /// Steps, of what [`Weights::of_input`] gave, `[n, t, gates * hidden]` of at least one step: what goes on to the next
-    /// layer, `[n, t, hidden]`, and what is remembered. `before`: `None` is as good as zeros.
+    /// Runs the steps of a sequence. `of_input` is the result of [`Weights::of_inputs`],
+    /// `[n, t, gates * hidden]` with at least one step. `before` is the memory before the first
+    /// step; `None` stands for zeros. Returns the input of the next layer, `[n, t, hidden]`, and
+    /// the memory after the last step.
     fn steps(
         weights: &Weights,
         of_input: &Tensor,
@@ -124,12 +129,12 @@ pub trait Gates: Send {
         before: Option<&Self::Memory>,
     ) -> Result<(Tensor, Self::Memory), Error>;
 
-    /// The output of a step, as it is remembered.
+    /// Output of a step, taken from its memory.
     fn output(memory: Self::Memory) -> Tensor;
 }
 
-/// A cell that takes a step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], it takes `x [n, inputs]` to the `h'` of a
-/// step from zeros.
+/// A cell that computes one step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], it maps
+/// `x [n, inputs]` to the `h'` of a step from a memory of zeros.
 #[derive(Debug)]
 pub struct RecurrentCell<G> {
     weights: Weights,
@@ -137,20 +142,21 @@ pub struct RecurrentCell<G> {
 }
 
 impl<G: Gates> RecurrentCell<G> {
-    /// Weights and biases drawn evenly from `±1 / sqrt(hidden)`, as PyTorch does.
+    /// Makes a cell with weights and biases drawn evenly from `±1 / sqrt(hidden)`, as in PyTorch.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, inputs: usize, hidden: usize) -> Result<Self, Error> {
         let weights = Weights::new(runtime, inputs, hidden, G::COUNT)?;
         Ok(Self { weights, gates: PhantomData })
     }
 
-    /// With these weights: `weight_ih [gates * hidden, inputs]`, `weight_hh [gates * hidden, hidden]`, and `bias_ih` and
-    /// `bias_hh` of `[gates * hidden]`. A [`GruCell`] has 3 gates, an [`LstmCell`] has 4.
+    /// Makes a cell with these weights: `weight_ih [gates * hidden, inputs]`,
+    /// `weight_hh [gates * hidden, hidden]`, and `bias_ih` and `bias_hh` of `[gates * hidden]`. A
+    /// [`GruCell`] has 3 gates, an [`LstmCell`] has 4.
     ///
     /// # Errors
-    /// If their shapes do not fit each other.
+    /// [`Error::Op`] if the shapes do not fit each other.
     pub fn of(
         weight_ih: Tensor,
         weight_hh: Tensor,
@@ -162,7 +168,8 @@ impl<G: Gates> RecurrentCell<G> {
         Ok(Self { weights, gates: PhantomData })
     }
 
-    /// A step from what was remembered, or from zeros, for `x [n, inputs]`.
+    /// Computes a step for `x [n, inputs]` from the memory `before`, or from zeros. Returns the new
+    /// memory.
     ///
     /// # Errors
     /// If a shape does not fit.
@@ -184,28 +191,32 @@ impl<G: Gates> Module for RecurrentCell<G> {
     }
 }
 
-/// Rows that products of weights and inputs should have at least, of all steps of a piece of a sequence.
+/// Smallest number of rows that a product of weights and inputs should have, over all steps of a
+/// piece.
 const ROWS: usize = 512;
 
-/// Steps of a piece at least, and at most.
+/// Smallest and largest number of steps of a piece.
 const STEPS: [usize; 2] = [8, 64];
 
-/// Steps of each of the pieces that sequences are cut into. What a piece keeps for its gradient is evicted as one.
+/// Number of steps of each piece that sequences are cut into. The values that a piece keeps for its
+/// gradient are evicted together.
 fn piece(n: usize, length: usize) -> usize {
     let steps = ROWS.div_ceil(n.max(1)).clamp(STEPS[0], STEPS[1]);
     length.div_ceil(length.div_ceil(steps))
 }
 
-/// Layers of cells over a sequence, a [`Gru`] or an [`Lstm`]: `x [n, length, inputs]` to `[n, length, hidden]`, as PyTorch's
-/// with `batch_first`. As a [`Module`], it begins with zeros.
+/// Layers of cells over a sequence, a [`Gru`] or an [`Lstm`]: `x [n, length, inputs]` to
+/// `[n, length, hidden]`, like PyTorch's with `batch_first`. As a [`Module`], the layers start from
+/// memories of zeros.
 #[derive(Debug)]
 pub struct Recurrent<G>(Vec<RecurrentCell<G>>);
 
 impl<G: Gates> Recurrent<G> {
-    /// Layers of `hidden` units each. Weights and biases are drawn evenly from `±1 / sqrt(hidden)`, as PyTorch does.
+    /// Makes `layers` layers of `hidden` units each. Weights and biases are drawn evenly from
+    /// `±1 / sqrt(hidden)`, as in PyTorch.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(
         runtime: &Runtime,
         inputs: usize,
@@ -217,17 +228,17 @@ impl<G: Gates> Recurrent<G> {
         Ok(Self((0..layers).map(of).collect::<Result<_, _>>()?))
     }
 
-    /// Layers of these cells, each of which reads what the one before it puts out.
+    /// Makes layers of these cells; each layer reads the output of the previous one.
     #[must_use]
     pub const fn of(cells: Vec<RecurrentCell<G>>) -> Self {
         Self(cells)
     }
 
-    /// The outputs of the last layer, and what each layer remembers after the last step. `before`: what they remember at
-    /// the beginning, if not zeros.
+    /// Runs all layers over a sequence. `before` holds the memory of each layer before the first
+    /// step; `None` stands for zeros. Returns the outputs of the last layer, and the memory of each
+    /// layer after the last step.
     ///
-    /// # Errors
-    /// If a shape does not fit, or there is no step.
+    /// [`Error::Op`] if a shape does not fit, or there is no step.
     pub fn run(
         &self,
         x: &Tensor,

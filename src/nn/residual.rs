@@ -7,15 +7,16 @@ use crate::runtime::Runtime;
 #[derive(Debug)]
 pub struct Residual {
     body: Sequential,
-    /// `None`: the identity.
+    /// Path beside the body; `None` is the identity.
     shortcut: Option<Sequential>,
 }
 
 impl Residual {
-    /// Two 3x3 convolutions: `inputs` to `outputs` channels, the first with `stride`.
+    /// Makes a block of two 3x3 convolutions from `inputs` to `outputs` channels, the first with
+    /// `stride`.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn basic(
         runtime: &Runtime,
         inputs: usize,
@@ -31,10 +32,11 @@ impl Residual {
         Ok(Self { body, shortcut: projection(runtime, inputs, outputs, stride)? })
     }
 
-    /// 1x1, 3x3 and 1x1 convolutions: `inputs` to `4 * width` channels, the middle one with `stride`.
+    /// Makes a block of 1x1, 3x3 and 1x1 convolutions from `inputs` to `4 * width` channels, the
+    /// second with `stride`.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn bottleneck(
         runtime: &Runtime,
         inputs: usize,
@@ -55,7 +57,7 @@ impl Residual {
     }
 }
 
-/// A 1x1 convolution where the shape changes.
+/// A 1x1 convolution for the shortcut; `None` if the shape does not change.
 fn projection(
     runtime: &Runtime,
     inputs: usize,

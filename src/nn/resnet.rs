@@ -3,12 +3,12 @@ use crate::error::Error;
 use crate::ops::{Pool2d, Tensor};
 use crate::runtime::Runtime;
 
-/// The residual networks of He et al. (CVPR 2016).
+/// Residual networks of He et al. (CVPR 2016).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResNet {
     /// `6 * n + 2` layers in three stages of 16, 32 and 64 channels, for small images.
     Cifar {
-        /// Blocks a stage: 3 for ResNet-20, 200 for ResNet-1202.
+        /// Blocks of each stage: 3 for ResNet-20, 200 for ResNet-1202.
         n: usize,
     },
     /// ResNet-18: basic blocks, four stages of 64 to 512 channels.
@@ -17,14 +17,14 @@ pub enum ResNet {
     R50,
 }
 
-/// Images at least this wide and high get the 7x7 stem with pooling in ResNet-18 and -50; smaller ones
-/// a 3x3 stem.
+/// Smallest side, in pixels, of images that get the 7x7 stem with pooling in ResNet-18 and -50.
+/// Smaller images get a 3x3 stem.
 pub const LARGE_IMAGE: usize = 64;
 
 /// A residual network for images `[n, channels, size, size]`.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn resnet(
     runtime: &Runtime,
     kind: ResNet,

@@ -11,18 +11,18 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Added to the mean of squares, as PyTorch does by default.
+    /// Default for the number added to the mean of squares, as in PyTorch.
     pub const EPS: f32 = f32::EPSILON;
 
-    /// Scale 1, of rows of so many elements.
+    /// Makes a layer with scale 1, for rows of `features` elements.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, features: usize) -> Result<Self, Error> {
         Ok(Self { gamma: runtime.ones(&[features])?, eps: Self::EPS })
     }
 
-    /// With another number added to the mean of squares.
+    /// Sets the number added to the mean of squares.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

@@ -2,21 +2,21 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// Rotary positions (Su et al., 2021) for attention heads: cosines and sines of angles, one for each position and pair of
-/// features.
+/// Rotary positions (Su et al., 2021) for attention heads: the cosine and the sine of an angle for
+/// each position and pair of features.
 #[derive(Clone, Debug)]
 pub struct Rotary {
-    /// `[positions, features / 2]`
+    /// Cosines; both tables are `[positions, features / 2]`.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotary {
-    /// For so many positions, and heads of so many features. Pair `i` turns by `base^(-2 i / features)` a position; `base` is
-    /// 10000 in the paper.
+    /// Makes tables for `positions` positions, and heads of `features` features. Pair `i` turns by
+    /// `base^(-2 i / features)` for each position; `base` is 10000 in the paper.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(
         runtime: &Runtime,
         positions: usize,
@@ -35,10 +35,10 @@ impl Rotary {
         Ok(Self { cos: table(f64::cos)?, sin: table(f64::sin)? })
     }
 
-    /// `x [.., t, features]` at positions `from..from + t`.
+    /// Turns the features of `x [.., t, features]`, at positions `from..from + t`.
     ///
     /// # Errors
-    /// If it has another number of features, or there are not so many positions.
+    /// If `x` has another number of features, or the tables have too few positions.
     pub fn apply(&self, x: &Tensor, from: usize) -> Result<Tensor, Error> {
         let t = x.rank().checked_sub(2).map_or(0, |axis| x.shape()[axis]);
         let part = |table: &Tensor| table.slice(0, from..from.saturating_add(t));

@@ -2,14 +2,14 @@ use super::{Mode, Module, State, join};
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// Modules one after the other.
+/// A chain of modules, each of which reads the output of the previous one.
 #[derive(Default)]
 pub struct Sequential {
     modules: Vec<(String, Box<dyn Module>)>,
 }
 
 impl Sequential {
-    /// Nothing yet: the identity.
+    /// An empty chain, which is the identity.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

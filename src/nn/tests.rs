@@ -1,4 +1,4 @@
-//! Layers, and the weights that they begin with.
+//! Tests of layers and of their initial weights.
 
 use super::*;
 use crate::autograd::Tape;
@@ -10,7 +10,7 @@ fn start() -> Runtime {
     Runtime::builder().budget("16MiB").seed(3).threads(1).cpu().unwrap()
 }
 
-/// Mean, standard deviation, and the largest distance from 0.
+/// Mean, standard deviation, and the largest distance from 0, of the elements.
 fn moments(x: &Tensor) -> [f64; 3] {
     let x = x.to_vec::<f32>().unwrap();
     let n = x.len() as f64;
@@ -27,7 +27,7 @@ fn weights_begin_as_their_names_say() {
     let (fan_in, fan_out) = (40.0 * 15.0, 60.0 * 15.0);
     let both: f64 = fan_in + fan_out;
     let root = 2f64.sqrt();
-    // Standard deviation, and the largest distance from 0 of those that have one.
+    // Expected standard deviation, and the largest distance from 0 if it is limited.
     let cases = [
         (init::xavier_uniform(&runtime, &shape, 1.5), 1.5 * (2.0 / both).sqrt(), Some(3f64.sqrt())),
         (init::xavier_normal(&runtime, &shape, 1.5), 1.5 * (2.0 / both).sqrt(), None),
@@ -43,7 +43,7 @@ fn weights_begin_as_their_names_say() {
         ),
         (init::normal(&runtime, &shape, 0.0, 0.5), 0.5, None),
         (init::uniform(&runtime, &shape, -2.0, 2.0), 2.0 / 3f64.sqrt(), Some(3f64.sqrt())),
-        // Cut off at two standard deviations, of which .8796 are left.
+        // Limited to two standard deviations, which leaves .8796 of the standard deviation.
         (init::trunc_normal(&runtime, &shape, 0.02), 0.02 * 0.879_626, Some(2.0 / 0.879_626)),
     ];
     for (i, (weight, std, farthest)) in cases.into_iter().enumerate() {
@@ -62,11 +62,11 @@ fn weights_begin_as_their_names_say() {
     assert_eq!(all(init::zeros(&runtime, &[2])), [0.0; 2]);
     assert_eq!(all(init::ones(&runtime, &[2])), [1.0; 2]);
     assert_eq!(all(init::constant(&runtime, &[2], 0.25)), [0.25; 2]);
-    // A bias has a fan of 1.
+    // The fan of a bias is 1.
     assert!(init::kaiming_uniform(&runtime, &[8], Fan::In, 1.0).is_ok());
 }
 
-/// Of quantiles that are known.
+/// Counts the elements within some known quantiles.
 #[test]
 fn truncated_normals_have_the_right_shape() {
     let runtime = start();
@@ -142,7 +142,7 @@ fn embeddings_are_rows_and_get_gradients_of_their_uses() {
     assert_eq!(error, "embedding: weight is f32[] of rank 0, expected rank 2");
 }
 
-/// Turning by one position more or less on both sides changes no product, and no length.
+/// Turning both sides by the same number of further positions changes no product.
 #[test]
 fn rotary_positions_are_relative() {
     let runtime = start();

@@ -5,8 +5,9 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// A block of a transformer, `[n, t, width]` to the same shape: `x + attention(norm(x))`, and of that
-/// `x + linear(gelu(linear(norm(x))))`, with four times the width in between. Names are those of PyTorch's
+/// A block of a transformer, `[n, t, width]` to the same shape: `y = x + attention(norm(x))`, and
+/// then `y + linear(gelu(linear(norm(y))))`, with four times the width between the two linear
+/// layers. Names are those of PyTorch's
 /// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 #[derive(Debug)]
 pub struct TransformerBlock {
@@ -17,7 +18,7 @@ pub struct TransformerBlock {
     style: &'static Style,
 }
 
-/// Whose block it is.
+/// Names of a block's parts, and the kind of GELU, by the library that the block follows.
 #[derive(Debug)]
 pub(super) struct Style {
     attention: &'static str,
@@ -34,7 +35,7 @@ const TORCH: Style = Style {
     tanh: false,
 };
 
-/// Of the transformers library.
+/// Style of GPT-2 in the transformers library.
 const GPT2: Style = Style {
     attention: "attn",
     norms: ["ln_1", "ln_2"],
@@ -45,7 +46,7 @@ const GPT2: Style = Style {
 const GPT2_ATTENTION: attention::Names =
     attention::Names { in_weight: "c_attn.weight", in_bias: "c_attn.bias", out: "c_proj" };
 
-/// Of torchvision.
+/// Style of torchvision's vision transformer.
 const VISION: Style = Style {
     attention: "self_attention",
     norms: ["ln_1", "ln_2"],
@@ -54,10 +55,12 @@ const VISION: Style = Style {
 };
 
 impl TransformerBlock {
-    /// So many features in so many heads, with the initial weights of PyTorch's layer.
+    /// Makes a block of `width` features in `heads` heads, with the initial weights of PyTorch's
+    /// layer.
     ///
     /// # Errors
-    /// If a size is absurd, or `heads` does not divide `width`.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `heads` does not
+    /// divide `width`.
     pub fn new(runtime: &Runtime, width: usize, heads: usize) -> Result<Self, Error> {
         let wide = 4 * width;
         Ok(Self {
@@ -72,8 +75,9 @@ impl TransformerBlock {
         })
     }
 
-    /// That of GPT-2, one of `layers`: causal; weights are Gaussian with standard deviation 0.02, and what is added to the
-    /// rows divided by `sqrt(2 layers)`.
+    /// Makes a block of GPT-2, which has `layers` blocks. The block is causal, and its weights are
+    /// Gaussian with standard deviation 0.02. The weights of results that are added to the rows are
+    /// divided by `sqrt(2 layers)`.
     pub(super) fn gpt2(
         runtime: &Runtime,
         width: usize,
@@ -93,7 +97,7 @@ impl TransformerBlock {
         })
     }
 
-    /// That of torchvision's `VisionTransformer`, but for biases of the MLP, which are 0.
+    /// Makes a block of torchvision's `VisionTransformer`, except that the biases of the MLP are 0.
     pub(super) fn vision(runtime: &Runtime, width: usize, heads: usize) -> Result<Self, Error> {
         const EPS: f32 = 1e-6;
         let norm = || LayerNorm::new(runtime, width).map(|norm| norm.eps(EPS));
@@ -109,21 +113,23 @@ impl TransformerBlock {
         })
     }
 
-    /// Where no row sees a later one.
+    /// Hides later rows: a row depends on itself and earlier rows only.
     #[must_use]
     pub fn causal(mut self) -> Self {
         self.attention = self.attention.causal();
         self
     }
 
-    /// With queries and keys turned by their positions. The features of a head must be those of `rotary`.
+    /// Turns queries and keys by their positions. Each head must have as many features as `rotary`
+    /// was made for.
     #[must_use]
     pub fn rotary(mut self, rotary: Rotary) -> Self {
         self.attention = self.attention.rotary(rotary);
         self
     }
 
-    /// With a probability that an element of what is added to the rows is zeroed in training.
+    /// Sets the probability that an element of a result is zeroed, before it is added to the rows
+    /// in training.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
         self.attention = self.attention.dropout(p);
@@ -133,7 +139,7 @@ impl TransformerBlock {
 }
 
 impl Module for TransformerBlock {
-    /// `[n, t, width]` to the same shape.
+    /// Maps `[n, t, width]` to the same shape.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let [first, second] = &mut self.norms;
         let normal = first.forward(x, mode)?;

@@ -5,8 +5,8 @@ use crate::op::OpError;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// The child-sum Tree-LSTM of Tai et al. (ACL 2015), which tells classes of trees apart: a cell for each node, which reads its
-/// token and what the cells of its children remember.
+/// The child-sum Tree-LSTM of Tai et al. (ACL 2015), a classifier of trees. Each node has a cell,
+/// which reads the node's token and the memories of its children.
 ///
 /// ```text
 /// i, o, u = ioux x + iouh (sum of h of all children)
@@ -15,7 +15,8 @@ use crate::runtime::Runtime;
 /// h = sigmoid(o) tanh(c)
 /// ```
 ///
-/// The network is another one for each tree. Trees of one batch have one shape, and tokens of their own.
+/// The ops depend on the shape of the tree. All trees of one batch have the same shape, and each
+/// has tokens of its own.
 ///
 /// ```
 /// use remat::data::Trees;
@@ -45,10 +46,10 @@ pub struct TreeLstm {
     hidden: usize,
 }
 
-/// The size of a [`TreeLstm`].
+/// Sizes of a [`TreeLstm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeLstmSize {
-    /// Values that a token may have.
+    /// Number of different tokens.
     pub vocabulary: usize,
     /// Features of a token.
     pub width: usize,
@@ -58,7 +59,7 @@ pub struct TreeLstmSize {
     pub classes: usize,
 }
 
-/// What a cell remembers: `h` and `c`, `[n, hidden]` each.
+/// Memory of a cell: `h` and `c`, `[n, hidden]` each.
 #[derive(Clone)]
 struct Cell {
     h: Tensor,
@@ -66,10 +67,10 @@ struct Cell {
 }
 
 impl TreeLstm {
-    /// A fresh one.
+    /// Makes a network with new weights.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, size: TreeLstmSize) -> Result<Self, Error> {
         let TreeLstmSize { vocabulary, width, hidden, classes } = size;
         Ok(Self {
@@ -83,10 +84,11 @@ impl TreeLstm {
         })
     }
 
-    /// A value for each class, `[n, classes]`, of trees of this shape with tokens `[nodes, n]`.
+    /// Computes a value for each class, `[n, classes]`, of `n` trees of this shape with tokens
+    /// `[nodes, n]`.
     ///
     /// # Errors
-    /// If there are not as many rows of tokens as nodes.
+    /// [`Error::Op`] if the tokens do not have one row for each node, or `n` is 0.
     pub fn classify(&mut self, tree: &Tree, tokens: &Tensor) -> Result<Tensor, Error> {
         let (nodes, shape) = (tree.nodes(), *tokens.layout().shape());
         let [rows, n] = *shape else {
@@ -101,7 +103,7 @@ impl TreeLstm {
         let tokens = tokens.split(1, 0)?;
         let mut cells: Vec<Option<Cell>> = vec![None; nodes];
         for node in 0..nodes {
-            // Each cell is read once: by its parent.
+            // The parent is the only reader of a cell, so take the cells out.
             let children: Vec<Cell> =
                 tree.children(node).iter().filter_map(|&child| cells[child].take()).collect();
             let x = self.embedding.forward(&tokens[node].reshape(&[n])?, mode)?;
@@ -132,7 +134,7 @@ fn total<'a>(mut all: impl Iterator<Item = &'a Tensor>) -> Result<Option<Tensor>
 }
 
 impl Module for TreeLstm {
-    /// Of trees of one node each, with tokens `[n]`: `[n, classes]`.
+    /// Classifies trees of one node each, with tokens `[n]`: the result is `[n, classes]`.
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
         let n = x.layout().elements();
         self.classify(&Tree::of_one(), &x.reshape(&[1, n])?)

@@ -4,39 +4,42 @@ use crate::op::OpError;
 use crate::ops::{self, Pool2d, Tensor};
 use crate::runtime::Runtime;
 
-/// A U-Net (Ronneberger et al., MICCAI 2015): a value for each class of each pixel.
+/// Sizes of a U-Net (Ronneberger et al., MICCAI 2015), a network that classifies each pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UNet {
-    /// Channels at full size: 64 in the paper. Each halving doubles them.
+    /// Channels at full size: 64 in the paper. Each halving of the image doubles them.
     pub width: usize,
-    /// How often images are halved: 4 in the paper.
+    /// Number of times that images are halved: 4 in the paper.
     pub depth: usize,
-    /// How they get larger again.
+    /// Method to enlarge images again.
     pub up: Upsampling,
 }
 
-/// How images are made twice as large.
+/// Method to make images twice as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upsampling {
-    /// By interpolation between pixels. The deepest level then has as many channels as the one above it.
+    /// Interpolation between pixels. The deepest level then has as many channels as the one above
+    /// it.
     Bilinear,
-    /// By a transposed convolution, as in the paper.
+    /// A transposed convolution, as in the paper.
     Transposed,
 }
 
 impl Default for UNet {
-    /// That of the paper, but padded so that sizes stay as they are, and with batch norms.
+    /// Sizes of the paper. Unlike there, convolutions are padded, so that sizes are kept, and there
+    /// are batch norms.
     fn default() -> Self {
         Self { width: 64, depth: 4, up: Upsampling::Transposed }
     }
 }
 
-/// A U-Net for images `[n, channels, h, w]`, which gives `[n, classes, h, w]`. Convolutions are padded and normalized, and
-/// parameters have the names of the usual implementation in PyTorch (milesial/Pytorch-UNet). Images may be of any size
-/// that can be halved `depth` times.
+/// A U-Net that maps images `[n, channels, h, w]` to `[n, classes, h, w]`. Convolutions are padded
+/// and normalized. Parameters have the names of the usual implementation in PyTorch
+/// (milesial/Pytorch-UNet). Images may be of any size that can be halved `depth` times.
 ///
 /// # Errors
-/// If a size is absurd, or the depth is 0.
+/// [`Error::Op`] if the depth or the width is 0, or a tensor would have more than `isize::MAX`
+/// bytes.
 pub fn unet(
     runtime: &Runtime,
     of: UNet,
@@ -61,7 +64,7 @@ pub fn unet(
         let outputs = if i == 1 { width } else { inputs / 2 / factor };
         ups.push(Up::new(runtime, inputs, outputs, up)?);
     }
-    // As PyTorch has it: the fan-out is no measure where no more layers follow.
+    // PyTorch's initial weights. The fan-out is not a useful scale here, as no layer follows.
     let bound = 1.0 / (width as f32).sqrt();
     let last = runtime.uniform(&[classes, width, 1, 1], -bound..bound)?;
     Ok(Net {
@@ -72,12 +75,12 @@ pub fn unet(
     })
 }
 
-/// The network.
+/// The whole network.
 struct Net {
     inc: Sequential,
-    /// From level to level: applied to halved images.
+    /// Convolutions on the way down, one for each halving.
     down: Vec<Sequential>,
-    /// Back, the deepest first.
+    /// Steps on the way up, the deepest first.
     up: Vec<Up>,
     outc: Conv2d,
 }
@@ -119,9 +122,10 @@ impl Module for Net {
     }
 }
 
-/// Doubles the size, and joins what was at this level on the way down.
+/// A step on the way up: doubles the size, and appends the activations of the same level on the way
+/// down.
 struct Up {
-    /// `None`: bilinear.
+    /// Layer that doubles the size; `None` for bilinear interpolation.
     up: Option<ConvTranspose2d>,
     conv: Sequential,
 }
@@ -152,7 +156,7 @@ impl Up {
                 x.upsample_bilinear([2 * h, 2 * w], true)?
             }
         };
-        // An odd size lost a row or column on the way down.
+        // An odd size has lost a row or column on the way down.
         for axis in [2, 3] {
             let missing = level.shape()[axis] - y.shape()[axis];
             if missing > 0 {
@@ -170,7 +174,7 @@ impl Up {
     }
 }
 
-/// Two 3x3 convolutions.
+/// Two 3x3 convolutions, each with batch norm and relu.
 fn double_conv(
     runtime: &Runtime,
     inputs: usize,

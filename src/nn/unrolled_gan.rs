@@ -5,33 +5,35 @@ use crate::op::OpError;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// The size of an [`UnrolledGan`].
+/// Sizes of an [`UnrolledGan`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnrolledGanSize {
-    /// Numbers that an example is made from: 256 in the paper.
+    /// Numbers that the generator makes an example from: 256 in the paper.
     pub latent: usize,
-    /// Units of each of two hidden layers of both networks: 128 in the paper.
+    /// Units of each of the two hidden layers of both networks: 128 in the paper.
     pub hidden: usize,
-    /// Numbers of an example: 2 for points in a plane.
+    /// Numbers in an example: 2 for points in a plane.
     pub outputs: usize,
-    /// Steps of the discriminator that the generator looks ahead: 0 to 10 in the paper. With 0, it is a plain one.
+    /// Steps of the discriminator that the generator looks ahead: 0 to 10 in the paper. With 0, the
+    /// network is a plain GAN.
     pub unroll: usize,
-    /// Learning rate of these steps.
+    /// Learning rate of the steps ahead.
     pub rate: f32,
 }
 
 impl Default for UnrolledGanSize {
-    /// That of the paper's points in a plane, with 5 steps.
+    /// Sizes of the paper's experiment with points in a plane, with 5 steps.
     fn default() -> Self {
         Self { latent: 256, hidden: 128, outputs: 2, unroll: 5, rate: 0.1 }
     }
 }
 
-/// A generative adversarial network whose generator learns through `unroll` steps of the discriminator (Metz et al., ICLR
-/// 2017): from what the discriminator would be after that many steps of gradient descent. These steps are part of what is
-/// differentiated, so this takes gradients of gradients.
+/// A generative adversarial network whose generator learns through `unroll` steps of the
+/// discriminator (Metz et al., ICLR 2017). The generator's loss comes from the discriminator after
+/// that many steps of gradient descent. The steps themselves are differentiated, which takes
+/// gradients of gradients.
 ///
-/// As a [`Module`], it is the generator: `z [n, latent]` to `[n, outputs]`.
+/// As a [`Module`], the network is the generator: `z [n, latent]` to `[n, outputs]`.
 ///
 /// ```
 /// use remat::nn::{UnrolledGan, UnrolledGanSize};
@@ -57,22 +59,23 @@ pub struct UnrolledGan {
     rate: f32,
 }
 
-/// What a step of an [`UnrolledGan`] minimizes.
+/// Losses of a step of an [`UnrolledGan`].
 #[derive(Clone, Debug)]
 pub struct GanLoss {
-    /// Its gradients are those of the discriminator's loss for the discriminator, and of the generator's for the generator.
+    /// Sum to minimize. The discriminator gets the gradient of its own loss, and the generator gets
+    /// the gradient of the generator's loss.
     pub total: Tensor,
-    /// The discriminator's loss as it is: `2 ln 2` if it cannot tell real examples from made ones.
+    /// Loss of the discriminator now: `2 ln 2` if it cannot tell real examples from generated ones.
     pub discriminator: Tensor,
-    /// The generator's: what the discriminator's would be after the steps ahead, negated.
+    /// Loss of the generator: the negated loss of the discriminator after the steps ahead.
     pub generator: Tensor,
 }
 
 impl UnrolledGan {
-    /// A fresh one.
+    /// Makes both networks with new weights.
     ///
     /// # Errors
-    /// If a size is absurd.
+    /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, size: UnrolledGanSize) -> Result<Self, Error> {
         let UnrolledGanSize { latent, hidden, outputs, unroll, rate } = size;
         let net = |sizes: [usize; 4]| -> Result<[Linear; 3], Error> {
@@ -87,7 +90,8 @@ impl UnrolledGan {
         })
     }
 
-    /// The loss of a step, for real examples `[n, outputs]` and `z [n, latent]`. The tape watches this network.
+    /// Computes the losses of a step, for real examples `[n, outputs]` and `z [n, latent]`. The
+    /// tape must watch this network.
     ///
     /// # Errors
     /// If a shape does not fit, or the tape does not watch this network.
@@ -99,7 +103,8 @@ impl UnrolledGan {
             return Err(OpError::new("unrolled_gan", message).into());
         }
         let discriminator = mistakes(&now, real, &made.detach())?;
-        // The steps ahead begin with copies: what comes of them is the generator's affair.
+        // The steps ahead start from copies of the weights, so that the generator's loss gives the
+        // discriminator no gradient.
         let mut ahead = now
             .iter()
             .map(|tensor| tensor.detach().affine(1.0, 0.0))
@@ -130,7 +135,8 @@ impl UnrolledGan {
     }
 }
 
-/// The loss of a discriminator with these weights and biases: the binary cross-entropies of real and of made examples.
+/// Loss of a discriminator with these weights and biases: the binary cross-entropies of real and of
+/// generated examples.
 fn mistakes(weights: &[Tensor], real: &Tensor, made: &Tensor) -> Result<Tensor, Error> {
     let logits = |x: &Tensor| -> Result<Tensor, Error> {
         let mut y = x.clone();

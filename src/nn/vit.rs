@@ -11,21 +11,22 @@ use crate::runtime::Runtime;
 pub struct Vit {
     /// Channels, height and width of images.
     pub image: [usize; 3],
-    /// Pixels of the side of a patch; it divides height and width.
+    /// Side of a patch in pixels; it divides height and width.
     pub patch: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
     /// Features of a patch.
     pub width: usize,
-    /// Heads of each block; they divide the width.
+    /// Heads of each block; the number divides the width.
     pub heads: usize,
     /// Classes of images.
     pub classes: usize,
-    /// Probability that an element is zeroed in training: of the embeddings, and of what blocks add to them.
+    /// Probability that an element is zeroed in training: in the embeddings, and in the results
+    /// that blocks add to them.
     pub dropout: f32,
 }
 
-/// A network that gives each class of an image a value; see [`vit`].
+/// A classifier of images; see [`vit`].
 #[derive(Debug)]
 pub struct VisionTransformer {
     image: [usize; 3],
@@ -34,7 +35,7 @@ pub struct VisionTransformer {
     patches: Tensor,
     /// `[width]`
     bias: Tensor,
-    /// `[1, 1, width]`: the row that the classes are read from.
+    /// Row that the classes are read from, `[1, 1, width]`.
     class: Tensor,
     /// `[1, 1 + patches, width]`
     positions: Tensor,
@@ -44,11 +45,13 @@ pub struct VisionTransformer {
     head: Dense,
 }
 
-/// A vision transformer for images `[n, channels, height, width]`, which gives `[n, classes]`. Parameters have the names of
-/// torchvision's `VisionTransformer`, and begin as there, but for the head: Gaussian with standard deviation 0.02, not 0.
+/// A vision transformer that maps images `[n, channels, height, width]` to `[n, classes]`.
+/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. The
+/// head is an exception: its weights are Gaussian with standard deviation 0.02, not 0.
 ///
 /// # Errors
-/// If a size is absurd, patches do not divide images, or heads do not divide the width.
+/// [`Error::Op`] if patches do not divide images, heads do not divide the width, or a tensor would
+/// have more than `isize::MAX` bytes.
 pub fn vit(runtime: &Runtime, of: &Vit) -> Result<VisionTransformer, Error> {
     let Vit { image, patch, layers, width, heads, classes, dropout } = *of;
     let [channels, rows, columns] = image;
@@ -100,7 +103,7 @@ impl Module for VisionTransformer {
         for block in &mut self.blocks {
             y = block.forward(&y, mode)?;
         }
-        // No other row is read from here on.
+        // The classes depend on the first row only.
         let first = y.slice(1, 0..1)?.contiguous()?.reshape(&[n, features])?;
         self.head.forward(&self.norm.forward(&first, mode)?)
     }

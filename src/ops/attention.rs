@@ -1,5 +1,5 @@
-//! Scaled dot-product attention and its gradient, tile by tile: the matrix of probabilities is never in memory as a whole
-//! (Dao et al., "FlashAttention", NeurIPS 2022).
+//! Scaled dot-product attention and its gradient, tile by tile. The matrix of probabilities is
+//! never in memory as a whole (Dao et al., "FlashAttention", NeurIPS 2022).
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -21,20 +21,22 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use shape::Shape;
 
-/// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d]) -> (y [b, h, t, d], lse [b, h, t])`: with the scores
-/// `z = scale * q k^T`, `y = softmax(z) v`, and `lse = ln(sum of e^z)` of each row of them.
+/// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d]) -> (y [b, h, t, d], lse [b, h, t])`. With the
+/// scores `z = scale * q k^T`, `y = softmax(z) v`, and `lse = ln(sum of e^z)` over each row of
+/// scores.
 ///
-/// A row without keys is zeros, and its `lse` is `-inf`.
+/// A row that sees no keys gives zeros, and its `lse` is `-inf`.
 ///
 /// On a GPU, `d` is at most 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Attention {
-    /// Whether query `i` sees no more than the keys up to key `i`. Of as many queries as keys, nobody sees what comes later;
-    /// of other numbers, both still count from their first one, as with PyTorch's `is_causal`.
+    /// Whether query `i` sees only the keys `0..=i`. If there are as many queries as keys, a row
+    /// sees no later row. For other numbers, queries and keys are both counted from their first
+    /// one, like with PyTorch's `is_causal`.
     pub causal: bool,
-    /// What scores are multiplied by; `None`: `1 / sqrt(d)`.
+    /// Factor of the scores; `None` for `1 / sqrt(d)`.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -47,8 +49,8 @@ pub struct Attention {
 }
 
 impl Tensor {
-    /// Scaled dot-product attention of queries `[b, h, t, d]` to `keys` and `values` `[b, h, s, d]`:
-    /// `softmax(scale * q k^T) v`. See [`Attention`].
+    /// Scaled dot-product attention of queries `[b, h, t, d]` to `keys` and `values`
+    /// `[b, h, s, d]`: `softmax(scale * q k^T) v`. See [`Attention`].
     ///
     /// ```
     /// use remat::ops::Attention;
@@ -63,13 +65,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If these are not floats of such shapes, or the scale is not finite; and on a GPU, if `d` is more than 256.
+    /// [`Error::Op`] if the operands are not floats of these shapes, or the scale is not finite. On
+    /// a GPU, a later error if `d` is more than 256.
     pub fn attention(&self, keys: &Self, values: &Self, op: Attention) -> Result<Self, Error> {
         Ok(Self::call(op, &[self, keys, values])?.swap_remove(0))
     }
 }
 
-/// The operands of an op, all of any strides.
+/// Operands of [`Attention`], all of any strides.
 const INPUTS: [Input; 3] = [Input::floats("q"), Input::floats("k"), Input::floats("v")];
 
 impl Definition for Attention {
@@ -93,7 +96,7 @@ impl Definition for Attention {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(*self, inputs);
-        // Two products; then scale, compare, subtract and add up.
+        // Two products; then multiply, compare, subtract and add.
         shape.scores() * (4.0 * shape.d as f64 + TRANSCENDENTAL + 4.0)
     }
 
@@ -107,7 +110,9 @@ impl Definition for Attention {
         let [q, k, v] = [0, 1, 2].map(|i| of.input(i));
         let [y, lse] = [0, 1].map(|i| of.output(i));
         Gradient::of_all(move |dys| {
-            // What rows of probabilities are told that their sum, 1, takes: `sum(dy * y)`, less what is asked of `lse`.
+            // The gradient of a softmax row subtracts `delta = sum(dy * y)`. A gradient of `lse`
+            // adds to every score of the row in proportion to its probability, so it is subtracted
+            // from `delta`.
             let (dy, delta) = match (&dys[0], &dys[1]) {
                 (Some(dy), None) => (dy.clone(), dy.mul(&y)?.sum_along(&[3], false)?),
                 (Some(dy), Some(dlse)) => {

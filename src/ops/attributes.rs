@@ -1,4 +1,4 @@
-//! Attributes of ops as text: a JSON object.
+//! Attributes of ops as text: JSON objects.
 
 use super::check::Fault;
 use super::definition::Registered;
@@ -6,21 +6,22 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Nothing beside the name.
+/// Text of an op without attributes.
 const NONE: &str = "{}";
 
-/// The attributes of `op`. An op that is no object for serde, but a unit or a variant, is told by its name alone.
+/// Attributes of `op`. An op that serde does not write as an object, such as a unit or a variant,
+/// is fully described by its name.
 pub(super) fn text(op: &impl Serialize) -> String {
     let text = serde_json::to_string(op).expect("plain fields");
     if is_object(&text) { text } else { NONE.to_owned() }
 }
 
-/// The op with these attributes, and with the name of `like`.
+/// Op with these attributes, and with the name of `like`.
 pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
     like: &O,
     attributes: &str,
 ) -> Result<O, Fault> {
-    // Structs could also be read from lists.
+    // Serde could also read a struct from a list, which is not accepted here.
     if !is_object(attributes) {
         return Err("they are not a JSON object".to_owned());
     }
@@ -42,13 +43,13 @@ fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// The attributes of ops that have none.
+/// Attributes of an op that has none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// An f32 that comes back to the bit: a number, or where JSON has none, `"inf"`, `"-inf"`, `"NaN"`, and with its bits
-/// any other NaN, `"NaN(0xffc00000)"`.
+/// Text form of an f32 that keeps all bits. Finite numbers are JSON numbers. Other values are the
+/// strings `"inf"`, `"-inf"`, `"NaN"`, and for any other NaN `"NaN(0xffc00000)"` with its bits.
 pub mod float {
     use super::*;
 
@@ -72,7 +73,7 @@ pub mod float {
         x.ok_or_else(|| D::Error::custom(format!("{value} is not an f32")))
     }
 
-    /// One that may be missing: `null`.
+    /// Text form of an f32 that may be missing: `null`.
     pub mod option {
         use super::*;
 
@@ -90,9 +91,10 @@ pub mod float {
         }
     }
 
-    /// A number that is written in as few digits as `x` if possible, `0.1` for `0.1_f32`: if it becomes `x` again after
-    /// parsing, which is a few f64 epsilons off, and rounding, by which a number that is between two f32 may become
-    /// the wrong one. Else `x` itself.
+    /// A number with as few digits as `x` has as an f32, such as `0.1` for `0.1_f32`, if reading it
+    /// gives `x` again. Reading parses to an f64, which may be off by a few epsilons, and rounds to
+    /// an f32. A number near the middle between two f32 may become the wrong f32. In this case, the
+    /// result is `x` itself.
     fn digits(x: f32) -> f64 {
         const OFF: f64 = 4.0 * f64::EPSILON;
         let short: f64 = format!("{x:e}").parse().expect("a number");
@@ -139,12 +141,12 @@ mod tests {
             (f32::NEG_INFINITY, "\"-inf\""),
             (f32::NAN, "\"NaN\""),
             (f32::from_bits(0xffc0_0000), "\"NaN(0xffc00000)\""),
-            // Signaling.
+            // A signaling NaN.
             (f32::from_bits(0x7f80_0001), "\"NaN(0x7f800001)\""),
         ] {
             assert_eq!(comes_back(x), text);
         }
-        // As small and as large as they get; with or without exponents.
+        // The smallest and largest numbers, with and without an exponent.
         for (x, digits) in [(1e-5, 1e-5), (f32::MAX, 3.4028235e38), (f32::from_bits(1), 1e-45)] {
             assert_eq!(comes_back(x).parse::<f64>(), Ok(digits));
         }
@@ -152,7 +154,7 @@ mod tests {
 
     #[test]
     fn floats_come_back_to_the_bit() {
-        // Its shortest digits, read as an f64, are halfway to the next one.
+        // The shortest digits of this f32, read as an f64, are halfway to the next f32.
         let x = f32::from_bits(0x15ae_43fd);
         assert_eq!(x, 7.038531e-26);
         assert_ne!(7.038531e-26_f64 as f32, x);

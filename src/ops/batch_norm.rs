@@ -1,4 +1,4 @@
-//! Batch normalization, by the statistics of a batch or by given ones, and its gradient.
+//! Batch normalization, with the statistics of a batch or with given ones, and its gradient.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -16,27 +16,27 @@ use super::{FLOAT, Tensor};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
 
-/// What a batch normalization knows of each channel: `[c]` each.
+/// Vectors of a batch normalization, `[c]` each: one element for each channel.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormParameters<'a> {
-    /// Factor.
+    /// Factor of the normalized elements.
     pub gamma: &'a Tensor,
-    /// Summand.
+    /// Term added after the factor.
     pub beta: &'a Tensor,
-    /// Mean of the batches so far.
+    /// Running mean of the batches so far.
     pub running_mean: &'a Tensor,
-    /// Variance of the batches so far.
+    /// Running variance of the batches so far.
     pub running_var: &'a Tensor,
 }
 
 impl<'a> BatchNormParameters<'a> {
-    /// The inputs of [`BatchNorm`] and [`BatchNormInfer`].
+    /// Inputs of [`BatchNorm`] and [`BatchNormInfer`], in order.
     const fn beside(&self, x: &'a Tensor) -> [&'a Tensor; 5] {
         [x, self.gamma, self.beta, self.running_mean, self.running_var]
     }
 }
 
-/// The number of channels of `x`, if all of `vectors` have an element for each.
+/// Number of channels of `x`; an error unless each of `vectors` has one element for each channel.
 fn channels(x: &Layout, roles: &[&str], vectors: &[Layout]) -> Result<usize, Fault> {
     let &[_, c, ..] = &**x.shape() else {
         return Err(format!("x is {x} of rank {}, expected at least 2", x.rank()));
@@ -45,18 +45,19 @@ fn channels(x: &Layout, roles: &[&str], vectors: &[Layout]) -> Result<usize, Fau
     Ok(c)
 }
 
-/// `x` as the kernels of the processor see it.
+/// Sizes of `x`, as the CPU kernels take them.
 fn seen(x: &Layout) -> cpu::Channels {
     let shape = x.shape();
     cpu::Channels { n: shape[0], c: shape[1], inner: shape[2..].iter().product() }
 }
 
-/// A vector with an element for each channel, to lie beside `x`, which has `rank` dimensions: `[1, c, 1, ..]`.
+/// Reshapes a vector with an element for each channel to `[1, c, 1, ..]` of `rank` dimensions, so
+/// that it broadcasts to `x`.
 fn beside(vector: &Tensor, rank: usize) -> Result<Tensor, Error> {
     vector.reshape(&Dims::new(&vec![1; rank]).with(1, vector.layout().elements()))
 }
 
-/// All axes but that of the channels.
+/// All axes except that of the channels.
 fn others(rank: usize) -> Vec<usize> {
     (0..rank).filter(|&axis| axis != 1).collect()
 }

@@ -1,12 +1,14 @@
-//! Tensors of `bf16`: stored in half the bytes, computed with in f32.
+//! Tensors of `bf16`: stored in half the bytes, computed in f32.
 //!
-//! An op whose floats may be [`DType::BF16`] says how it can be cut into pieces ([`Cuts`], by
-//! [`Definition::cuts`](super::definition::Definition::cuts)): along which dimension of each operand, or that an operand
-//! is needed whole. Its kernels know nothing of `bf16`. They run on one piece after the other, which is widened to f32 in
-//! the workspace before and rounded after; pieces are small next to the tensors, so that the workspace does not
-//! take what storing saves. How an op is cut depends on shapes alone, so the bits are the same on every run.
+//! An op whose floats may be [`DType::BF16`] declares how the op can be cut into pieces. The
+//! declaration [`Cuts`], by [`Definition::cuts`](super::definition::Definition::cuts), gives the
+//! dimension of each operand that is cut, or says that an operand is needed whole. The kernels of
+//! the op do not know `bf16`, and run on one piece after another. A piece is widened to f32 in the
+//! workspace before the run, and rounded afterwards. Pieces are small compared to the tensors, so
+//! that the workspace does not cost what the storage saves. The cut of an op depends on shapes
+//! alone, so every run gives the same bits.
 //!
-//! Operands of both types go together: activations are `bf16`, parameters and statistics f32.
+//! Operands of both types may be mixed: activations are `bf16`, parameters and statistics are f32.
 
 mod cast;
 mod cpu;
@@ -27,73 +29,74 @@ use crate::layout::{DType, Dims, Layout};
 use crate::op::Outputs;
 use smallvec::SmallVec;
 
-/// The type of what is stored in half the bytes.
+/// Type of tensors that are stored in half the bytes.
 const NARROW: DType = DType::BF16;
 
-/// What a piece of an op has of each operand.
+/// Parts of the operands that belong to one piece of an op.
 #[derive(Clone, Debug)]
 pub(super) struct Cuts {
-    /// Of each input.
+    /// Cut of each input.
     pub inputs: SmallVec<[Cut; 6]>,
-    /// Of each output. Those that are updated in place are cut like their inputs.
+    /// Cut of each output. Outputs that are updated in place are cut like their inputs.
     pub outputs: SmallVec<[Made; 3]>,
 }
 
-/// What a piece has of an input.
+/// Part of an input that a piece reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Its entries along this dimension: as many in each operand that is cut.
+    /// Entries along this dimension: the same number in each operand that is cut.
     Along(usize),
-    /// All of it.
+    /// The whole input.
     Whole,
 }
 
-/// What a piece makes of an output.
+/// Part of an output that a piece writes, and the type of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     how: How,
-    /// Stored as `bf16`; otherwise as the kernel makes it.
+    /// Whether the output is stored as `bf16`, instead of the type that the kernel writes.
     narrow: bool,
 }
 
-/// How an output is put together.
+/// Way to combine the results of the pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// From entries along a dimension, or from the only piece.
+    /// Each piece writes its entries along a dimension; with [`Cut::Whole`], there is only one
+    /// piece.
     Part(Cut),
-    /// As the sum of what the pieces make.
+    /// The output is the sum of the results of all pieces.
     Sum,
 }
 
 impl Made {
-    /// Like the activations: `bf16`.
+    /// A cut output that is stored as `bf16`, like the activations.
     pub const fn activations(cut: Cut) -> Self {
         Self { how: How::Part(cut), narrow: true }
     }
 
-    /// As the kernel makes it: statistics, places.
+    /// A cut output of the type that the kernel writes: statistics or places.
     pub const fn plain(cut: Cut) -> Self {
         Self { how: How::Part(cut), narrow: false }
     }
 
-    /// The sum of all pieces: the gradient of a parameter.
+    /// A sum over all pieces, stored in f32: the gradient of a parameter.
     pub const fn sum() -> Self {
         Self { how: How::Sum, narrow: false }
     }
 
-    /// The sum of all pieces, rounded once.
+    /// A sum over all pieces that is rounded to `bf16` once.
     pub const fn sum_of_activations() -> Self {
         Self { how: How::Sum, narrow: true }
     }
 }
 
 impl Cuts {
-    /// In one piece.
+    /// An op that is not cut: it runs in one piece.
     pub fn none(inputs: usize, outputs: impl IntoIterator<Item = Made>) -> Self {
         Self::new((0..inputs).map(|_| Cut::Whole), outputs)
     }
 
-    /// So.
+    /// Cuts input `i` as `inputs[i]` says, and output `i` as `outputs[i]` says.
     pub fn new(
         inputs: impl IntoIterator<Item = Cut>,
         outputs: impl IntoIterator<Item = Made>,
@@ -101,7 +104,7 @@ impl Cuts {
         Self { inputs: inputs.into_iter().collect(), outputs: outputs.into_iter().collect() }
     }
 
-    /// Of an op that computes each element of its only output from those of inputs that broadcast to it.
+    /// Cuts of an elementwise op with one output, whose inputs broadcast to the output.
     pub fn elementwise(inputs: &[Layout], output: &Layout) -> Self {
         let Some(axis) = longest(output.shape(), output.rank()) else {
             return Self::none(inputs.len(), [Made::activations(Cut::Whole)]);
@@ -115,35 +118,36 @@ impl Cuts {
     }
 }
 
-/// The longest of the first `among` dimensions, and of these the outermost. None if there are none.
+/// The longest of the first `among` dimensions; the outermost one on a tie. `None` if `among` is 0.
 pub(super) fn longest(shape: &Dims, among: usize) -> Option<usize> {
     (0..among).max_by_key(|&axis| (shape[axis], std::cmp::Reverse(axis)))
 }
 
-/// Where to cut operands along the longest of their first `among` dimensions.
+/// A cut along the longest of the first `among` dimensions.
 pub(super) fn along_longest(shape: &Dims, among: usize) -> Cut {
     longest(shape, among).map_or(Cut::Whole, Cut::Along)
 }
 
-/// Where to cut operands along the longest dimension but this one.
+/// A cut along the longest dimension other than `axis`.
 pub(super) fn along_longest_but(shape: &Dims, axis: usize) -> Cut {
     let others = (0..shape.len()).filter(|&other| other != axis);
     let longest = others.max_by_key(|&other| (shape[other], std::cmp::Reverse(other)));
     longest.map_or(Cut::Whole, Cut::Along)
 }
 
-/// Whether it is stored as `bf16`.
+/// Whether a tensor is stored as `bf16`.
 pub(super) fn is_narrow(layout: &Layout) -> bool {
     layout.dtype() == NARROW
 }
 
-/// As the kernel sees it.
+/// Layout as the kernel sees it: `bf16` becomes f32.
 fn wide(layout: &Layout) -> Layout {
     if is_narrow(layout) { layout.with_dtype(FLOAT) } else { *layout }
 }
 
-/// The outputs of an op that is given `bf16`, if it can be; `fault` is what it said of these inputs before. Its messages
-/// take a `bf16` for an f32.
+/// Outputs of an op for inputs of which some are `bf16`. `fault` is the error that the op gave for
+/// these inputs, and is returned if the op cannot be cut. Other messages name a `bf16` input as
+/// f32.
 pub(super) fn infer(
     op: &dyn Definition,
     inputs: &[Layout],

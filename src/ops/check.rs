@@ -3,7 +3,7 @@
 use crate::device::walk::Walk;
 use crate::layout::{self, DType, Dims, Layout, MAX_RANK};
 
-/// What is wrong with the inputs, as a message.
+/// Message that says what is wrong with the inputs.
 pub(super) type Fault = String;
 
 /// Fails unless `x` holds elements of type `dtype`.
@@ -29,13 +29,14 @@ pub(super) fn shaped(x: &Layout, role: &str, dtype: DType, shape: &[usize]) -> R
     }
 }
 
-/// The sizes of `x`, if it has `N` dimensions.
+/// Sizes of `x`; an error unless it has `N` dimensions.
 pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N], Fault> {
     let shape: &[usize] = x.shape();
     shape.try_into().map_err(|_| format!("{role} is {x} of rank {}, expected rank {N}", x.rank()))
 }
 
-/// Fails if a walk over operands, which come with their roles, takes more loops than kernels have.
+/// Fails if a walk over operands takes more nested loops than the kernels have. Operands are given
+/// with their roles.
 pub(super) fn walkable<const K: usize, const N: usize>(
     walk: &Walk<K>,
     operands: [(&str, &Layout); N],
@@ -52,7 +53,8 @@ pub(super) fn walkable<const K: usize, const N: usize>(
     ))
 }
 
-/// Fails if an elementwise op on operands that broadcast to this shape takes more loops than kernels have.
+/// Fails if an elementwise op takes more nested loops than the kernels have. The operands broadcast
+/// to `shape`.
 pub(super) fn walkable_as<const K: usize>(
     shape: &Dims,
     operands: [(&str, &Layout); K],
@@ -75,7 +77,7 @@ pub(super) fn axis_of(x: &Layout, role: &str, axis: usize) -> Result<(), Fault> 
     }
 }
 
-/// Fails unless `value` is an ordinary number, not below `low`.
+/// Fails unless `value` is finite and not below `low`.
 pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
     if value.is_finite() && value >= low {
         Ok(())
@@ -95,14 +97,14 @@ pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     }
 }
 
-/// The layout of a fresh output, unless it is too large.
+/// Layout of a fresh, contiguous output; an error if it is too large.
 pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Layout, Fault> {
     let shape = shape.into();
     countable(dtype, &shape)?;
     Ok(Layout::contiguous(dtype, shape))
 }
 
-/// Fails unless `dy` is of this height and width: an element for each window.
+/// Fails unless `dy` has the height and width `expected`: an element for each window.
 pub(super) fn of_windows(dy: &Layout, expected: [usize; 2]) -> Result<(), Fault> {
     if dy.shape()[2..] == expected {
         Ok(())
@@ -111,7 +113,7 @@ pub(super) fn of_windows(dy: &Layout, expected: [usize; 2]) -> Result<(), Fault>
     }
 }
 
-/// The number of windows of a convolution or pooling along height and width.
+/// Number of windows of a convolution or pooling along height and width.
 pub(super) fn windows(
     size: [usize; 2],
     kernel: [usize; 2],

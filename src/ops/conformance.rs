@@ -1,5 +1,6 @@
-//! Tests for every device that runs the built-in ops. They know nothing of the device: they put
-//! tensors on it, run ops and read back. [`on_device`] makes tests of them for one device.
+//! Tests for every device that runs the built-in ops. The tests put tensors on the device, run ops
+//! and read the results back, and use nothing else of it. [`on_device`] makes the tests for one
+//! device.
 
 mod absurd;
 #[cfg(feature = "cuda")]
@@ -31,21 +32,22 @@ use crate::rng::SplitMix64;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::Cuda;
 
-/// A device with memory to run one op at a time in.
+/// A device whose memory is used for one op at a time.
 pub(crate) struct Rig<D> {
     device: D,
-    /// Where the first tensor goes.
+    /// Offset of the first tensor.
     front: u64,
-    /// What is in outputs and workspaces before.
+    /// Value of all elements of outputs and workspaces before a run.
     junk: f32,
-    /// Walks over all samples take one in so many of each op: see [`samples::tasks`].
+    /// Divisor for the number of samples: walks over all samples take one in `parts` samples of
+    /// each op; see [`samples::tasks`].
     pub(crate) parts: usize,
 }
 
-/// Bytes of its device.
+/// Bytes of the rig's device.
 pub(crate) const BYTES: u64 = 96 << 20;
 
-/// A tensor on the host, and how the op is to look at it.
+/// A tensor on the host, and the layout by which an op sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Arg {
     host: HostTensor,
@@ -58,25 +60,25 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         Self { device, front: 256, junk: f32::NAN, parts: 1 }
     }
 
-    /// Puts everything somewhere else.
+    /// Moves the first tensor to another offset.
     #[cfg(feature = "cuda")]
     pub(crate) fn begin_at(&mut self, front: u64) {
         self.front = front.next_multiple_of(256);
     }
 
-    /// Whether there is room for it.
+    /// Whether the device has room for a sample.
     fn holds(&self, sample: &Sample) -> bool {
         let inputs = sample.layouts();
         let outputs = layouts(&inputs, &outputs_of(sample));
         let workspace = self.device.workspace(&sample.op, &inputs, &outputs);
         let stored = sample.operands.iter().map(|operand| &operand.stored);
         let bytes = stored.chain(&outputs).map(Layout::bytes).chain([workspace]);
-        // Each with what lies behind it, and one element more.
+        // Each tensor has a guard behind it, and may have one element more.
         self.front + bytes.map(|bytes| bytes + 512).sum::<u64>() <= BYTES
     }
 
-    /// Runs `op`. Fresh outputs and the workspace are full of junk before, and what lies behind each operand
-    /// must stay as it is.
+    /// Runs `op`. Fresh outputs and the workspace are full of junk before the run. The guard behind
+    /// each operand must not change.
     pub(crate) fn try_run(
         &mut self,
         op: &Op,
@@ -134,7 +136,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         self.try_run(op, args).unwrap_or_else(|e| panic!("{op:?}: {e}"))
     }
 
-    /// Runs an op of floats to one float output, and compares it with what it should be.
+    /// Runs an op with one float output, and compares the output with the expected elements.
     fn expect(&mut self, op: &Op, args: &[Arg], shape: &[usize], expected: &[f64], tolerance: f64) {
         let outputs = self.run(op, args);
         close(&outputs[0], shape, expected, tolerance, &format!("{op:?} of {args:?}"));
@@ -143,7 +145,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 
 #[cfg(feature = "cuda")]
 impl Rig<Cuda<Op>> {
-    /// A pretend GPU takes minutes for what others do in seconds: walks share its samples out.
+    /// Makes a rig for a GPU. A pretend GPU takes minutes for what a real one does in seconds, so
+    /// its walks skip samples.
     pub(crate) fn of_gpu(device: Cuda<Op>) -> Self {
         let is_pretend = device.context().description().unwrap().name.starts_with("Pretend GPU");
         Self { parts: if is_pretend { 4 } else { 1 }, ..Self::new(device) }
@@ -154,7 +157,7 @@ fn outputs_of(sample: &Sample) -> Outputs {
     sample.op.infer(&sample.layouts()).unwrap_or_else(|e| panic!("{e}: {sample:?}"))
 }
 
-/// Whether there is something to run: not if all it makes are views.
+/// Whether the sample's op has a kernel: views have none.
 fn is_run(sample: &Sample) -> bool {
     outputs_of(sample).written().is_some()
 }
@@ -165,13 +168,14 @@ fn full_of(junk: f32, layout: Layout) -> HostTensor {
         _ => junk.to_bits().to_ne_bytes(),
     };
     let fill = |bytes: &mut [u8]| {
-        // Byte by byte, this took half the time of a walk over all samples.
+        // Four bytes at a time: byte by byte, this took half the time of a walk over all samples.
         bytes.chunks_mut(4).for_each(|bytes| bytes.copy_from_slice(&bits[..bytes.len()]));
     };
     HostTensor::written(layout.dtype(), *layout.shape(), fill).unwrap()
 }
 
-/// Fails unless `found` is `expected` but for `tolerance`, relative above 1 and absolute below.
+/// Fails unless `found` is close to `expected`. The tolerance is relative for elements above 1, and
+/// absolute below.
 fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(**found.shape(), *shape, "{what}");
     let found = found.as_f32().expect("floats");
@@ -184,14 +188,15 @@ fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, 
     }
 }
 
-/// Fails unless `found` is `expected` but for `tolerance` of the largest element, or of 1. For sums of products:
-/// they are rounded as their terms are large, however little the sum is.
+/// Fails unless `found` is close to `expected`, with a tolerance relative to the largest element
+/// or 1. For sums of products: their rounding errors follow the size of the terms, even if the sum
+/// is small.
 pub(crate) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let (found, expected) = (found.as_f32().expect("floats"), expected.as_f32().expect("floats"));
     let largest = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        // NaN must fail too.
+        // A comparison that is false for NaN, so that NaN fails.
         let near = (found - expected).abs() <= tolerance * largest;
         assert!(near, "element {i} is {found}, expected {expected}: {what}");
     }
@@ -206,7 +211,7 @@ impl Arg {
         HostTensor::i32(shape, data).unwrap().into()
     }
 
-    /// The same elements seen otherwise.
+    /// Changes the view of the elements.
     pub(crate) fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
         self.layout = look(&self.layout).expect("a view");
         self
@@ -217,7 +222,8 @@ impl Arg {
         self.layout
     }
 
-    /// The same elements one further in their storage, if they are all of it.
+    /// Returns equal elements, stored one element further. A view of a part of the storage stays
+    /// unchanged.
     fn one_further(&self) -> Self {
         if self.layout != self.host.layout() {
             return self.clone();
@@ -235,7 +241,7 @@ impl Arg {
         self.layout.shape()
     }
 
-    /// The elements in row-major order, the slow way.
+    /// All elements in row-major order, found one by one.
     fn elements(&self) -> Vec<f64> {
         let mut found = Vec::new();
         each_index(self.shape(), |index| {
@@ -271,7 +277,7 @@ fn each_index(shape: &[usize], mut body: impl FnMut(&[usize])) {
     }
 }
 
-/// Numbers that are the same every time.
+/// Random numbers that are the same in every run.
 pub(crate) struct Rng(SplitMix64);
 
 impl Rng {
@@ -314,7 +320,7 @@ impl Rng {
         Arg::i32(shape, (0..shape.elements()).map(|_| self.below(below) as i32).collect())
     }
 
-    /// Elements for an operand.
+    /// Makes random elements for an operand.
     fn arg(&mut self, operand: &Operand) -> Arg {
         let shape = *operand.stored.shape();
         let stored = match operand.values {
@@ -329,7 +335,7 @@ impl Rng {
         Arg { layout: operand.seen, ..stored }
     }
 
-    /// The same for all operands of a sample.
+    /// Makes random elements for all operands of a sample.
     fn args(&mut self, sample: &Sample) -> Vec<Arg> {
         sample.operands.iter().map(|operand| self.arg(operand)).collect()
     }
@@ -339,7 +345,7 @@ impl Rng {
         Dims::new(&(0..rank).map(|_| self.size(max_size)).collect::<Vec<_>>())
     }
 
-    /// Up to `max`; now and then nothing.
+    /// A size from 1 to `max`; in one of ten cases 0.
     fn size(&mut self, max: usize) -> usize {
         if self.below(10) == 0 { 0 } else { 1 + self.below(max) }
     }
@@ -352,7 +358,8 @@ impl Rng {
         axes
     }
 
-    /// Floats of this shape in one of many arrangements: packed, turned, a part of more, or repeated.
+    /// Floats of this shape in one of several arrangements: packed, permuted, a part of a larger
+    /// tensor, or repeated.
     fn arranged(&mut self, shape: &Dims) -> Arg {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);
@@ -376,7 +383,7 @@ impl Rng {
     }
 }
 
-/// Makes a test of every body for the rig that `$make` makes; `None` skips them.
+/// Makes a test of every body, for the rig that `$make` makes; `None` skips the test.
 macro_rules! on_device {
     ($device:ident, $make:expr) => {
         on_device! {$device, $make, [

@@ -1,7 +1,7 @@
-//! 2-D convolution and its two gradients. Of `x`, `weight` and `y`, or their gradients, each op computes one from the
-//! other two.
+//! 2-D convolution and its two gradients. Each of the three ops computes one of `x`, `weight` and
+//! `y` (or their gradients) from the other two.
 //!
-//! All three are linear in each of their inputs, so the gradients of each op are the other two ops.
+//! All three ops are linear in each input, so the gradients of each op are the other two ops.
 
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
@@ -25,19 +25,20 @@ use crate::device::conv_shape::span;
 use crate::layout::{Dims, Layout};
 
 impl Conv2d {
-    /// The number of windows along height and width.
+    /// Number of windows along height and width.
     fn windows(&self, input: [usize; 2], kernel: [usize; 2]) -> Result<[usize; 2], Fault> {
         for (i, side) in ["height", "width"].into_iter().enumerate() {
             if self.dilation[i] == 0 {
                 return Err(format!("dilation {side} 0, expected at least 1"));
             }
         }
-        // Of a dilated kernel, a window holds as much as lies between its first and its last element.
+        // A dilated kernel covers all rows and columns between its first and its last element.
         let spans = [0, 1].map(|i| span(kernel[i], self.dilation[i]));
         windows(input, spans, self.stride, self.padding)
     }
 
-    /// Channels of `x`, where the kernels of `weight` take `c` each and give `o` in all.
+    /// Channels of `x`, for a `weight` whose kernels read `c` channels each and produce `o`
+    /// channels together.
     fn channels(&self, weight: &Layout, c: usize, o: usize) -> Result<usize, Fault> {
         let groups = self.groups;
         if groups == 0 {
@@ -54,7 +55,7 @@ impl Conv2d {
     }
 }
 
-/// Fails unless `dy` has an element per window.
+/// Fails unless `dy` has an element for each window.
 fn expect_windows(
     dy: &Layout,
     input: [usize; 2],
@@ -69,13 +70,14 @@ pub(super) fn sides(shape: Dims) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Multiplications and additions of `sums` sums, each over the window and input channels of `weight`.
+/// Multiplications and additions of `sums` sums, each over the window and input channels of
+/// `weight`.
 fn flops(sums: usize, weight: &Layout) -> f64 {
     let [channels, kh, kw] = [1, 2, 3].map(|axis| weight.shape()[axis] as f64);
     2.0 * sums as f64 * channels * kh * kw
 }
 
-/// Bytes of this many floats; saturates.
+/// Bytes of `floats` floats; saturates.
 const fn bytes(floats: usize) -> u64 {
     (floats as u64).saturating_mul(size_of::<f32>() as u64)
 }

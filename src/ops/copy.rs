@@ -1,4 +1,4 @@
-//! Copies: packing, padding, concatenation, reversal; and filling.
+//! Copies: packing, padding, concatenation and reversal; also filling.
 
 mod concat;
 mod contiguous;
@@ -18,7 +18,7 @@ pub use pad::Pad;
 
 use crate::layout::Layout;
 
-/// Number of elements of a row: of all dimensions from `axis` on.
+/// Number of elements of a row: the product of all dimensions from `axis` on.
 fn row(layout: &Layout, axis: usize) -> usize {
     layout.shape()[axis..].iter().product()
 }

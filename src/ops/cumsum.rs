@@ -14,23 +14,25 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
 
-/// `(x) -> (y)`: along `axis`, each element is the sum of those up to it, itself included; if `reverse`, of those from it
-/// on. `x` must be contiguous.
+/// `(x) -> (y)`: cumulative sums along `axis`. Each element of `y` is the sum of the elements of
+/// `x` up to and including its position, or from its position on if `reverse`. `x` must be
+/// contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CumSum {
-    /// Which dimension.
+    /// Dimension to sum along.
     pub axis: usize,
-    /// Whether it begins at the end.
+    /// Whether sums start from the end.
     pub reverse: bool,
 }
 
 impl Tensor {
-    /// Cumulative sums along `axis`: each element is the sum of those up to it, itself included.
+    /// Cumulative sums along `axis`: each element is the sum of the elements up to and including
+    /// its position.
     ///
     /// # Errors
-    /// If it does not hold floats, or there is no such axis.
+    /// [`Error::Op`] if this tensor does not hold floats, or has no such axis.
     pub fn cumsum(&self, axis: usize) -> Result<Self, Error> {
         Self::call1(CumSum { axis, reverse: false }, &[self])
     }
@@ -70,7 +72,7 @@ impl Definition for CumSum {
 }
 
 impl CumSum {
-    /// Elements along the axis, and how many lie next to each other for each of them.
+    /// Number of elements along the axis, and number of elements in each entry.
     fn sides(&self, x: &Layout) -> [usize; 2] {
         let shape = x.shape();
         [shape[self.axis], shape[self.axis + 1..].iter().product()]

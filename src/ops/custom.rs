@@ -1,4 +1,4 @@
-//! Ops of users, with their own kernels, on the crate's devices.
+//! Users' own ops, with their own kernels, on the crate's devices.
 
 use super::check::{Fault, countable};
 use super::definition::{Definition, Inputs, Kernel};
@@ -12,24 +12,25 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
-/// An op of your own. Its fields are its attributes. It runs wherever the crate's ops do: on the CPU, on a GPU if it
-/// has a kernel for one, in the simulator and on a tape, and it is rematerialized like them. See
-/// `examples/08_your_own_op.rs`.
+/// An op of your own, whose fields are its attributes. The op runs wherever the crate's ops do: on
+/// the CPU, on a GPU if it has a kernel for one, in the simulator, and on a tape. Results are
+/// evicted and rematerialized like those of the crate's ops. See `examples/08_your_own_op.rs`.
 ///
-/// Inputs are contiguous when it runs; [`Tensor::apply`] packs those that are not. Outputs are fresh tensors. Both may
-/// be of any type and rank: `infer` says which it takes.
+/// Inputs are contiguous when the op runs; [`Tensor::apply`] packs the others. Outputs are fresh
+/// tensors. Inputs and outputs may be of any type and rank that `infer` accepts.
 ///
 /// # Contract
-/// The same input bits must give the same output bits, whatever was in the outputs and the workspace before, and with
-/// any number of threads. This makes eviction and rematerialization invisible.
+/// The same input bits must give the same output bits, for any number of threads and any previous
+/// contents of outputs and workspace. Eviction and rematerialization are then invisible.
 pub trait CustomOp: Any + fmt::Debug + Send + Sync {
-    /// Its name in events, recordings, cost models and messages. Ops that do different work need different names, and
-    /// none of those of the crate's ops.
+    /// Name in events, recordings, cost models and messages. Ops that do different work need
+    /// different names, and the names of the crate's ops are taken.
     fn name(&self) -> &str;
 
-    /// Its attributes as text, in words of your own, for recordings: all that its name does not say. Register a reader
-    /// of them with `ops::Library` to execute what was recorded. Default: none, so that a recording of it can be
-    /// replayed by size and cost, but is executed only by a reader that needs no attributes.
+    /// Attributes as text in your own format, for recordings: all that the name does not say. To
+    /// execute a recording, register a reader for this text with `ops::Library`. Default: `None`. A
+    /// recording can then be replayed by size and cost, but executed only if the reader needs no
+    /// attributes.
     fn attributes(&self) -> Option<String> {
         None
     }
@@ -37,48 +38,51 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
     ///
     /// # Errors
-    /// If the inputs do not fit; the message says which and why.
+    /// If the inputs do not fit; the message says which input and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String>;
 
-    /// Floating-point operations of one run, for the `flops` cost model. Default: one per output element.
+    /// Floating-point operations of one run, for the `flops` cost model. Default: one per output
+    /// element.
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
         outputs.iter().map(|output| output.elements() as f64).sum()
     }
 
-    /// Workspace of a run on the CPU, in bytes. Default: 0.
+    /// Bytes of workspace of a run on the CPU. Default: 0.
     fn cpu_workspace(&self, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
 
-    /// Runs it on the CPU. It must write every element of every output.
+    /// Runs the op on the CPU. Every element of every output must be written.
     ///
     /// # Errors
-    /// If it cannot be run.
+    /// If the op cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Its kernel for a GPU, made for ops of this type. Default: none, so that it cannot run on one.
+    /// Kernel for a GPU, made for ops of this type. Default: none, so that the op does not run on a
+    /// GPU.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
 
-    /// Its gradient. Default: none, so that using it on a tape is an error.
+    /// Gradient of the op. Default: missing, so that using the op on a tape is an error.
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
     }
 }
 
-/// A kernel of a [`CustomOp`]: an `extern "C" __global__` function with the parameters
+/// A kernel of a [`CustomOp`]: an `extern "C" __global__` function with these parameters:
 ///
-/// 1. `const float *`, `const int *` or whatever its elements are, for each input: its first element,
+/// 1. `const float *`, `const int *` or whatever its elements are, for each input: its first
+///    element,
 /// 2. `float *`, `int *` or the like, for each output: its first element,
-/// 3. `u64`: the number of elements of the largest output. At least as many threads are launched, in one-dimensional
-///    blocks of 256,
+/// 3. `u64`: the number of elements of the largest output. At least as many threads are launched,
+///    in one-dimensional blocks of 256,
 /// 4. `float`, for each of `numbers`.
 ///
 /// The source is compiled after a prelude that the crate's own kernels share; it defines `u64`.
 #[derive(Clone, Debug)]
 pub struct CudaKernel {
-    /// The type of the ops that it is for.
+    /// Type of the ops that the kernel is for.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU runs it"))]
     of: TypeId,
     source: &'static str,
@@ -87,12 +91,14 @@ pub struct CudaKernel {
 }
 
 impl CudaKernel {
-    /// The function `name` of this CUDA C++ `source`, for `op` and no op of another type. It is compiled when it first
-    /// runs; the source is known again by where it is in memory.
+    /// Makes a kernel from the function `name` of this CUDA C++ `source`, for `op` and other ops of
+    /// its type only. The source is compiled at the first run. The address in memory identifies the
+    /// source.
     ///
     /// # Safety
-    /// The function must have the parameters listed at [`CudaKernel`]. For all shapes that the `infer` of `op` accepts,
-    /// its threads must read elements of the inputs only, and write elements of the outputs only.
+    /// The caller guarantees that the function has the parameters listed at [`CudaKernel`]. For all
+    /// shapes that the `infer` of `op` accepts, the threads read only elements of the inputs, and
+    /// write only elements of the outputs.
     #[must_use]
     #[allow(unsafe_code)]
     pub unsafe fn new<C: CustomOp>(
@@ -104,26 +110,26 @@ impl CudaKernel {
         Self { of: TypeId::of::<C>(), source, name, numbers }
     }
 
-    /// The CUDA C++ source.
+    /// CUDA C++ source.
     #[must_use]
     pub const fn source(&self) -> &'static str {
         self.source
     }
 
-    /// The name of the function.
+    /// Name of the function.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its last parameters.
+    /// Numbers that are the last parameters.
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
     }
 }
 
-/// A [`CustomOp`]. Two are equal if their names and their `Debug` output are.
+/// A [`CustomOp`]. Two of them are equal if their names and their `Debug` output are equal.
 #[derive(Clone)]
 pub struct Custom(Arc<dyn CustomOp>);
 
@@ -134,7 +140,7 @@ impl<C: CustomOp> From<C> for Op {
 }
 
 impl Custom {
-    /// See [`CustomOp::attributes`].
+    /// Attributes as text; see [`CustomOp::attributes`].
     pub(super) fn attributes(&self) -> Option<String> {
         self.0.attributes()
     }
@@ -154,11 +160,11 @@ impl fmt::Debug for Custom {
 }
 
 impl Tensor {
-    /// Runs an op, such as a [`CustomOp`], on one or more tensors. Where it requires contiguous inputs, others are
-    /// packed first.
+    /// Runs an op, such as a [`CustomOp`], on one or more tensors. Inputs that must be contiguous
+    /// are packed first.
     ///
     /// # Errors
-    /// If there are no inputs, or they do not fit the op.
+    /// [`Error::Op`] if there are no inputs, or the inputs do not fit the op.
     pub fn apply(op: impl Into<Op>, inputs: &[&Self]) -> Result<Tensors, Error> {
         let op = op.into();
         if inputs.is_empty() {
@@ -237,8 +243,9 @@ impl Kernel for Custom {
         parameters.push(&count);
         parameters.extend(numbers.iter().map(|number| number as &dyn Parameter));
         let kernel = Family::new(name, source).kernel(name);
-        // SAFETY: these are the parameters listed at `CudaKernel`; the caller of `CudaKernel::new` promised the rest, for
-        // operands as ops of this type infer them.
+        // SAFETY: these are the parameters listed at `CudaKernel`. The caller of `CudaKernel::new`
+        // guarantees that the function takes them and stays within its operands, for operands as
+        // `infer` of this type accepts them.
         unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) }
     }
 }

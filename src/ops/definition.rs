@@ -1,5 +1,5 @@
-//! What an op must define. Its module has one `impl Definition` and, unless the op is a view, one `impl Kernel`. A
-//! missing part is a compile error.
+//! Contract of an op. The module of an op has one `impl Definition` and, unless the op is a view,
+//! one `impl Kernel`. A missing part is a compile error.
 
 use super::FLOAT;
 use super::bf16::Cuts;
@@ -13,12 +13,13 @@ use std::fmt;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{self, Gpu, Libraries};
 
-/// Flops that `exp`, `ln` and the like count as in [`Definition::flops`]: a polynomial and the steps around it.
+/// Flops that an `exp`, `ln` or similar function counts as in [`Definition::flops`]: a polynomial
+/// and the steps around it.
 pub(super) const TRANSCENDENTAL: f64 = 10.0;
 
-/// An op.
+/// Description of an op: inputs, outputs, work, kernels and gradient.
 pub(super) trait Definition: fmt::Debug {
-    /// Itself, whether it lies in a box or not.
+    /// The op itself; also works for an op in a box.
     fn definition(&self) -> &dyn Definition
     where
         Self: Sized,
@@ -26,52 +27,54 @@ pub(super) trait Definition: fmt::Debug {
         self
     }
 
-    /// Unique among ops; for events, recordings, cost models and messages.
+    /// Name, unique among ops; for events, recordings, cost models and messages.
     fn name(&self) -> &str;
 
-    /// What it requires of its inputs.
+    /// Requirements for the inputs.
     fn inputs(&self) -> Inputs;
 
-    /// Its outputs, for inputs that meet [`Definition::inputs`].
+    /// Layouts of the outputs, for inputs that meet [`Definition::inputs`].
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault>;
 
     /// Floating-point operations of one run:
     ///
     /// - matrix products and convolutions: two (multiply, add) for each term of each sum;
-    /// - elementwise ops, normalizations and softmaxes: a fixed number per element, [`TRANSCENDENTAL`] for
-    ///   each exponential or logarithm in them;
+    /// - elementwise ops, normalizations and softmaxes: a fixed number per element,
+    ///   [`TRANSCENDENTAL`] for each exponential or logarithm in them;
     /// - poolings: one per element of each window; reductions: one per element;
     /// - ops that only copy or fill: one per element, so that nothing that takes time is free;
     /// - views: none.
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64;
 
-    /// Its kernels; `None` if its outputs are views.
+    /// Kernels of the op; `None` if its outputs are views.
     fn kernel(&self) -> Option<&dyn Kernel>;
 
-    /// What a piece of it has of each operand, so that its floats may be `bf16`: see [`bf16`](super::bf16). The layouts are
-    /// as without that type. `None`: its floats are f32, or it takes any type as it is.
+    /// Parts of each operand that belong to one piece, so that floats may be `bf16`: see
+    /// [`bf16`](super::bf16). The layouts are given with f32 in place of `bf16`. `None` if floats
+    /// must be f32, or the op takes any type as it is.
     fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
         None
     }
 
-    /// How to compute the gradients of its inputs from those of its outputs. The tape keeps the tensors that the
-    /// closure captures, and no others.
+    /// Rule that computes the gradients of the inputs from those of the outputs. The tape keeps the
+    /// tensors that the rule captures, and no others.
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
 }
 
-/// What the type of an op knows, without a value.
+/// Properties of a type of ops, without a value.
 pub(super) trait Registered: Definition + Sized {
-    /// One op of each name.
+    /// One op for each name that the type has.
     fn each() -> Vec<Self>;
 
-    /// The files of its CUDA kernels.
+    /// Files of the CUDA kernels.
     #[cfg(all(test, feature = "cuda"))]
     fn families() -> Vec<&'static crate::device::cuda::Family>;
 }
 
-/// How an op runs. Workspaces are in bytes, and depend only on the arguments.
+/// Execution of an op on the devices. Workspaces are in bytes, and depend only on the arguments.
 pub(super) trait Kernel {
-    /// How many of its first inputs it updates in place, of so many. If any, they are its outputs.
+    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The
+    /// updated inputs are the first outputs.
     fn updates(&self, _inputs: usize) -> usize {
         0
     }
@@ -81,7 +84,7 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs it on the CPU.
+    /// Runs the op on the CPU.
     fn cpu(&self, run: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
     /// Scratch bytes of [`Kernel::cuda`].
@@ -95,29 +98,30 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs it on a GPU. At least one output has elements. Kernels rely on operands as [`cuda::Kernels::cuda`] wants them:
-    /// nothing else calls this.
+    /// Runs the op on a GPU. At least one output has elements. Kernels rely on operands that meet
+    /// the contract of [`cuda::Kernels::cuda`], which is the only caller.
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// What an op requires of its inputs. Both the checks and the packing of inputs that are not contiguous follow from it.
+/// Requirements for the inputs of an op. The checks and the packing of strided inputs both follow
+/// from them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Inputs {
-    /// As many inputs as listed, each as stated.
+    /// Exactly the listed inputs, each as described.
     Each(&'static [Input]),
-    /// At least one input, each as stated. Messages number them.
+    /// At least one input, each as described. Messages number the inputs.
     Many(Input),
     /// Any number of contiguous inputs; the op checks the rest.
     Packed,
 }
 
-/// What an op requires of one input.
+/// Requirements for one input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
-    /// Its name in messages.
+    /// Name of the input in messages.
     role: &'static str,
-    /// `None`: any.
+    /// Required type; `None` for any type.
     dtype: Option<DType>,
     packed: bool,
 }
@@ -166,7 +170,7 @@ impl Inputs {
         }
     }
 
-    /// Whether input number `i` must be floats, or the op checks.
+    /// Whether input number `i` must be floats, or is checked by the op itself.
     pub fn is_float(&self, i: usize) -> bool {
         match self {
             Self::Each(inputs) => inputs.get(i).is_some_and(|input| input.dtype == Some(FLOAT)),

@@ -1,7 +1,8 @@
-//! Elementwise ops: of one tensor, of two or three with broadcasting, and accumulation in place. Any strides.
+//! Elementwise ops: of one tensor, of two or three with broadcasting, and accumulation in place.
+//! Any strides.
 //!
-//! A function is a row of the table in `unary.rs`, `binary.rs` or, if it has attributes, `with_numbers.rs`; nothing is added
-//! elsewhere.
+//! A new function is a row of the table in `unary.rs`, in `binary.rs`, or, if it has attributes, in
+//! `with_numbers.rs`. No other file changes.
 
 mod accumulate;
 mod binary;
@@ -23,14 +24,14 @@ use super::check::{Fault, fresh, walkable_as};
 use crate::layout::{Layout, broadcast_shapes};
 use crate::op::Outputs;
 
-/// A fresh output of the input's shape.
+/// Fresh output of the input's shape.
 fn like_input(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let x = &inputs[0];
     walkable_as(x.shape(), [("x", x)])?;
     Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?]))
 }
 
-/// A fresh output of the shape that both inputs broadcast to.
+/// Fresh output of the shape that both inputs broadcast to.
 fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let [a, b] = [&inputs[0], &inputs[1]];
     let shape = broadcast_shapes(a.shape(), b.shape())

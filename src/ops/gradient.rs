@@ -1,4 +1,4 @@
-//! How gradients flow back through an op, and what a tape records of it.
+//! Gradients of ops, and the record of ops on a tape.
 
 use super::Op;
 use super::tensor::Tensor;
@@ -12,18 +12,19 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Gradients of an op's inputs, in order. One that is `None`, or missing at the end, is not wanted or zero.
+/// Gradients of an op's inputs, in order. An entry that is `None`, or missing at the end, is zero
+/// or not wanted.
 pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
 
 type Rule = Box<dyn Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync>;
 
-/// How to compute the gradients of an op's inputs from those of its outputs.
+/// Rule that computes the gradients of an op's inputs from those of its outputs.
 pub struct Gradient(Kind);
 
 enum Kind {
-    /// There is none.
+    /// The op has no gradient.
     Missing,
-    /// It is zero everywhere.
+    /// The gradient is zero everywhere.
     Zero,
     Rule(Rule),
 }
@@ -41,8 +42,8 @@ impl Gradient {
         Self(Kind::Zero)
     }
 
-    /// A rule that is given the gradients of all outputs, at least one of which is `Some`. The tape keeps the tensors
-    /// that it captures.
+    /// Makes a gradient from a rule that reads the gradients of all outputs, of which at least one
+    /// is `Some`. The tape keeps the tensors that the rule captures.
     #[must_use]
     pub fn of_all(
         rule: impl Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -50,7 +51,8 @@ impl Gradient {
         Self(Kind::Rule(Box::new(rule)))
     }
 
-    /// A rule that is given the gradient of the first output. Other outputs count as constants.
+    /// Makes a gradient from a rule that reads the gradient of the first output. Other outputs
+    /// count as constants.
     #[must_use]
     pub fn of_first(
         rule: impl Fn(&Tensor) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -61,7 +63,8 @@ impl Gradient {
         })
     }
 
-    /// A rule for the gradient of the first input, given that of the first output. Other inputs have no gradient.
+    /// Makes a gradient from a rule for the first input that reads the gradient of the first
+    /// output. Other inputs have no gradient.
     #[must_use]
     pub fn of_one(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Self {
         Self::of_first(move |dy| Ok([Some(rule(dy)?)].into_iter().collect()))
@@ -87,38 +90,38 @@ pub struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
-    /// The value of an input, for the rule to read.
+    /// Value of input `i`, for the rule to read.
     #[must_use]
     pub fn input(&self, i: usize) -> Tensor {
         self.inputs[i].clone()
     }
 
-    /// The value of an output, for the rule to read.
+    /// Value of output `i`, for the rule to read.
     #[must_use]
     pub fn output(&self, i: usize) -> Tensor {
         self.outputs[i].clone()
     }
 
-    /// The shape of an input.
+    /// Shape of input `i`.
     #[must_use]
     pub fn shape(&self, i: usize) -> Dims {
         *self.inputs[i].layout().shape()
     }
 
-    /// Whether the gradient of an input is wanted: whether it depends on a watched tensor.
+    /// Whether the gradient of input `i` is wanted, because the input depends on a watched tensor.
     #[must_use]
     pub fn wanted(&self, i: usize) -> bool {
         self.wanted[i]
     }
 
-    /// How many inputs there are.
+    /// Number of inputs.
     #[must_use]
     pub fn inputs(&self) -> usize {
         self.inputs.len()
     }
 }
 
-/// The gradient of an operand that was broadcast: `dy`, summed over the dimensions that were repeated.
+/// Gradient of an operand that was broadcast: `dy`, summed over the repeated dimensions.
 pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
     if dy.layout().shape() == shape {
         return Ok(dy.clone());
@@ -130,24 +133,24 @@ pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
     dy.sum_along(&axes, true)?.reshape(shape)
 }
 
-/// Whether there are gradients of such tensors.
+/// Whether tensors of this type have gradients.
 const fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16)
 }
 
 /// One op on a tape.
 pub(crate) struct Node {
-    /// Numbers of its inputs.
+    /// Numbers of the inputs.
     pub inputs: SmallVec<[TensorId; 3]>,
-    /// Numbers of its outputs.
+    /// Numbers of the outputs.
     pub outputs: SmallVec<[TensorId; 2]>,
-    /// Types of its inputs, which are those of their gradients.
+    /// Types of the inputs, which are also the types of their gradients.
     dtypes: SmallVec<[DType; 8]>,
     rule: Rule,
 }
 
 impl Node {
-    /// Gradients of the inputs, from those of the outputs.
+    /// Gradients of the inputs, computed from those of the outputs.
     pub fn gradients(&self, dys: &[Option<Tensor>]) -> Result<InputGradients, Error> {
         let mut all = (self.rule)(dys)?;
         for (gradient, &dtype) in all.iter_mut().zip(&self.dtypes) {
@@ -159,17 +162,17 @@ impl Node {
     }
 }
 
-/// What a tape records: the ops that depend on watched tensors, in order. A tensor that depends on a watched one refers
-/// to the log, and ops that read it are recorded there.
+/// Record of a tape: the ops that depend on watched tensors, in order. Each tensor that depends on
+/// a watched one refers to the log, so that ops which read the tensor are recorded.
 #[derive(Default)]
 pub(crate) struct Log {
     nodes: Mutex<Vec<Option<Node>>>,
-    /// Nothing is recorded any more.
+    /// Whether recording has ended.
     ended: AtomicBool,
 }
 
 impl Log {
-    /// The nodes; `None` once it was used by a backward pass.
+    /// Recorded ops. An entry is `None` once a backward pass has used it.
     pub fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
         lock(&self.nodes)
     }
@@ -179,10 +182,10 @@ impl Log {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// The log that records an op with these inputs, if any.
+    /// Log that records an op with these inputs; `None` if no input has one.
     ///
     /// # Errors
-    /// If they are watched by different tapes.
+    /// If the inputs are watched by different tapes.
     pub fn of(op: &str, inputs: &[&Tensor]) -> Result<Option<Arc<Self>>, OpError> {
         let mut found: Option<Arc<Self>> = None;
         for log in inputs.iter().filter_map(|input| input.tape()) {
@@ -199,12 +202,12 @@ impl Log {
         Ok(found)
     }
 
-    /// Whether it still records.
+    /// Whether the log still records.
     pub fn is_open(&self) -> bool {
         !self.ended.load(Ordering::Relaxed)
     }
 
-    /// Records a run of `op`. Its outputs refer to this log from now on.
+    /// Records a run of `op`. From now on, its float outputs refer to this log.
     ///
     /// # Errors
     /// If the op has no gradient.

@@ -1,4 +1,4 @@
-//! Ops by name, for recordings that are executed.
+//! Ops by name, to execute recordings.
 
 #[cfg(test)]
 mod tests;
@@ -15,11 +15,11 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes an op of one name from its attributes.
+/// Function that makes an op of one name from its attributes.
 pub(super) type Load = Arc<dyn Fn(Option<&str>) -> Result<Op, Fault> + Send + Sync>;
 
-/// Ops by name: makes them from what a recording says of them. It knows the crate's ops, and your own once they are
-/// [registered](Self::register).
+/// Ops by name, made from the attributes in a recording. A library contains the crate's ops, and
+/// your own ops once they are [registered](Self::register).
 ///
 /// ```
 /// use remat::op::Operation;
@@ -38,7 +38,7 @@ pub struct Library {
     loads: BTreeMap<String, Load>,
 }
 
-/// The crate's ops.
+/// A library of the crate's ops.
 impl Default for Library {
     fn default() -> Self {
         Self { loads: Op::loaders().into_iter().collect() }
@@ -53,8 +53,8 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// Adds your own ops of name `name`: `load` makes one from its [attributes](CustomOp::attributes). It is given
-    /// `None` if there were none.
+    /// Adds your own ops with the name `name`. `load` makes an op from its
+    /// [attributes](CustomOp::attributes), or from `None` if the recording has none.
     ///
     /// ```
     /// use remat::ops::Library;
@@ -90,7 +90,7 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// If there are ops of that name already, such as one of the crate.
+    /// [`NameTakenError`] if ops with this name exist already, such as one of the crate.
     pub fn register<C: CustomOp>(
         &mut self,
         name: impl Into<String>,
@@ -105,10 +105,10 @@ impl Library {
         }
     }
 
-    /// The op of name `name` with these [attributes](crate::op::Operation::attributes).
+    /// Makes the op with the name `name` and these [attributes](crate::op::Operation::attributes).
     ///
     /// # Errors
-    /// If there is no op of that name, or the attributes do not fit it.
+    /// If no op has this name, or the attributes do not fit the op.
     pub fn op(&self, name: &str, attributes: Option<&str>) -> Result<Op, LoadOpError> {
         let Some(load) = self.loads.get(name) else {
             return Err(LoadOpError::Unknown { name: name.to_owned() });
@@ -126,7 +126,7 @@ impl Library {
     }
 }
 
-/// How to make ops like this one.
+/// Name of an op, and a function that makes ops like it.
 pub(super) fn loader<O>(like: O) -> (String, Load)
 where
     O: Registered + Clone + Serialize + DeserializeOwned + Into<Op> + Send + Sync + 'static,
@@ -145,30 +145,30 @@ where
     (name, Arc::new(load))
 }
 
-/// Why an op cannot be made from its name and attributes.
+/// Reason why an op cannot be made from its name and attributes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadOpError {
-    /// The library knows no op of this name.
+    /// No op with this name is in the library.
     #[error("no op is called `{name}`: register it with Library::register before loading")]
     Unknown {
-        /// The name.
+        /// Name that was asked for.
         name: String,
     },
-    /// The attributes do not fit the op, or it needs some and there are none.
+    /// The attributes do not fit the op, or are missing.
     #[error("{name}: {message}")]
     Attributes {
         /// Name of the op.
         name: String,
-        /// What is wrong.
+        /// Message that says what is wrong.
         message: String,
     },
 }
 
-/// A name under which ops cannot be registered, because others are.
+/// Error for a name that other ops have already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an op is called `{name}` already: give yours another name")]
 pub struct NameTakenError {
-    /// The name.
+    /// Name that is taken.
     pub name: String,
 }

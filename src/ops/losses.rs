@@ -1,40 +1,41 @@
-//! Losses that are made of ops, and what keeps gradients small.
+//! Losses that are made of other ops, and clipping of gradients.
 
 use super::Tensor;
 use crate::error::Error;
 
 impl Tensor {
-    /// Mean of the squared distances from `target`, as a scalar.
+    /// Mean of the squared differences to `target`, as a scalar.
     ///
     /// # Errors
-    /// If one does not hold floats, or they do not broadcast to one shape.
+    /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn mse_loss(&self, target: &Self) -> Result<Self, Error> {
         self.sub(target)?.square()?.mean()
     }
 
     /// Mean binary cross entropy of these probabilities and of targets from 0 to 1, as a scalar:
-    /// `-(t ln p + (1 - t) ln(1 - p))`, with logarithms of at least -100 as in PyTorch. Of logits,
+    /// `-(t ln p + (1 - t) ln(1 - p))`. Logarithms are at least -100, as in PyTorch. For logits,
     /// [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) is more exact.
     ///
     /// # Errors
-    /// If one does not hold floats, or they do not broadcast to one shape.
+    /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn binary_cross_entropy(&self, target: &Self) -> Result<Self, Error> {
         self.binary_cross_entropies(target)?.mean()
     }
 
-    /// Mean binary cross entropy of these logits and of targets from 0 to 1, as a scalar, without overflow:
-    /// `(1 - t) x + ln(1 + e^-x)`.
+    /// Mean binary cross entropy of these logits and of targets from 0 to 1, as a scalar, without
+    /// overflow: `(1 - t) x + ln(1 + e^-x)`.
     ///
     /// # Errors
-    /// If one does not hold floats, or they do not broadcast to one shape.
+    /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn binary_cross_entropy_with_logits(&self, target: &Self) -> Result<Self, Error> {
         let linear = target.affine(-1.0, 1.0)?.mul(self)?;
         linear.add(&self.neg()?.softplus()?)?.mean()
     }
 
-    /// These tensors, scaled so that the norm of all their elements together is at most `max_norm`, and what it was: as
-    /// `clip_grad_norm_` of PyTorch does with gradients. All have the same factor, `max_norm / (norm + 1e-6)` or 1, which is
-    /// found where they are: the host does not wait for it.
+    /// Scales the tensors so that the norm of all their elements together is at most `max_norm`;
+    /// returns them and the norm before. PyTorch's `clip_grad_norm_` does the same with gradients.
+    /// All tensors get the same factor, `max_norm / (norm + 1e-6)` or 1. The device computes the
+    /// factor, so the host does not wait for it.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -48,7 +49,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If there are none, or one does not hold floats.
+    /// [`Error::Op`] if there are no tensors, or one does not hold floats.
     pub fn clip_by_norm(tensors: &[&Self], max_norm: f32) -> Result<(Vec<Self>, Self), Error> {
         let norm = Self::norm_of(tensors)?;
         let factor = norm.clip_factor(max_norm)?;
@@ -56,7 +57,7 @@ impl Tensor {
         Ok((clipped, norm))
     }
 
-    /// By how much to scale what has this norm, so that it has at most `max_norm`.
+    /// Factor for tensors whose norm is this scalar, so that their norm becomes at most `max_norm`.
     pub(crate) fn clip_factor(&self, max_norm: f32) -> Result<Self, Error> {
         let factor = self.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
         factor.clamp(f32::NEG_INFINITY, 1.0)

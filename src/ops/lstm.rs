@@ -1,5 +1,6 @@
-//! Steps of a long short-term memory and their gradient, many at a time: what is the same in each step is prepared once, and
-//! what depends on no other step is left to products of all of them.
+//! Steps of a long short-term memory and their gradient, many steps in one op. Work that is the
+//! same in each step is done once. Work that does not depend on other steps is done for all steps
+//! in one matrix product.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -22,9 +23,10 @@ use crate::op::Outputs;
 use second::{Cotangents, Steps};
 use shape::{Shape, rows};
 
-/// `(sums [n, t, 4h], weight [4h, h], bias [4h], h0 [n, h], c0 [n, h]) -> (y [n, t, h], c [n, t, h], gates [n, t, 4h],
-/// h_last [n, h], c_last [n, h])`: `t` steps of a long short-term memory (Hochreiter and Schmidhuber, 1997, with the forget
-/// gate of Gers et al., 2000) of `h` units, for `n` sequences. Step `s` is
+/// `(sums [n, t, 4h], weight [4h, h], bias [4h], h0 [n, h], c0 [n, h]) -> (y [n, t, h], c [n, t,
+/// h], gates [n, t, 4h], h_last [n, h], c_last [n, h])`: `t` steps of a long short-term memory
+/// (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000) of `h` units, for
+/// `n` sequences. Step `s` is
 ///
 /// ```text
 /// i, f, g, o = sums[s] + weight y[s - 1] + bias       in this order, as in PyTorch; y[-1] is h0
@@ -33,27 +35,27 @@ use shape::{Shape, rows};
 /// y[s] = o tanh(c[s])
 /// ```
 ///
-/// where `sums` is what each gate has of the input. The last `y` and `c` are outputs of their own, so that what follows can be
-/// computed again without all the steps before.
+/// `sums` are the products of the input with the weights of each gate. The last `y` and `c` are
+/// separate outputs, so that later ops can be recomputed without all earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LstmSteps;
 
-/// What [`Tensor::lstm_steps`] gives.
+/// Results of [`Tensor::lstm_steps`].
 pub(crate) struct AfterSteps {
-    /// `[n, t, h]`
+    /// Outputs of all steps, `[n, t, h]`.
     pub y: Tensor,
-    /// `[n, h]`
+    /// Output of the last step, `[n, h]`.
     pub h: Tensor,
-    /// `[n, h]`
+    /// Cell state after the last step, `[n, h]`.
     pub c: Tensor,
 }
 
 impl Tensor {
-    /// Steps from `h` and `c`, or from zeros; see [`LstmSteps`].
+    /// Runs the steps from the memory `before`, an `h` and a `c`, or from zeros; see [`LstmSteps`].
     ///
     /// # Errors
-    /// If shapes do not fit.
+    /// [`Error::Op`] if the shapes do not fit.
     pub(crate) fn lstm_steps(
         &self,
         weight: &Self,
@@ -114,7 +116,8 @@ impl Definition for LstmSteps {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(&inputs[0]);
-        // For each gate of each unit a sum, two more terms, and an exponential. Then another one, and four to join them.
+        // For each gate of each unit: a sum, two more terms, and an exponential. Then one more
+        // exponential, and four operations to join the gates.
         shape.units() * (8.0 * shape.h as f64 + 8.0 + 5.0 * TRANSCENDENTAL + 4.0)
     }
 
@@ -140,7 +143,7 @@ impl Definition for LstmSteps {
                 let mut found = Tensor::call(LstmStepsGrad, &inputs)?.into_iter();
                 [(); 3].map(|()| found.next().expect("three outputs"))
             } else {
-                // Only gradients of gradients ask for these.
+                // Only gradients of gradients have gradients of `c` and `gates`.
                 let steps = Steps::new(&gates, &c, &c0, &weight)?;
                 let back = steps.backward(&Cotangents { dy, dc, dgates, dh_last, dc_last })?;
                 let dsums = back.dsums(&gates)?;

@@ -15,10 +15,11 @@ use crate::layout::{Dims, Layout, MAX_RANK, broadcast_shapes};
 use crate::op::Outputs;
 use smallvec::smallvec;
 
-/// `(a [.., m, k], b [.., k, n]) -> (y [.., m, n])`: `y[i][j] = sum over l of a[i][l] * b[l][j]`.
+/// `(a [.., m, k], b [.., k, n]) -> (y [.., m, n])`, the matrix product:
+/// `y[i][j] = sum over l of a[i][l] * b[l][j]`.
 ///
-/// Leading dimensions broadcast. A transposed operand is a view ([`Permute`](super::Permute)), so that this op covers
-/// products with transposes.
+/// Leading dimensions broadcast. A transposed operand is a view ([`Permute`](super::Permute)), so
+/// this op also computes products with transposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MatMul;
@@ -27,14 +28,15 @@ impl Tensor {
     /// Matrix product; see [`MatMul`].
     ///
     /// # Errors
-    /// If either does not hold floats, or has fewer than two or more than [`MAX_RANK`] dimensions, the columns of this are not as many as the rows
-    /// of `other`, or leading dimensions do not broadcast.
+    /// [`Error::Op`] if a tensor does not hold floats, or has fewer than two or more than
+    /// [`MAX_RANK`] dimensions. Also if this tensor has not as many columns as `other` has rows, or
+    /// the leading dimensions do not broadcast.
     pub fn matmul(&self, other: &Self) -> Result<Self, Error> {
         Self::call1(MatMul, &[self, other])
     }
 }
 
-/// Leading dimensions, rows and columns.
+/// Leading dimensions, rows and columns of a batch of matrices.
 fn matrix(x: &Layout, role: &str) -> Result<(Dims, usize, usize), Fault> {
     if x.rank() > MAX_RANK {
         return Err(format!(
@@ -92,7 +94,8 @@ impl Definition for MatMul {
         let [rows, columns] =
             [|x: &Dims| Cut::Along(x.len() - 2), |x: &Dims| Cut::Along(x.len() - 1)];
         Some(if k > m.max(n) {
-            // The gradient of a weight: many terms, and few sums.
+            // The gradient of a weight: each sum has many terms, and there are few sums. Cut the
+            // sums.
             Cuts::new([columns(a), rows(b)], [Made::sum_of_activations()])
         } else if m >= n {
             Cuts::new([rows(a), Cut::Whole], [Made::activations(rows(y))])

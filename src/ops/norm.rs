@@ -1,4 +1,5 @@
-//! Layer, RMS and group normalization, and their gradients. They save a statistic or two of each row, and no other tensor.
+//! Layer, RMS and group normalization, and their gradients. Forward ops save one or two statistics
+//! of each row for the gradient, and no other tensor.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -27,7 +28,7 @@ use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use std::iter::{once, repeat_n};
 
-/// The dimensions that count the rows of `x`, and how many elements a row has.
+/// Dimensions that count the rows of `x`, and the number of elements in a row.
 fn rows(x: &Layout) -> Result<(Dims, usize), Fault> {
     match x.shape().split_last() {
         Some((&n, rows)) => Ok((Dims::new(rows), n)),
@@ -35,7 +36,7 @@ fn rows(x: &Layout) -> Result<(Dims, usize), Fault> {
     }
 }
 
-/// The inputs of a gradient where a mean was taken.
+/// Inputs of the gradient of a normalization that subtracts the mean.
 const GRAD_INPUTS: Inputs = Inputs::Each(&[
     Input::packed("x"),
     Input::packed("gamma"),
@@ -44,7 +45,8 @@ const GRAD_INPUTS: Inputs = Inputs::Each(&[
     Input::packed("dy"),
 ]);
 
-/// The outputs of a gradient: `dx`, and a sum for each statistic, which are named. Each of these has the shape `rows`.
+/// Outputs of a gradient: `dx`, and a sum over rows for each of `statistics`. The statistics are
+/// given with the shape `rows`.
 fn infer_grad(
     inputs: &[Layout],
     channels: usize,
@@ -60,7 +62,7 @@ fn infer_grad(
     Ok(Outputs::fresh(once(dx).chain(repeat_n(sum, statistics.len()))))
 }
 
-/// How a gradient with so many statistics is cut, whose rows are cut so.
+/// Cuts of a gradient with `statistics` statistics, whose rows are cut as `rows` says.
 fn cuts_of_grad(rows: Cut, statistics: usize) -> Cuts {
     Cuts::new(
         [rows, Cut::Whole].into_iter().chain(repeat_n(rows, statistics + 1)),
@@ -68,8 +70,8 @@ fn cuts_of_grad(rows: Cut, statistics: usize) -> Cuts {
     )
 }
 
-/// A tensor whose rows are normalized, as `[outer, groups, channels, inner]`: a row is a group's channels. There is a
-/// parameter for each channel of each group, and a statistic for each row.
+/// A tensor whose rows are normalized, seen as `[outer, groups, channels, inner]`: a row is the
+/// channels of one group. Each channel of each group has a parameter, and each row has a statistic.
 #[derive(Clone, Copy, Debug)]
 struct View {
     outer: usize,
@@ -79,13 +81,13 @@ struct View {
 }
 
 impl View {
-    /// Rows along the last dimension.
+    /// View whose rows lie along the last dimension.
     fn of_rows(x: &Dims) -> Self {
         let (&channels, rows) = x.split_last().expect("at least one dimension");
         Self { outer: rows.iter().product(), groups: 1, channels, inner: 1 }
     }
 
-    /// Rows that are groups of channels, which are the second dimension.
+    /// View whose rows are groups of channels; the channels are the second dimension.
     fn of_groups(x: &Dims, groups: usize) -> Self {
         let inner = x[2..].iter().product();
         Self { outer: x[0], groups, channels: x[1] / groups, inner }

@@ -14,8 +14,8 @@ pub use places::{MaxPool2dGrad, MaxPool2dPick};
 use super::check::{Fault, of_windows, windows};
 use crate::layout::Layout;
 
-/// Windows of a pooling op, height first. Padding holds no elements: it is never the maximum and does not count in an
-/// average.
+/// Windows of a pooling op, height first. Padding contains no elements: it is never the maximum and
+/// is not counted in an average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -24,15 +24,15 @@ pub struct Pool2d {
     pub kernel: [usize; 2],
     /// Step between windows.
     pub stride: [usize; 2],
-    /// Rows and columns added on each side; at most half the window.
+    /// Rows and columns added on each side; at most half of the window.
     pub padding: [usize; 2],
 }
 
 impl Pool2d {
-    /// Windows of one element.
+    /// Windows of one element each.
     const EACH: Self = Self { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
 
-    /// The number of windows, each of which has at least one element.
+    /// Number of windows; each has at least one element.
     pub(super) fn windows(&self, size: [usize; 2]) -> Result<[usize; 2], Fault> {
         let Self { kernel, stride, padding } = *self;
         if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
@@ -44,7 +44,7 @@ impl Pool2d {
         windows(size, kernel, stride, padding)
     }
 
-    /// Elements of a window.
+    /// Number of elements of a window.
     fn area(&self) -> f64 {
         self.kernel[0] as f64 * self.kernel[1] as f64
     }

@@ -24,7 +24,7 @@ pub enum Distribution {
         /// Smallest value.
         #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         low: f32,
-        /// Above all values.
+        /// Upper bound, exclusive.
         #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         high: f32,
     },
@@ -45,26 +45,26 @@ pub enum Distribution {
     },
 }
 
-/// A number in `[0, 1)`: the first of those that key and counter give.
+/// A number in `[0, 1)`: the first one that key and counter give.
 pub(crate) fn unit(key: u64, counter: u64) -> f32 {
     let mut out = [0.0];
     cpu::random(&mut out, Distribution::Uniform { low: 0.0, high: 1.0 }, key, counter);
     out[0]
 }
 
-/// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are part of the op, so
-/// running it again draws the same numbers.
+/// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are
+/// part of the op, so recomputing it draws the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Random {
-    /// The distribution.
+    /// Distribution of the numbers.
     pub distribution: Distribution,
     /// Shape of the result.
     pub shape: Dims,
-    /// The key of the stream: the seed.
+    /// Key of the stream: the seed.
     pub key: u64,
-    /// Distinguishes tensors with the same key: the number of the tensor.
+    /// Number of the tensor, which distinguishes tensors with the same key.
     pub counter: u64,
 }
 
@@ -72,7 +72,7 @@ impl Tensor {
     /// Zeroes each element with probability `p`, and scales the others by `1 / (1 - p)`.
     ///
     /// # Errors
-    /// If `p` is not in `[0, 1]`, or it does not hold floats.
+    /// [`Error::Op`] if `p` is not in `[0, 1]`, or this tensor does not hold floats.
     pub fn dropout(&self, p: f32) -> Result<Self, Error> {
         if !(0.0..=1.0).contains(&p) {
             return Err(OpError::new("dropout", format!("p is {p}, not a probability")).into());
@@ -89,7 +89,7 @@ impl Tensor {
 }
 
 impl Distribution {
-    /// Fails unless the parameters make sense.
+    /// Fails unless the parameters are in the range that the distribution needs.
     fn check(self) -> Result<(), Fault> {
         match self {
             Self::Uniform { low, high } => {
@@ -131,7 +131,7 @@ impl Definition for Random {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // A quarter of ten rounds of Philox, and the transform to the distribution.
+        // A quarter of the ten rounds of Philox, and the transformation to the distribution.
         outputs[0].elements() as f64 * (2.0 * TRANSCENDENTAL)
     }
 

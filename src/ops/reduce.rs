@@ -1,4 +1,5 @@
-//! Sums, means, maxima and minima over any dimensions, and what is made of them. Any strides.
+//! Sums, means, maxima and minima over any dimensions, and functions that are made of them. Any
+//! strides.
 
 mod arg;
 mod cpu;
@@ -20,10 +21,10 @@ use crate::layout::{Dims, Layout, MAX_RANK};
 use crate::op::Outputs;
 use smallvec::SmallVec;
 
-/// Sizes, strides or axes.
+/// A list of sizes, strides or axes.
 type List = SmallVec<[usize; MAX_RANK]>;
 
-/// How elements are reduced.
+/// Function that joins elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -39,21 +40,22 @@ pub enum Reduction {
     Min,
 }
 
-/// `(x) -> (y)`: reduces `x` along `axes`. These have size 1 in the result if `keep_dims`, and are removed otherwise.
+/// `(x) -> (y)`: reduces `x` along `axes`. The reduced dimensions have size 1 in the result if
+/// `keep_dims`, and are removed otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reduce {
     /// Sum, mean, maximum or minimum.
     pub kind: Reduction,
-    /// The dimensions to reduce.
+    /// Dimensions to reduce.
     pub axes: Dims,
-    /// Whether the result keeps them, with size 1.
+    /// Whether the result keeps the reduced dimensions, with size 1.
     pub keep_dims: bool,
 }
 
 impl Reduction {
-    /// Whether there is none of no elements.
+    /// Whether the reduction of no elements is an error.
     pub(super) const fn needs_elements(self) -> bool {
         matches!(self, Self::Max | Self::Min)
     }
@@ -63,7 +65,7 @@ impl Tensor {
     /// Sum of all elements, as a scalar.
     ///
     /// # Errors
-    /// If it does not hold floats.
+    /// [`Error::Op`] if this tensor does not hold floats.
     pub fn sum(&self) -> Result<Self, Error> {
         self.reduce_all(Reduction::Sum)
     }
@@ -71,57 +73,62 @@ impl Tensor {
     /// Mean of all elements, as a scalar; NaN if there are none.
     ///
     /// # Errors
-    /// If it does not hold floats.
+    /// [`Error::Op`] if this tensor does not hold floats.
     pub fn mean(&self) -> Result<Self, Error> {
         self.reduce_all(Reduction::Mean)
     }
 
-    /// Maximum of all elements, as a scalar; NaN if any is NaN. Elements that equal it share the gradient evenly.
+    /// Maximum of all elements, as a scalar; NaN if any element is NaN. Elements that equal the
+    /// maximum share the gradient evenly.
     ///
     /// # Errors
-    /// If it does not hold floats, or there are no elements.
+    /// [`Error::Op`] if this tensor does not hold floats, or has no elements.
     pub fn max(&self) -> Result<Self, Error> {
         self.reduce_all(Reduction::Max)
     }
 
-    /// Minimum of all elements, as a scalar; NaN if any is NaN. Elements that equal it share the gradient evenly.
+    /// Minimum of all elements, as a scalar; NaN if any element is NaN. Elements that equal the
+    /// minimum share the gradient evenly.
     ///
     /// # Errors
-    /// If it does not hold floats, or there are no elements.
+    /// [`Error::Op`] if this tensor does not hold floats, or has no elements.
     pub fn min(&self) -> Result<Self, Error> {
         self.reduce_all(Reduction::Min)
     }
 
-    /// Sums along `axes`. These are kept with size 1 if `keep_dims`, and removed otherwise.
+    /// Sums along `axes`. The reduced dimensions are kept with size 1 if `keep_dims`, and removed
+    /// otherwise.
     ///
     /// # Errors
-    /// If it does not hold floats, or an axis does not exist or is given twice.
+    /// [`Error::Op`] if this tensor does not hold floats, or an axis does not exist or is given
+    /// twice.
     pub fn sum_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
         self.reduce(Reduction::Sum, axes, keep_dims)
     }
 
-    /// Means along `axes`, as for [`Tensor::sum_along`]; NaN where there are no elements.
+    /// Means along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if there are no
+    /// elements.
     ///
     /// # Errors
-    /// As for [`Tensor::sum_along`].
+    /// Errors of [`Tensor::sum_along`].
     pub fn mean_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
         self.reduce(Reduction::Mean, axes, keep_dims)
     }
 
-    /// Maxima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. Elements that equal their
-    /// maximum share its gradient evenly.
+    /// Maxima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
+    /// NaN. Elements that equal their maximum share its gradient evenly.
     ///
     /// # Errors
-    /// As for [`Tensor::sum_along`], or if there are no elements along `axes`.
+    /// Errors of [`Tensor::sum_along`]; also [`Error::Op`] if there are no elements along `axes`.
     pub fn max_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
         self.reduce(Reduction::Max, axes, keep_dims)
     }
 
-    /// Minima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. Elements that equal their
-    /// minimum share its gradient evenly.
+    /// Minima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
+    /// NaN. Elements that equal their minimum share its gradient evenly.
     ///
     /// # Errors
-    /// As for [`Tensor::max_along`].
+    /// Errors of [`Tensor::max_along`].
     pub fn min_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
         self.reduce(Reduction::Min, axes, keep_dims)
     }
@@ -213,7 +220,7 @@ impl Definition for Reduce {
                 let joined: usize = self.axes.iter().map(|&axis| shape[axis]).product();
                 Gradient::of_one(move |dy| spread(&dy.affine(1.0 / joined as f32, 0.0)?))
             }
-            // The elements that equal the maximum or minimum share the gradient.
+            // Elements that equal the maximum or minimum share the gradient.
             Reduction::Max | Reduction::Min => {
                 let (x, y, axes) = (of.input(0), of.output(0), self.axes);
                 Gradient::of_one(move |dy| {
@@ -226,7 +233,7 @@ impl Definition for Reduce {
     }
 }
 
-/// The loops over some dimensions, and the number of elements along them.
+/// Loops over some dimensions, and the number of elements along them.
 fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, usize) {
     let (sizes, strides): (List, List) =
         axes.map(|axis| (layout.shape()[axis], layout.strides()[axis])).unzip();
@@ -234,12 +241,14 @@ fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, u
     (Walk::new(&sizes, [&strides]), elements)
 }
 
-/// The loops over the dimensions that are kept, and over those that are reduced, in the order they lie in memory.
+/// Loops over the dimensions that are kept, and over the reduced dimensions; the latter in the
+/// order in which they lie in memory.
 fn walks(layout: &Layout, axes: &[usize]) -> [(Walk<1>, usize); 2] {
     let strides = layout.strides();
     let kept = (0..layout.rank()).filter(|axis| !axes.contains(axis));
     let mut joined: List = axes.into();
-    // By descending stride. Stride 0 comes first: the order of repeated elements does not matter.
+    // By descending stride. Stride 0 comes first, as the order of repeated elements does not
+    // matter.
     joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
     [walk_along(layout, kept), walk_along(layout, joined.into_iter())]
 }

@@ -1,4 +1,4 @@
-//! Resampling along a dimension: up- and downsampling of images, and adaptive average pooling.
+//! Resampling along a dimension: enlarging and shrinking of images, and adaptive average pooling.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -15,19 +15,22 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use std::ops::Range;
 
-/// What each entry of a result is made of, where `n` entries become `size`.
+/// Rule that makes each entry of a result, where `n` entries become `size` entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Interpolation {
-    /// Entry `j` is number `floor(j n / size)`.
+    /// Entry `j` is the entry `floor(j n / size)`.
     Nearest,
-    /// The two around `(j + 1/2) n / size - 1/2`, weighted by how near they are; at the ends there is one.
+    /// Entry `j` interpolates between the two entries around `(j + 1/2) n / size - 1/2`, with
+    /// weights by distance. At the ends, it is the one nearest entry.
     Linear,
-    /// The two around `j (n - 1) / (size - 1)`: the first and the last stay what they are.
+    /// Entry `j` interpolates between the two entries around `j (n - 1) / (size - 1)`. The first
+    /// and the last entry are kept.
     LinearAlignCorners,
-    /// The mean of those from `floor(j n / size)` to below `ceil((j + 1) n / size)`.
+    /// Entry `j` is the mean of the entries from `floor(j n / size)` to below
+    /// `ceil((j + 1) n / size)`.
     Area,
 }
 
@@ -36,14 +39,15 @@ pub enum Interpolation {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Resize {
-    /// Which dimension.
+    /// Dimension to resample.
     pub axis: usize,
-    /// Its size in the result.
+    /// Size of the dimension in the result.
     pub size: usize,
-    /// What entries are made of.
+    /// Rule that makes entries of the result.
     pub sampling: Interpolation,
-    /// Whether it does the transposed instead, which is the gradient: each entry of `x` is added, with its weight, to those
-    /// that an entry of the result of as many entries as `x` has would be made of.
+    /// Whether to apply the transposed operator, which computes the gradient. Each entry of `x` is
+    /// then added, with its weight, to the entries of the result that it would be made of in the
+    /// other direction.
     pub transposed: bool,
 }
 
@@ -51,26 +55,28 @@ impl Tensor {
     /// Resamples images `[n, c, h, w]` to another height and width by the nearest pixels.
     ///
     /// # Errors
-    /// If it does not hold floats, has fewer than four dimensions, or a side is 0.
+    /// [`Error::Op`] if this tensor does not hold floats, has fewer than four dimensions, or a side
+    /// is 0.
     pub fn upsample_nearest(&self, size: [usize; 2]) -> Result<Self, Error> {
         self.resize(size, Interpolation::Nearest)
     }
 
-    /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation on both. If `align_corners`,
-    /// pixels at the corners stay what they are.
+    /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation along
+    /// both. If `align_corners`, the pixels at the corners are kept.
     ///
     /// # Errors
-    /// As for [`Tensor::upsample_nearest`].
+    /// Errors of [`Tensor::upsample_nearest`].
     pub fn upsample_bilinear(&self, size: [usize; 2], align_corners: bool) -> Result<Self, Error> {
         let sampling =
             if align_corners { Interpolation::LinearAlignCorners } else { Interpolation::Linear };
         self.resize(size, sampling)
     }
 
-    /// Means over windows of images `[n, c, h, w]`, so large that there are as many as `size` says.
+    /// Averages images `[n, c, h, w]` over windows. The windows are as large as needed to give the
+    /// height and width `size`.
     ///
     /// # Errors
-    /// As for [`Tensor::upsample_nearest`].
+    /// Errors of [`Tensor::upsample_nearest`].
     pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Self, Error> {
         self.resize(size, Interpolation::Area)
     }
@@ -83,7 +89,7 @@ impl Tensor {
     }
 }
 
-/// How `n` entries become `size`.
+/// Resampling of `n` entries to `size` entries.
 #[derive(Clone, Copy, Debug)]
 struct Taps {
     n: u64,
@@ -92,10 +98,11 @@ struct Taps {
 }
 
 impl Taps {
-    /// The entries that entry `j` of the result is made of, and the weight of the first and of each other one.
+    /// Entries that entry `j` of the result is made of, the weight of the first one, and the weight
+    /// of each other one.
     fn of(self, j: u64) -> (Range<usize>, [f32; 2]) {
         let Self { n, size, sampling } = self;
-        // `top / bottom` is between two entries.
+        // The position `top / bottom` lies between two entries.
         let between = |top: u64, bottom: u64| {
             let (first, rest) = (top / bottom, (top % bottom) as f64 / bottom as f64);
             let end = if rest > 0.0 && first + 1 < n { first + 2 } else { first + 1 };
@@ -115,7 +122,7 @@ impl Taps {
 }
 
 impl Resize {
-    /// How it resamples entries of `x`, and how many elements an entry has.
+    /// Resampling of the entries of `x`, and the number of elements in an entry.
     fn taps(&self, x: &Layout) -> (Taps, usize) {
         let [given, made] = [x.shape()[self.axis], self.size].map(|size| size as u64);
         let (n, size) = if self.transposed { (made, given) } else { (given, made) };

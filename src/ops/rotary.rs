@@ -1,17 +1,18 @@
-//! Rotary positions.
+//! Rotary positions for attention.
 
 use super::Tensor;
 use crate::error::Error;
 use crate::op::OpError;
 
 impl Tensor {
-    /// Rotary positions (Su et al., 2021) of `[.., t, d]`, such as queries and keys of attention heads: element `i` of the
-    /// first half of a row and element `i` of the second are turned by an angle, of which `cos` and `sin` `[t, d / 2]` hold
-    /// the cosine and the sine. See [`Rotary`](crate::nn::Rotary).
+    /// Turns the rows of `[.., t, d]`, such as queries and keys of attention heads, by rotary
+    /// positions (Su et al., 2021). Element `i` of the first half of a row and element `i` of the
+    /// second half are turned by an angle. `cos` and `sin`, `[t, d / 2]`, are the cosines and sines
+    /// of the angles. See [`Rotary`](crate::nn::Rotary).
     ///
     /// # Errors
-    /// If it has fewer than two dimensions, or an odd number of elements a row; or if `cos` or `sin` do not broadcast to half
-    /// of it.
+    /// [`Error::Op`] if this tensor has fewer than two dimensions, or an odd number of elements in
+    /// a row; or if `cos` or `sin` do not broadcast to half a row.
     pub fn rotary(&self, cos: &Self, sin: &Self) -> Result<Self, Error> {
         let (axis, d) = match *self.shape() {
             [.., _, d] if d % 2 == 0 => (self.rank() - 1, d),

@@ -1,7 +1,8 @@
-//! Samples of every op, for tests of devices: layouts of operands, and the range of their values. No data.
+//! Samples of every op, for tests of devices: layouts of operands, and the range of their values.
+//! No data.
 //!
-//! Each op has its own: cases that deserve a test, and a way to draw random ones. So a test over [`samples`], or over
-//! draws for [`each`], covers every op.
+//! Each op has samples of its own: cases that deserve a test, and a way to draw random ones. A test
+//! over [`samples`], or over draws for [`each`], therefore covers every op.
 
 mod attention;
 mod batch_norm;
@@ -28,9 +29,9 @@ use super::{Custom, Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use crate::rng::SplitMix64;
 
-/// An op that has samples, as all have.
+/// An op with samples. Every op has them.
 pub(super) trait Sampled {
-    /// Itself, whether it lies in a box or not.
+    /// The op itself; also works for an op in a box.
     fn sampled(&self) -> &dyn Sampled
     where
         Self: Sized,
@@ -41,47 +42,48 @@ pub(super) trait Sampled {
     /// Cases that deserve a test: large and odd shapes, and shapes without elements.
     fn samples(&self) -> Vec<Sample>;
 
-    /// The op with random attributes, and operands that fit it, of sizes drawn from `draw`.
+    /// Draws random attributes for the op, and operands that fit, with sizes from `draw`.
     fn draw(&self, draw: &mut Draw) -> Sample;
 
-    /// The op with arbitrary attributes, such as overflow a size, and inputs that fit it except for their sizes.
+    /// Draws arbitrary attributes for the op, such as ones that overflow a size, and inputs that
+    /// fit except for their sizes.
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
-/// An op, and operands that fit it.
+/// An op, and operands that fit the op.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The op.
     pub op: Op,
-    /// Its operands.
+    /// Operands of the op.
     pub operands: Vec<Operand>,
 }
 
 impl Sample {
-    /// An op on operands.
+    /// Makes a sample of an op on operands.
     pub(super) fn new(op: impl Into<Op>, operands: impl Into<Vec<Operand>>) -> Self {
         Self { op: op.into(), operands: operands.into() }
     }
 
-    /// The operands' layouts, as the op sees them.
+    /// Layouts of the operands, as the op sees them.
     #[must_use]
     pub fn layouts(&self) -> Vec<Layout> {
         self.operands.iter().map(|operand| operand.seen).collect()
     }
 }
 
-/// A tensor as it is stored, and as the op sees it.
+/// A tensor as it is stored, and the view of it that the op sees.
 #[derive(Clone, Debug)]
 pub struct Operand {
-    /// Contiguous.
+    /// Contiguous layout of the stored tensor.
     pub stored: Layout,
-    /// The same layout, or that of a view.
+    /// Layout that the op sees: the stored one, or that of a view.
     pub seen: Layout,
-    /// The range of its elements.
+    /// Range of the elements.
     pub values: Values,
 }
 
-/// The range of an operand's elements.
+/// Range of an operand's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Values {
@@ -91,11 +93,11 @@ pub enum Values {
     Positive,
     /// Floats between 0 and 1, such as from 0.05 to 0.95.
     Share,
-    /// Integers from 0 to below this. If it is 0, there are no elements.
+    /// Integers from 0 to below this number. If the number is 0, the operand has no elements.
     Below(usize),
-    /// For each window over images, the place `h * width + w` of an element that it holds.
+    /// The place `h * width + w` of an element in the window, for each window over images.
     InWindows {
-        /// The windows.
+        /// Windows over the images.
         pool: Pool2d,
         /// Height and width of the images.
         image: [usize; 2],
@@ -103,7 +105,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// What element number `i` may be, as a random number says. `None`: these are floats.
+    /// Value of element number `i`, chosen by a random number. `None` for floats.
     #[must_use]
     pub fn integer(self, i: usize, random: usize) -> Option<i32> {
         match self {
@@ -160,7 +162,8 @@ pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     all
 }
 
-/// Shapes for ops that take any: few and many rows, short and long ones, odd sizes, no elements.
+/// Shapes for ops that take any shape: few and many rows, short and long rows, odd sizes, no
+/// elements.
 pub(super) const SHAPES: [&[usize]; 12] = [
     &[],
     &[1],
@@ -177,22 +180,22 @@ pub(super) const SHAPES: [&[usize]; 12] = [
 ];
 
 impl Operand {
-    /// With positive elements.
+    /// Restricts the elements to positive floats.
     pub(super) fn positive(mut self) -> Self {
         self.values = Values::Positive;
         self
     }
 
-    /// With elements between 0 and 1.
+    /// Restricts the elements to floats between 0 and 1.
     pub(super) fn shares(mut self) -> Self {
         self.values = Values::Share;
         self
     }
 
-    /// The same tensor, seen through the view that `look` returns.
+    /// Sees the tensor through the view that `look` returns.
     ///
     /// # Panics
-    /// If there is no such view.
+    /// If `look` returns `None`.
     #[must_use]
     pub fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
         self.seen = look(&self.seen).expect("a view");
@@ -200,7 +203,7 @@ impl Operand {
     }
 }
 
-/// One op of each name.
+/// One op for each name.
 #[must_use]
 pub fn each() -> Vec<Op> {
     Op::each()
@@ -212,13 +215,13 @@ pub fn samples() -> Vec<Sample> {
     each().iter().flat_map(|op| op.sampled().samples()).collect()
 }
 
-/// The layouts of the outputs.
+/// Layouts of the outputs.
 #[cfg(test)]
 pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<Layout> {
     (0..outputs.len()).map(|i| outputs.layout(i, |input| inputs[input])).collect()
 }
 
-/// How large drawn sizes are.
+/// Range of the sizes that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// 0, 0, 0, 1, 2 or 5: often no elements.
@@ -227,7 +230,7 @@ pub enum Sizes {
     Small,
 }
 
-/// Draws attributes and operands at random, the same for the same seed (SplitMix64).
+/// Random attributes and operands, the same for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw {
     numbers: SplitMix64,
@@ -238,18 +241,19 @@ pub struct Draw {
 const ABSURD: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
 
 impl Draw {
-    /// Draws sizes of this range.
+    /// Makes a source of random samples with sizes of this range.
     #[must_use]
     pub const fn new(seed: u64, sizes: Sizes) -> Self {
         Self { numbers: SplitMix64::new(seed), sizes }
     }
 
-    /// An op of the same name with random attributes, and operands that fit it.
+    /// Draws random attributes for an op of the same name, and operands that fit.
     pub fn sample(&mut self, op: &Op) -> Sample {
         op.sampled().draw(self)
     }
 
-    /// An op of the same name with arbitrary attributes, and inputs that fit except for their sizes, or not at all.
+    /// Draws arbitrary attributes for an op of the same name, and inputs. The inputs fit except for
+    /// their sizes, or do not fit at all.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
         let (op, fitting) = op.sampled().absurd(self);
         let any = self.absurd_layout();
@@ -280,7 +284,7 @@ impl Draw {
         (self.next() >> 40) as f32 / (1 << 22) as f32 - 2.0
     }
 
-    /// A size.
+    /// A size from the range of this draw.
     pub(super) fn size(&mut self) -> usize {
         match self.sizes {
             Sizes::Few => [0, 0, 0, 1, 2, 5][self.below(6)],
@@ -349,7 +353,7 @@ impl Draw {
         self.arranged(&part)
     }
 
-    /// A size, mostly absurd.
+    /// A size that is small or near overflow.
     pub(super) fn absurd_size(&mut self) -> usize {
         let top = [6, 8, ABSURD.len()][self.below(3)];
         ABSURD[self.below(top)]
@@ -360,18 +364,18 @@ impl Draw {
         [0.0, 0.5, 0.5, 1.0, -1.0, 1e30, f32::NAN, f32::INFINITY][self.below(8)]
     }
 
-    /// Two absurd sizes.
+    /// Two sizes that are small or near overflow.
     pub(super) fn absurd_pair(&mut self) -> [usize; 2] {
         [self.absurd_size(), self.absurd_size()]
     }
 
-    /// An absurd shape.
+    /// A shape whose sizes are small or near overflow.
     pub(super) fn absurd_dims(&mut self) -> Dims {
         let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 4)][self.below(7)];
         Dims::new(&(0..rank).map(|_| self.absurd_size()).collect::<Vec<_>>())
     }
 
-    /// Any layout, of an absurd shape.
+    /// A random layout of a shape whose sizes are small or near overflow.
     pub(super) fn absurd_layout(&mut self) -> Layout {
         let others = DType::ALL.len();
         let dtype = *DType::ALL.get(self.below(2 * others)).unwrap_or(&DType::F32);

@@ -18,8 +18,8 @@ use crate::op::Outputs;
 use crate::ops::bf16::{Cuts, Made, along_longest};
 use smallvec::smallvec;
 
-/// A row of the table: formula; op, name and inputs; flops per element; the function on the CPU, the launch and kernels in
-/// CUDA; and the gradient.
+/// Defines an op for each row of the table. A row has the formula; op, name and inputs; flops per
+/// element; the function on the CPU; the launch and the kernels in CUDA; and the gradient.
 macro_rules! of_rows {
     ($(
         $(#[$doc:meta])*
@@ -95,7 +95,7 @@ macro_rules! of_rows {
 }
 
 of_rows! {
-    /// `(x) -> (y)`, of the same shape: `y = e^x / sum e^x` along the last dimension.
+    /// `(x) -> (y)` of the same shape: `y = e^x / sum e^x` along the last dimension.
     Softmax "softmax" ("x"): TRANSCENDENTAL + 4.0,
         cpu::softmax,
         forward SOFTMAX,
@@ -103,7 +103,8 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`] with output `y`.
+    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`]
+    /// with output `y`.
     SoftmaxGrad "softmax_grad" ("y", "dy"): 4.0,
         cpu::softmax_grad,
         gradient SOFTMAX_GRAD,
@@ -121,7 +122,7 @@ of_rows! {
                 Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
             })
         };
-    /// `(x) -> (y)`, of the same shape: `y = x - ln sum e^x` along the last dimension.
+    /// `(x) -> (y)` of the same shape: `y = x - ln sum e^x` along the last dimension.
     LogSoftmax "log_softmax" ("x"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax,
         forward LOG_SOFTMAX,
@@ -129,7 +130,8 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(LogSoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = dy - e^y sum dy` of a [`LogSoftmax`] with output `y`.
+    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = dy - e^y sum dy` of a [`LogSoftmax`]
+    /// with output `y`.
     LogSoftmaxGrad "log_softmax_grad" ("y", "dy"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax_grad,
         gradient LOG_SOFTMAX_GRAD,
@@ -152,7 +154,7 @@ impl Tensor {
     /// Softmax along the last dimension.
     ///
     /// # Errors
-    /// If it is a scalar, or does not hold floats.
+    /// [`Error::Op`] if this tensor is a scalar, or does not hold floats.
     pub fn softmax(&self) -> Result<Self, Error> {
         Self::call1(Softmax, &[self])
     }
@@ -160,13 +162,13 @@ impl Tensor {
     /// Logarithm of the softmax along the last dimension.
     ///
     /// # Errors
-    /// If it is a scalar, or does not hold floats.
+    /// [`Error::Op`] if this tensor is a scalar, or does not hold floats.
     pub fn log_softmax(&self) -> Result<Self, Error> {
         Self::call1(LogSoftmax, &[self])
     }
 }
 
-/// A fresh output of the shape that all inputs have, unless they are scalars.
+/// Fresh output of the shape that all inputs have; an error for scalars.
 fn like_all(inputs: &[Layout], roles: &[&str]) -> Result<Outputs, Fault> {
     let (x, role) = (&inputs[0], roles[0]);
     if x.rank() == 0 {
@@ -177,7 +179,7 @@ fn like_all(inputs: &[Layout], roles: &[&str]) -> Result<Outputs, Fault> {
     Ok(outputs)
 }
 
-/// The sum of each row, with the last dimension kept for broadcasting.
+/// Sum of each row, with the last dimension kept for broadcasting.
 fn sums(x: &Tensor) -> Result<Tensor, Error> {
     x.sum_along(&[x.rank() - 1], true)
 }

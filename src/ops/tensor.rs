@@ -1,4 +1,5 @@
-//! The handle, and its methods other than ops, which are in the ops' own modules.
+//! The handle of a tensor, and its methods other than ops. Ops are methods defined in their own
+//! modules.
 
 mod home;
 mod operators;
@@ -16,17 +17,19 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// The outputs of an op, in order.
+/// Outputs of an op, in order.
 pub type Tensors = SmallVec<[Tensor; 2]>;
 
-/// A handle to a tensor. Its value never changes: an update in place consumes a handle and returns a new one.
+/// A handle to a tensor. The value of a tensor never changes: an update in place consumes a handle
+/// and returns a new one.
 ///
-/// Cheap to clone. When the last clone is dropped, the tensor is deleted after all commands sent before. Dropping never
-/// blocks and never panics. A handle does not keep its runtime alive: once the runtime is gone, methods return
+/// Clones are cheap. When the last clone is dropped, the tensor is deleted after all commands sent
+/// before. Dropping never blocks and never panics. A handle does not keep its runtime alive: once
+/// the runtime is gone, methods return
 /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
 ///
-/// Ops are methods, and return at once. The operators `+`, `-`, `*` and `/` take tensors and numbers. Where an op
-/// requires contiguous inputs, others are packed first.
+/// Ops are methods, and return at once. The operators `+`, `-`, `*` and `/` take tensors and
+/// numbers. Inputs that an op requires to be contiguous are packed first.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -42,12 +45,14 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 /// ```
 ///
 /// # Errors
-/// A method fails at once if its operands do not fit, with a message that names them. A failure on the device is
-/// reported by the next read of a tensor that depends on it, or by the next [`Runtime::sync`](crate::Runtime::sync).
+/// A method fails at once if its operands do not fit, with a message that names them. A failure on
+/// the device is reported by the next read of a tensor that depends on it, or by the next
+/// [`Runtime::sync`](crate::Runtime::sync).
 #[derive(Clone)]
 pub struct Tensor {
     handle: Arc<Handle>,
-    /// Records the ops that read it. `Some` iff it is watched or depends on a watched tensor.
+    /// Log of the tape that records the ops which read this tensor. `Some` iff the tensor is
+    /// watched or depends on a watched tensor.
     log: Option<Weak<Log>>,
 }
 
@@ -68,7 +73,7 @@ impl Tensor {
         Self { handle: Arc::new(Handle { id, layout, home }), log: None }
     }
 
-    /// The number of the tensor, unique in the process.
+    /// Number of the tensor, unique in the process.
     #[must_use]
     pub fn id(&self) -> TensorId {
         self.handle.id
@@ -98,24 +103,26 @@ impl Tensor {
         self.handle.layout.dtype()
     }
 
-    /// The same tensor, without a tape: ops on the new handle are not recorded.
+    /// Returns a handle of the same tensor without a tape: ops on the new handle are not recorded.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self { handle: Arc::clone(&self.handle), log: None }
     }
 
-    /// The value. Waits for the commands before it.
+    /// Reads the value. Waits for the commands that were sent before.
     ///
     /// # Errors
-    /// As for [`Runtime::get`](crate::Runtime::get).
+    /// Errors of [`Runtime::get`](crate::Runtime::get).
     pub fn to_host(&self) -> Result<HostTensor, Error> {
         self.runs()?.get(self)
     }
 
-    /// The elements in row-major order: `to_vec::<f32>()`. Waits for the commands before it.
+    /// Reads the elements in row-major order: `to_vec::<f32>()`. Waits for the commands that were
+    /// sent before.
     ///
     /// # Errors
-    /// If they are of another type; otherwise as for [`Runtime::get`](crate::Runtime::get).
+    /// [`Error::Op`] if the elements are of another type; also errors of
+    /// [`Runtime::get`](crate::Runtime::get).
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         let host = self.to_host()?;
         T::take(host).map_err(|host| {
@@ -124,11 +131,12 @@ impl Tensor {
         })
     }
 
-    /// The element of a tensor with one element, such as a loss. Waits for the commands before it.
+    /// Reads the element of a tensor with one element, such as a loss. Waits for the commands that
+    /// were sent before.
     ///
     /// # Errors
-    /// If there is not exactly one element, or it is not a float; otherwise as for
-    /// [`Runtime::get`](crate::Runtime::get).
+    /// [`Error::Op`] if there is not exactly one element, or the element is not a float; also
+    /// errors of [`Runtime::get`](crate::Runtime::get).
     pub fn item(&self) -> Result<f32, Error> {
         if self.layout().elements() != 1 {
             let message = format!("{} has {} elements", self.layout(), self.layout().elements());
@@ -137,15 +145,17 @@ impl Tensor {
         Ok(self.to_vec::<f32>()?[0])
     }
 
-    /// Lets this handle stand for `value` from now on; see [`Runtime::replace`](crate::Runtime::replace).
+    /// Makes this handle stand for `value` from now on; see
+    /// [`Runtime::replace`](crate::Runtime::replace).
     ///
     /// # Errors
-    /// As for [`Runtime::replace`](crate::Runtime::replace).
+    /// Errors of [`Runtime::replace`](crate::Runtime::replace).
     pub fn replace(&mut self, value: &Self) -> Result<(), Error> {
         self.runs()?.replace(self, value)
     }
 
-    /// Runs an op in the runtime of the first input. Inputs that must be contiguous and are not are packed first.
+    /// Runs an op in the runtime of the first input. Inputs that must be contiguous but are not are
+    /// packed first.
     ///
     /// # Panics
     /// If there are no inputs.
@@ -166,43 +176,44 @@ impl Tensor {
         runs.apply(op, &packed.iter().collect::<SmallVec<[&Self; 4]>>())
     }
 
-    /// Like [`Tensor::call`], for an op with one output, or whose first output alone is wanted.
+    /// Like [`Tensor::call`], for an op with one output, or of which only the first output is
+    /// wanted.
     pub(super) fn call1(op: impl Into<Op>, inputs: &[&Self]) -> Result<Self, Error> {
         Ok(Self::call(op, inputs)?.swap_remove(0))
     }
 
-    /// What runs its methods.
+    /// Runtime that runs this tensor's methods.
     pub(super) fn runs(&self) -> Result<Arc<dyn Runs>, Error> {
         self.handle.home.runs()
     }
 
-    /// The number of its runtime.
+    /// Number of the tensor's runtime.
     pub(crate) fn runtime(&self) -> u64 {
         self.handle.home.number()
     }
 
-    /// Whether this is the only handle. If so, all commands that other threads sent with clones of it are in the queue
-    /// already.
+    /// Whether this is the only handle. If so, all commands that other threads sent with clones of
+    /// it are already in the queue.
     pub(crate) fn is_last_handle(&mut self) -> bool {
         Arc::get_mut(&mut self.handle).is_some()
     }
 
-    /// The log that records ops that read it, if any.
+    /// Open log that records the ops which read this tensor, if there is one.
     pub(crate) fn tape(&self) -> Option<Arc<Log>> {
         self.log.as_ref()?.upgrade().filter(|log| log.is_open())
     }
 
-    /// Sets the log that records ops that read it.
+    /// Sets the log that records the ops which read this tensor.
     pub(crate) fn follow(&mut self, log: Option<Weak<Log>>) {
         self.log = log;
     }
 }
 
-/// A shape or a list of axes, unless it is too long.
+/// Makes `Dims` of a shape or a list of axes; an error if the list is too long.
 pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
         let (count, most) = (values.len(), Dims::MAX_LEN);
-        // A list of a million is of no help.
+        // The message shows the start of the list only, as it may have a million entries.
         let first = &values[..8];
         let message = format!(
             "{count} dimensions, but at most {most} are supported; the first are {first:?}"

@@ -125,6 +125,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
     let pool = |kernel, padding| AvgPool2d(Pool2d { kernel, stride: [1, 1], padding }).into();
     let norm = |eps| BatchNorm { momentum: 0.1, eps }.into();
     let c = f(&[3]);
+    // Op, layouts of the inputs, and message.
     let cases: Vec<(Op, Vec<Layout>, &str)> = vec![
         (Unary::Relu.into(), vec![], "relu: takes 1 inputs, 0 were given"),
         (Unary::Exp.into(), vec![int(&[2])], "exp: x is i32[2], expected f32"),
@@ -391,7 +392,8 @@ fn sizes_beyond_memory_are_errors() {
     }
 }
 
-/// Inference returns outputs or an error, and a finite number of flops. In tests, an overflow is a panic.
+/// Inference returns outputs or an error, and a finite number of flops, for any inputs. In tests,
+/// an overflow is a panic.
 #[test]
 fn nothing_panics_whatever_the_inputs() {
     let (ops, mut draw) = (samples::each(), Draw::new(1, Sizes::Few));

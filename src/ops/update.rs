@@ -1,7 +1,8 @@
 //! Updates of parameters by their gradients, in place: one tensor or many in one op.
 //!
-//! The inputs are, for each tensor, the parameter and what the optimizer keeps for it; then the gradients, in the same
-//! order. With one tensor that is `(param, velocity, grad)`, with two
+//! The inputs are, for each tensor, the parameter and the states that the optimizer keeps for it;
+//! then the gradients, in the same order. With one tensor, the inputs are
+//! `(param, velocity, grad)`. With two tensors, they are
 //! `(param, velocity, param, velocity, grad, grad)`.
 
 mod adamw;
@@ -23,8 +24,12 @@ use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
 
-/// A row of the table: op and name, which its functions on the CPU and in CUDA have as well; flops per element; what is wrong
-/// with its numbers; and usual ones.
+/// Defines an op for each row of the table. A row has:
+///
+/// - the op and the name, also the name of the functions on the CPU and in CUDA;
+/// - flops per element;
+/// - the check of the numbers;
+/// - usual numbers.
 macro_rules! updates {
     ($(
         $Op:ident $name:ident: $flops:expr,
@@ -108,7 +113,7 @@ updates! {
         each: Self { lr: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
 }
 
-/// The outputs of an update, where `states` names what is kept for a parameter.
+/// Outputs of an update, where `states` names the states that are kept for a parameter.
 fn infer(states: &[&str], inputs: &[Layout]) -> Result<Outputs, Fault> {
     let (written, each) = (states.len() + 1, states.len() + 2);
     let tensors = inputs.len() / each;
@@ -130,12 +135,12 @@ fn infer(states: &[&str], inputs: &[Layout]) -> Result<Outputs, Fault> {
     Ok(Outputs::updates(tensors * written))
 }
 
-/// How many of the inputs are written, where so many states are kept for a parameter.
+/// Number of inputs that are written, if `states` states are kept for each parameter.
 const fn written(states: usize, inputs: usize) -> usize {
     inputs / (states + 2) * (states + 1)
 }
 
-/// Elements of all parameters, where so many states are kept for one.
+/// Elements of all parameters, if `states` states are kept for each parameter.
 fn elements(states: usize, outputs: &[Layout]) -> f64 {
     outputs.iter().step_by(states + 1).map(|param| param.elements() as f64).sum()
 }

@@ -15,7 +15,7 @@ pub use split::Split;
 use crate::layout::Layout;
 use crate::op::Outputs;
 
-/// A view of the only input with this layout.
+/// Output that is a view of the only input, with this layout.
 fn seen_as(layout: Layout) -> Outputs {
     Outputs::view(0, layout)
 }

@@ -1,4 +1,4 @@
-//! Packing what lies anyhow, shared among threads.
+//! Packing of strided tensors, shared among threads.
 
 use super::split::{PIECE, pieces};
 use crate::device::pack::{self, by_size};
@@ -12,7 +12,8 @@ pub fn strided<T: Copy + Send + Sync>(out: &mut [T], x: &[T], layout: &Layout) {
     pieces(out, PIECE, work, |i, part| pack::part(part, x, &walk, i * PIECE));
 }
 
-/// Fills `out` with the elements of `layout` in row-major order, whatever their type. `x` starts with the first one.
+/// Fills `out` with the elements of `layout` in row-major order, whatever their type. `x` starts
+/// with the first element.
 pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     if !out.is_empty() {
         by_size!(layout.dtype(), Word => {

@@ -1,21 +1,21 @@
-//! Joining many floats into one in a fixed order that vectorizes.
+//! Joining many floats in a fixed order that vectorizes.
 
 use super::wide::widest;
 
 const LANES: usize = 16;
 
-/// Results kept side by side: of each slice added, element `i` goes into lane `i % 16`. A sum in f64
-/// lanes has an error far below that of rounding its result to f32.
+/// Results kept side by side: element `i` of each added slice is joined into lane `i % 16`. A sum
+/// in f64 lanes has an error far below that of rounding its result to f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes<T>([T; LANES]);
 
 impl<T: Copy> Lanes<T> {
-    /// Lanes that hold `start`, which must change nothing it is joined with.
+    /// Lanes that all hold `start`, which must be neutral for the operation that joins.
     pub const fn new(start: T) -> Self {
         Self([start; LANES])
     }
 
-    /// Adds neighbouring elements.
+    /// Adds neighbouring elements: element `i` to lane `i % 16`.
     #[inline]
     pub fn add<U: Copy>(&mut self, elements: &[U], add: impl Fn(T, U) -> T) {
         widest(
@@ -37,7 +37,7 @@ impl<T: Copy> Lanes<T> {
         );
     }
 
-    /// Adds elements from anywhere.
+    /// Adds the elements of an iterator: number `i` to lane `i % 16`.
     #[inline]
     pub fn add_each<U>(&mut self, elements: impl Iterator<Item = U>, add: impl Fn(T, U) -> T) {
         for (i, x) in elements.enumerate() {
@@ -45,7 +45,7 @@ impl<T: Copy> Lanes<T> {
         }
     }
 
-    /// All lanes joined into one: halves, quarters, and so on.
+    /// Joins all lanes into one value: first the halves, then the quarters, and further.
     #[inline]
     pub fn join(mut self, join: impl Fn(T, T) -> T) -> T {
         let mut half = LANES / 2;

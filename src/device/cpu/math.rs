@@ -14,16 +14,17 @@ use std::f32::consts::LOG2_E;
 
 /// `e^x`, within 2 units in the last place; subnormal results included.
 ///
-/// With `n` the integer nearest to `x / ln 2`, it is `2^n * e^r`, `|r| <= ln 2 / 2`, and `e^r` is
-/// its Taylor polynomial of degree 7, whose remainder is below 6e-9.
+/// `e^x = 2^n * e^r`, where `n` is the integer nearest to `x / ln 2` and `|r| <= ln 2 / 2`. `e^r`
+/// is its Taylor polynomial of degree 7, whose remainder is below 6e-9.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Beyond these the result is infinite or zero. Comparisons, so that NaN passes through.
+    // Outside `LOW..HIGH` the result is zero or infinite. Two comparisons instead of a clamp, so
+    // that NaN passes through.
     const LOW: f32 = -104.5;
     const HIGH: f32 = 89.0;
-    // Adding this leaves the nearest integer in the low bits of the sum.
+    // `x + ROUND` has the integer nearest to `x` in its low bits.
     const ROUND: f32 = 12_582_912.0;
-    // ln 2 in two parts; a small integer times the first is exact.
+    // `ln 2` in two parts; a small integer times the head is exact.
     const LN_2_HEAD: f32 = 0.693_359_4;
     const LN_2_TAIL: f32 = -2.121_944_4e-4;
     let x = if x < LOW { LOW } else { x };
@@ -36,7 +37,7 @@ pub fn exp(x: f32) -> f32 {
     for factor in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         e = e * r + factor;
     }
-    // 2^n in two steps, as it may be outside the range of normal floats.
+    // `2^n` in two factors, as it may be outside the range of normal floats.
     let half = n >> 1;
     let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
     e * power(half) * power(n.wrapping_sub(half))
@@ -48,8 +49,9 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// Hyperbolic tangent, within 2 units in the last place: near zero an odd polynomial that interpolates it
-/// at Chebyshev nodes (relative error 2e-8), farther out `(1 - e^-2|x|) / (1 + e^-2|x|)`.
+/// Hyperbolic tangent, within 2 units in the last place. Near zero: an odd polynomial that
+/// interpolates it at Chebyshev nodes (relative error 2e-8). Farther out:
+/// `(1 - e^-2|x|) / (1 + e^-2|x|)`.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     const NEAR: f32 = 0.625;
@@ -76,8 +78,8 @@ pub fn silu_slope(x: f32) -> f32 {
     gate * (1.0 + x * (1.0 - gate))
 }
 
-/// `ln(1 + e^x)`, within 2 units in the last place: `max(x, 0) + ln(1 + z)`, where `z = e^-|x|`, and the logarithm is
-/// `2 artanh(z / (2 + z))`, a series whose remainder is below 1e-9.
+/// `ln(1 + e^x)`, within 2 units in the last place. Computed as `max(x, 0) + ln(1 + z)` with
+/// `z = e^-|x|`. The logarithm is `2 artanh(z / (2 + z))`, a series whose remainder is below 1e-9.
 #[inline(always)]
 pub fn softplus(x: f32) -> f32 {
     let z = exp(-x.abs());
@@ -90,7 +92,7 @@ pub fn softplus(x: f32) -> f32 {
     relu(x) + 2.0 * (s + s * ss * p)
 }
 
-/// `x sigmoid(x (c + d x^2))`: GELU as it is usually approximated.
+/// `x sigmoid(x (c + d x^2))`: the usual approximation of GELU.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
     x * sigmoid(x * (1.595_769_2 + 0.071_354_814 * x * x))
@@ -110,18 +112,18 @@ pub fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The larger of two; NaN if either is.
+/// The larger of two values; NaN if either is NaN.
 #[inline(always)]
 pub fn larger<T: Copy + PartialOrd>(a: T, b: T) -> T {
-    // Only NaN differs from itself.
+    // `a != a` holds for NaN only.
     #[allow(clippy::eq_op)]
     if a >= b || a != a { a } else { b }
 }
 
-/// The smaller of two; NaN if either is.
+/// The smaller of two values; NaN if either is NaN.
 #[inline(always)]
 pub fn smaller<T: Copy + PartialOrd>(a: T, b: T) -> T {
-    // Only NaN differs from itself.
+    // `a != a` holds for NaN only.
     #[allow(clippy::eq_op)]
     if a <= b || a != a { a } else { b }
 }
@@ -130,8 +132,8 @@ pub fn smaller<T: Copy + PartialOrd>(a: T, b: T) -> T {
 mod tests {
     use super::*;
 
-    /// The largest distance of `f` from `reference` in units in the last place, over every 997th float of
-    /// either sign up to `limit`.
+    /// The largest distance of `f` from `reference` in units in the last place, over every 997th
+    /// float of either sign up to `limit`.
     fn distance(f: fn(f32) -> f32, reference: fn(f64) -> f64, limit: f32) -> i64 {
         let floats = (0..=limit.to_bits())
             .step_by(997)
@@ -169,7 +171,7 @@ mod tests {
             near(gelu(x), wide * below(wide), 1e-7);
             let gate = 1.0 / (1.0 + (-wide).exp());
             near(silu(x), wide * gate, 4e-7);
-            // Slopes have zeros, near which no digits are left of the terms.
+            // The slopes have zeros. Near them the terms cancel, so the error is absolute.
             let bell = (-0.5 * wide * wide).exp() / std::f64::consts::TAU.sqrt();
             let slope = below(wide) + wide * bell;
             assert!((f64::from(gelu_slope(x)) - slope).abs() <= 1e-7, "{x}");
@@ -188,11 +190,11 @@ mod tests {
 
     #[test]
     fn sine_and_cosine_are_exact_of_any_angle() {
-        // The f64 functions of the system are exact of large angles, too.
+        // The system's f64 functions are exact for large angles, too.
         assert!(distance(sin, f64::sin, f32::MAX) <= 1);
         assert!(distance(sin, f64::sin, 10.0) <= 1);
         assert!(distance(cos, f64::cos, f32::MAX) <= 1);
-        // The floats nearest to a multiple of a quarter turn, large and small.
+        // Floats that are nearest to a multiple of a quarter turn, small and large.
         for x in [
             std::f32::consts::FRAC_PI_2,
             std::f32::consts::PI,
@@ -233,7 +235,7 @@ mod tests {
             let bits = numbers.next();
             let [x, y] = [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)];
             check(x, y);
-            // Most of those are infinite or zero.
+            // Most of these powers are infinite or zero, so try smaller exponents too.
             check(x, (y.to_bits() >> 8) as f32 / (1 << 21) as f32 - 4.0);
         }
     }

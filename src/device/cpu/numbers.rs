@@ -1,20 +1,20 @@
-//! Labels and indices.
+//! Checks of labels and indices.
 
 use crate::device::DeviceError;
 
-/// Fails with the first of `numbers` that is not in `0..limit`.
+/// Checks that all `numbers` are in `0..limit`; the error names the first number outside.
 pub fn check_all_below(numbers: &[i32], limit: usize, what: &str) -> Result<(), DeviceError> {
     check_all_below_but(numbers, limit, None, what)
 }
 
-/// The same, but one number is allowed wherever it is.
+/// Like [`check_all_below`], but the number `but` is allowed everywhere.
 pub fn check_all_below_but(
     numbers: &[i32],
     limit: usize,
     but: Option<i32>,
     what: &str,
 ) -> Result<(), DeviceError> {
-    // As unsigned numbers, negative ones are above any of these.
+    // Cast to `u32`, negative numbers are at least 2^31, and `bound` is at most 2^31.
     let bound = limit.min(1 << 31) as u32;
     match numbers.iter().position(|&n| n as u32 >= bound && Some(n) != but) {
         None => Ok(()),

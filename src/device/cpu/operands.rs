@@ -1,4 +1,4 @@
-//! The operands of a run, as slices.
+//! Operands of a run, as slices.
 
 use super::region::{Exclusive, Region, Shared};
 use super::{Kernels, elements, elements_mut, words_of};
@@ -8,9 +8,9 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What an op runs on. A slice starts with the first element of its tensor, and goes on to the last one, with whatever
-/// lies between if it is not contiguous; strides count from there. Outputs are packed, and are overwritten
-/// entirely.
+/// Operands of one run. A slice starts with the first element of its tensor and ends with the last
+/// one. If the tensor is not contiguous, the slice includes whatever lies between; strides count
+/// from the first element. Outputs are packed, and are overwritten entirely.
 #[derive(Debug)]
 pub struct Operands<'a> {
     inputs: &'a [Place],
@@ -21,7 +21,7 @@ pub struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// What a call runs on, lent by the memory.
+    /// Borrows the operands of a call from the memory.
     pub(super) fn lend<O: Kernels>(
         call: &'a Call<'_, O>,
         region: &'a mut Region,
@@ -29,7 +29,7 @@ impl<'a> Operands<'a> {
         let ranges = |places: &[Place]| {
             places.iter().map(words_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
         };
-        // Old values of in-place outputs are found in the outputs.
+        // Old values of in-place outputs are read from the outputs, so these inputs lend nothing.
         let mut shared = ranges(call.inputs)?;
         shared
             .iter_mut()
@@ -42,8 +42,8 @@ impl<'a> Operands<'a> {
         Ok(Self { inputs: call.inputs, outputs: call.outputs, read, write, workspace })
     }
 
-    /// What a part of a run goes on: as an op runs another in its place, on operands of its own. The slices begin with the
-    /// first element of each; a word is four bytes.
+    /// Makes operands from given slices, for an op that runs another op on operands of its own.
+    /// Each slice begins with the first element of its tensor; a word is four bytes.
     pub(crate) fn over(
         [inputs, outputs]: [&'a [Place]; 2],
         read: SmallVec<[&'a [u32]; 6]>,
@@ -53,80 +53,82 @@ impl<'a> Operands<'a> {
         Self { inputs, outputs, read, write, workspace }
     }
 
-    /// All inputs and outputs.
+    /// Places of all inputs, then of all outputs.
     pub(crate) fn places(&self) -> impl Iterator<Item = &'a Place> + use<'a> {
         self.inputs.iter().chain(self.outputs)
     }
 
-    /// How the inputs and the outputs lie.
+    /// Layouts of the inputs, and of the outputs.
     pub(crate) fn layouts(&self) -> [SmallVec<[Layout; 6]>; 2] {
         [self.inputs, self.outputs].map(|all| all.iter().map(|place| place.layout).collect())
     }
 
-    /// How an input lies.
+    /// Layout of input `i`.
     ///
     /// # Panics
-    /// If there are fewer inputs.
+    /// If `i` is not below the number of inputs.
     #[must_use]
     pub fn input(&self, i: usize) -> &'a Layout {
         &self.inputs[i].layout
     }
 
-    /// How an output lies.
+    /// Layout of output `i`.
     ///
     /// # Panics
-    /// If there are fewer outputs.
+    /// If `i` is not below the number of outputs.
     #[must_use]
     pub fn output(&self, i: usize) -> &'a Layout {
         &self.outputs[i].layout
     }
 
-    /// How many inputs there are.
+    /// Number of inputs.
     #[must_use]
     pub fn inputs(&self) -> usize {
         self.inputs.len()
     }
 
-    /// The elements of an input. Empty for what is updated in place: its old value is in the output.
-    /// Those of a [`DType::Bool`](crate::DType::Bool) are read as `u8`: they are 0 or 1.
+    /// Elements of input `i`. Empty if the input is updated in place: its old value is in the
+    /// output. Elements of a [`DType::Bool`](crate::DType::Bool) are read as `u8`: 0 or 1.
     ///
     /// # Panics
-    /// If there are fewer inputs, or its bytes are no elements of this type.
+    /// If `i` is not below the number of inputs, or its bytes are not elements of type `T`.
     #[must_use]
     pub fn read<T: Pod>(&self, i: usize) -> &'a [T] {
         elements(self.read[i], &self.inputs[i])
     }
 
-    /// The elements of the first inputs, all floats.
+    /// Elements of the first `N` inputs, all floats.
     ///
     /// # Panics
-    /// If there are fewer inputs.
+    /// If there are fewer than `N` inputs.
     #[must_use]
     pub fn floats<const N: usize>(&self) -> [&'a [f32]; N] {
         std::array::from_fn(|i| self.read(i))
     }
 
-    /// The elements of an output, once.
-    /// Those of a [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1, or reading them is an error.
+    /// Elements of output `i`; a second call returns an empty slice. Elements of a
+    /// [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. Any other number makes
+    /// reading the value an error.
     ///
     /// # Panics
-    /// If there are fewer outputs, or its bytes are no elements of this type.
+    /// If `i` is not below the number of outputs, or its bytes are not elements of type `T`.
     pub fn write<T: Pod>(&mut self, i: usize) -> &'a mut [T] {
         elements_mut(std::mem::take(&mut self.write[i]), &self.outputs[i])
     }
 
-    /// The elements of the first outputs, all floats, once.
+    /// Elements of the first `N` outputs, all floats. To be called once.
     ///
     /// # Panics
-    /// If there are fewer outputs.
+    /// If there are fewer than `N` outputs.
     pub fn outputs<const N: usize>(&mut self) -> [&'a mut [f32]; N] {
         std::array::from_fn(|i| self.write(i))
     }
 
-    /// The workspace, once: as many bytes as were asked for, with anything in them.
+    /// Workspace of the run: as many bytes as were asked for, with undefined contents. A second
+    /// call returns an empty slice.
     pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
         match std::mem::take(&mut self.workspace) {
-            // Nowhere, and so not where elements of this type would be.
+            // An empty slice has a dangling address, which may not be aligned for `T`.
             [] => &mut [],
             words => bytemuck::cast_slice_mut(words),
         }

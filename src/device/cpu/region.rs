@@ -1,26 +1,26 @@
-//! The memory of the device: one range of bytes, lent out in disjoint pieces.
+//! Memory of the device: one range of bytes, lent out in disjoint pieces.
 //!
-//! There is no unsafe code here but to give memory back, nor anywhere in the device but in three kernels: an anonymous map
-//! is safe to make, and pieces are cut off it one after the other in address order.
+//! The only unsafe code here gives memory back to the system. Making an anonymous map is safe, and
+//! pieces are split off in address order.
 
 use crate::device::DeviceError;
 use memmap2::{MmapMut, MmapOptions};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// A piece of memory is made of these; a kernel sees them as the elements they are.
+/// Unit of lending, 4 bytes; kernels see words as the elements stored in the words.
 pub(super) type Word = u32;
 
-/// Bytes of a word: every range lent out starts and ends at a multiple of it.
+/// Bytes of a word: every lent range starts and ends at a multiple of a word.
 pub(super) const WORD: u64 = size_of::<Word>() as u64;
 
-/// What is given back to the system is whole large pages.
+/// Bytes of a large page. Memory is given back to the system in whole large pages.
 const PAGE: u64 = 2 << 20;
 
 /// Bytes at offsets `0..len`, zero until written. Pages take up memory once they are touched.
 #[derive(Debug, Default)]
 pub(super) struct Region {
-    /// None while there are no bytes.
+    /// `None` if there are no bytes.
     map: Option<MmapMut>,
 }
 
@@ -29,7 +29,7 @@ pub(super) type Shared<'a> = SmallVec<[&'a [Word]; 6]>;
 /// Pieces that may be written.
 pub(super) type Exclusive<'a> = SmallVec<[&'a mut [Word]; 6]>;
 
-/// A range of words being lent: where it goes in the answer, and for what.
+/// A range of words to lend: the index in the result, and whether the range may be written.
 #[derive(Clone, Copy)]
 struct Loan {
     start: usize,
@@ -39,7 +39,7 @@ struct Loan {
 }
 
 impl Region {
-    /// Takes `bytes` bytes of address space.
+    /// Reserves `bytes` bytes of address space.
     pub(super) fn new(bytes: u64) -> Result<Self, DeviceError> {
         if bytes == 0 {
             return Ok(Self::default());
@@ -50,30 +50,31 @@ impl Region {
         let len = usize::try_from(bytes).map_err(|e| refused(&e))?;
         let map =
             MmapOptions::new().len(len).no_reserve_swap().map_anon().map_err(|e| refused(&e))?;
-        // Large pages where the system has them: fewer faults on the first step. A hint, so a refusal
-        // is no matter.
+        // Large pages, if the system has them: fewer faults in the first step. The request is a
+        // hint, so a refusal is ignored.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Self { map: Some(map) })
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub(super) fn len(&self) -> u64 {
         self.map.as_ref().map_or(0, |map| map.len() as u64)
     }
 
-    /// The system may use the memory of these bytes for something else until they are written again; what they are
-    /// until then is undefined. A hint.
+    /// Lets the system use the memory of these bytes for something else until they are written
+    /// again. Until then their contents are undefined. A hint.
     pub(super) fn forget(&mut self, range: Range<u64>) {
         #[cfg(unix)]
         if let Some(map) = &mut self.map {
-            // Whole pages only, and a hole is given back whole: round inwards, to large pages.
+            // Whole pages only, and a large page is given back whole: round inwards.
             let start = range.start.next_multiple_of(PAGE);
             let end = range.end.min(map.len() as u64) / PAGE * PAGE;
             if start < end {
                 let (start, len) = (start as usize, (end - start) as usize);
-                // SAFETY: the map is private and anonymous, so that its pages are zeros, or as they were, when they are
-                // touched again: any bytes are valid words. Nobody else looks at them, for the map is borrowed alone.
+                // SAFETY: the map is private and anonymous, so a page is zeros, or its old
+                // contents, when it is touched again; any bytes are valid words. `&mut self`
+                // guarantees that no slice of the map is in use.
                 #[allow(unsafe_code)]
                 let _ = unsafe {
                     map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
@@ -82,12 +83,12 @@ impl Region {
         }
     }
 
-    /// All bytes.
+    /// All bytes of the map.
     fn bytes(&mut self) -> &mut [u8] {
         self.map.as_deref_mut().unwrap_or_default()
     }
 
-    /// One range, to read and write.
+    /// Lends one range, for reading and writing.
     pub(super) fn one(&mut self, range: Range<u64>) -> Result<&mut [Word], DeviceError> {
         let (_, mut exclusive) = self.lend(&[], &[range])?;
         Ok(exclusive.pop().unwrap_or_default())
@@ -102,7 +103,9 @@ impl Region {
         Ok(())
     }
 
-    /// Lends all `shared` ranges of bytes, which may overlap each other, and all `exclusive` ranges, which may overlap nothing. Empty ranges overlap nothing.
+    /// Lends the `shared` ranges of bytes for reading and the `exclusive` ranges for writing.
+    /// Shared ranges may overlap each other; exclusive ranges may overlap nothing. Empty ranges
+    /// overlap nothing.
     pub(super) fn lend(
         &mut self,
         shared: &[Range<u64>],
@@ -110,10 +113,11 @@ impl Region {
     ) -> Result<(Shared<'_>, Exclusive<'_>), DeviceError> {
         let bytes = self.bytes();
         let reserved = bytes.len();
+        // A tail of less than a word cannot be lent.
         let whole = reserved - reserved % WORD as usize;
         let mut rest: &mut [Word] = match whole {
             0 => &mut [],
-            // The map starts at a page.
+            // The map starts at a page, so it is aligned for words.
             _ => bytemuck::cast_slice_mut(&mut bytes[..whole]),
         };
         let mut loans = SmallVec::<[Loan; 12]>::new();
@@ -133,12 +137,14 @@ impl Region {
         }
         loans.sort_unstable_by_key(|loan| loan.start);
 
+        // Cuts the region from front to back, one group of loans at a time.
         let mut read: Shared<'_> = shared.iter().map(|_| <&[Word]>::default()).collect();
         let mut write: Exclusive<'_> = exclusive.iter().map(|_| <&mut [Word]>::default()).collect();
         let mut cut = 0; // `rest` starts at this offset
         let mut loans = &loans[..];
         while let Some(first) = loans.first() {
-            // A group of loans without a gap between them; only shared ones may be in a group of many.
+            // A group: loans that overlap without a gap. A group of several may hold shared loans
+            // only.
             let (mut end, mut count) = (first.end, 1);
             while let Some(next) = loans.get(count).filter(|next| next.start < end) {
                 end = end.max(next.end);
@@ -168,7 +174,7 @@ impl Region {
     }
 }
 
-/// `range` as indices, if it lies within `len` bytes.
+/// `range` as indices; an error unless it lies within `len` bytes.
 fn bounded(len: usize, range: &Range<u64>) -> Result<Range<usize>, DeviceError> {
     if range.start > range.end || range.end > len as u64 {
         return Err(DeviceError::new(format!(

@@ -1,21 +1,22 @@
-//! Sharing a loop among threads. How a loop is cut never depends on how many there are.
+//! Sharing of a loop among threads. The pieces of a loop never depend on the number of threads.
 
 use crate::sync::join;
 use rayon::prelude::*;
 
-/// Elements below which a loop stays on the calling thread: waking another one costs microseconds.
+/// Elements below which a loop stays on the calling thread: waking a thread costs microseconds.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Elements a thread should take at a time: enough to hide the cost of handing them over.
+/// Elements for a thread at a time: enough to hide the cost of the handover.
 pub const PIECE: usize = 16 * 1024;
 
-/// The length of a piece of whole rows of `row` elements each.
+/// Length of a piece of whole rows of `row` elements each: about [`PIECE`] elements, at least one
+/// row.
 pub fn whole_rows(row: usize) -> usize {
     row.max(1) * (PIECE / row.max(1)).max(1)
 }
 
-/// Calls `body(i, part)` for part `i` of `out`, in parts of `len` elements. `work` is how many elements
-/// are gone through in all.
+/// Calls `body(i, part)` for part `i` of `out`, in parts of `len` elements. `work` is the number of
+/// elements that the whole loop goes through.
 pub fn pieces<T: Send>(
     out: &mut [T],
     len: usize,
@@ -30,7 +31,7 @@ pub fn pieces<T: Send>(
     }
 }
 
-/// [`pieces`] of two outputs at once, cut into as many parts each.
+/// [`pieces`] of two outputs at once, cut into equally many parts.
 pub fn pieces_of_two<A: Send, B: Send>(
     (a, len_a): (&mut [A], usize),
     (b, len_b): (&mut [B], usize),
@@ -47,8 +48,8 @@ pub fn pieces_of_two<A: Send, B: Send>(
     }
 }
 
-/// Calls `body(i, parts)` with parts of `len` elements of all outputs, which are equally long and each begin at
-/// element `i`.
+/// Calls `body(i, parts)` with parts of all outputs, which have equal length. The parts begin at
+/// element `i` and have a multiple of `len` elements, except for the last ones.
 pub fn pieces_of<const N: usize>(
     out: [&mut [f32]; N],
     len: usize,

@@ -1,4 +1,4 @@
-//! The threads that share the work of each op.
+//! Threads that share the work of each op.
 
 use super::MAX_THREADS;
 use crate::device::DeviceError;
@@ -6,11 +6,11 @@ use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 
-/// Threads that share the work of each op. Clones are the same team; its threads have ended once the last one is
-/// dropped.
+/// Threads that share the work of each op. Clones are the same team; the threads end when the last
+/// clone is dropped.
 ///
-/// A thread of the team starts work on it at once; any other hands it over and waits. So whoever runs many small
-/// ops does that from within:
+/// A thread of the team starts work at once; any other thread hands the work over and waits. A
+/// caller of many small ops should therefore run them from within the team:
 ///
 /// ```
 /// use remat::device::Device;
@@ -26,16 +26,17 @@ pub struct Team(Arc<Members>);
 
 #[derive(Debug)]
 struct Members {
-    /// `Some` until dropped.
+    /// `Some` until the drop.
     pool: Option<ThreadPool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Team {
-    /// So many threads, or as many as the system offers.
+    /// Starts `threads` threads, or as many as the system offers.
     ///
     /// # Errors
-    /// If there are none or more than [`MAX_THREADS`], or the system does not give as many.
+    /// A number that is 0 or more than [`MAX_THREADS`], or a system that does not start that many
+    /// threads.
     pub fn new(threads: Option<usize>) -> Result<Self, DeviceError> {
         let count = threads.unwrap_or_else(|| {
             thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
@@ -54,14 +55,14 @@ impl Team {
                 Ok(())
             })
             .build();
-        // Those that were started end with `members`, if not all were.
+        // If a start failed, the threads that were started end with `members`.
         members.pool = Some(pool.map_err(|error| {
             DeviceError::new(format!("cpu: cannot start {count} threads: {error}; give fewer"))
         })?);
         Ok(Self(Arc::new(members)))
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.0.threads.len()
@@ -72,7 +73,8 @@ impl Team {
         self.0.pool.as_ref().expect("until dropped").broadcast(|_| work());
     }
 
-    /// Does `work` on one of the threads, and returns what it returns. What it splits up, all of them share.
+    /// Does `work` on one of the threads, and returns its result. Loops in `work` are shared by all
+    /// threads of the team.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.0.pool.as_ref().expect("until dropped").install(work)
     }
@@ -80,12 +82,13 @@ impl Team {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        // They end when they see this, which nobody waits for.
+        // The threads end when they see the pool dropped; the drop itself does not wait for them.
         drop(self.pool.take());
-        // One of them may be the one that drops the team.
+        // The calling thread may be one of the team, and must not wait for itself.
         let this = thread::current().id();
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
-            // A thread of the pool does not panic: it hands panics to whoever waits for the work.
+            // A thread of the pool does not panic: panics are handed to the caller that waits for
+            // the work.
             let _ = thread.join();
         }
     }

@@ -2,18 +2,21 @@
 //!
 //! Rust neither reorders nor fuses float operations, so a loop gives the same bits at any width.
 
-/// Runs a short loop, compiled for the widest vectors of this machine as far as the compiler inlines it.
+/// Runs a short loop, compiled for the widest vectors of this machine as far as the compiler
+/// inlines it.
 #[inline(always)]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;
         if has!("avx512f") && has!("avx512vl") && has!("avx512dq") && has!("avx512bw") {
-            // SAFETY: the machine has the features the function is compiled for.
+            // SAFETY: the checks above guarantee that this machine has all features that `avx512`
+            // is compiled for.
             return unsafe { x86::avx512(work) };
         }
         if has!("avx2") {
-            // SAFETY: as above.
+            // SAFETY: the check above guarantees that this machine has AVX2, which `avx2` is
+            // compiled for.
             return unsafe { x86::avx2(work) };
         }
     }

@@ -1,12 +1,13 @@
-//! Products of matrices, by cuBLAS.
+//! Matrix products by cuBLAS.
 //!
-//! A product made again has the same bits. cuBLAS promises it for one version of the library on one kind of
-//! GPU, as long as "a single CUDA stream is active only": with several, it "may optimize total performance
-//! by picking different internal implementations", by the workspace each of them finds (cuBLAS
-//! documentation, "Results Reproducibility", <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>).
-//! Here a handle has one stream, and each product is given a workspace whose size depends on sizes alone.
-//! How addresses are aligned might count as well, and is the same again: tensors and workspaces begin at
-//! multiples of 256 bytes, wherever they are put.
+//! A repeated product has the same bits. cuBLAS promises the same bits for one version of the
+//! library on one kind of GPU, as long as "a single CUDA stream is active only". With several
+//! streams, it "may optimize total performance by picking different internal implementations", by
+//! the workspace that each finds (cuBLAS documentation, "Results Reproducibility",
+//! <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>). Here a handle has one stream,
+//! and each product gets a workspace whose size depends on sizes alone. Alignment of addresses
+//! might count as well, and is constant: tensors and workspaces always begin at multiples of 256
+//! bytes.
 
 #![allow(unsafe_code)]
 
@@ -18,30 +19,32 @@ use cudarc::driver::CudaStream;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::sync::Arc;
 
-/// Bytes of workspace, at least and at most. Below 16 KiB routines may fail; what NVIDIA recommends for
-/// Hopper is the most.
+/// Fewest and most bytes of workspace. Below 16 KiB routines may fail; the most is what NVIDIA
+/// recommends for Hopper.
 const WORKSPACE: [u64; 2] = [64 << 10, 32 << 20];
 
-/// Largest size of a matrix.
+/// Largest size and stride of a matrix: cuBLAS takes an `int`.
 pub(crate) const LARGEST: usize = c_int::MAX as usize;
 
-/// Products at a time: cuBLAS 10 and 11 failed at 65536 on some devices (PyTorch issue 45724). Round, so
-/// that each lot begins where the first one might.
+/// Products in one call: cuBLAS 10 and 11 failed at 65536 on some devices (PyTorch issue 45724). A
+/// round number, so that each lot begins at an address as aligned as that of the first.
 const LOT: usize = 1 << 15;
 
-/// Long sums may be cut in parts of this many products or more, and in so many parts. To be tuned on a GPU.
+/// Shortest part of a long sum, in products; [`PARTS`] is the largest number of parts. Not yet
+/// tuned on a GPU.
 const PART: usize = 128;
 const PARTS: usize = 16;
 
-/// Bytes of workspace for products that write so many bytes, each a sum of `k` products. cuBLAS wants it to
-/// cut sums in parts, which are written there and added up later, where there is too little else to share
-/// among the processors. Small budgets feel it: no more than that.
+/// Bytes of workspace for products that write `output_bytes` bytes, each element a sum of `k`
+/// products. cuBLAS cuts long sums in parts if there is too little other work for all processors.
+/// The parts are written to the workspace and added up later. The size is limited, as the workspace
+/// is taken from the budget.
 pub(crate) fn workspace(output_bytes: u64, k: usize) -> u64 {
     let [least, most] = WORKSPACE;
     output_bytes.saturating_mul((k / PART).min(PARTS) as u64).clamp(least, most)
 }
 
-/// What the elements are, and how they are multiplied and added up.
+/// Type of the elements, and precision of products and sums.
 #[derive(Clone, Copy, Debug)]
 struct Precision {
     data: sys::cudaDataType,
@@ -56,27 +59,29 @@ impl Precision {
         compute: sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
     };
 
-    /// Elements are rounded to 10 bits of mantissa, products and sums are f32.
+    /// Elements are rounded to 10 bits of mantissa; products and sums are f32.
     const TF32: Self =
         Self { compute: sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32, ..Self::F32 };
 }
 
-/// How a matrix lies: one of its strides is 1, the other is `leading`.
+/// Form of a matrix in memory: one stride is 1, the other stride is `leading`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// Whether columns are runs, instead of rows.
+    /// Whether columns are contiguous, instead of rows.
     transposed: bool,
-    /// Elements from one run to the next; at least a run's length.
+    /// Elements from one row (or column, if `transposed`) to the next; at least the length of a row
+    /// (or column).
     leading: usize,
 }
 
 impl Form {
-    /// How a matrix of `rows` and `columns` with these strides lies. `None`: cuBLAS cannot read it.
+    /// Form of a matrix of `rows` and `columns` with these strides. `None` if cuBLAS cannot read
+    /// it.
     pub(crate) fn of(
         [rows, columns]: [usize; 2],
         [row_stride, column_stride]: [usize; 2],
     ) -> Option<Self> {
-        // The stride along a dimension of size 1 is never used, and may be anything.
+        // The stride along a dimension of size 1 is never used, and may be any number.
         let runs = |count: usize, stride: usize, len: usize, step: usize| {
             let leading = if count == 1 { len.max(1) } else { stride };
             let fits = (step == 1 || len == 1) && leading >= len.max(1);
@@ -88,24 +93,25 @@ impl Form {
             .or_else(|| runs(columns, column_stride, rows, row_stride).map(form(true)))
     }
 
-    /// How a matrix that is packed row by row lies.
+    /// Form of a matrix that is packed row by row.
     pub(crate) const fn packed(columns: usize) -> Self {
         Self { transposed: false, leading: columns }
     }
 
-    /// How the transpose of a matrix that is packed row by row lies.
+    /// Form of the transpose of a matrix that is packed row by row.
     pub(crate) const fn transposed(rows: usize) -> Self {
         Self { transposed: true, leading: rows }
     }
 
-    /// Where an element is.
+    /// Position of an element, counted from the first.
     #[cfg(test)]
     pub(crate) const fn place(self, row: usize, column: usize) -> usize {
         if self.transposed { column * self.leading + row } else { row * self.leading + column }
     }
 
     const fn operation(self) -> sys::cublasOperation_t {
-        // cuBLAS takes runs for columns. So what it calls `y^T = b^T * a^T` is our `y = a * b`.
+        // cuBLAS reads a row-major matrix as its transpose. Our `y = a * b` is therefore its
+        // `y^T = b^T * a^T`.
         if self.transposed {
             sys::cublasOperation_t::CUBLAS_OP_T
         } else {
@@ -119,65 +125,66 @@ impl Form {
 pub(crate) struct Side {
     /// The first element of the first matrix.
     pub first: Ptr,
-    /// How each of them lies.
+    /// Form of each matrix.
     pub form: Form,
-    /// Elements from one to the next; 0 uses one for all.
+    /// Elements from one matrix to the next; 0 repeats the same matrix.
     pub step: usize,
 }
 
 /// `y[i] = a[i] * b[i]`, for `i` below `batch`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Products {
-    /// How many.
+    /// Number of products.
     pub batch: usize,
-    /// Rows of `a`, columns of `a` and rows of `b`, columns of `b`; none of them 0.
+    /// Rows of `a`, columns of `a` and rows of `b`, columns of `b`; none is 0.
     pub sizes: [usize; 3],
     /// The left side.
     pub a: Side,
     /// The right side.
     pub b: Side,
-    /// Where `y` goes: rows are runs, and all is packed.
+    /// Address of the result, which is packed row by row.
     pub y: Ptr,
-    /// Whether products are added to what is in `y`.
+    /// Whether the products are added to the old contents of `y`.
     pub add: bool,
-    /// As many bytes as [`workspace`] says for `y`.
+    /// Address of the workspace; its bytes are given by [`workspace`] for `y`.
     pub workspace: Ptr,
 }
 
-/// cuBLAS, for one stream.
+/// A cuBLAS handle for one stream.
 pub(crate) struct Blas {
-    /// The handle works on it.
+    /// Stream of the handle, kept alive as long as the handle.
     _stream: Arc<CudaStream>,
     handle: sys::cublasHandle_t,
     precision: Precision,
 }
 
-// SAFETY: a handle may be used from any thread, by one at a time.
+// SAFETY: cuBLAS allows a handle to be used from any thread, by one at a time. `&mut self`
+// guarantees one at a time.
 unsafe impl Send for Blas {}
 
 impl Blas {
-    /// A handle, in the context that is current.
+    /// Opens a handle in the current context.
     pub(crate) fn open(stream: Arc<CudaStream>, tf32: bool) -> Result<Self, DeviceError> {
         let starting = |e| failed("starting", e);
         let handle = result::create_handle().map_err(starting)?;
         let precision = if tf32 { Precision::TF32 } else { Precision::F32 };
         let blas = Self { _stream: stream, handle, precision };
-        // SAFETY: the handle was just made, and the stream lives as long as it. Both libraries mean the
-        // same by a stream.
+        // SAFETY: the handle was just made, and `_stream` keeps the stream alive as long as the
+        // handle. A driver stream and a runtime stream are the same type of pointer.
         unsafe { result::set_stream(handle, blas._stream.cu_stream().cast()) }.map_err(starting)?;
-        // No fewer bits than the compute type asks for: TF32 is only where that says so.
-        // SAFETY: as above.
+        // Full precision: TF32 is used only if the compute type says so. SAFETY: the handle was
+        // just made, and is used by this thread alone.
         unsafe { sys::cublasSetMathMode(handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH) }
             .result()
             .map_err(starting)?;
         Ok(blas)
     }
 
-    /// Multiplies, once all that was given to the stream before is done.
+    /// Multiplies, after all work that was given to the stream before.
     ///
     /// # Safety
-    /// All elements that the products read and write, and the bytes of the workspace, are of the operands and the
-    /// workspace of the run at hand.
+    /// The caller guarantees that all elements that the products read and write belong to operands
+    /// of the current run, and that the bytes of the workspace belong to its workspace.
     pub(crate) unsafe fn multiply(&mut self, products: &Products) -> Result<(), DeviceError> {
         let Products { batch, sizes: [m, k, n], a, b, y, add, workspace: scratch } = *products;
         let rows = size("rows on the left", m)?;
@@ -190,15 +197,16 @@ impl Blas {
             size("elements in a row", b.form.leading)?,
         ];
         let bytes = workspace((batch * m * n * element_bytes) as u64, k);
-        // SAFETY: so many bytes are the run's, as the caller promises, and nothing else is in them until the
-        // stream has come past this product.
+        // SAFETY: the caller guarantees that `bytes` bytes at `scratch` belong to the workspace of
+        // the run. The stream works in order, so no later work uses them before this product is
+        // done.
         unsafe { sys::cublasSetWorkspace_v2(self.handle, pointer(scratch), bytes as usize) }
             .result()
             .map_err(|e| failed("taking a workspace", e))?;
         let (alpha, beta) = (1.0f32, if add { 1.0f32 } else { 0.0 });
         for start in (0..batch).step_by(LOT) {
-            // SAFETY: as many elements as the sizes say are of the run's operands, as the caller promises; factors
-            // are read before this returns.
+            // SAFETY: the caller guarantees that all elements which the sizes and steps reach are
+            // of the run's operands. cuBLAS reads the two factors before the call returns.
             unsafe {
                 result::gemm_strided_batched_ex(
                     self.handle,
@@ -234,12 +242,13 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: made in `open`, and used no more. It waits for what is still running.
+        // SAFETY: the handle was made in `open` and is not used again. cuBLAS waits for running
+        // work.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
 
-/// A size as cuBLAS takes it.
+/// A size for cuBLAS: an error if the size does not fit in an `int`.
 fn size(what: &str, value: usize) -> Result<c_int, DeviceError> {
     c_int::try_from(value).map_err(|_| {
         DeviceError::new(format!(
@@ -248,7 +257,7 @@ fn size(what: &str, value: usize) -> Result<c_int, DeviceError> {
     })
 }
 
-/// An address as C has it.
+/// An address as a C pointer.
 pub(crate) const fn pointer(at: Ptr) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(at.0 as usize)
 }
@@ -303,7 +312,7 @@ mod tests {
         assert_eq!(Form::of([4, 1], [9, 0]), plain(false, 9));
         assert_eq!(Form::of([4, 1], [1, 0]), plain(false, 1));
         assert_eq!(Form::of([1, 1], [0, 0]), plain(false, 1));
-        // Repeated elements, no unit stride, runs that overlap, and a step that is too long.
+        // Repeated elements, no unit stride, overlapping rows, and a stride that is too long.
         assert_eq!(Form::of([3, 4], [0, 1]), None);
         assert_eq!(Form::of([3, 4], [1, 0]), None);
         assert_eq!(Form::of([4, 1], [0, 1]), None);

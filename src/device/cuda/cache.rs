@@ -1,7 +1,8 @@
-//! The folder where compiled code is kept.
+//! Folder that keeps compiled code.
 //!
-//! What is read there is run, so nobody but the user, and root, may put anything there: the folder, its files, and
-//! the folders above it are checked as `ssh` checks its own. If others could, nothing is kept.
+//! Code from this folder is executed, so only the user and root may be able to write there. The
+//! folder, its files and the folders above are checked like `ssh` checks its own. If others could
+//! write there, no code is kept.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
@@ -9,15 +10,16 @@ use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Code by name.
+/// Compiled code by name.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// One that can be trusted. `None`: there is no such place.
+    /// A folder that passed the checks. `None` without a folder.
     folder: Option<PathBuf>,
 }
 
 impl Cache {
-    /// What is kept in a folder. It is made if it is not there; if it cannot be used, a warning says why.
+    /// Opens a folder, and makes a missing folder. If the folder cannot be used, a warning says
+    /// why.
     pub(super) fn open(folder: Option<PathBuf>) -> Self {
         let folder = folder.and_then(|folder| match trusted(&folder) {
             Ok(folder) => Some(folder),
@@ -31,7 +33,7 @@ impl Cache {
         Self { folder }
     }
 
-    /// What was kept under a name, if it is whole.
+    /// Image kept under `name`; `None` if there is none or the file is damaged.
     pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let mut file = File::open(&path).ok()?;
@@ -41,10 +43,12 @@ impl Cache {
         unseal(&sealed).map(<[u8]>::to_vec)
     }
 
-    /// Keeps an image under a name, as a whole or not at all, whoever else does so at the same time.
+    /// Keeps an image under a name. The file is renamed when it is complete, so concurrent writers
+    /// do no harm.
     pub(super) fn keep(&self, name: &str, image: &[u8]) {
         let Some(folder) = &self.folder else { return };
-        // Threads of this process, and other processes, may be at it at the same time.
+        // Other threads and processes may write the same name at the same time; each has a draft of
+        // its own.
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = folder.join(format!("{name}.{}-{number}.tmp", std::process::id()));
@@ -57,7 +61,7 @@ impl Cache {
         }
     }
 
-    /// Forgets what is kept under a name.
+    /// Removes the image kept under a name.
     pub(super) fn forget(&self, name: &str) {
         if let Some(folder) = &self.folder {
             let _ = std::fs::remove_file(folder.join(name));
@@ -65,19 +69,20 @@ impl Cache {
     }
 }
 
-/// An image with a digest in front.
+/// An image with its digest in front.
 fn seal(image: &[u8]) -> Vec<u8> {
     [&Sha256::digest(image)[..], image].concat()
 }
 
-/// The image of a file, if it is whole: the driver is not told how long it is, and would read on.
+/// The image in a file, if the digest matches. The driver is not given a length and would read
+/// beyond a truncated image.
 fn unseal(file: &[u8]) -> Option<&[u8]> {
     let (digest, image) = file.split_at_checked(32)?;
     (Sha256::digest(image)[..] == *digest).then_some(image)
 }
 
-/// The folder, without symbolic links, if nobody but the user and root can put anything there. It is made if it is
-/// not there, for the user alone.
+/// Path of the folder without symbolic links, if only the user and root can write there. A missing
+/// folder is made, for the user alone.
 fn trusted(folder: &Path) -> io::Result<PathBuf> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -85,7 +90,8 @@ fn trusted(folder: &Path) -> io::Result<PathBuf> {
     builder.recursive(true).create(folder)?;
     let folder = folder.canonicalize()?;
     closed_to_others(&folder, &folder.metadata()?)?;
-    // Whoever may write to a folder above could put another one in its place, but where that is sticky.
+    // Anybody who may write to a folder above could replace this folder, unless the folder above is
+    // sticky.
     for above in folder.ancestors().skip(1) {
         let metadata = above.metadata()?;
         if !is_sticky(&metadata) {
@@ -102,7 +108,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).open(path)
 }
 
-/// Fails unless a file or folder belongs to the user or to root, and nobody else may write there.
+/// Fails unless a file or folder belongs to the user or to root, and no other user may write there.
 #[cfg(unix)]
 fn closed_to_others(path: &Path, metadata: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
@@ -119,7 +125,8 @@ fn closed_to_others(path: &Path, metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether, in a folder, others may neither rename nor remove what is not theirs. Root keeps such folders.
+/// Whether other users can neither rename nor remove files in a folder that are not theirs. The
+/// folder must belong to root.
 #[cfg(unix)]
 fn is_sticky(metadata: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -156,7 +163,7 @@ mod tests {
         use std::fs::{Permissions, set_permissions};
         use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
-        /// A folder of a test's own, in a sticky one that is everybody's.
+        /// A new folder for one test, in the sticky folder for temporary files.
         fn folder(name: &str) -> PathBuf {
             let folder = std::env::temp_dir().join(format!("remat-{}-{name}", std::process::id()));
             let _ = std::fs::remove_dir_all(&folder);
@@ -173,7 +180,7 @@ mod tests {
             path.metadata().unwrap().permissions().mode() & 0o7777
         }
 
-        /// Whether anything is kept in `inner`, or in what it is a link to.
+        /// Whether code is kept in `inner`, or in the folder that `inner` links to.
         fn is_used(inner: &Path) -> bool {
             let cache = Cache::open(Some(inner.to_owned()));
             cache.keep("name", b"code");
@@ -214,13 +221,13 @@ mod tests {
                 assert_eq!(is_used(&inner), used, "{mode:o}");
             }
             allow(&inner, 0o700);
-            // Nor one that others may put another one in the place of.
+            // A folder that others can replace is not used either.
             for (mode, used) in [(0o755, true), (0o775, false), (0o777, false)] {
                 allow(&outer, mode);
                 assert_eq!(is_used(&inner), used, "above it, {mode:o}");
             }
             allow(&outer, 0o755);
-            // Wherever a link says that it is.
+            // A link does not hide the folder behind it.
             let (open, link) = (outer.join("open"), outer.join("link"));
             std::fs::create_dir(&open).unwrap();
             symlink(&open, &link).unwrap();
@@ -244,7 +251,7 @@ mod tests {
             std::fs::remove_dir_all(outer).unwrap();
         }
 
-        /// Only root can give files away.
+        /// Only root can give files away, so other users skip this test.
         #[test]
         fn what_belongs_to_another_user_is_not_used() {
             let outer = folder("foreign");

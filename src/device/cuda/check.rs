@@ -1,4 +1,5 @@
-//! What kernels rely on: operands fit the op and lie within the memory, outputs apart from all else.
+//! Checks that kernels rely on: operands fit the op and lie within the memory, and outputs are
+//! apart from all else.
 
 use super::gpu::Gpu;
 use super::scratch::ALIGNMENT;
@@ -8,8 +9,10 @@ use crate::op::Operation;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Fails unless outputs are what the op says they are, every operand lies within the memory, and outputs and
-/// workspace are apart from each other and from all inputs but their own old value.
+/// Fails unless the outputs are what the op says, and every operand lies within the memory.
+///
+/// Outputs and workspace must not overlap each other or an input. An output may only overlap the
+/// old value of an update in place.
 pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), DeviceError> {
     let old_values = outputs(call)?;
     let mut written: SmallVec<[Range<u64>; 6]> = SmallVec::new();
@@ -41,7 +44,8 @@ pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<()
     Ok(())
 }
 
-/// Fails unless outputs are what the op says they are. How many of the first inputs are their old values.
+/// Fails unless the outputs are what the op says. Returns the number of leading inputs that are old
+/// values of outputs.
 fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<usize, DeviceError> {
     let inputs: SmallVec<[Layout; 6]> = call.inputs.iter().map(|place| place.layout).collect();
     let expected = call.op.infer(&inputs).map_err(|e| DeviceError::new(e.to_string()))?;
@@ -96,7 +100,7 @@ mod tests {
         Place { storage, layout }
     }
 
-    /// Kernels trust their operands, and anyone may call a device.
+    /// Kernels trust their operands, but any caller may use a device, so bad calls must be refused.
     #[test]
     fn calls_that_do_not_fit_are_refused() {
         let Some(mut device) = for_tests(BYTES) else { return };
@@ -106,7 +110,7 @@ mod tests {
         let turned =
             Place { layout: at(0, &[2, 2]).layout.permute(&[1, 0]).unwrap(), ..at(256, &[2, 2]) };
         let large = at(512, &[100, 100]);
-        /// An op, its inputs, outputs and workspace, and why it is refused.
+        /// An op, inputs, outputs and workspace, and the reason for the refusal.
         type Case<'a> = (&'a Op, &'a [Place], &'a [Place], Range<u64>, &'a str);
         let cases: [Case<'_>; 16] = [
             (&neg, &[x], &[y], 0..0, ""),
@@ -124,7 +128,7 @@ mod tests {
             (&neg, &[], &[y], 0..0, "neg: takes 1 inputs, 0 were given"),
             (&product, &[at(0, &[2, 3]), at(256, &[4, 5])], &[large], 0..0, "has 3 columns"),
             (&flat, &[at(0, &[2, 2])], &[y], 0..0, "reshape is a view"),
-            // What it updates is elsewhere; what it adds is what it updates.
+            // An update whose output is at another place; an update that reads its own target.
             (&add, &[x, y], &[at(512, &[4])], 0..0, "an output of accumulate"),
             (&add, &[x, x], &[x], 0..0, "overlap"),
             (&neg, &[x], &[at(8, &[4])], 0..0, "overlap"),

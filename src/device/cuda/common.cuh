@@ -1,11 +1,13 @@
-// What all kernels share. It is put in front of each source; there are no other headers.
+// Code that all kernels share. The host puts this text in front of each source; there are no other
+// headers.
 //
-// Kernels give the same bits on every run: who adds what, and in which order, follows from the sizes alone.
+// Kernels give the same bits on every run: which thread adds which elements, and in which order,
+// depends on the sizes alone.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// What counts units of work. The host has a source compiled with WIDE for work that takes 2^31 or more of them.
+// Type that counts units of work. The host compiles a source with WIDE for 2^31 units or more.
 #ifdef WIDE
 typedef u64 Index;
 #else
@@ -14,7 +16,7 @@ typedef u32 Index;
 
 // Threads of a block, unless a kernel says otherwise.
 #define THREADS 256
-// Elements of an elementwise block.
+// Elements of a block of an elementwise kernel.
 #define TILE 2048
 #define PER_THREAD (TILE / THREADS)
 #define ALL_LANES 0xffffffffu
@@ -23,16 +25,18 @@ typedef u32 Index;
 
 // ---- Faults ----
 
-// What was wrong with the numbers that kernels were given since the host last asked. All zeros: nothing.
+// First fault in the numbers that kernels were given since the host last asked. All zeros: no
+// fault.
 struct Fault {
-    u32 launch;  // The first launch that found anything wrong; later ones leave the record alone.
+    u32 launch;  // First launch that found a fault. Later launches leave the record.
     u32 kind;
     u64 limit;
-    // Of all that was wrong there, that of the lowest position: its complement above, the value below.
+    // Fault of the lowest position in that launch: the complement of the position above, the value
+    // below.
     u64 lowest;
 };
 
-// Where and how one launch reports numbers that are not in `0..limit`.
+// Report of one launch, for numbers that are not in `0..limit`.
 struct Report {
     Fault *fault;
     u64 limit;
@@ -41,7 +45,7 @@ struct Report {
 
     __device__ bool is_inside(int value) const { return value >= 0 && (u64)value < limit; }
 
-    // Whether the number may be used. If not, that is recorded.
+    // Whether the number may be used. Records a number that may not.
     __device__ bool allows(int value, u64 position) const
     {
         if (is_inside(value)) return true;
@@ -49,7 +53,7 @@ struct Report {
         if (first == 0 || first == launch) {
             fault->kind = kind;
             fault->limit = limit;
-            // Positions from 2^32 - 1 on are told as that.
+            // Positions from 2^32 - 1 on are reported as 2^32 - 1.
             u32 place = position < 0xffffffffull ? (u32)position : 0xffffffffu;
             atomicMax(&fault->lowest, (u64)~place << 32 | (u32)value);
         }
@@ -67,7 +71,7 @@ __device__ inline bool aligned(const void *address) { return ((u64)address & 15)
 
 template <class T> __device__ inline Four<T> load_four(const T *from) { return *(const Four<T> *)from; }
 
-// The intrinsic, as the compiler would make four stores of an assignment in some loops.
+// The intrinsic, because in some loops the compiler turns an assignment into four stores.
 __device__ inline void store_four(float *to, Four<float> x)
 {
     __stcg((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
@@ -78,7 +82,7 @@ __device__ inline void store_four(u32 *to, Four<u32> x)
     __stcg((uint4 *)to, make_uint4(x.v[0], x.v[1], x.v[2], x.v[3]));
 }
 
-// Width elements from one address on: a single load where the width is 4.
+// Loads `Width` elements from one address on: a single load if the width is 4.
 template <int Width, class T> __device__ inline void load(const T *from, T (&v)[Width])
 {
     if (Width == 4) {
@@ -106,7 +110,7 @@ template <int Width, class T> __device__ inline void store(T *to, const T (&v)[W
 
 // ---- From an element's number to its place ----
 
-// A divisor with what the host found out about it: of numbers below 2^31, a quotient is a multiplication and a
+// A divisor, prepared by the host: for numbers below 2^31, a quotient is a multiplication and a
 // shift.
 struct Divider {
     u64 divisor;
@@ -128,8 +132,10 @@ __device__ inline Index take_remainder(Index &n, const Divider &by)
 
 #define MAX_LOOPS 6
 
-// The loops over a shape, innermost first, for K operands with steps of their own (in elements). The innermost
-// loop counts units of `width` elements that lie together, or are one element repeated.
+// Loops over a shape, innermost first, for K operands that each have steps in elements.
+//
+// The innermost loop counts units of `width` elements that are contiguous, or are one element
+// repeated.
 template <int K> struct Walk {
     Divider sizes[MAX_LOOPS];
     u64 steps[MAX_LOOPS][K];
@@ -137,12 +143,12 @@ template <int K> struct Walk {
     u32 width;
 };
 
-// Where unit `i` begins in each operand.
+// Finds the first element of unit `i` in each operand.
 template <int K> __device__ inline void locate(const Walk<K> &walk, Index i, u64 (&at)[K])
 {
 #pragma unroll
     for (int k = 0; k < K; ++k) at[k] = 0;
-    // Not unrolled: that takes the compiler long, and most walks are of one loop or two.
+    // Not unrolled: unrolling slows the compiler down, and most walks have one or two loops.
 #pragma unroll 1
     for (u32 loop = 0; loop + 1 < walk.loops; ++loop) {
         Index index = take_remainder(i, walk.sizes[loop]);
@@ -153,14 +159,14 @@ template <int K> __device__ inline void locate(const Walk<K> &walk, Index i, u64
     for (int k = 0; k < K; ++k) at[k] += i * walk.steps[walk.loops - 1][k];
 }
 
-// Windows over images: those of a pooling, or of a convolution.
+// Windows over images, of a pooling or of a convolution.
 struct Windows {
-    // Of the tensor that threads belong to: of the windows forward, of the image backward.
+    // Sides of the tensor whose elements threads compute: windows forward, the image backward.
     Divider rows, columns;
-    int image[2];    // Its sides, height first.
-    int windows[2];  // How many there are.
+    int image[2];    // Height and width.
+    int windows[2];  // Numbers of windows along height and width.
     int kernel[2], stride[2], padding[2];
-    int dilation[2];  // From element to element of a window: 1 in a pooling.
+    int dilation[2];  // Distance of a window's elements: 1 in a pooling.
 };
 
 // ---- Elementwise ----
@@ -169,7 +175,7 @@ template <int K, class T> struct Inputs {
     const T *x[K];
 };
 
-// `y[i] = f(x0[i], ..)`, all packed. A block does TILE elements.
+// `y[i] = f(x0[i], ..)`, all packed. A block computes TILE elements.
 template <int K, class T, class F> __device__ inline void map_packed(T *y, const Inputs<K, T> &in, u64 count, F f)
 {
     u64 from = (u64)blockIdx.x * TILE;
@@ -232,8 +238,10 @@ __device__ inline void map_unit(T *y, const Inputs<K, T> &in, const Walk<K> &wal
     store<Width>(y, out);
 }
 
-// `y[i] = f(x0[..], ..)`: the result packed, operands of any steps. A thread does a unit. Where the walk's width
-// is 4, `y` and all that is not repeated in the innermost loop are aligned.
+// `y[i] = f(x0[..], ..)`: the result packed, operands of any steps. A thread computes a unit.
+//
+// If the walk's width is 4, `y` is aligned, and so is each operand that the innermost loop does not
+// repeat.
 template <int K, class T, class F>
 __device__ inline void map_strided(T *y, const Inputs<K, T> &in, const Walk<K> &walk, u64 units, F f)
 {
@@ -285,8 +293,8 @@ struct Smaller {
     __device__ float operator()(float a, float b) const { return a <= b || a != a ? a : b; }
 };
 
-// Joins the values of `lanes` neighbouring lanes, a power of two; the first of them gets the result. All lanes
-// of the warp must take part.
+// Joins the values of `lanes` neighbouring lanes, a power of two. The first of these lanes gets the
+// result. All lanes of the warp must take part.
 template <class T, class Join> __device__ inline T join_lanes(T value, Join join, int lanes = 32)
 {
     for (int distance = lanes / 2; distance > 0; distance /= 2)
@@ -294,8 +302,8 @@ template <class T, class Join> __device__ inline T join_lanes(T value, Join join
     return value;
 }
 
-// Joins the values of all threads of the block, whole warps of them; every thread gets the result. All threads
-// must take part.
+// Joins the values of all threads of the block, a number of whole warps. Every thread gets the
+// result. All threads must take part.
 template <class T, class Join> __device__ inline T join_block(T value, Join join)
 {
     __shared__ T of_warp[32];

@@ -1,4 +1,4 @@
-//! From a kernel's source to code for one architecture: by NVRTC, once. The disk keeps it.
+//! Compilation of a kernel's source for one architecture by NVRTC. The result is kept on disk.
 
 #![allow(unsafe_code)]
 
@@ -17,25 +17,25 @@ use std::path::PathBuf;
 pub(super) struct Image(Vec<u8>);
 
 impl Image {
-    /// What the driver loads.
+    /// Bytes that the driver loads.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Compiles for devices of one compute capability.
+/// A compiler for devices of one compute capability.
 #[derive(Debug)]
 pub(super) struct Compiler {
-    /// Such as `sm_90`, or `compute_90` for the driver to go on from.
+    /// Architecture such as `sm_90`, or `compute_90` for PTX that the driver compiles further.
     architecture: String,
-    /// Of NVRTC: another one may make better code.
+    /// Version of NVRTC, part of the file name: another version may make better code.
     version: Version,
     kept: Cache,
 }
 
 impl Compiler {
-    /// For devices of this compute capability. Code is kept in the user's cache folder: `REMAT_CACHE_DIR`,
-    /// or `remat` where the system has such things.
+    /// Makes a compiler for devices of this compute capability. Code is kept in the folder
+    /// `REMAT_CACHE_DIR`, or in `remat` in the system's folder for caches.
     pub(super) fn new(capability: (u32, u32)) -> Result<Self, DeviceError> {
         let version = versions::nvrtc().ok_or_else(missing)?;
         let architecture = architecture(capability, &known()?).ok_or_else(|| {
@@ -52,7 +52,7 @@ impl Compiler {
         Ok(Self { architecture, version, kept })
     }
 
-    /// The code of a source: kept from before, or compiled now.
+    /// Code of a source: the kept image, or a new one.
     pub(super) fn image(&self, source: &Source) -> Result<Image, DeviceError> {
         let name = self.file_name(source);
         if let Some(image) = self.kept.get(&name) {
@@ -63,7 +63,7 @@ impl Compiler {
         Ok(Image(image))
     }
 
-    /// Forgets what is kept of a source: the driver could not read it.
+    /// Removes the kept image of a source, because the driver could not read it.
     pub(super) fn forget(&self, source: &Source) {
         self.kept.forget(&self.file_name(source));
     }
@@ -81,17 +81,17 @@ impl Compiler {
     }
 }
 
-/// Options but for the architecture.
+/// Compiler options, without the architecture.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
 
-/// The architectures that NVRTC knows, such as 90.
+/// Architectures that NVRTC knows, such as 90.
 pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
     let asked = || -> Result<_, result::NvrtcError> {
         let mut count = 0;
-        // SAFETY: writes one integer to a place that outlives the call.
+        // SAFETY: NVRTC writes one integer to `count`, which outlives the call.
         unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut count) }.result()?;
         let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: as many integers as were said to be there.
+        // SAFETY: NVRTC writes `count` integers, as the call above said, and `known` has that many.
         unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result()?;
         Ok(known.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
     };
@@ -99,15 +99,16 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
         .map_err(|error| DeviceError::new(format!("nvrtc: asking what it compiles for: {error}")))
 }
 
-/// What to compile for: code of the device's own architecture, or of an earlier one of the same generation,
-/// which it runs as well; else what the driver makes code of. `None`: all that is known came later.
+/// Architecture to compile for. Preferred is code of the device's own architecture, or of an
+/// earlier one of the same generation, which the device runs as well. Otherwise PTX of an earlier
+/// generation, which the driver compiles. `None` if all known architectures are later.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };
     Some(format!("{kind}_{newest}"))
 }
 
-/// Whether NVRTC is there.
+/// Whether NVRTC can be loaded.
 pub(super) fn is_present() -> bool {
     // SAFETY: loading a library runs its initializers; NVRTC's have no preconditions.
     unsafe { sys::is_culib_present() }
@@ -121,8 +122,8 @@ fn missing() -> DeviceError {
     )
 }
 
-/// Compiles a source for an architecture such as `sm_90`, or to PTX for one such as `compute_90`. Needs no
-/// device.
+/// Compiles a source for an architecture such as `sm_90`, or to PTX for one such as `compute_90`.
+/// Needs no device.
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(missing());
@@ -138,34 +139,35 @@ pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, De
     let program = result::create_program(&text, Some(&name)).map_err(failed)?;
     let mut options = OPTIONS.map(str::to_owned).to_vec();
     options.push(format!("--gpu-architecture={architecture}"));
-    // SAFETY: the program was just made, and is destroyed below.
+    // SAFETY: the program was just made, and is not destroyed before the end of this function.
     let compiled = unsafe { result::compile_program(program, &options) };
     let take = if architecture.starts_with("sm_") { cubin } else { ptx };
     let image = compiled.and_then(|()| take(program)).map_err(|error| {
-        // SAFETY: as above.
+        // SAFETY: the program was made above, and is not destroyed before the end of this function.
         let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
         let log: Vec<u8> = log.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
         let log = String::from_utf8_lossy(&log);
         DeviceError::new(format!("{}\n{}", failed(error), log.trim()))
     });
-    // SAFETY: made above, and used no more.
+    // SAFETY: the program was made above, and is not used again.
     let _ = unsafe { result::destroy_program(program) };
     image
 }
 
 fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     let mut size = 0;
-    // SAFETY: the program is compiled; the size goes to a place that outlives the call.
+    // SAFETY: the caller passes a compiled program; NVRTC writes one size to `size`, which outlives
+    // the call.
     unsafe { sys::nvrtcGetCUBINSize(program, &raw mut size) }.result()?;
     let mut image = vec![0u8; size];
-    // SAFETY: as many bytes as were asked for.
+    // SAFETY: NVRTC writes `size` bytes, as the call above said, and `image` has that many.
     unsafe { sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast::<c_char>()) }.result()?;
     Ok(image)
 }
 
-/// Text that ends with a 0.
+/// PTX of a compiled program, with a 0 at its end.
 fn ptx(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
-    // SAFETY: the program is compiled.
+    // SAFETY: the caller passes a compiled program.
     let text = unsafe { result::get_ptx(program) }?;
     Ok(text.into_iter().map(|c| c as u8).collect())
 }

@@ -1,4 +1,4 @@
-//! A GPU that is open: nothing of its memory is taken yet.
+//! An open GPU, of whose memory nothing is taken yet.
 
 use super::compile::Compiler;
 use super::driver::{self, Description, failed};
@@ -12,15 +12,16 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::fmt;
 use std::sync::Arc;
 
-/// Of [`Context::available_bytes`]: code of the libraries and stacks of kernels. A reasoned figure, not a
-/// measured one: cuDNN's code is most of it, a few hundred MiB where the driver loads all of it at once.
+/// Bytes that [`Context::available_bytes`] leaves for code of the libraries and stacks of kernels.
+/// A reasoned figure, not a measured one: most of it is cuDNN's code, a few hundred MiB if the
+/// driver loads all of it at once.
 const MARGIN: u64 = 512 << 20;
 
-/// Of the same: 2 % of what is free, for others who use the GPU.
+/// Divisor of the free bytes that gives the share left for other users of the GPU: 2 %.
 const OTHERS: u64 = 50;
 
-/// A GPU that is open: its stream, and the libraries. Clones are the same. It goes from thread to thread; a
-/// [`Cuda`](super::Cuda) is made of it on the thread that is to use it.
+/// An open GPU, with its stream and the libraries. Clones refer to the same GPU. A context may move
+/// between threads; a [`Cuda`](super::Cuda) is made from it on the thread that will use the device.
 ///
 /// ```no_run
 /// use remat::device::cuda::{Context, Cuda, Options};
@@ -32,7 +33,7 @@ const OTHERS: u64 = 50;
 #[derive(Clone)]
 pub struct Context {
     driver: Arc<CudaContext>,
-    /// All work goes here, and so is done in order.
+    /// Stream for all work, which is therefore done in order.
     stream: Arc<CudaStream>,
     compiler: Arc<Compiler>,
     libraries: Arc<Libraries>,
@@ -42,7 +43,8 @@ impl Context {
     /// Opens a GPU.
     ///
     /// # Errors
-    /// If there is no driver, no such device, no NVRTC or no cuBLAS, or if a cuDNN is there that does not work.
+    /// If there is no driver, no such device, no NVRTC or no cuBLAS, or if cuDNN is found but does
+    /// not work.
     pub fn open(options: Options) -> Result<Self, DeviceError> {
         let driver = driver::open(options.ordinal)?;
         let opened = || -> Result<_, DriverError> {
@@ -55,7 +57,7 @@ impl Context {
         Ok(Self { driver, stream, compiler, libraries: Arc::new(libraries) })
     }
 
-    /// What it is, and how much of its memory nobody uses now.
+    /// Properties of the GPU, and how much of its memory is free now.
     ///
     /// # Errors
     /// If the driver does not say.
@@ -64,12 +66,12 @@ impl Context {
         driver::current(&self.driver)
     }
 
-    /// Bytes that a budget may have: what nobody uses now, less a margin of 512 MiB, or 2 % where that is
-    /// more, or half of it where that is less.
+    /// Bytes that a budget may have: the free bytes, less a margin. The margin is 512 MiB, or 2 %
+    /// of the free bytes if that is more. The margin is at most half of the free bytes.
     ///
-    /// The context and the handles of the libraries are there once the device is open, and count as used.
-    /// The margin is for what comes later beside the budget: kernels are loaded when they first run, their
-    /// stacks grow, and others use the GPU too.
+    /// The context and the handles of the libraries exist once the device is open, and count as
+    /// used. The margin is for memory that is needed later beside the budget: kernels are loaded
+    /// when they first run, their stacks grow, and others use the GPU too.
     ///
     /// # Errors
     /// If the driver does not say what is free.
@@ -79,7 +81,8 @@ impl Context {
         Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
     }
 
-    /// A simulated device of so many bytes with the same workspaces, and so the same peak of memory.
+    /// Makes a simulated device of `bytes` bytes with the same workspaces, and therefore the same
+    /// peak of memory.
     #[must_use]
     pub fn sim<O: Kernels>(&self, bytes: u64) -> Sim<O, HostTensor> {
         let libraries = Arc::clone(&self.libraries);
@@ -88,22 +91,22 @@ impl Context {
         })
     }
 
-    /// Makes the device that of the calling thread.
+    /// Makes this GPU's context current on the calling thread.
     pub(super) fn enter(&self) -> Result<(), DeviceError> {
         self.driver.bind_to_thread().map_err(|e| failed("changing threads", e))
     }
 
-    /// Its number.
+    /// Number of the GPU.
     pub(super) fn ordinal(&self) -> usize {
         self.driver.ordinal()
     }
 
-    /// Its stream, to record events in.
+    /// Stream of the GPU, to record events in.
     pub(super) const fn events(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    /// Its stream, for the driver.
+    /// Stream of the GPU, as a handle for the driver.
     pub(super) fn stream(&self) -> sys::CUstream {
         self.stream.cu_stream()
     }
@@ -112,7 +115,7 @@ impl Context {
         &self.compiler
     }
 
-    /// cuBLAS, and cuDNN if it is there.
+    /// Handles of cuBLAS, and of cuDNN if it was found.
     pub(super) const fn libraries(&self) -> &Arc<Libraries> {
         &self.libraries
     }

@@ -1,7 +1,7 @@
 //! Convolutions by cuDNN's legacy interface, which version 9 still has: packed NCHW, f32.
 //!
-//! Whether a convolution goes by cuDNN, and by which algorithm, is decided once for a shape and kept, so that
-//! running it again gives the same bits, and its workspace is known ahead.
+//! Whether a convolution runs on cuDNN, and with which algorithm, is decided once for each shape
+//! and kept. A repeated run therefore gives the same bits, and its workspace is known ahead.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Most offers that are looked at: cuDNN has up to 8 algorithms, each in up to 3 ways.
+/// Largest number of offers that are read: cuDNN has up to 8 algorithms, each in up to 3 ways.
 const OFFERS: usize = 32;
 
 const _: () = assert!(
@@ -31,27 +31,27 @@ const _: () = assert!(
         && size_of::<Offer>() == size_of::<sys::cudnnConvolutionBwdFilterAlgoPerf_t>()
 );
 
-/// A convolution to run, or one of its gradients.
+/// A convolution or a gradient of a convolution, as a unit of work for cuDNN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
-    /// Which of them.
+    /// Convolution or gradient.
     pub kind: Kind,
-    /// Its sizes.
+    /// Sizes of the convolution.
     pub shape: ConvShape,
-    /// Whether both inputs begin at multiples of 16 bytes, which cuDNN may want.
+    /// Whether both inputs begin at multiples of 16 bytes, which cuDNN may require.
     pub aligned: bool,
 }
 
-/// Where a task's two inputs are, in the order that [`Kind`] names them, and its result.
+/// Addresses of the operands of a task; the inputs have the order of [`Kind`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
-    /// The inputs.
+    /// Addresses of the two inputs.
     pub inputs: [Ptr; 2],
-    /// The result.
+    /// Address of the result.
     pub result: Ptr,
 }
 
-/// An algorithm, by what it computes.
+/// An algorithm of cuDNN, one enum for each kind of task.
 #[derive(Clone, Copy, Debug)]
 enum Algorithm {
     Forward(sys::cudnnConvolutionFwdAlgo_t),
@@ -60,7 +60,7 @@ enum Algorithm {
 }
 
 impl Algorithm {
-    /// The algorithm with cuDNN's number; `None` if it is newer than this.
+    /// Algorithm with cuDNN's number; `None` if the number is newer than this list.
     fn of(kind: Kind, number: u32) -> Option<Self> {
         use sys::cudnnConvolutionBwdDataAlgo_t::*;
         use sys::cudnnConvolutionBwdFilterAlgo_t::*;
@@ -101,47 +101,49 @@ impl Algorithm {
     }
 }
 
-/// How a task is run.
+/// Way to run a task.
 struct Plan {
     descriptors: Descriptors,
     algorithm: Algorithm,
-    /// Its workspace.
+    /// Bytes of workspace.
     bytes: usize,
-    /// Whether it ever did. From then on nothing else will do: bits would differ.
+    /// Whether the plan ever ran. If so, no other way may replace it, as the bits would differ.
     has_run: bool,
 }
 
-/// cuDNN, for one stream, and the plans of the shapes it was asked for.
+/// A cuDNN handle for one stream, and the plans of the tasks so far.
 pub(crate) struct Dnn {
     stream: Arc<CudaStream>,
     handle: sys::cudnnHandle_t,
     tf32: bool,
-    /// task -> how it is run, from the first time on; `None` if not by cuDNN. Errors stay until told.
+    /// Task -> its plan, made at the first question; `None` if cuDNN does not run the task. An
+    /// error stays until [`Dnn::takes`] has returned it.
     plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
-// SAFETY: handles and descriptors may be used from any thread, by one at a time.
+// SAFETY: cuDNN allows handles and descriptors to be used from any thread, by one at a time.
+// `&mut self` guarantees one at a time.
 unsafe impl Send for Dnn {}
 
 impl Dnn {
-    /// A handle, in the context that is current.
+    /// Opens a handle in the current context.
     pub(super) fn open(stream: Arc<CudaStream>, tf32: bool) -> Result<Self, DeviceError> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: writes the handle to a place that outlives the call.
+        // SAFETY: cuDNN writes the handle to `handle`, which outlives the call.
         check("starting", unsafe { sys::cudnnCreate(&raw mut handle) })?;
         let dnn = Self { stream, handle, tf32, plans: FxHashMap::default() };
-        // SAFETY: the handle was just made, and the stream lives as long as it. Both libraries mean the
-        // same by a stream.
+        // SAFETY: the handle was just made, and `dnn.stream` keeps the stream alive as long as the
+        // handle. A driver stream and a runtime stream are the same type of pointer.
         let set = unsafe { sys::cudnnSetStream(handle, dnn.stream.cu_stream().cast()) };
         check("starting", set)?;
         Ok(dnn)
     }
 
-    /// The workspace of a task, which takes `otherwise` bytes without cuDNN; `None` if it is not run by cuDNN.
-    /// From any thread.
+    /// Bytes of workspace of a task, which needs `otherwise` bytes without cuDNN. `None` if cuDNN
+    /// does not run the task. May be called from any thread.
     ///
     /// # Errors
-    /// If that cannot be found out just now, until [`Self::takes`] has reported it.
+    /// If the question fails just now. The error is kept until [`Self::takes`] has returned it.
     pub(crate) fn workspace(
         &mut self,
         task: &Task,
@@ -160,10 +162,10 @@ impl Dnn {
         Ok(plan.as_ref().map(|plan| plan.bytes as u64))
     }
 
-    /// Whether a task, which takes `otherwise` bytes without cuDNN, is run by it.
+    /// Whether cuDNN runs a task, which needs `otherwise` bytes without cuDNN.
     ///
     /// # Errors
-    /// If that could not be found out. The next time it is tried again.
+    /// If the question failed. The next call asks again.
     pub(crate) fn takes(&mut self, task: &Task, otherwise: u64) -> Result<bool, DeviceError> {
         let workspace = self.workspace(task, otherwise);
         if workspace.is_err() {
@@ -172,12 +174,12 @@ impl Dnn {
         Ok(workspace?.is_some())
     }
 
-    /// Runs a task that cuDNN takes. `false`: it was refused, though cuDNN had offered it, and will not be
-    /// taken again.
+    /// Runs a task that cuDNN takes. `false` if cuDNN refused the task although it had offered the
+    /// algorithm; the task is then never given to cuDNN again.
     ///
     /// # Safety
-    /// As many elements as the task says are at the addresses, which are of the operands of the run at hand, and the
-    /// scratch is its workspace.
+    /// The caller guarantees that the addresses hold as many elements as the task says, and belong
+    /// to operands of the current run. The scratch must be the workspace of that run.
     pub(crate) unsafe fn run(
         &mut self,
         task: &Task,
@@ -193,8 +195,9 @@ impl Dnn {
         let (one, zero) = ((&raw const one).cast(), (&raw const zero).cast());
         let (a, b, result) = (pointer(a), pointer(b), pointer(result));
         let workspace = pointer(workspace);
-        // SAFETY: as many elements as the descriptors say are at the addresses, as the caller promises, and the
-        // workspace is the run's; factors are read before this returns.
+        // SAFETY: the caller guarantees that the operands have as many elements as the descriptors
+        // say. The scratch is the run's workspace, and `take` returned `bytes` bytes of the
+        // scratch. cuDNN reads the two factors before the call returns.
         let status = unsafe {
             match plan.algorithm {
                 Algorithm::Forward(algorithm) => sys::cudnnConvolutionForward(
@@ -248,6 +251,8 @@ impl Dnn {
             plan.has_run = true;
             return Ok(true);
         };
+        // The task may leave cuDNN only if the plan never ran, because another method gives other
+        // bits, and if the refusal is lasting.
         let error = DeviceError::from(failure);
         if plan.has_run || !is_lasting(number(status)) {
             return Err(error);
@@ -257,7 +262,7 @@ impl Dnn {
         Ok(false)
     }
 
-    /// How a task is to be run; `None` if cuDNN has no algorithm that may be used.
+    /// Chooses how to run a task; `None` if cuDNN has no usable algorithm.
     fn plan(&self, task: &Task, otherwise: u64) -> Result<Option<Plan>, Failure> {
         let bound = self.stream.context().bind_to_thread();
         bound.map_err(|error| failed("changing threads", error))?;
@@ -271,7 +276,7 @@ impl Dnn {
         let mut usable = Vec::new();
         for mut candidate in offered {
             let Some(algorithm) = Algorithm::of(task.kind, candidate.algorithm) else { continue };
-            // The size that counts is that of the algorithm multiplying as it will.
+            // The workspace depends on the math mode, so ask with the mode that will be used.
             let set = descriptors.set_math(candidate.math);
             if let Some(bytes) = supported(set.and_then(|()| self.bytes(algorithm, &descriptors)))?
             {
@@ -294,7 +299,7 @@ impl Dnn {
         }))
     }
 
-    /// What cuDNN says of its algorithms, what it takes for the fastest first.
+    /// cuDNN's offers for a task, with the fastest by its own estimate first.
     fn offers<'a>(
         &self,
         kind: Kind,
@@ -304,8 +309,9 @@ impl Dnn {
         let mut count = 0;
         let (most, found, list) = (OFFERS as c_int, &raw mut count, room.as_mut_ptr());
         let handle = self.handle;
-        // SAFETY: handle and descriptors are in order; cuDNN writes as many offers as there is room for,
-        // and how many they are.
+        // SAFETY: `self` and `Descriptors::new` guarantee a valid handle and valid descriptors.
+        // cuDNN writes at most `most` offers, for which `room` has space, and their number. The
+        // assertion above guarantees that an `Offer` has the size of cuDNN's record.
         let status = unsafe {
             match kind {
                 Kind::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
@@ -344,7 +350,7 @@ impl Dnn {
         Ok(&room[..usize::try_from(count).unwrap_or(0).min(OFFERS)])
     }
 
-    /// The workspace of an algorithm, as the descriptors are now.
+    /// Bytes of workspace of an algorithm with the descriptors in their current state.
     fn bytes(
         &self,
         algorithm: Algorithm,
@@ -352,7 +358,8 @@ impl Dnn {
     ) -> Result<usize, Failure> {
         let mut bytes = 0;
         let (handle, bytes_to) = (self.handle, &raw mut bytes);
-        // SAFETY: handle and descriptors are in order; cuDNN writes one number.
+        // SAFETY: `self` and `Descriptors::new` guarantee a valid handle and valid descriptors.
+        // cuDNN writes one number to `bytes`, which outlives the call.
         let status = unsafe {
             match algorithm {
                 Algorithm::Forward(algorithm) => sys::cudnnGetConvolutionForwardWorkspaceSize(
@@ -378,7 +385,8 @@ impl Dnn {
 impl Drop for Dnn {
     fn drop(&mut self) {
         self.plans.clear();
-        // SAFETY: made in `open`, and used no more. It waits for what is still running.
+        // SAFETY: the handle was made in `open` and is not used again. cuDNN waits for running
+        // work.
         let _ = unsafe { sys::cudnnDestroy(self.handle) };
     }
 }
@@ -437,7 +445,8 @@ mod tests {
         assert_eq!(run(&mut device).unwrap_err().to_string(), "no memory just now");
         assert_eq!(bytes(&device), before);
         run(&mut device).unwrap();
-        // What never works goes by columns, and stays there: here an algorithm that cuDNN does not have.
+        // A task that never works runs by columns from then on; here the algorithm is one that
+        // cuDNN does not have.
         let refused = |has_run| {
             let direct = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
             let descriptors = Descriptors::new(&shape).ok().unwrap();
@@ -448,7 +457,7 @@ mod tests {
         run(&mut device).unwrap();
         assert_eq!(bytes(&device), by_columns);
         run(&mut device).unwrap();
-        // But not once it worked: bits would differ.
+        // A plan that ran once is not replaced: the bits would differ.
         set(Ok(Some(refused(true))));
         assert!(run(&mut device).is_err());
     }

@@ -1,4 +1,4 @@
-//! Finding the driver, and what devices there are.
+//! Search for the driver and its devices.
 
 #![allow(unsafe_code)]
 
@@ -8,33 +8,33 @@ use cudarc::driver::{CudaContext, sys};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// A device, to choose by.
+/// Properties of a device, to choose by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
-    /// What to choose it by: 0 is the first.
+    /// Number to choose the device by; 0 is the first.
     pub ordinal: usize,
-    /// As its maker calls it.
+    /// Name given by the maker.
     pub name: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes that nobody uses now. `None`: it lets nobody in who could ask.
+    /// Free bytes of memory. `None` if the device could not be opened to ask.
     pub free_bytes: Option<u64>,
-    /// What kernels are compiled for, such as `(9, 0)`.
+    /// Architecture that kernels are compiled for, such as `(9, 0)`.
     pub compute_capability: (u32, u32),
     /// Newest CUDA that the driver knows, such as `(12, 8)`.
     pub driver: (u32, u32),
 }
 
-/// The devices there are, in the order of their ordinals.
+/// All devices, in the order of their ordinals.
 ///
 /// # Errors
-/// If there is no driver, it does not work, or it has no device.
+/// If there is no driver, the driver does not work, or it has no device.
 pub fn devices() -> Result<Vec<Description>, DeviceError> {
     let driver = driver_version()?;
     (0..count()?)
         .map(|ordinal| {
-            // One that is taken or broken is no reason to hide the others.
+            // A device that is taken or broken is listed, without its free bytes.
             let free = open(ordinal).and_then(|_context| free_bytes()).map_err(|error| {
                 tracing::warn!(target: "remat", ordinal, %error, "a device cannot be used");
             });
@@ -43,12 +43,13 @@ pub fn devices() -> Result<Vec<Description>, DeviceError> {
         .collect()
 }
 
-/// The device that is current on the calling thread.
+/// Describes the device of `context`, which must be current on the calling thread.
 pub(super) fn current(context: &CudaContext) -> Result<Description, DeviceError> {
     describe(context.ordinal(), driver_version()?, Some(free_bytes()?))
 }
 
-/// What is known of a device without opening it, and what was found out by opening it.
+/// Describes a device by properties that are known without opening it, and by `free_bytes`, which
+/// needs an open device.
 fn describe(
     ordinal: usize,
     driver: (u32, u32),
@@ -60,7 +61,7 @@ fn describe(
     };
     let told = || -> Result<_, DriverError> {
         let device = device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX))?;
-        // SAFETY: the device is one that the driver just gave.
+        // SAFETY: the device is a handle that the driver just returned.
         let (memory, major, minor) = unsafe {
             (
                 device::total_mem(device)?,
@@ -76,19 +77,19 @@ fn describe(
     Ok(Description { ordinal, name, memory_bytes, free_bytes, compute_capability, driver })
 }
 
-/// Of the device that is current on the calling thread.
+/// Free bytes of the device that is current on the calling thread.
 pub(super) fn free_bytes() -> Result<u64, DeviceError> {
     let (free, _) = result::mem_get_info().map_err(|e| failed("asking how much is free", e))?;
     Ok(free as u64)
 }
 
-/// How many devices there are.
+/// Number of devices.
 fn count() -> Result<usize, DeviceError> {
     let count = device::get_count().map_err(|e| failed("counting the devices", e))?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// The context of a device, current on the calling thread.
+/// Context of a device, made current on the calling thread.
 pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, DeviceError> {
     driver_version()?;
     let there_are = match count()? {
@@ -102,7 +103,7 @@ pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, DeviceError> {
     Err(DeviceError::new(format!("there is no CUDA device {ordinal}; {there_are}")))
 }
 
-/// Newest CUDA that the driver knows; the driver is ready then.
+/// Newest CUDA that the driver knows. Initializes the driver.
 pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
     // SAFETY: loading a library runs its initializers; libcuda's have no preconditions.
     if !unsafe { sys::is_culib_present() } {
@@ -118,7 +119,7 @@ pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
         _ => failed("starting the driver", error),
     })?;
     let mut version = 0;
-    // SAFETY: writes one integer to a place that outlives the call.
+    // SAFETY: the driver writes one integer to `version`, which outlives the call.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }
         .result()
         .map_err(|e| failed("asking for the driver's version", e))?;
@@ -126,7 +127,7 @@ pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// A call of the driver that did not work, in words.
+/// Error for a failed call of the driver that names `what`.
 pub(super) fn failed(what: &str, error: DriverError) -> DeviceError {
     let text = error.error_string().ok().and_then(|text| text.to_str().ok().map(str::to_owned));
     let text = text.unwrap_or_else(|| format!("{:?}", error.0));

@@ -1,4 +1,4 @@
-//! Invalid input that kernels found: an error when the host next waits for the device.
+//! Invalid input found by kernels: an error when the host next waits for the device.
 
 #![allow(unsafe_code)]
 
@@ -7,52 +7,53 @@ use super::launch::{Parameter, Ptr};
 use super::staging::Staging;
 use crate::device::DeviceError;
 
-/// What numbers a kernel is given.
+/// Meaning of the numbers that a kernel checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Numbers {
-    /// Of entries.
+    /// Indices of entries.
     Index = 1,
-    /// Of classes.
+    /// Labels of classes.
     Label = 2,
-    /// Of places in images.
+    /// Places in images.
     Argmax = 3,
 }
 
-/// `Report` of `common.cuh`: where and how one launch reports numbers that are not in `0..limit`.
+/// `Report` of `common.cuh`: where and how a launch reports numbers outside `0..limit`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Report {
     pub fault: Ptr,
     pub limit: u64,
     pub numbers: Numbers,
-    /// Not 0, and not that of another launch since the record was read.
+    /// Number of the launch: not 0, and different from all launches since the record was last read.
     pub launch: u32,
 }
 
-// SAFETY: numbers and an address.
+// SAFETY: `Report` is `repr(C)` and consists of numbers and an address, in the order that
+// `common.cuh` declares.
 unsafe impl Parameter for Report {}
 
-/// `Fault` of `common.cuh`.
+/// `Fault` of `common.cuh`: the record that kernels write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Fault {
-    /// 0: none.
+    /// Number of the launch that found a fault; 0 if none did.
     launch: u32,
     numbers: u32,
     limit: u64,
-    /// The complement of its position, and its value.
+    /// Complement of the position (high half), and the value (low half).
     lowest: u64,
 }
 
-/// Waits for the device. The first fault that was not reported before is returned as an error.
+/// Waits for the device. Returns the first fault that was not reported before, as an error.
 pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError> {
     let mut fault = Fault::default();
     staging.download(gpu.memory().faults(), bytemuck::bytes_of_mut(&mut fault))?;
     tell(gpu, &fault)
 }
 
-/// What was found wrong, if anything, as an error; the device forgets it.
+/// Turns the fault, if any, into an error, and clears the device's record.
 pub(crate) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
     if fault.launch == 0 {
         return Ok(());
@@ -88,7 +89,7 @@ mod tests {
         let far = text(&fault(u32::MAX, i32::MIN));
         let expected = "label -2147483648 at position 4294967295 is out of range, expected 0..10";
         assert_eq!(far, expected);
-        // Kernels keep the largest: that of the lowest position.
+        // Kernels keep the largest `lowest`, which is that of the lowest position.
         assert!(fault(1, -1).lowest > fault(2, 1 << 30).lowest);
     }
 }

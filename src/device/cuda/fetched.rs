@@ -1,18 +1,18 @@
-//! What came from the device, on its way to a value.
+//! Bytes from the device, not yet a value.
 
 use crate::device::DeviceError;
 use crate::device::pack::packed;
 use crate::host::{HostError, HostTensor};
 use crate::layout::Layout;
 
-/// All that lies from the first to the last element of a tensor, as a list of elements.
+/// All elements from the first to the last of a tensor in memory, as a flat list.
 pub(super) struct Fetched {
     all: HostTensor,
     layout: Layout,
 }
 
 impl Fetched {
-    /// As `fetch` writes it.
+    /// Reads the bytes by `fetch`, which fills the given buffer.
     pub(super) fn new(
         layout: &Layout,
         fetch: impl FnOnce(&mut [u8]) -> Result<(), DeviceError>,
@@ -25,7 +25,7 @@ impl Fetched {
         Ok(Self { all: all.map_err(refused)?, layout: *layout })
     }
 
-    /// The elements of the tensor alone, in their order.
+    /// Elements of the tensor alone, in row-major order.
     pub(super) fn unpack(self) -> Result<HostTensor, DeviceError> {
         let Self { all, layout } = self;
         if layout.is_contiguous() {

@@ -1,4 +1,4 @@
-//! The device as kernels see it: one stream, one range of memory, and code.
+//! Device as kernels see it: one stream, one range of memory, and loaded code.
 
 #![allow(unsafe_code)]
 
@@ -20,24 +20,25 @@ use std::ffi::CString;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// See [`key`].
+/// Key of a source: see [`key`].
 type Key = (usize, usize, bool);
 
-/// A device with memory, and what was loaded there. Of the thread that made it.
+/// A device with memory, and the code loaded there. To be used on the thread that made it.
 pub struct Gpu {
-    /// Of the calling thread.
+    /// Context, current on the calling thread.
     context: Context,
-    /// By their sources.
+    /// Source -> its loaded module.
     modules: FxHashMap<Key, sys::CUmodule>,
-    /// By their sources and names.
+    /// Source and name -> the loaded kernel.
     functions: FxHashMap<(Key, &'static str), Loaded>,
-    /// How many launches could report a fault; starts again at 1.
+    /// Number of the last launch that could report a fault; after overflow it starts again at 1.
     reports: u32,
     memory: Memory,
 }
 
 impl Gpu {
-    /// Takes memory for `bytes` bytes of tensors, and makes the device that of the calling thread.
+    /// Takes memory for `bytes` bytes of tensors, and makes the context current on the calling
+    /// thread.
     pub(super) fn new(context: Context, bytes: u64) -> Result<Self, DeviceError> {
         context.enter()?;
         let memory = Memory::new(context.events().clone(), bytes)?;
@@ -50,32 +51,32 @@ impl Gpu {
         })
     }
 
-    /// What is open.
+    /// Open GPU that the memory belongs to.
     pub(super) const fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Its stream, to record events in.
+    /// Stream of the GPU, to record events in.
     pub(crate) const fn events(&self) -> &Arc<CudaStream> {
         self.context.events()
     }
 
-    /// Its stream, for the driver.
+    /// Stream of the GPU, as a handle for the driver.
     pub(crate) fn stream(&self) -> sys::CUstream {
         self.context.stream()
     }
 
-    /// cuBLAS, and cuDNN if it is there.
+    /// Handles of cuBLAS, and of cuDNN if it was found.
     pub(crate) const fn libraries(&self) -> &Arc<Libraries> {
         self.context.libraries()
     }
 
-    /// Its memory.
+    /// Memory of the device.
     pub(crate) const fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The bytes from a tensor's first to its last element.
+    /// Range of bytes from a tensor's first to its last element.
     pub(crate) fn range_of(&self, place: &Place) -> Result<Range<u64>, DeviceError> {
         let Place { storage, layout } = place;
         let element = layout.dtype().bytes() as u64;
@@ -94,7 +95,7 @@ impl Gpu {
         Ok(range)
     }
 
-    /// Fails unless bytes are of the memory.
+    /// Fails unless a range of bytes lies within the memory.
     pub(crate) fn within(&self, range: &Range<u64>) -> Result<(), DeviceError> {
         let bytes = self.memory().all().bytes();
         if range.start <= range.end && range.end <= bytes {
@@ -104,20 +105,20 @@ impl Gpu {
         Err(DeviceError::new(message))
     }
 
-    /// The bytes from a tensor's first to its last element.
+    /// Span of memory from a tensor's first to its last element.
     pub(crate) fn span_of(&self, place: &Place) -> Result<Span<'_>, DeviceError> {
         Ok(self.memory().all().part(self.range_of(place)?))
     }
 
-    /// Some of the memory's bytes.
+    /// Span of memory for a range of offsets.
     ///
     /// # Panics
-    /// If they reach outside.
+    /// If the range reaches outside the memory.
     pub(crate) fn span(&self, range: Range<u64>) -> Span<'_> {
         self.memory().all().part(range)
     }
 
-    /// The address of the tensor's first element.
+    /// Address of the tensor's first element.
     ///
     /// # Panics
     /// If the tensor reaches outside the memory.
@@ -132,14 +133,14 @@ impl Gpu {
         self.memory().zero(self.span_of(place)?)
     }
 
-    /// For the next launch to say what was wrong with its input.
+    /// Makes a report for the next launch, which checks `numbers` against `0..limit`.
     pub(crate) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
         self.reports = self.reports.checked_add(1).unwrap_or(1);
         let fault = self.memory().faults().first();
         Report { fault, limit: limit as u64, numbers, launch: self.reports }
     }
 
-    /// A kernel that can be launched. The first of a source loads all of it.
+    /// Loads a kernel. The first kernel of a source loads the whole source.
     pub(crate) fn function(&mut self, kernel: Kernel) -> Result<&Loaded, DeviceError> {
         match self.functions.entry((key(kernel.source), kernel.name)) {
             Entry::Occupied(found) => Ok(found.into_mut()),
@@ -147,7 +148,8 @@ impl Gpu {
                 let module = module(&mut self.modules, self.context.compiler(), kernel.source)?;
                 let name =
                     CString::new(kernel.name).map_err(|e| DeviceError::new(e.to_string()))?;
-                // SAFETY: modules are unloaded with `self` alone.
+                // SAFETY: the module was loaded by `module`, and is unloaded only when `self` is
+                // dropped.
                 let handle = unsafe { result::module::get_function(module, name) }
                     .map_err(|e| failed(kernel.name, e))?;
                 Ok(place.insert(Loaded::new(handle)?))
@@ -156,12 +158,12 @@ impl Gpu {
     }
 }
 
-/// What a source is known by: where its text is, and how long, as names need not be unique.
+/// Identity of a source: address and length of its text, and its width. Names need not be unique.
 fn key(source: Source) -> Key {
     (source.text.as_ptr().addr(), source.text.len(), source.wide)
 }
 
-/// The module of a source, loaded if it is not yet.
+/// Module of a source, loaded if it is not loaded yet.
 fn module(
     modules: &mut FxHashMap<Key, sys::CUmodule>,
     compiler: &Compiler,
@@ -171,11 +173,12 @@ fn module(
         return Ok(module);
     }
     let load = |image: &Image| {
-        // SAFETY: the image is code as NVRTC made it: a file that is not whole is not read.
+        // SAFETY: the image is code as NVRTC made it. The cache guarantees this for files: it
+        // checks the digest, and that no other user can write to them.
         unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
     };
     let module = load(&compiler.image(&source)?).or_else(|error| match error.0 {
-        // What was kept on disk is of another driver.
+        // The image kept on disk is of another driver: compile anew.
         CUresult::CUDA_ERROR_INVALID_IMAGE
         | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         | CUresult::CUDA_ERROR_INVALID_SOURCE
@@ -197,11 +200,12 @@ impl std::fmt::Debug for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here, and nothing is lost by it.
+        // A failure cannot be reported here, and nothing is lost by it.
         let _ = self.context.enter();
         let _ = self.context.events().synchronize();
         for &module in self.modules.values() {
-            // SAFETY: loaded by `module`, and nothing runs any more.
+            // SAFETY: the module was loaded by `module`. The stream was synchronized above, so none
+            // of its kernels is running.
             let _ = unsafe { result::module::unload(module) };
         }
     }

@@ -2,43 +2,46 @@
 
 use super::launch::Kernel;
 
-/// A file of kernels. `common.cuh` is put in front of each.
+/// A file of kernels; `common.cuh` is put in front of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
-    /// For messages, and names of files.
+    /// Name for messages and files.
     pub(crate) name: &'static str,
-    /// CUDA C++.
+    /// Text in CUDA C++.
     pub(crate) text: &'static str,
-    /// Compiled with `WIDE`: kernels count their work in 64 bits.
+    /// Whether `WIDE` is defined: kernels then count their work in 64 bits.
     pub(crate) wide: bool,
 }
 
-/// What all sources begin with.
+/// Common beginning of all sources.
 pub(crate) const COMMON: &str = include_str!("common.cuh");
 
-/// A source, and the same for more work than 31 bits count: that is slower and seldom there.
+/// A source in two versions: for work that is counted in 31 bits, and for more, which is slower and
+/// rare.
 #[derive(Debug)]
 pub(crate) struct Family([Source; 2]);
 
 impl Family {
-    /// Kernels as CUDA C++: `extern "C" __global__` functions. `common.cuh` of this crate is put in front.
+    /// Makes a family of kernels from CUDA C++: `extern "C" __global__` functions. The crate's
+    /// `common.cuh` is put in front.
     #[must_use]
     pub(crate) const fn new(name: &'static str, text: &'static str) -> Self {
         Self([Source { name, text, wide: false }, Source { name, text, wide: true }])
     }
 
-    /// What it is called.
+    /// Name of the family.
     #[cfg(test)]
     pub(crate) const fn name(&self) -> &'static str {
         self.0[0].name
     }
 
-    /// A kernel that counts nothing large.
+    /// A kernel that counts no large number.
     pub(crate) const fn kernel(&self, name: &'static str) -> Kernel {
         Kernel { source: self.0[0], name }
     }
 
-    /// The kernel that does so much work: a number that its threads count up to.
+    /// The kernel for `units` units of work, the number that its threads count up to. From 2^31 on,
+    /// the wide version.
     pub(crate) fn counting(&self, name: &'static str, units: u64) -> Kernel {
         let wide = units >= 1 << 31;
         #[cfg(test)]
@@ -57,7 +60,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Whether launches of this thread take the kernels for a lot of work in any case.
+        /// Whether launches of this thread take the wide kernels for any amount of work.
         pub(crate) static ALL_WIDE: Cell<bool> = const { Cell::new(false) };
     }
 

@@ -1,4 +1,4 @@
-//! From a kernel's name and its parameters to a launch.
+//! Launch of a kernel by name, with parameters.
 
 #![allow(unsafe_code)]
 
@@ -16,78 +16,79 @@ use std::ffi::c_void;
 pub(crate) struct Ptr(pub(super) u64);
 
 impl Ptr {
-    /// None: what a kernel takes to be missing.
+    /// Null address: kernels take it for a missing operand.
     pub(crate) const NULL: Self = Self(0);
 
-    /// The address so many bytes further.
+    /// The address `bytes` bytes further.
     pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 
-    /// Whether sixteen bytes may be loaded from there at once.
+    /// Whether sixteen bytes may be loaded from this address at once.
     pub(crate) const fn is_aligned(self) -> bool {
         self.is_aligned_to(16)
     }
 
-    /// Whether it is a multiple of so many bytes.
+    /// Whether the address is a multiple of `bytes`.
     pub(crate) const fn is_aligned_to(self, bytes: u64) -> bool {
         self.0.is_multiple_of(bytes)
     }
 }
 
-/// What can be a parameter of a kernel: the kernel's parameter of that position has the same size,
-/// alignment and meaning.
+/// A type that can be a parameter of a kernel. The kernel's parameter at that position has the same
+/// size, alignment and meaning.
 ///
 /// # Safety
-/// Of a type that C++ has as well: no padding that matters, no references.
+/// The implementor guarantees that C++ has the same type: the same size and layout, no padding that
+/// matters, no references.
 pub(crate) unsafe trait Parameter {}
 
-// SAFETY: numbers, and an address.
+// SAFETY: `repr(transparent)` over a 64-bit number, which is a device pointer in C++.
 unsafe impl Parameter for Ptr {}
-// SAFETY: as above.
+// SAFETY: C++ has this number type, with the same size and alignment.
 unsafe impl Parameter for i32 {}
-// SAFETY: as above.
+// SAFETY: C++ has this number type, with the same size and alignment.
 unsafe impl Parameter for u32 {}
-// SAFETY: as above.
+// SAFETY: C++ has this number type, with the same size and alignment.
 unsafe impl Parameter for i64 {}
-// SAFETY: as above.
+// SAFETY: C++ has this number type, with the same size and alignment.
 unsafe impl Parameter for u64 {}
-// SAFETY: as above.
+// SAFETY: C++ has this number type, with the same size and alignment.
 unsafe impl Parameter for f32 {}
-// SAFETY: as above.
+// SAFETY: C++ has this number type, with the same size and alignment.
 unsafe impl Parameter for f64 {}
 
 /// A kernel: an `extern "C" __global__` function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
-    /// Where it is written.
+    /// File that contains the kernel.
     pub source: Source,
-    /// Its name there.
+    /// Name of the function in the file.
     pub name: &'static str,
 }
 
-/// `THREADS` of `common.cuh`: those of a block, unless a kernel says otherwise.
+/// `THREADS` of `common.cuh`: threads of a block, unless a kernel says otherwise.
 pub(crate) const THREADS: u32 = 256;
 
-/// `TILE` of `common.cuh`: elements of a block of packed elementwise kernels.
+/// `TILE` of `common.cuh`: elements that a block of a packed elementwise kernel handles.
 pub(crate) const TILE: u64 = 2048;
 
-/// How many threads run a kernel.
+/// Number of threads that run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// Blocks, in up to three dimensions.
+    /// Number of blocks, in up to three dimensions.
     pub blocks: [u32; 3],
-    /// Threads in each.
+    /// Threads of each block.
     pub threads: u32,
 }
 
 impl Grid {
-    /// Enough blocks of the usual size for `threads` threads.
+    /// Blocks of the usual size for at least `threads` threads.
     pub(crate) fn of_threads(threads: u64) -> Self {
         Self::of_blocks(threads.div_ceil(THREADS.into()))
     }
 
-    /// So many blocks of the usual size.
+    /// `blocks` blocks of the usual size.
     pub(crate) fn of_blocks(blocks: u64) -> Self {
         let blocks = u32::try_from(blocks).expect("memory for fewer blocks than 2^32");
         Self { blocks: [blocks, 1, 1], threads: THREADS }
@@ -98,14 +99,14 @@ impl Grid {
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
     handle: sys::CUfunction,
-    /// Bytes of each parameter, if the driver can tell.
+    /// Bytes of each parameter; `None` if the driver cannot tell.
     sizes: Option<SmallVec<[usize; 12]>>,
 }
 
 impl Loaded {
-    /// Asks what its parameters are.
+    /// Asks the driver for the sizes of the kernel's parameters.
     pub(crate) fn new(handle: sys::CUfunction) -> Result<Self, DeviceError> {
-        // Of CUDA 12.4; the driver's library has no such function before.
+        // The question exists since CUDA 12.4; earlier drivers lack the function.
         if driver_version()? < (12, 4) {
             return Ok(Self { handle, sizes: None });
         }
@@ -113,11 +114,12 @@ impl Loaded {
         loop {
             let [mut offset, mut size] = [0; 2];
             let (offset, size_to) = (&raw mut offset, &raw mut size);
-            // SAFETY: writes two integers to places that outlive the call.
+            // SAFETY: the driver writes two integers to `offset` and `size`, which outlive the
+            // call.
             let told = unsafe { sys::cuFuncGetParamInfo(handle, sizes.len(), offset, size_to) };
             match told.result() {
                 Ok(()) => sizes.push(size),
-                // Past the last one.
+                // Past the last parameter.
                 Err(e) if e.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
                 Err(e) => return Err(failed("asking for a kernel's parameters", e)),
             }
@@ -127,18 +129,19 @@ impl Loaded {
 }
 
 impl Gpu {
-    /// Runs a kernel once all that was given before is done.
+    /// Runs a kernel after all work that was given before.
     ///
     /// # Safety
-    /// The parameters are as many as the kernel's, in its order, each of the type that it declares; and with
-    /// these parameters, this many threads of the kernel read and write nothing but the operands and the
-    /// workspace of the run at hand. Sizes are checked where the driver can tell them (CUDA 12.4), types are not.
+    /// The caller guarantees that the parameters are the kernel's: as many, in its order, each of
+    /// the declared type. The caller also guarantees that the kernel, with these parameters and
+    /// this many threads, reads and writes only the operands and the workspace of the current run.
+    /// Sizes of parameters are checked if the driver can tell them (CUDA 12.4); types are not.
     ///
     /// # Errors
     /// If the kernel does not compile, or cannot be launched.
     ///
     /// # Panics
-    /// If the kernel has parameters of other sizes.
+    /// If the kernel's parameters have other sizes.
     pub(crate) unsafe fn launch(
         &mut self,
         kernel: Kernel,
@@ -158,8 +161,8 @@ impl Gpu {
             .iter()
             .map(|&parameter| std::ptr::from_ref(parameter).cast_mut().cast::<c_void>())
             .collect();
-        // SAFETY: the function's module lives as long as `self`; the parameters are the kernel's, as the
-        // caller promises; the driver copies them before it returns.
+        // SAFETY: `self` keeps the function's module loaded. The caller guarantees that the
+        // parameters are the kernel's. The driver copies them before the call returns.
         unsafe {
             result::launch_kernel(
                 handle,
@@ -194,11 +197,11 @@ mod tests {
         let wrong: [&[&dyn Parameter]; 3] =
             [&[&out, &bits], &[&out, &count, &count], &[&out, &bits, &count, &count]];
         for parameters in wrong {
-            // SAFETY: never launched.
+            // SAFETY: the sizes are wrong, so `launch` panics before the kernel starts.
             let launch = || unsafe { gpu.launch(fill, Grid::of_blocks(1), parameters) };
             assert!(catch_unwind(AssertUnwindSafe(launch)).is_err());
         }
-        // SAFETY: the kernel's parameters; it writes 1 KiB of the memory.
+        // SAFETY: these are the kernel's parameters; it writes 256 words, 1 KiB of the memory.
         unsafe { gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]) }.unwrap();
     }
 }

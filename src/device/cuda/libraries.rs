@@ -1,4 +1,4 @@
-//! NVIDIA's libraries, found at run time: cuBLAS, and cuDNN where it is there.
+//! NVIDIA's libraries, found at run time: cuBLAS, and cuDNN if it is installed.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,14 @@ use cudarc::driver::CudaStream;
 use std::fmt;
 use std::sync::Arc;
 
-/// Oldest cuBLAS whose functions are those of the bindings.
+/// Oldest cuBLAS whose functions match the bindings.
 const OLDEST_CUBLAS: Version = Version(12, 0, 0);
 
-/// Oldest cuDNN.
+/// Oldest cuDNN whose functions match the bindings.
 const OLDEST_CUDNN: Version = Version(9, 0, 0);
 
-/// Handles of the libraries, for one stream. The device has them, and so have its dry runs on other threads.
+/// Handles of the libraries for one stream. The handles are shared by the device and its dry runs
+/// on other threads.
 pub struct Libraries {
     stream: Arc<CudaStream>,
     blas: Mutex<Blas>,
@@ -26,7 +27,8 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Handles for a stream, whose context is current. Without cuDNN if that is not wanted or not there.
+    /// Opens handles for a stream, whose context is current. cuDNN is left out if `cudnn` is false
+    /// or the library is not found.
     pub(crate) fn open(
         stream: Arc<CudaStream>,
         tf32: bool,
@@ -52,15 +54,15 @@ impl Libraries {
         Ok(Self { stream, blas: Mutex::new(blas), dnn: dnn.map(Mutex::new) })
     }
 
-    /// cuBLAS.
+    /// Locks cuBLAS for one caller.
     pub(crate) fn blas(&self) -> MutexGuard<'_, Blas> {
-        // A panic leaves nothing behind: each product sets all that it depends on.
+        // After a panic the handle is still usable: each product sets all that it depends on.
         lock(&self.blas)
     }
 
-    /// cuDNN, if it is there.
+    /// Locks cuDNN for a caller; `None` if cuDNN is not used.
     pub(crate) fn dnn(&self) -> Option<MutexGuard<'_, Dnn>> {
-        // As above; choices are entered when they are complete.
+        // After a panic the handle is still usable: plans are inserted when they are complete.
         self.dnn.as_ref().map(|dnn| lock(dnn))
     }
 }
@@ -73,17 +75,17 @@ impl fmt::Debug for Libraries {
 
 impl Drop for Libraries {
     fn drop(&mut self) {
-        // Handles, which go next, are destroyed in the context they were made in. A failure can be told to
-        // nobody.
+        // The handles, which are dropped after this, must be destroyed in the context they were
+        // made in. A failure cannot be reported here.
         let _ = self.stream.context().bind_to_thread();
     }
 }
 
-/// What to say of a cuBLAS that is there but does not work, with a driver of such a version of CUDA.
+/// Error for a cuBLAS that was found but does not work, with a driver for CUDA `driver`.
 fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceError {
     let Version(major, ..) = found;
     let (newest, minor) = driver;
-    // One of an older CUDA runs on any newer driver; not the other way round.
+    // A library of an older CUDA runs on any newer driver, but not the reverse.
     let why = if major > newest {
         format!(
             "; it is of CUDA {major}, and the driver knows CUDA up to {newest}.{minor}: put the folder of \
@@ -95,11 +97,11 @@ fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceErro
     DeviceError::new(format!("cuBLAS {found} was found, but does not work: {error}{why}"))
 }
 
-/// A handle of cuDNN, if it is there and new enough.
+/// Opens a handle of cuDNN; `None` if the library is not found or too old.
 ///
 /// # Errors
-/// If it is, but does not work: what is wrong with it may be gone the next time, and other bits would come of
-/// that.
+/// If cuDNN is found but does not work. The failure may be temporary, and going without cuDNN would
+/// give other bits.
 fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, DeviceError> {
     match usable(versions::cudnn()) {
         Ok(version) => {
@@ -117,7 +119,7 @@ fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, Devic
     }
 }
 
-/// The version of cuDNN that was found, or why it is not used.
+/// Version of cuDNN, or the reason why cuDNN is not used.
 fn usable(found: Option<Version>) -> Result<Version, String> {
     match found {
         None => Err("cuDNN was not found".into()),
@@ -128,7 +130,7 @@ fn usable(found: Option<Version>) -> Result<Version, String> {
     }
 }
 
-/// What to say of a cuDNN that is there but does not work.
+/// Error for a cuDNN that was found but does not work.
 fn unusable(version: Version, error: &DeviceError) -> DeviceError {
     DeviceError::new(format!(
         "cuDNN {version} was found, which convolves, but does not work: {error}; Options::cudnn(false) does \
@@ -162,7 +164,8 @@ mod tests {
         assert!(told((12, 8)).contains("up to 12.8: put the folder of libcublas.so.12"));
     }
 
-    /// A thread without a context has none to make a handle in, though a real cuDNN may make itself one.
+    /// A thread without a context has none to make a handle in, although a real cuDNN may make a
+    /// context itself.
     #[test]
     fn a_cudnn_that_does_not_work_is_an_error() {
         let Ok(gpu) = Context::open(Options::default()) else {

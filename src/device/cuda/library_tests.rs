@@ -1,4 +1,4 @@
-//! Ops that use the libraries, with cuDNN and without, compared with the cpu.
+//! Comparison of ops that use the libraries, with and without cuDNN, with the cpu.
 
 use super::{Context, Cuda, Options};
 use crate::device::conv_shape::span;
@@ -10,12 +10,13 @@ use crate::op::Operation as _;
 use crate::ops::conformance::{Arg, BYTES, Rig, Rng, close_sums, product};
 use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
-/// A device for a rig, or why there is none.
+/// Opens a device for a rig; the error says why there is none.
 fn open(options: Options) -> Result<Cuda<Op>, DeviceError> {
     Ok(Cuda::of(&Context::open(options)?, BYTES).expect("there is as much memory"))
 }
 
-/// Runs `body` on a device with cuDNN, if there is such a thing, and on one without; or says that there is none.
+/// Runs `body` on a device with cuDNN and on one without. Prints a message for each device that
+/// cannot be opened.
 fn on_devices(body: impl Fn(Cuda<Op>)) {
     for cudnn in [true, false] {
         match open(Options { cudnn, ..Options::default() }) {
@@ -30,7 +31,7 @@ fn bits(tensor: &HostTensor) -> Vec<u32> {
     tensor.as_f32().unwrap().iter().map(|x| x.to_bits()).collect()
 }
 
-/// A convolution and its gradients.
+/// A convolution and its two gradients, with random inputs.
 fn tasks(rng: &mut Rng, x: [usize; 4], weight: [usize; 4], conv: Conv2d) -> [(Op, [Arg; 2]); 3] {
     let windows = [0, 1].map(|i| {
         let span = span(weight[2 + i], conv.dilation[i]);
@@ -46,7 +47,7 @@ fn tasks(rng: &mut Rng, x: [usize; 4], weight: [usize; 4], conv: Conv2d) -> [(Op
     ]
 }
 
-/// Shapes of `x` and the weight, and what joins them.
+/// Shapes of `x` and the weight, and the convolution.
 type Shapes = ([usize; 4], [usize; 4], Conv2d);
 
 fn against_the_cpu(rng: &mut Rng, convolutions: &[Shapes]) {
@@ -75,7 +76,7 @@ fn convolutions_of_any_shape() {
     let rng = &mut Rng::new(31);
     let shapes = [(); 60].map(|()| {
         let kernel = [1 + rng.below(5), 1 + rng.below(5)];
-        // Strides that leave pixels out, paddings that whole windows lie in.
+        // Includes strides that skip pixels and paddings that contain whole windows.
         let conv = Conv2d {
             stride: [1 + rng.below(4), 1 + rng.below(4)],
             padding: [rng.below(kernel[0] + 2), rng.below(kernel[1] + 2)],
@@ -106,7 +107,7 @@ fn convolutions_of_one_pixel_and_of_a_whole_image() {
     against_the_cpu(&mut Rng::new(32), &shapes);
 }
 
-/// 23 MiB of columns of 3 MiB of operands.
+/// 23 MiB of columns from 3 MiB of operands.
 #[test]
 fn convolutions_of_more_images_than_are_done_at_once() {
     let conv = Conv2d::new([1, 1], [1, 1]);
@@ -164,7 +165,7 @@ fn views_that_begin_anywhere_go_without_cudnn() {
     }
 }
 
-/// An evicted tensor is recomputed somewhere else, maybe on a device opened later.
+/// An evicted tensor is recomputed at another address, maybe on a device that is opened later.
 #[test]
 fn the_same_bits_elsewhere_and_on_another_device() {
     let rng = &mut Rng::new(35);
@@ -202,7 +203,7 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
             assert_eq!(dry, device.workspace(&op, &inputs, &outputs), "{op:?}");
         }
         drop(device);
-        // The libraries outlive the device while a dry run has them.
+        // The libraries outlive the device while a dry run holds them.
         let layout = Layout::contiguous(DType::F32, [4, 4]);
         assert_eq!(sim.workspace(&MatMul.into(), &[layout; 2], &[layout]), 64 << 10);
     });

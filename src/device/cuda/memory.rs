@@ -1,4 +1,5 @@
-//! The device's memory: one allocation for all tensors, and a little aside.
+//! Memory of the device: a large allocation for all tensors, and a small allocation for the fault
+//! record and a buffer.
 
 #![allow(unsafe_code)]
 
@@ -11,14 +12,14 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes beside the tensors': the fault record, and a buffer to move blocks through. The driver gives
-/// memory in pieces of this size.
+/// Bytes of the second allocation: the fault record, and a buffer to move blocks through. The
+/// driver gives memory in pieces of this size.
 const ASIDE: u64 = 2 << 20;
 
-/// Where the buffer for moves begins there.
+/// Offset of the buffer for moves in the second allocation.
 const BUFFER: u64 = 256;
 
-/// One allocation, freed with it.
+/// One allocation, freed on drop.
 struct Allocation {
     base: sys::CUdeviceptr,
 }
@@ -26,19 +27,20 @@ struct Allocation {
 impl Allocation {
     fn new(bytes: u64) -> Result<Self, result::DriverError> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // SAFETY: what is there is not read before it is written: `Memory` clears the record of faults first.
+        // SAFETY: fresh memory is undefined, and is not read before a write. `Memory::new` clears
+        // the record of faults, and a kernel writes an operand before another kernel reads it.
         unsafe { result::malloc_sync(bytes.max(1)) }.map(|base| Self { base })
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`. `cuMemFree` waits for what is still running.
+        // SAFETY: allocated in `new`, and freed here alone. `cuMemFree` waits for running work.
         let _ = unsafe { result::free_sync(self.base) };
     }
 }
 
-/// Bytes that are allocated as long as the memory is there. [`Memory`] alone makes them.
+/// Bytes that stay allocated as long as the memory lives. Only [`Memory`] makes spans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span<'a> {
     first: Ptr,
@@ -47,20 +49,20 @@ pub(crate) struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// The address of the first byte.
+    /// Address of the first byte.
     pub(crate) const fn first(self) -> Ptr {
         self.first
     }
 
-    /// How many there are.
+    /// Number of bytes.
     pub(super) const fn bytes(self) -> u64 {
         self.bytes
     }
 
-    /// Some of them.
+    /// Some bytes of the span.
     ///
     /// # Panics
-    /// If they are not all among these.
+    /// If the range reaches outside the span.
     pub(super) fn part(self, Range { start, end }: Range<u64>) -> Self {
         assert!(
             start <= end && end <= self.bytes,
@@ -76,7 +78,7 @@ pub(crate) struct Memory {
     tensors: Allocation,
     bytes: u64,
     aside: Allocation,
-    /// Last, for it holds the context that allocations are freed in.
+    /// Last field, so that the context lives until the allocations are freed.
     stream: Arc<CudaStream>,
 }
 
@@ -105,22 +107,23 @@ impl Memory {
         self.zero(self.faults())
     }
 
-    /// All bytes for tensors.
+    /// Span of all bytes for tensors.
     pub(super) const fn all(&self) -> Span<'_> {
         Span { first: Ptr(self.tensors.base), bytes: self.bytes, of: PhantomData }
     }
 
-    /// The record of faults, beside the tensors.
+    /// Span of the fault record, in the second allocation.
     pub(super) const fn faults(&self) -> Span<'_> {
         Span { first: Ptr(self.aside.base), bytes: BUFFER, of: PhantomData }
     }
 
-    /// Fills bytes of the memory with zeros.
+    /// Fills a span with zeros.
     pub(super) fn zero(&self, span: Span<'_>) -> Result<(), DeviceError> {
         if span.bytes == 0 {
             return Ok(());
         }
-        // SAFETY: so many bytes are allocated. When memory goes, the driver waits for what is still running.
+        // SAFETY: a `Span` guarantees that its bytes are allocated. When the memory is freed, the
+        // driver waits for running work.
         unsafe {
             result::memset_d8_async(span.first.0, 0, span.bytes as usize, self.stream.cu_stream())
         }
@@ -131,11 +134,13 @@ impl Memory {
     pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let [source, target] =
             [from, to].map(|at| self.all().part(at..at.saturating_add(bytes)).first);
-        // A copy that overlaps itself is undefined. So it goes in pieces that do not, those first whose
-        // target holds nothing that is still wanted.
+        // A copy that overlaps itself is undefined. A move over a short distance is therefore done
+        // in pieces that do not overlap themselves. The order is such that a piece never overwrites
+        // bytes that are still to be read.
         let distance = from.abs_diff(to);
         let copy = |source: Ptr, target: Ptr, bytes: u64| {
-            // SAFETY: both ranges are within an allocation of `self`, and do not overlap.
+            // SAFETY: both ranges are within allocations of `self`. The ranges do not overlap: a
+            // direct piece is at most `distance` long, and the buffer is apart from the tensors.
             unsafe {
                 result::memcpy_dtod_async(
                     target.0,

@@ -1,6 +1,6 @@
-//! Options of a device.
+//! Options of a CUDA device.
 
-/// Which device, and how it computes.
+/// Device to use, and how it computes.
 ///
 /// ```
 /// use remat::device::cuda::Options;
@@ -11,13 +11,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which device: 0 is the first. Default: 0.
+    /// Number of the device; 0 is the first. Default: 0.
     pub ordinal: usize,
-    /// Matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa), which is
-    /// several times faster from compute capability 8.0 on, and changes nothing below. The same bits from
-    /// run to run either way. Default: off.
+    /// Whether matrix products and convolutions may round their inputs to TF32 (10 bits of
+    /// mantissa). TF32 is several times faster from compute capability 8.0 on, and has no effect
+    /// below. Runs repeat the same bits either way. Default: off.
     pub tf32: bool,
-    /// Convolve with cuDNN where it is there. Default: on.
+    /// Whether to convolve with cuDNN if it is installed. Default: on.
     pub cudnn: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Host memory that the device reads and writes by itself.
+//! Pinned host memory, which the device reads and writes directly.
 
 #![allow(unsafe_code)]
 
@@ -10,34 +10,36 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A piece of pinned memory, and when the device is done with it.
+/// A piece of pinned memory, and an event that tells when the device is done with it.
 ///
-/// While the device may be at it, there is no reference to its bytes, and it is not freed: whoever drops a
-/// piece, after a failure say, waits for the device.
+/// While the device may use the piece, no reference to its bytes exists, and the piece is not
+/// freed. Dropping a piece waits for the device.
 pub(super) struct Piece {
-    /// So many bytes, all of them initialized.
+    /// `bytes` bytes, all of them initialized.
     memory: *mut u8,
     bytes: usize,
     stream: Arc<CudaStream>,
-    /// Recorded behind all copies, unless there are some since.
+    /// Event recorded after all copies, unless [`Piece::loose`] is set.
     done: CudaEvent,
-    /// Whether there are: nothing tells when these are done but the stream.
+    /// Whether copies were started after the event was recorded. Only the stream tells when these
+    /// are done.
     loose: bool,
-    /// Counts the pieces of a pool.
+    /// Reference that counts the pieces of a pool.
     _counted: Arc<()>,
 }
 
-// SAFETY: the memory belongs to `self` alone.
+// SAFETY: the memory belongs to this piece alone, and pinned memory may be used and freed on any
+// thread.
 unsafe impl Send for Piece {}
 
 impl Piece {
     fn new(stream: &Arc<CudaStream>, bytes: usize, counted: Arc<()>) -> Result<Self, DeviceError> {
         let done = stream.context().new_event(None).map_err(|e| failed("making an event", e))?;
-        // SAFETY: written below before it is read.
+        // SAFETY: the memory is written below before it is read.
         let memory = unsafe { result::malloc_host(bytes, 0) }
             .map_err(|e| failed("reserving pinned host memory", e))?
             .cast::<u8>();
-        // SAFETY: so many bytes were just allocated, and the device was not told of them.
+        // SAFETY: `bytes` bytes were just allocated, and the device does not know of them yet.
         unsafe { memory.write_bytes(0, bytes) };
         Ok(Self {
             memory,
@@ -49,14 +51,16 @@ impl Piece {
         })
     }
 
-    /// Copies bytes to its front, once the device is done with it, and from there to the device.
+    /// Copies bytes to the front of the piece, after the device is done with it, and from there to
+    /// the device.
     pub(super) fn send(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         assert!(bytes.len() <= self.bytes, "a piece has {} bytes", self.bytes);
         let to = to.part(0..bytes.len() as u64).first();
         self.wait()?;
         self.loose = true;
-        // SAFETY: within the allocation, and the device is done with it. The target is as large, and what is
-        // copied from stays as it is until the device is done.
+        // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait` that
+        // the device is done with it. `to.part` guarantees that the target is as large. `loose`
+        // keeps the piece from being changed or freed until the device is done.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let from = self.memory.cast_const().cast();
@@ -66,12 +70,14 @@ impl Piece {
         .map_err(|e| failed("copying to the device", e))
     }
 
-    /// Has the device copy as many bytes as `to` has from its memory.
+    /// Starts a copy from the device to bytes `to` of the piece.
     pub(super) fn fetch(&mut self, from: Span<'_>, to: Range<usize>) -> Result<(), DeviceError> {
         assert!(to.start <= to.end && to.end <= self.bytes, "a piece has {} bytes", self.bytes);
         let from = from.part(0..to.len() as u64).first();
         self.loose = true;
-        // SAFETY: within the allocation, which is not read before the device is done. The source is as large.
+        // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part` that
+        // the source is as large. `loose` keeps the bytes from being read before the device is
+        // done.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())
@@ -80,20 +86,20 @@ impl Piece {
         .map_err(|e| failed("copying to the host", e))
     }
 
-    /// From now on the device is done with it once all is done that was given so far.
+    /// Records the event: the device is done with the piece once all work given so far is done.
     pub(super) fn lend(&mut self) -> Result<(), DeviceError> {
         self.done.record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.loose = false;
         Ok(())
     }
 
-    /// Whether the device is done with it.
+    /// Whether the device is done with the piece.
     pub(super) fn is_back(&self) -> Result<bool, DeviceError> {
         let back = self.done.try_is_complete().map_err(|e| failed("waiting for the device", e))?;
         Ok(back && !self.loose)
     }
 
-    /// Waits until it is.
+    /// Waits until the device is done with the piece.
     fn wait(&mut self) -> Result<(), DeviceError> {
         let waited = if self.loose { self.stream.synchronize() } else { self.done.synchronize() };
         waited.map_err(|e| failed("waiting for the device", e))?;
@@ -101,11 +107,12 @@ impl Piece {
         Ok(())
     }
 
-    /// Some of its bytes, once the device is done with it.
+    /// Some bytes of the piece, after the device is done with it.
     pub(super) fn read(&mut self, part: Range<usize>) -> Result<&[u8], DeviceError> {
         self.wait()?;
-        // SAFETY: the whole allocation, which is initialized and lives as long as `self`. The device is done with
-        // it, and is given it again by `&mut self` alone.
+        // SAFETY: the slice is the whole allocation, which is initialized and lives as long as
+        // `self`. `wait` guarantees that the device is done with it, and only `&mut self` can give
+        // it to the device again.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory, self.bytes) };
         Ok(&bytes[part])
     }
@@ -113,37 +120,38 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // What is wrong with the device now can be told to nobody. It may still be at the memory, which then is
-        // not freed.
+        // An error of the device cannot be reported here. After an error the device may still use
+        // the memory, so the memory is not freed.
         if self.wait().is_ok() {
-            // SAFETY: allocated in `new`, and the device is done with it.
+            // SAFETY: the memory was allocated in `new`, and `wait` guarantees that the device is
+            // done with it.
             let _ = unsafe { result::free_host(self.memory.cast()) };
         }
     }
 }
 
-/// Pieces of one size, made as they are needed.
+/// A pool of pieces of equal size, made as needed.
 pub(super) struct Pool {
     stream: Arc<CudaStream>,
-    /// Of a piece.
+    /// Bytes of a piece.
     bytes: usize,
-    /// So many pieces at most.
+    /// Largest number of pieces.
     most: usize,
-    /// One reference for each piece there is, and this one.
+    /// One reference for each piece, and this one.
     counted: Arc<()>,
     free: Vec<Piece>,
-    /// Pieces that come back by themselves, oldest first.
+    /// Pieces that become free when the device is done with them, oldest first.
     lent: VecDeque<Piece>,
 }
 
 impl Pool {
-    /// Up to `most` pieces of so many bytes.
+    /// Makes a pool of up to `most` pieces of `bytes` bytes.
     pub(super) fn new(stream: Arc<CudaStream>, bytes: usize, most: usize) -> Self {
         let counted = Arc::default();
         Self { stream, bytes, most, counted, free: Vec::new(), lent: VecDeque::new() }
     }
 
-    /// A piece that nobody uses, without waiting for one. `None`: all are in use.
+    /// Takes a free piece without waiting. `None` if all are in use.
     pub(super) fn try_take(&mut self) -> Result<Option<Piece>, DeviceError> {
         if let Some(piece) = self.free.pop() {
             return Ok(Some(piece));
@@ -158,13 +166,13 @@ impl Pool {
         }
         match Piece::new(&self.stream, self.bytes, Arc::clone(&self.counted)) {
             Ok(piece) => Ok(Some(piece)),
-            // There is memory for no more just now, and those there are come back.
+            // No memory for another piece just now, but the lent ones will become free.
             Err(_) if !self.lent.is_empty() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// A piece that nobody uses.
+    /// Takes a free piece, or waits for the oldest lent piece.
     pub(super) fn take(&mut self) -> Result<Piece, DeviceError> {
         if let Some(piece) = self.try_take()? {
             return Ok(piece);
@@ -175,12 +183,12 @@ impl Pool {
         }
     }
 
-    /// Gives a piece back that the device is done with.
+    /// Returns a piece that the device is done with.
     pub(super) fn put_back(&mut self, piece: Piece) {
         self.free.push(piece);
     }
 
-    /// Gives a piece back once the device is done with it.
+    /// Returns a piece that becomes free once the device is done with it.
     pub(super) fn lend(&mut self, mut piece: Piece) -> Result<(), DeviceError> {
         piece.lend()?;
         self.lent.push_back(piece);
@@ -193,7 +201,7 @@ mod tests {
     use super::*;
     use crate::device::cuda::for_tests;
 
-    /// On the pretend GPU, a copy into memory that was freed ends the process.
+    /// On the pretend GPU of tests, a copy into freed memory ends the process.
     #[test]
     fn a_piece_is_not_freed_while_the_device_copies_to_it() {
         const BEFORE: u64 = 256 << 20;
@@ -203,10 +211,10 @@ mod tests {
         for _ in 0..3 {
             let mut piece = pool.try_take().unwrap().expect("the one there was is gone");
             assert!(pool.try_take().unwrap().is_none());
-            // Work that the copy has to wait for.
+            // Work that keeps the copy waiting.
             gpu.memory().zero(gpu.span(0..BEFORE)).unwrap();
             piece.fetch(gpu.span(0..4096), 0..4096).unwrap();
-            // As when the next copy fails.
+            // A failure of the next copy would drop the piece like this.
             drop(piece);
         }
     }

@@ -1,4 +1,4 @@
-//! Small values on their way to the host: nobody waits for them, and the device is given more work meanwhile.
+//! Reads of small values that do not wait: the device gets more work meanwhile.
 
 use super::fault::{self, Fault};
 use super::fetched::Fetched;
@@ -9,28 +9,29 @@ use crate::layout::Layout;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a piece: a value, behind what kernels found wrong so far. Larger values are waited for.
+/// Bytes of a piece: the fault record, and then the value. Larger values are read by a call that
+/// waits.
 const PIECE: usize = 64 << 10;
 
-/// Where in a piece the value is.
+/// Offset of the value in a piece.
 const VALUE: usize = 256;
 
-/// Values on their way, at most.
+/// Largest number of reads that are on their way.
 const MOST: usize = 64;
 
-/// The part of a piece that holds the faults found by kernels.
+/// Bytes of a piece that hold the fault record.
 const FAULT: Range<usize> = 0..size_of::<Fault>();
 
-/// Values that the device has yet to give.
+/// Reads that the device has not finished.
 pub(super) struct Reads {
     pool: Pool,
-    /// Oldest first.
+    /// Reads on their way, oldest first.
     awaited: VecDeque<Read>,
 }
 
 struct Read {
     piece: Piece,
-    /// From the first to the last element.
+    /// Bytes from the first to the last element.
     bytes: usize,
     layout: Layout,
 }
@@ -40,8 +41,8 @@ impl Reads {
         Self { pool: Pool::new(gpu.events().clone(), PIECE, MOST), awaited: VecDeque::new() }
     }
 
-    /// Starts to copy a tensor, as it is once all that was given before is done. `false` if it is too large, or
-    /// too many are on their way.
+    /// Starts to copy a tensor, with the value it has after all work given before. `false` if the
+    /// tensor is too large, or too many reads are on their way.
     pub(super) fn start(&mut self, gpu: &Gpu, from: &Place) -> Result<bool, DeviceError> {
         let source = gpu.span_of(from)?;
         let bytes = source.bytes() as usize;
@@ -56,7 +57,8 @@ impl Reads {
         Ok(true)
     }
 
-    /// The oldest value, if the device is done with it. A fault that kernels found before is an error.
+    /// Takes the oldest value, if the device is done with it. A fault that kernels found before the
+    /// read is an error.
     pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<Fetched, DeviceError>> {
         match self.awaited.front()?.piece.is_back() {
             Ok(false) => None,
@@ -68,7 +70,7 @@ impl Reads {
         }
     }
 
-    /// The value of a read that the device is done with.
+    /// Makes the value of a read that the device is done with.
     fn value(
         &mut self,
         gpu: &Gpu,

@@ -1,19 +1,19 @@
-//! The workspace of a call, given out in parts.
+//! Workspace of a call, given out in parts.
 
 use super::Operands;
 use super::gpu::Gpu;
 use super::launch::Ptr;
 use crate::device::DeviceError;
 
-/// Parts begin at multiples of this, as tensors do: cuBLAS wants it of its workspace.
+/// Alignment of parts, the same as for tensors: cuBLAS requires it of its workspace.
 pub(super) const ALIGNMENT: u64 = 256;
 
-/// Bytes that a part takes.
+/// Bytes that a part of `bytes` bytes takes up.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
 }
 
-/// What is left of a workspace.
+/// Unused rest of a workspace.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     next: Ptr,
@@ -21,16 +21,17 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// All of a run's.
+    /// Whole workspace of a run.
     ///
     /// # Panics
-    /// If it reaches outside the memory.
+    /// If the workspace reaches outside the memory.
     pub(crate) fn of(gpu: &Gpu, run: &Operands<'_>) -> Self {
         let all = gpu.span(run.workspace.clone());
         Self { next: all.first(), left: all.bytes() }
     }
 
-    /// The next part. The last one may be as long as it is: workspaces need not end at a multiple.
+    /// Takes the next part of `bytes` bytes. The last part may end at any byte, as workspaces need
+    /// not end at a multiple of [`ALIGNMENT`].
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Ptr, DeviceError> {
         if bytes > self.left {
             return Err(DeviceError::new(format!(

@@ -1,4 +1,4 @@
-//! Host copies go through pinned memory: beside the budget, but no more than half a GiB.
+//! Copies to and from the host, through pinned memory beside the budget: at most 528 MiB.
 
 use super::memory::Span;
 use super::pinned::{Piece, Pool};
@@ -8,19 +8,20 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes copied at a time: so few that the host fills one piece while the device takes another.
+/// Bytes copied at a time: few enough that the host fills one piece while the device copies
+/// another.
 const LARGE: usize = 2 << 20;
 
-/// Pieces of them: batches of half a GiB altogether are on their way before anyone waits.
+/// Largest number of large pieces: half a GiB is on its way before the host waits.
 const MOST_LARGE: usize = 256;
 
 /// Bytes of a piece for small values.
 const SMALL: usize = 64 << 10;
 
-/// Pieces of those.
+/// Largest number of small pieces.
 const MOST_SMALL: usize = 256;
 
-/// Pieces that a download has on their way.
+/// Pieces of a download that are on their way at once.
 const AHEAD: usize = 4;
 
 /// Pinned memory for copies in both directions.
@@ -41,11 +42,10 @@ impl Staging {
         if bytes <= SMALL { &mut self.small } else { &mut self.large }
     }
 
-    /// Copies bytes to the device, in the stream's order. They may change as soon as this returns. It waits for
-    /// the device only where a great deal is on its way already.
+    /// Copies bytes to the device, in the order of the stream. The caller may change the bytes as
+    /// soon as this returns. Waits for the device only if all pieces are on their way.
     ///
-    /// # Panics
-    /// If there is less room.
+    /// If `to` is shorter than `bytes`.
     pub(super) fn upload(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         for (i, chunk) in bytes.chunks(LARGE).enumerate() {
             let pool = self.pool(chunk.len());
@@ -56,10 +56,10 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies bytes from the device, once all that was given before is done. Waits for it.
+    /// Copies bytes from the device, after all work given before. Waits for the device.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If `from` is shorter than `bytes`.
     pub(super) fn download(&mut self, from: Span<'_>, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let mut ahead: VecDeque<(Piece, &mut [u8])> = VecDeque::new();
         for (i, chunk) in bytes.chunks_mut(LARGE).enumerate() {
@@ -77,7 +77,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Waits for the oldest chunk, and copies it out.
+    /// Waits for the oldest chunk, and copies the chunk to the target.
     fn collect(&mut self, ahead: &mut VecDeque<(Piece, &mut [u8])>) -> Result<(), DeviceError> {
         let Some((mut piece, chunk)) = ahead.pop_front() else { return Ok(()) };
         chunk.copy_from_slice(piece.read(0..chunk.len())?);
@@ -86,7 +86,7 @@ impl Staging {
     }
 }
 
-/// Where chunk number `i` is among all bytes.
+/// Range of chunk number `i` among all bytes.
 fn chunk_at(i: usize, chunk: &[u8]) -> Range<u64> {
     let start = (i * LARGE) as u64;
     start..start + chunk.len() as u64

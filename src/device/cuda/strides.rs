@@ -1,4 +1,4 @@
-//! Shapes and strides as kernels want them.
+//! Shapes and strides as parameters of kernels.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use super::launch::{Parameter, Ptr};
 use crate::device::walk::Walk;
 use crate::layout::{Layout, MAX_RANK};
 
-/// `Divider` of `common.cuh`.
+/// `Divider` of `common.cuh`: a division as a multiplication and a shift.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Divider {
@@ -15,16 +15,17 @@ pub(crate) struct Divider {
     shift: u32,
 }
 
-// SAFETY: three numbers.
+// SAFETY: `Divider` is `repr(C)` and consists of numbers, in the order that `common.cuh` declares.
 unsafe impl Parameter for Divider {}
 
 impl Divider {
-    /// Divides by `divisor`, or by 1 if that is 0: then there is nothing to divide.
+    /// Makes a divider by `divisor`. A divisor of 0 becomes 1, as there is nothing to divide then.
     ///
-    /// Of `n` below 2^31, the quotient is `(n + n * factor / 2^32) / 2^shift` (Granlund and Montgomery, 1994).
+    /// For `n` below 2^31, the quotient is `(n + n * factor / 2^32) / 2^shift` (Granlund and
+    /// Montgomery, 1994).
     pub(crate) fn new(divisor: usize) -> Self {
         let divisor = divisor.max(1) as u64;
-        // Larger ones are in `WIDE` sources alone, which divide.
+        // Larger divisors occur in `WIDE` sources only, which use `divisor` itself.
         let d = divisor.min(1 << 31);
         let shift = d.next_power_of_two().trailing_zeros();
         let factor = (((1u64 << shift) - d) << 32) / d + 1;
@@ -32,7 +33,7 @@ impl Divider {
     }
 }
 
-/// `Walk` of `common.cuh`: loops innermost first.
+/// `Walk` of `common.cuh`: loops, innermost first.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Steps<const K: usize> {
@@ -42,11 +43,13 @@ pub(crate) struct Steps<const K: usize> {
     width: u32,
 }
 
-// SAFETY: numbers.
+// SAFETY: `Steps` is `repr(C)` and consists of numbers, in the order that `common.cuh` declares.
 unsafe impl<const K: usize> Parameter for Steps<K> {}
 
 impl<const K: usize> Steps<K> {
-    /// Of a walk of at most [`MAX_RANK`] loops: what takes more is refused, or done in parts. The innermost loop in units of `width` elements: 1, or 4 if they are [`in_fours`].
+    /// Makes the loops of a walk of at most [`MAX_RANK`] loops; callers refuse longer walks or
+    /// split them. The innermost loop is counted in units of `width` elements: 4 if [`in_fours`]
+    /// holds, or 1.
     pub(crate) fn new(walk: &Walk<K>, width: usize) -> Self {
         let mut all = Self {
             sizes: [Divider::new(1); MAX_RANK],
@@ -63,8 +66,9 @@ impl<const K: usize> Steps<K> {
     }
 }
 
-/// Whether elements may be loaded four at a time, at each operand's address: they lie together in the
-/// innermost loop, or are one that is repeated, and all begin at multiples of 16 bytes.
+/// Whether elements may be loaded four at a time at the address of each operand. In the innermost
+/// loop, the elements of an operand must be contiguous, or one element that is repeated. All runs
+/// of contiguous elements must begin at multiples of 16 bytes.
 pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> bool {
     let steps = walk.steps();
     walk.run().is_multiple_of(4)
@@ -78,12 +82,12 @@ pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> b
         })
 }
 
-/// Elements of an entry along `axis`.
+/// Elements of one entry along `axis`.
 pub(crate) fn inner(layout: &Layout, axis: usize) -> usize {
     layout.shape()[axis + 1..].iter().product()
 }
 
-/// How many elements may go at once.
+/// Elements that may be loaded at once: 4 if all addresses and lengths allow it, or 1.
 pub(crate) fn width<const A: usize, const N: usize>(
     addresses: [Ptr; A],
     lengths: [usize; N],

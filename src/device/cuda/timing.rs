@@ -1,4 +1,4 @@
-//! How long calls took: events in the stream, read back later.
+//! Durations of calls, from events in the stream that are read later.
 
 #![allow(unsafe_code)]
 
@@ -9,12 +9,12 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Events before and after calls.
+/// Pairs of events, before and after calls.
 pub(super) struct Timing {
     stream: Arc<CudaStream>,
-    /// Of calls whose time was not taken yet, oldest first.
+    /// Events of calls whose time was not taken yet, oldest first.
     awaited: VecDeque<[CudaEvent; 2]>,
-    /// To use again.
+    /// Events that may be used again.
     spare: Vec<[CudaEvent; 2]>,
 }
 
@@ -27,7 +27,7 @@ impl Timing {
         self.stream.context()
     }
 
-    /// Before a call.
+    /// Records an event before a call, and returns the pair.
     pub(super) fn start(&mut self) -> Result<[CudaEvent; 2], DeviceError> {
         let events = match self.spare.pop() {
             Some(events) => Ok(events),
@@ -41,17 +41,18 @@ impl Timing {
         Ok(events)
     }
 
-    /// After it.
+    /// Records the event after the call.
     pub(super) fn end(&mut self, events: [CudaEvent; 2]) -> Result<(), DeviceError> {
         events[1].record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.awaited.push_back(events);
         Ok(())
     }
 
-    /// Seconds of the oldest call that are known and were not taken yet.
+    /// Takes the seconds of the oldest call whose time was not taken yet. `None` if the call is not
+    /// over; NaN if the time cannot be known.
     pub(super) fn take(&mut self) -> Option<f64> {
         let events = self.awaited.front()?;
-        // A broken device gives no times; they are not waited for.
+        // A broken device returns an error instead of `Ok(false)`, so it is not waited for.
         if matches!(events[1].try_is_complete(), Ok(false)) {
             return None;
         }
@@ -65,13 +66,16 @@ impl Timing {
 fn elapsed([start, end]: &[CudaEvent; 2]) -> Option<f32> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
-    // Not the bindings' function, which drivers before CUDA 12.8 do not have; this one is in all.
+    // The bindings use another function, which drivers before CUDA 12.8 lack; this function is in
+    // all drivers.
     let function = FUNCTION.get_or_init(|| {
-        // SAFETY: the library is loaded, for there are events, and the type is that of the function.
+        // SAFETY: the events show that the library is loaded, and `ElapsedTime` is the type that
+        // the driver declares for this function.
         unsafe { sys::culib().get::<ElapsedTime>(b"cuEventElapsedTime\0").ok().map(|f| *f) }
     });
     let mut milliseconds = 0.0;
-    // SAFETY: both events live, and the time goes to a place that outlives the call.
+    // SAFETY: the references keep both events alive, and the driver writes the time to
+    // `milliseconds`, which outlives the call.
     let result = unsafe { (*function)?(&raw mut milliseconds, start.cu_event(), end.cu_event()) };
     (result == sys::CUresult::CUDA_SUCCESS).then_some(milliseconds)
 }

@@ -1,4 +1,4 @@
-//! Which of NVIDIA's libraries are there.
+//! Versions of NVIDIA's libraries on this system.
 
 #![allow(unsafe_code)]
 
@@ -9,16 +9,17 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Library {
-    /// As its maker calls it.
+    /// Name given by the maker.
     pub name: &'static str,
-    /// Such as `12.8.4`. `None`: it was not found.
+    /// Version such as `12.8.4`. `None` if the library was not found.
     pub version: Option<String>,
 }
 
-/// NVRTC, cuBLAS and cuDNN, as they would be used. Loads them, but needs neither a driver nor a device.
+/// NVRTC, cuBLAS and cuDNN, in the versions that a device would use. Loads the libraries, but needs
+/// neither a driver nor a device.
 #[must_use]
 pub fn libraries() -> [Library; 3] {
-    // NVRTC tells no patch level.
+    // NVRTC does not tell its patch level.
     let nvrtc = nvrtc().map(|Version(major, minor, _)| format!("{major}.{minor}"));
     let [cublas, cudnn] = [cublas(), cudnn()].map(|version| version.map(|v| v.to_string()));
     [("NVRTC", nvrtc), ("cuBLAS", cublas), ("cuDNN", cudnn)]
@@ -35,44 +36,45 @@ impl fmt::Display for Version {
     }
 }
 
-/// NVRTC, which compiles the kernels.
+/// Version of NVRTC, the compiler of the kernels; `None` without NVRTC.
 pub(super) fn nvrtc() -> Option<Version> {
     // SAFETY: loading a library runs its initializers; NVRTC's have no preconditions.
     if !unsafe { nvrtc::sys::is_culib_present() } {
         return None;
     }
     let [mut major, mut minor] = [0; 2];
-    // SAFETY: writes two integers to places that outlive the call.
+    // SAFETY: NVRTC writes two integers to `major` and `minor`, which outlive the call.
     unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) }.result().ok()?;
     Some(Version(major.unsigned_abs(), minor.unsigned_abs(), 0))
 }
 
-/// cuBLAS, which multiplies matrices.
+/// Version of cuBLAS, for matrix products; `None` without cuBLAS.
 pub(super) fn cublas() -> Option<Version> {
     use cublas::sys::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
-    // SAFETY: as for NVRTC.
+    // SAFETY: loading a library runs its initializers; cuBLAS's have no preconditions.
     if !unsafe { cublas::sys::is_culib_present() } {
         return None;
     }
     let part = |which| {
         let mut value = 0;
-        // SAFETY: writes one integer to a place that outlives the call.
+        // SAFETY: cuBLAS writes one integer to `value`, which outlives the call.
         unsafe { cublas::sys::cublasGetProperty(which, &raw mut value) }.result().ok()?;
         Some(value.unsigned_abs())
     };
     Some(Version(part(MAJOR_VERSION)?, part(MINOR_VERSION)?, part(PATCH_LEVEL)?))
 }
 
-/// cuDNN, which convolves.
+/// Version of cuDNN, for convolutions; `None` without cuDNN.
 pub(super) fn cudnn() -> Option<Version> {
-    // SAFETY: as for NVRTC.
+    // SAFETY: loading a library runs its initializers; cuDNN's have no preconditions.
     if !unsafe { cudnn::sys::is_culib_present() } {
         return None;
     }
     Some(cudnn_version(u32::try_from(cudnn::result::get_version()).unwrap_or(0)))
 }
 
-/// cuDNN's version from one number: up to 8 the major version counts thousands, then tens of thousands.
+/// cuDNN's version from one number. The major version counts thousands up to version 8, and ten
+/// thousands from version 9 on.
 const fn cudnn_version(number: u32) -> Version {
     let major = if number < 90_000 { 1_000 } else { 10_000 };
     Version(number / major, number % major / 100, number % 100)

@@ -1,4 +1,4 @@
-//! Windows over images, as kernels see them: those of poolings, and of convolutions.
+//! Windows over images, for the kernels of pooling and convolution.
 
 #![allow(unsafe_code)]
 
@@ -6,20 +6,20 @@ use super::launch::Parameter;
 use super::strides::Divider;
 use crate::device::DeviceError;
 
-/// Sizes, height first.
+/// Sizes of the windows over an image, height first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Of an image.
+    /// Rows and columns of an image.
     pub image: [usize; 2],
-    /// How many windows there are.
+    /// Number of windows.
     pub windows: [usize; 2],
-    /// Of a window.
+    /// Rows and columns of a window.
     pub kernel: [usize; 2],
-    /// From window to window.
+    /// Distance from window to window.
     pub stride: [usize; 2],
-    /// Around the image.
+    /// Zeros around the image.
     pub padding: [usize; 2],
-    /// From element to element of a window.
+    /// Distance from element to element of a window.
     pub dilation: [usize; 2],
 }
 
@@ -37,11 +37,12 @@ pub(crate) struct Windows {
     dilation: [i32; 2],
 }
 
-// SAFETY: numbers.
+// SAFETY: `Windows` is `repr(C)` and consists of numbers, in the order that `common.cuh` declares.
 unsafe impl Parameter for Windows {}
 
 impl Windows {
-    /// With a thread for each of so many rows and columns: of the windows, or of the image.
+    /// Makes the parameter for kernels with a thread for each of `threads` rows and columns, of the
+    /// windows or of the image.
     pub(crate) fn new(shape: &Shape, threads: [usize; 2]) -> Result<Self, DeviceError> {
         let [rows, columns] = threads.map(Divider::new);
         Ok(Self {
@@ -50,7 +51,7 @@ impl Windows {
             image: sides(shape.image, "an image")?,
             windows: sides(shape.windows, "an image")?,
             kernel: sides(shape.kernel, "a window")?,
-            // Beyond an image there is no window, however far.
+            // A larger stride steps beyond any image just the same.
             stride: shape.stride.map(|stride| stride.min(MOST) as i32),
             padding: sides(shape.padding, "a padding")?,
             dilation: sides(shape.dilation, "a dilation")?,
@@ -58,7 +59,7 @@ impl Windows {
     }
 }
 
-/// Twice of a side must fit.
+/// Sides must be smaller than this number, so that twice a side fits in an `i32`.
 const MOST: usize = 1 << 29;
 
 fn sides(sides: [usize; 2], what: &str) -> Result<[i32; 2], DeviceError> {

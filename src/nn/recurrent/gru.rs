@@ -2,7 +2,7 @@ use super::{Gates, Recurrent, RecurrentCell, Weights, gates};
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// A step of a gated recurrent unit (Cho et al., EMNLP 2014), as PyTorch has it:
+/// A step of a gated recurrent unit (Cho et al., EMNLP 2014), as in PyTorch:
 ///
 /// ```text
 /// r, z, n = weight_ih x + bias_ih            in this order
@@ -10,13 +10,14 @@ use crate::ops::Tensor;
 /// h' = (1 - sigmoid(z + Z)) tanh(n + sigmoid(r + R) N) + sigmoid(z + Z) h
 /// ```
 ///
-/// As a [`Module`](crate::nn::Module), it takes `x [n, inputs]` to the `h'` of a step from zeros.
+/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from
+/// zeros.
 pub type GruCell = RecurrentCell<GruGates>;
 
 /// Layers of [`GruCell`]s over a sequence; see [`Recurrent`].
 pub type Gru = Recurrent<GruGates>;
 
-/// The gates of a [`GruCell`].
+/// Gates of a [`GruCell`].
 #[derive(Debug)]
 pub enum GruGates {}
 
@@ -25,7 +26,8 @@ impl Gates for GruGates {
 
     type Memory = Tensor;
 
-    /// The bias of the input: the other does not come to the same for all gates.
+    /// Bias of the input only. The two biases cannot be added ahead: in the gate `n`, `bias_hh` is
+    /// multiplied by `r`.
     fn bias(weights: &Weights) -> Result<Tensor, Error> {
         Ok(weights.bias_ih.clone())
     }
@@ -51,7 +53,7 @@ impl Gates for GruGates {
     }
 }
 
-/// A step, of what [`Weights::of_input`] gave.
+/// Computes a step from the result of [`Weights::of_input`].
 fn next(
     weights: &Weights,
     of_input: &Tensor,

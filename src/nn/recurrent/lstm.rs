@@ -2,7 +2,8 @@ use super::{Gates, Recurrent, RecurrentCell, Weights};
 use crate::error::Error;
 use crate::ops::{AfterSteps, Tensor};
 
-/// A step of a long short-term memory (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000):
+/// A step of a long short-term memory (Hochreiter and Schmidhuber, 1997, with the forget gate of
+/// Gers et al., 2000):
 ///
 /// ```text
 /// i, f, g, o = weight_ih x + bias_ih + weight_hh h + bias_hh      in this order, as in PyTorch
@@ -10,22 +11,23 @@ use crate::ops::{AfterSteps, Tensor};
 /// h' = sigmoid(o) tanh(c')
 /// ```
 ///
-/// As a [`Module`](crate::nn::Module), it takes `x [n, inputs]` to the `h'` of a step from zeros.
+/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from
+/// zeros.
 pub type LstmCell = RecurrentCell<LstmGates>;
 
 /// Layers of [`LstmCell`]s over a sequence; see [`Recurrent`].
 pub type Lstm = Recurrent<LstmGates>;
 
-/// The gates of an [`LstmCell`].
+/// Gates of an [`LstmCell`].
 #[derive(Debug)]
 pub enum LstmGates {}
 
-/// The memory of an [`LstmCell`], `[n, hidden]` each.
+/// Memory of an [`LstmCell`]: two tensors of `[n, hidden]`.
 #[derive(Clone, Debug)]
 pub struct LstmState {
-    /// The output.
+    /// Output of the step.
     pub h: Tensor,
-    /// The part that it keeps to itself.
+    /// Cell state, which is not part of the output.
     pub c: Tensor,
 }
 
@@ -34,7 +36,7 @@ impl Gates for LstmGates {
 
     type Memory = LstmState;
 
-    /// The sum of both, of all gates.
+    /// Sum of the two biases, for all gates.
     fn bias(weights: &Weights) -> Result<Tensor, Error> {
         weights.bias_ih.add(&weights.bias_hh)
     }

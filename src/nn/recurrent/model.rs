@@ -5,27 +5,27 @@ use crate::nn::{Embedding, Linear, Mode, Module, State, join};
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// The size of a language model of [`lstm`].
+/// Sizes of a language model made by [`lstm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LstmSize {
-    /// Values that a token may have: 256 for bytes.
+    /// Number of different tokens: 256 for bytes.
     pub vocabulary: usize,
     /// Features of a token.
     pub width: usize,
     /// Units of each layer.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// How activations are stored: f32 or `bf16`.
+    /// Type in which activations are stored: `f32` or `bf16`.
     pub storage: DType,
 }
 
-/// A language model: what comes after each of the tokens `[n, length]`, as a value for each of the vocabulary,
-/// `[n, length, vocabulary]`, for sequences of any length. Parameters have the names of
-/// PyTorch's example `word_language_model`.
+/// A language model for tokens `[n, length]`, with logits `[n, length, vocabulary]`: at each token,
+/// a number for each possible next token. Sequences may have any length. Parameters have the names
+/// of PyTorch's example `word_language_model`.
 ///
 /// # Errors
-/// If a size is absurd.
+/// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn lstm(runtime: &Runtime, size: LstmSize) -> Result<impl Module + use<>, Error> {
     let LstmSize { vocabulary, width, hidden, layers, storage } = size;
     Ok(Model {

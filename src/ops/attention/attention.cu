@@ -1,12 +1,14 @@
-// Attention in tiles of ROWS queries and ROWS keys, of which rows of up to DEPTH elements are in shared memory: 33 KiB at
-// most. A block has a tile of queries, or backward of keys, and goes through the tiles of the others in order. So sums have
-// a fixed order, and nothing is added up in memory.
+// Attention in tiles of ROWS queries and ROWS keys. Rows of up to DEPTH elements of a tile are in
+// shared memory, at most 33 KiB.
 //
-// All is counted in 64 bits.
+// A block has a tile of queries, or backward a tile of keys, and passes over the tiles of the other
+// kind in order. Sums therefore have a fixed order, and no two blocks add to one element.
+//
+// All counts have 64 bits.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// An operand [b, h, n, d] of any strides.
+// An operand `[b, h, n, d]` of any strides.
 struct Heads {
     const float *data;
     u64 strides[4];
@@ -15,18 +17,18 @@ struct Heads {
 };
 
 struct Sizes {
-    u64 heads, h, t, s, d;  // `heads` in all, `h` of an entry of the batch.
+    u64 heads, h, t, s, d;  // `heads` of the batch, `h` of one entry.
     u32 causal;
     float scale;
 
     __device__ bool sees(u64 query, u64 key) const { return query < t && key < s && (!causal || key <= query); }
 };
 
-// Rows of a tile. One element more, so that neighbouring rows begin in different banks.
+// Rows of a tile. A row has one spare element, so that neighbouring rows begin in different banks.
 template <int ROWS, int DEPTH> struct Tile {
     float rows[ROWS][DEPTH + 1];
 
-    // Copies rows from `first` on of a head. Those beyond `count`, and what is beyond `d`, are zeros.
+    // Copies rows of a head from `first` on. Rows beyond `count` and elements beyond `d` are zeros.
     __device__ void fill(const Heads &from, const float *head, u64 first, u64 count, u64 d)
     {
         for (int i = threadIdx.x; i < ROWS * DEPTH; i += THREADS) {
@@ -45,7 +47,7 @@ __device__ inline float product(const Tile<ROWS, DEPTH> &a, int i, const Tile<RO
     return sum;
 }
 
-// A thread's elements of a tile of sums: of one row, and LANES apart.
+// A thread's elements of a tile of sums: elements of one row, LANES apart.
 template <int ROWS, int DEPTH> struct Part {
     static const int LANES = THREADS / ROWS;
     static const int COUNT = (DEPTH + LANES - 1) / LANES;
@@ -64,7 +66,7 @@ template <int ROWS, int DEPTH> struct Part {
         for (int i = 0; i < COUNT; ++i)
             if (lane + i * LANES < DEPTH) v[i] += factor * tile.rows[of][lane + i * LANES];
     }
-    // Writes its elements times `factor` to row `first + row`, if there is one.
+    // Writes the elements times `factor` to row `first + row`, if the row exists.
     __device__ void store(float *to, u64 first, u64 count, u64 d, float factor) const
     {
         if (first + row >= count) return;
@@ -122,7 +124,7 @@ __device__ inline void forward(float *y, float *lse, const Heads &q, const Heads
             }
             most = now;
         }
-        // Without keys, zeros.
+        // Without keys, the result is zeros.
         float whole = of.s > 0 ? total : 1.0f;
         sums.store(y + head * of.t * of.d, first, of.t, of.d, 1.0f / whole);
         if (sums.lane == 0 && first + sums.row < of.t) lse[head * of.t + first + sums.row] = most + logf(total);
@@ -186,7 +188,8 @@ __device__ inline void to_keys(float *dk, float *dv, const Heads &q, const Heads
         keys.fill(k, k.head(head, of.h), first, of.s, of.d);
         values.fill(v, v.head(head, of.h), first, of.s, of.d);
         Part<ROWS, DEPTH> of_keys, of_values;
-        // A query before the first of these keys sees none of them; `first` is a multiple of `ROWS`.
+        // A query before the first of these keys sees none of the keys. `first` is a multiple of
+        // `ROWS`.
         for (u64 query = of.causal ? first : 0; query < of.t; query += ROWS) {
             __syncthreads();  // The last tiles may still be read.
             queries.fill(q, q.head(head, of.h), query, of.t, of.d);

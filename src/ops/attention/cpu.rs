@@ -1,7 +1,7 @@
 //! Attention in tiles of queries and keys that stay in the cache.
 //!
-//! A head belongs to one task, which goes through its keys tile by tile and, for each, through the queries that see any of
-//! them:
+//! A head belongs to one task. The task goes through the keys tile by tile, and for each tile
+//! through the tiles of queries that see any of its keys:
 //!
 //! ```text
 //!              keys
@@ -12,9 +12,9 @@
 //!            +------+------+
 //! ```
 //!
-//! Sums over keys are kept in the outputs: of `y` before it is divided by the sum of its exponentials, and with the largest
-//! score so far in `lse`. So the bits do not depend on the number of threads: a constant number of tasks have scratch of
-//! their own.
+//! Running sums over keys are kept in the outputs: `y` before the division by the sum of
+//! exponentials, and the largest score so far in `lse`. The number of tasks, each with its own
+//! scratch, is constant, so the bits do not depend on the number of threads.
 
 use super::shape::Shape;
 use crate::device::cpu::lanes::Lanes;
@@ -24,14 +24,15 @@ use crate::layout::Layout;
 use crate::ops::conv2d::cpu::simd::{Level, Matrices, padded};
 use rayon::prelude::*;
 
-/// Queries and keys of a tile.
+/// Largest number of queries in a tile; [`KEYS`] is the largest number of keys.
 const QUERIES: usize = 32;
 const KEYS: usize = 128;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
+/// Largest number of tasks, each with its own scratch. A constant, because results must not depend
+/// on the number of threads.
 const TASKS: usize = 16;
 
-/// Multiplications below which all stays on the calling thread.
+/// Number of multiplications below which all work stays on the calling thread.
 const WORTH_SHARING: f64 = 100_000.0;
 
 /// An operand `[b, h, n, d]` of any strides.
@@ -39,11 +40,11 @@ const WORTH_SHARING: f64 = 100_000.0;
 pub struct Heads<'a> {
     data: &'a [f32],
     strides: [usize; 4],
-    /// Heads of an entry of the batch.
+    /// Heads in an entry of the batch.
     h: usize,
 }
 
-/// `[n, d]`
+/// Rows `[n, d]` of one head, of any strides.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     data: &'a [f32],
@@ -56,7 +57,7 @@ impl<'a> Heads<'a> {
         Self { data, strides, h: layout.shape()[1] }
     }
 
-    /// A head of an operand that has elements.
+    /// Head number `i` of an operand that has elements.
     fn head(&self, i: usize) -> Rows<'a> {
         let [b, h, row, column] = self.strides;
         let at = i / self.h * b + i % self.h * h;
@@ -65,7 +66,7 @@ impl<'a> Heads<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The elements from a row on.
+    /// Elements from a row on.
     fn from(&self, row: usize) -> &'a [f32] {
         &self.data[row * self.strides[0]..]
     }
@@ -83,9 +84,9 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Copies them as `d` columns, `width` apart.
+    /// Copies `rows` rows of `d` elements as columns: `d` rows that are `width` apart.
     fn pack_turned(&self, first: usize, rows: usize, d: usize, to: &mut [f32], width: usize) {
-        /// Elements of as many rows are at hand at a time.
+        /// Rows that are copied together, so that their elements stay in the cache.
         const BLOCK: usize = 16;
         let [row, column] = self.strides;
         for r in (0..rows).step_by(BLOCK) {
@@ -104,9 +105,9 @@ impl<'a> Rows<'a> {
 struct Tiles {
     queries: usize,
     keys: usize,
-    /// Of a row of keys.
+    /// Padded length of a row with an element for each key.
     wide: usize,
-    /// Of a row of `d`.
+    /// Padded length of a row of `d` elements.
     deep: usize,
 }
 
@@ -120,23 +121,24 @@ impl Tiles {
         self.queries * self.wide
     }
 
-    /// Floats of scratch of a task: keys turned, values, scores, and a sum for each query.
+    /// Floats of scratch of a task: transposed keys, values, scores, and a sum for each query.
     fn forward(&self, shape: &Shape) -> usize {
         shape.d * self.wide + self.keys * self.deep + self.scores() + padded(shape.t)
     }
 
-    /// The same backward: keys and values turned, keys, queries and `dy`, and twice scores.
+    /// Floats of scratch of a task of the gradient: transposed keys and values, keys, queries and
+    /// `dy`, and two tiles of scores.
     fn grad(&self, shape: &Shape) -> usize {
         2 * shape.d * self.wide + (self.keys + 2 * self.queries) * self.deep + 2 * self.scores()
     }
 }
 
-/// Whether there are scores that matter.
+/// Whether an operand has no elements, so that there is nothing to compute.
 fn is_empty(shape: &Shape) -> bool {
     [shape.b, shape.h, shape.t, shape.s, shape.d].contains(&0)
 }
 
-/// Heads of a task.
+/// Number of heads of a task.
 fn share(shape: &Shape) -> usize {
     shape.heads().div_ceil(TASKS).max(1)
 }
@@ -156,14 +158,14 @@ pub fn workspace_of_grad(shape: &Shape) -> u64 {
     if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).grad(shape)) }
 }
 
-/// Cuts a piece off the front.
+/// Splits `len` floats off the front.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
     piece
 }
 
-/// `y` and `lse`.
+/// Computes `y` and `lse`.
 pub fn forward(
     shape: &Shape,
     [y, lse]: [&mut [f32]; 2],
@@ -172,7 +174,8 @@ pub fn forward(
 ) {
     if is_empty(shape) {
         y.fill(0.0);
-        // Scores of no elements are 0.
+        // There may be keys although `d` is 0. All scores are 0 then, and `lse` is the logarithm of
+        // the number of keys seen.
         let rows = lse.iter_mut().enumerate();
         rows.for_each(|(i, lse)| *lse = (shape.seen(i % shape.t) as f64).ln() as f32);
         return;
@@ -196,7 +199,7 @@ fn is_small(shape: &Shape) -> bool {
     shape.scores() * (shape.d as f64) < WORTH_SHARING
 }
 
-/// What the gradient is made of.
+/// Inputs of the gradient.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
     pub q: Heads<'a>,
@@ -207,7 +210,7 @@ pub struct Given<'a> {
     pub dy: Heads<'a>,
 }
 
-/// The same of one head.
+/// Inputs of the gradient for one head.
 struct GivenHead<'a> {
     q: Rows<'a>,
     k: Rows<'a>,
@@ -217,7 +220,7 @@ struct GivenHead<'a> {
     dy: Rows<'a>,
 }
 
-/// `dq`, `dk` and `dv`.
+/// Computes `dq`, `dk` and `dv`.
 pub fn grad(shape: &Shape, mut out: [&mut [f32]; 3], of: Given<'_>, workspace: &mut [f32]) {
     out.iter_mut().for_each(|out| out.fill(0.0));
     if is_empty(shape) {
@@ -250,8 +253,9 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Calls `body(first, rows, columns)` for each tile of queries that see keys of the tile from `key` on, of which there
-    /// are `keys`: as many columns of it are seen by any of them.
+    /// Calls `body(first, rows, columns)` for each tile of queries that see keys of the tile
+    /// `key..key + keys`. `columns` is the number of keys in the tile that any of these queries
+    /// sees.
     fn queries(&self, key: usize, keys: usize, mut body: impl FnMut(usize, usize, usize)) {
         let Shape { t, causal, .. } = *self.shape;
         let before = if causal { key / self.tiles.queries * self.tiles.queries } else { 0 };
@@ -280,9 +284,11 @@ impl Head<'_> {
         sums.fill(0.0);
         for key in (0..s).step_by(keys) {
             let keys = keys.min(s - key);
+            // Pack this tile of keys and values once for all tiles of queries.
             k.pack_turned(key, keys, d, turned, wide);
             v.pack(key, keys, d, values);
             self.queries(key, keys, |first, rows, columns| {
+                // Scores of the tile: `scale * q k^T`.
                 let of = Matrices {
                     sizes: [rows, d, columns],
                     a: q.from(first),
@@ -294,6 +300,8 @@ impl Head<'_> {
                     add: false,
                 };
                 self.level.multiply(&of, scores);
+                // Turn scores into exponentials, relative to the largest score of each row so far,
+                // and rescale the earlier part of `y` accordingly.
                 for (r, row) in scores.chunks_mut(wide).take(rows).enumerate() {
                     let seen = self.shape.seen(first + r).saturating_sub(key).min(columns);
                     let (seen, hidden) = row[..columns].split_at_mut(seen);
@@ -310,6 +318,8 @@ impl Head<'_> {
                         }
                     }
                 }
+                // Add the exponentials times the values to `y`; the first tile of keys overwrites
+                // it.
                 let of = Matrices {
                     sizes: [rows, columns, d],
                     a: scores,
@@ -323,6 +333,7 @@ impl Head<'_> {
                 self.level.multiply(&of, &mut y[first * d..]);
             });
         }
+        // All keys are done: divide by the sums, and complete `lse`.
         for ((y, lse), &sum) in y.chunks_exact_mut(d).zip(lse).zip(&*sums) {
             widest(
                 #[inline(always)]
@@ -345,12 +356,14 @@ impl Head<'_> {
         let ds = take(&mut scratch, self.tiles.scores());
         for key in (0..s).step_by(keys) {
             let keys = keys.min(s - key);
+            // Pack this tile of keys and values once for all tiles of queries.
             k.pack_turned(key, keys, d, keys_turned, wide);
             v.pack_turned(key, keys, d, values_turned, wide);
             k.pack(key, keys, d, keys_packed);
             self.queries(key, keys, |first, rows, columns| {
                 q.pack(first, rows, d, queries_packed);
                 dy.pack(first, rows, d, dy_packed);
+                // The scores go to `p`, and `dy v^T` goes to `ds`.
                 let of_queries = Matrices {
                     sizes: [rows, d, columns],
                     a: queries_packed,
@@ -364,6 +377,8 @@ impl Head<'_> {
                 self.level.multiply(&of_queries, p);
                 let of_dy = Matrices { a: dy_packed, b: values_turned, factor: 1.0, ..of_queries };
                 self.level.multiply(&of_dy, ds);
+                // Complete the probabilities `p` and `ds = p (dy v^T - delta)`; hidden keys get
+                // zeros.
                 let both = p.chunks_mut(wide).zip(ds.chunks_mut(wide));
                 for (r, (p, ds)) in both.take(rows).enumerate() {
                     let (lse, delta) = (lse[first + r], delta[first + r]);
@@ -380,6 +395,7 @@ impl Head<'_> {
                     p[seen..columns].fill(0.0);
                     ds[seen..columns].fill(0.0);
                 }
+                // Add the contributions of this tile to `dv`, `dk` and `dq`.
                 let to_keys = Matrices {
                     sizes: [columns, rows, d],
                     a: p,
@@ -406,8 +422,9 @@ impl Head<'_> {
     }
 }
 
-/// `e^(x - most)` in place of scores, where `most` is the largest one of this row so far. The sum of all so far is brought
-/// up to date; what was added up before is to be multiplied by what this returns.
+/// Replaces scores by `e^(x - most)`, where `most` is the largest score of this row so far. Updates
+/// the sum of all exponentials so far. Returns the factor for earlier results, which were computed
+/// with the previous `most`.
 fn exponentials(row: &mut [f32], most: &mut f32, sum: &mut f32) -> f32 {
     let mut largest = Lanes::new(f32::NEG_INFINITY);
     largest.add(

@@ -1,4 +1,5 @@
-//! Attention on a GPU. A block has a tile of queries, or of keys, and goes through the tiles of the others in order.
+//! Attention on a GPU. A block has one tile of queries, or of keys, and goes through the tiles of
+//! the other operand in order.
 
 #![allow(unsafe_code)]
 
@@ -10,9 +11,9 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("attention", include_str!("attention.cu"));
 
-/// Elements of a row at most: what the shared memory of a block has room for.
+/// Largest number of elements in a row: the shared memory of a block has no room for more.
 const DEEPEST: usize = 256;
-/// Blocks of a grid at most; they go on with the next tiles.
+/// Largest number of blocks in a grid; blocks continue with further tiles.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Heads` of `attention.cu`.
@@ -23,7 +24,8 @@ struct Heads {
     strides: [u64; 4],
 }
 
-// SAFETY: an address and numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Heads {}
 
 /// `Sizes` of `attention.cu`.
@@ -39,7 +41,8 @@ struct Sizes {
     scale: f32,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Sizes {}
 
 impl Heads {
@@ -49,7 +52,7 @@ impl Heads {
     }
 }
 
-/// Kernels for rows of up to so many elements, and how many queries or keys a block has.
+/// Kernels for rows of up to 64, 128 or 256 elements, and the number of queries or keys of a block.
 struct Kernels {
     forward: &'static str,
     to_queries: &'static str,
@@ -99,7 +102,7 @@ fn sizes(shape: &Shape) -> Sizes {
     Sizes { heads, h, t, s, d, causal: shape.causal.into(), scale: shape.scale }
 }
 
-/// `y` and `lse`, at least one of which has elements.
+/// Computes `y` and `lse`, of which at least one has elements.
 pub(super) fn forward(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Result<(), DeviceError> {
     let layouts: [Layout; 3] = std::array::from_fn(|i| run.inputs[i].layout);
     let shape = Shape::of(op, &layouts);
@@ -107,12 +110,13 @@ pub(super) fn forward(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Resul
     let [q, k, v] = std::array::from_fn(|i| Heads::new(gpu, &run.inputs[i]));
     let [y, lse] = std::array::from_fn(|i| gpu.first(&run.outputs[i]));
     let (grid, of) = (kernels.grid(&shape, shape.t), sizes(&shape));
-    // SAFETY: the kernel's parameters; it reads `q`, `k` and `v` where their strides say, and writes a row of `y` and an
-    // element of `lse` for each query.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `q`, `k` and `v` at their strides, and writes a row of `y` and an element of `lse` for
+    // each query.
     unsafe { gpu.launch(FAMILY.kernel(kernels.forward), grid, &[&y, &lse, &q, &k, &v, &of]) }
 }
 
-/// `dq`, `dk` and `dv`, at least one of which has elements.
+/// Computes `dq`, `dk` and `dv`, of which at least one has elements.
 pub(super) fn grad(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Result<(), DeviceError> {
     let layouts: [Layout; 3] = std::array::from_fn(|i| run.inputs[i].layout);
     let shape = Shape::of(op, &layouts);
@@ -124,15 +128,16 @@ pub(super) fn grad(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Result<(
     if shape.t > 0 {
         let kernel = FAMILY.kernel(kernels.to_queries);
         let grid = kernels.grid(&shape, shape.t);
-        // SAFETY: the kernel's parameters; it reads all inputs where their strides say, and writes a row of `dq` for each
-        // query.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads all inputs at their strides, and writes a row of `dq` for each query.
         unsafe { gpu.launch(kernel, grid, &[&dq, &q, &k, &v, &dy, &lse, &delta, &of])? };
     }
     if shape.s > 0 {
         let kernel = FAMILY.kernel(kernels.to_keys);
         let grid = kernels.grid(&shape, shape.s);
-        // SAFETY: the kernel's parameters; it reads all inputs where their strides say, and writes a row of `dk` and of `dv`
-        // for each key.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads all inputs at their strides, and writes a row of `dk` and of `dv` for each
+        // key.
         unsafe { gpu.launch(kernel, grid, &[&dk, &dv, &q, &k, &v, &dy, &lse, &delta, &of])? };
     }
     Ok(())

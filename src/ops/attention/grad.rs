@@ -13,9 +13,10 @@ use crate::ops::gradient::{Gradient, Recorded};
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d], lse [b, h, t], delta [b, h, t], dy [b, h, t, d]) -> (dq, dk, dv)`, the
-/// gradient of [`Attention`], where `delta = sum of dy * y` along rows: with the probabilities `p = e^(scale * q k^T - lse)`,
-/// which are computed once more, and `ds = p * (dy v^T - delta)`,
+/// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d], lse [b, h, t], delta [b, h, t], dy [b, h, t,
+/// d]) -> (dq, dk, dv)`, the gradient of [`Attention`], where `delta = sum of dy * y` along rows.
+/// The probabilities `p = e^(scale * q k^T - lse)` are recomputed. With
+/// `ds = p * (dy v^T - delta)`,
 ///
 /// - `dq = scale * ds k`
 /// - `dk = scale * ds^T q`
@@ -55,7 +56,7 @@ impl Definition for AttentionGrad {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(self.0, inputs);
-        // Five products; then scale, subtract, subtract, multiply, and scale.
+        // Five products; then multiply, subtract, subtract, multiply, and multiply.
         shape.scores() * (10.0 * shape.d as f64 + TRANSCENDENTAL + 5.0)
     }
 

@@ -1,4 +1,5 @@
-//! Gradients of gradients, made of ops: here the probabilities are in memory.
+//! Gradients of gradients of attention, made of other ops. Here the probabilities are in memory as
+//! a whole.
 
 use super::Attention;
 use super::shape::Shape;
@@ -6,7 +7,7 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::ops::Tensor;
 
-/// What the gradient of the gradient reads.
+/// Operands of the gradient whose gradients are computed.
 pub(super) struct Second {
     pub op: Attention,
     pub q: Tensor,
@@ -15,16 +16,18 @@ pub(super) struct Second {
     pub lse: Tensor,
     pub delta: Tensor,
     pub dy: Tensor,
-    /// Which of these gradients are wanted.
+    /// Whether the gradient of each operand is wanted.
     pub wanted: [bool; 6],
 }
 
 impl Second {
-    /// The gradients of `q`, `k`, `v`, `lse`, `delta` and `dy`. `u`, `w` and `x` are those of `dq`, `dk` and `dv`.
+    /// Gradients of `q`, `k`, `v`, `lse`, `delta` and `dy`. `u`, `w` and `x` are the gradients of
+    /// `dq`, `dk` and `dv`.
     ///
-    /// What they are the gradients of is the sum of `ds * g + p * (dy x^T)`, where `g = scale * (u k^T + q w^T)`,
-    /// `ds = p * e` and `e = dy v^T - delta`. Through `p`, which is `e^(scale * q k^T - lse)`, comes
-    /// `a = p * (e * g + dy x^T)`; through `e`, `b = p * g`; so
+    /// The differentiated value is the sum of `ds * g + p * (dy x^T)`, where
+    /// `g = scale * (u k^T + q w^T)`, `ds = p * e` and `e = dy v^T - delta`. The gradient through
+    /// the exponent of `p = e^(scale * q k^T - lse)` is `a = p * (e * g + dy x^T)`. The gradient
+    /// through `e` is `b = p * g`. The gradients are therefore
     ///
     /// - of `q`: `scale * (a k + ds w)`; of `k`: `scale * (a^T q + ds^T u)`; of `v`: `b^T dy`
     /// - of `lse` and `delta`: minus `a` and `b`, summed along rows
@@ -84,7 +87,7 @@ impl Second {
         Ok(all)
     }
 
-    /// `e^(scale * q k^T - lse)`, and 0 where a key is not seen.
+    /// Probabilities `e^(scale * q k^T - lse)`; 0 for a key that the query does not see.
     fn probabilities(&self, shape: &Shape) -> Result<Tensor, Error> {
         let lse = self.lse.reshape(&[shape.b, shape.h, shape.t, 1])?;
         let scores = self.q.matmul(&self.k.transpose()?)?.affine(shape.scale, 0.0)?.sub(&lse)?;
@@ -98,7 +101,7 @@ impl Second {
     }
 }
 
-/// Adds a term to a sum that may have none so far.
+/// Adds a term to a sum, which may be empty.
 fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     *sum = Some(match sum.take() {
         Some(sum) => sum.add(&term)?,

@@ -1,4 +1,4 @@
-//! The sizes of the operands of both ops.
+//! Sizes of the operands of both ops.
 
 use super::Attention;
 use crate::layout::{Dims, Layout};
@@ -14,12 +14,12 @@ pub struct Shape {
     pub s: usize,
     pub d: usize,
     pub causal: bool,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     pub scale: f32,
 }
 
 impl Shape {
-    /// The sizes, if they fit.
+    /// Sizes of the operands of an op; an error if they do not fit.
     pub fn new(op: Attention, inputs: &[Layout]) -> Result<Self, Fault> {
         let [b, h, _, d] = rank(&inputs[0], "q")?;
         let [_, _, s, _] = rank(&inputs[1], "k")?;
@@ -31,7 +31,7 @@ impl Shape {
         Ok(Self::of(op, inputs))
     }
 
-    /// The same of operands that fit.
+    /// Sizes of operands that are known to fit.
     pub fn of(op: Attention, inputs: &[Layout]) -> Self {
         let size = |i: usize, axis: usize| inputs[i].shape()[axis];
         let d = size(0, 3);
@@ -40,32 +40,32 @@ impl Shape {
         Self { b, h, t, s, d, causal: op.causal, scale }
     }
 
-    /// The shape of `q`, `y` and their gradients.
+    /// Shape of `q`, `y` and their gradients.
     pub fn queries(&self) -> Dims {
         [self.b, self.h, self.t, self.d].into()
     }
 
-    /// The shape of gradients of `k` and `v`.
+    /// Shape of the gradients of `k` and `v`.
     pub fn keys(&self) -> Dims {
         [self.b, self.h, self.s, self.d].into()
     }
 
-    /// The shape of what there is one of for each query.
+    /// Shape of tensors with one element for each query.
     pub fn rows(&self) -> Dims {
         [self.b, self.h, self.t].into()
     }
 
-    /// How many heads there are in all.
+    /// Number of heads of all entries of the batch.
     pub const fn heads(&self) -> usize {
         self.b * self.h
     }
 
-    /// How many keys are seen by a query.
+    /// Number of keys that a query sees.
     pub fn seen(&self, query: usize) -> usize {
         if self.causal { self.s.min(query + 1) } else { self.s }
     }
 
-    /// How many scores count.
+    /// Number of scores that are computed.
     pub fn scores(&self) -> f64 {
         let [b, h, t, s] = [self.b, self.h, self.t, self.s].map(|size| size as f64);
         let short = t.min(s);

@@ -1,11 +1,12 @@
 // Batch normalization of `[n, c, inner]`.
 //
-// A channel that fits into the registers of a block is read once (`.._whole`). Others are read twice: chunks of
-// each channel are added up (`.._chunks`), the chunks' results are joined (`.._join`), and what they say is
-// applied to all elements (`normalize`, `.._apply`), last elements first: they may still be cached.
+// A channel that fits into the registers of a block is read once (`.._whole`). Other channels are
+// read twice. Chunks of each channel are added up (`.._chunks`), and the results of the chunks are
+// joined (`.._join`). The statistics are then applied to all elements (`normalize`, `.._apply`).
+// The last elements come first, because they may still be cached.
 
 #define KERNEL extern "C" __global__ void
-// Elements of a thread of the kernels that read once, and most threads of their blocks.
+// Elements of a thread in the kernels that read once, and maximum threads of their blocks.
 #define HELD 16
 #define HELD_GRAD 8
 #define MOST_THREADS 512
@@ -15,12 +16,12 @@ struct Channels {
     Divider c;
     Divider inner;
     u64 count;       // Of a channel.
-    u64 chunk;       // So many of them go to each row of the grid.
+    u64 chunk;       // Units for each row of the grid.
     double elements; // Of a channel.
     u32 width;
 };
 
-// Where unit `i` of a channel begins.
+// First element of unit `i` of a channel.
 template <int Width> __device__ inline u64 place(const Channels &of, Index i, u64 channel)
 {
     Index rest = take_remainder(i, of.inner);
@@ -29,7 +30,7 @@ template <int Width> __device__ inline u64 place(const Channels &of, Index i, u6
 
 // ---- Statistics ----
 
-// Of some numbers: how many, their mean, and the sum of squared distances from it.
+// Count of some numbers, their mean, and the sum of squared distances from the mean.
 struct Moments {
     double count, mean, spread;
 };
@@ -42,8 +43,8 @@ __device__ inline Moments from_lane_beyond(Moments x, int distance)
     return x;
 }
 
-// Chan, Golub and LeVeque's formula: nothing cancels, however far the mean is from zero, and equal means stay as
-// they are.
+// Joins moments by the formula of Chan, Golub and LeVeque. Nothing cancels, however far the mean is
+// from zero, and equal means stay unchanged.
 struct Together {
     __device__ Moments operator()(const Moments &a, const Moments &b) const
     {
@@ -59,12 +60,12 @@ struct Training {
     double momentum, eps;
 };
 
-// What makes `y` of `x`: `(x - mean) * scale + beta`.
+// Terms of a channel: `y = (x - mean) * scale + beta`.
 struct Terms {
     float mean, scale, beta;
 };
 
-// Writes what comes of a channel's statistics.
+// Writes the outputs that depend on a channel's statistics.
 __device__ inline void finish(const Training &with, u64 channel, const Moments &all)
 {
     double inv_std = 1.0 / sqrt(all.spread / all.count + with.eps);
@@ -80,7 +81,7 @@ __device__ inline Terms terms(const Training &with, u64 channel, const Moments &
 {
     double scale = 1.0 / sqrt(all.spread / all.count + with.eps) * with.gamma[channel];
     float mean = (float)all.mean;
-    // What rounding took from the mean goes into the summand.
+    // The rounding error of the mean goes into the summand.
     return Terms{mean, (float)scale, (float)(with.beta[channel] - (all.mean - mean) * scale)};
 }
 
@@ -88,7 +89,8 @@ __device__ inline float applied(Terms by, float x) { return (x - by.mean) * by.s
 
 // ---- Forward ----
 
-// Adds up distances from `about` and their squares. Few enough to be added in single precision first.
+// Adds distances from `about`, and their squares. The elements are few, and are added in single
+// precision first.
 template <int Width> __device__ inline void add_distances(Two &far, const float (&x)[Width], float about)
 {
     float sum = 0.0f, squares = 0.0f;
@@ -102,7 +104,8 @@ template <int Width> __device__ inline void add_distances(Two &far, const float 
     far.b += squares;
 }
 
-// The squared distances from the mean, given those from a number near it. At least zero; NaN stays.
+// Sum of squared distances from the mean, given sums about a number near the mean. At least zero;
+// NaN stays.
 __device__ inline double spread(Two far, double count)
 {
     double spread = far.b - far.a * far.a / count;
@@ -126,7 +129,7 @@ template <int Width> __device__ inline void whole(float *y, const float *x, cons
 #pragma unroll
             for (int j = 0; j < Width; ++j) sum += v[i][j];
     Moments all = {of.elements, join_block(sum, Plus()) / of.elements, 0.0};
-    // Distances from the mean as a float can hold it. How far that is off, the sum of them tells.
+    // Distances are taken from the mean rounded to a float. Their sum tells the rounding error.
     float mean = (float)all.mean;
     Two far = {0.0, 0.0};
 #pragma unroll
@@ -156,7 +159,7 @@ KERNEL __launch_bounds__(MOST_THREADS, 2) batch_norm_whole(float *y, const float
     }
 }
 
-// The chunk of a channel that a block does, as a range of units.
+// Chunk of a channel that a block reads, as a range of units.
 struct Chunk {
     u64 channel, from, to;
     __device__ Chunk(const Channels &of)
@@ -171,8 +174,8 @@ template <int Width> __device__ inline void moments_of_chunk(Moments *partial, c
 {
     Chunk chunk(of);
     Moments own = {0.0, 0.0, 0.0};
-    // A thread takes its elements relative to its first one. Of them there are few, so that this one being an
-    // outlier costs few digits.
+    // A thread takes elements relative to its first element. The elements are few, so an outlier as
+    // first element costs few digits.
     float first = 0.0f;
     if (chunk.from + threadIdx.x < chunk.to)
         first = x[place<Width>(of, (Index)(chunk.from + threadIdx.x), chunk.channel)];
@@ -203,7 +206,7 @@ KERNEL __launch_bounds__(THREADS) batch_norm_chunks(Moments *partial, const floa
     }
 }
 
-// A warp for each channel.
+// Joins the chunks, with a warp for each channel.
 KERNEL __launch_bounds__(THREADS)
 batch_norm_join(Terms *terms_of, const Moments *partial, u64 c, u32 chunks, Training with)
 {
@@ -227,7 +230,7 @@ KERNEL __launch_bounds__(THREADS) batch_norm_infer(Terms *terms_of, const float 
         terms_of[channel] = Terms{mean[channel], gamma[channel] / sqrtf(var[channel] + eps), beta[channel]};
 }
 
-// The unit that a thread does, the last one first, and its channel.
+// Unit of a thread, and the channel of the unit. Threads take the last unit first.
 struct Unit {
     u64 at;
     Index channel;
@@ -275,7 +278,7 @@ struct GradTerms {
     float mean, scale, plain, weighted;
 };
 
-// Writes what comes of a channel's sums of `dy` and of `(x - mean) * dy`.
+// Writes the outputs that depend on a channel's sums of `dy` and of `(x - mean) * dy`.
 __device__ inline void finish(const Grad &with, u64 channel, Two sums)
 {
     with.dbeta[channel] = (float)sums.a;
@@ -296,7 +299,7 @@ __device__ inline float applied(GradTerms by, float x, float dy)
 
 template <int Width> __device__ inline void add(Two &sums, const float (&x)[Width], const float (&dy)[Width], float mean)
 {
-    // Few enough to be added in single precision first.
+    // The elements are few, and are added in single precision first.
     float plain = 0.0f, weighted = 0.0f;
 #pragma unroll
     for (int j = 0; j < Width; ++j) {

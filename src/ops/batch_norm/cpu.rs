@@ -1,11 +1,13 @@
-//! Batch normalization: one pass for the statistics of each channel, one to apply them.
+//! Batch normalization on the CPU: one pass for the statistics of each channel, and one to apply
+//! them.
 //!
-//! The variance comes from one pass because elements are taken relative to the mean of the first run of
-//! their channel, which is near that of all: of the sum of squares, hardly anything cancels.
+//! One pass is enough for the variance, because elements are taken relative to the mean of their
+//! channel's first run. The run's mean is near the channel's, so hardly anything cancels in the sum
+//! of squares.
 //!
-//! Channels are shared among threads, and what is known of a channel before the second pass is two floats
-//! of workspace. A few channels are cut along the batch too; what is summed of each cut is workspace as
-//! well, and a small part of what is summed.
+//! Channels are shared among threads. The results of the first pass are two floats of workspace for
+//! each channel. If there are few channels, the batch is cut too. The partial sums of each cut are
+//! also workspace, and are much smaller than the tensor.
 
 mod sums;
 
@@ -21,20 +23,20 @@ pub struct Channels {
     pub n: usize,
     /// Number of channels.
     pub c: usize,
-    /// Elements of one channel that lie together.
+    /// Contiguous elements of one channel in one entry of the batch.
     pub inner: usize,
 }
 
-/// What is added up for each channel.
+/// Two running sums of a channel.
 type Sums = [f64; 2];
 
-/// Runs below this length are too short for lanes.
+/// Length below which runs are too short for lanes.
 const SHORT: usize = 16;
-/// Tasks that are enough to share among threads.
+/// Number of tasks that is enough to keep the threads busy.
 const MANY: usize = 16;
-/// Channels of which something is at hand at a time.
+/// Number of channels whose terms are in registers or the cache at a time.
 const BLOCK: usize = 256;
-/// Elements of a channel that are worth a partial sum, where runs are short.
+/// Smallest number of elements of a channel in a partial sum, if runs are short.
 const LEAST: usize = 128;
 
 impl Channels {
@@ -47,7 +49,8 @@ impl Channels {
         self.n * self.whole()
     }
 
-    /// Entries of the batch that are summed before their sums are joined. There are elements.
+    /// Number of entries of the batch whose elements go to one partial sum. The tensor has
+    /// elements.
     fn rows(&self) -> usize {
         let (tasks, least) = if self.inner < SHORT {
             (self.c.div_ceil(BLOCK), LEAST.div_ceil(self.inner))
@@ -65,21 +68,21 @@ impl Channels {
         (self.workspace_len() as u64).saturating_mul(size_of::<u32>() as u64)
     }
 
-    /// The same in words: what [`apply`] reads of each channel, and the sums of each part of a batch that is
-    /// cut.
+    /// Words of scratch: the two floats that [`apply`] reads of each channel, and the partial sums
+    /// if the batch is cut.
     fn workspace_len(&self) -> usize {
         if self.elements() == 0 {
             return 0;
         }
         let partial = match self.n.div_ceil(self.rows()) {
             1 => 0,
-            // One more, for they must be aligned.
+            // One word more, to align the sums.
             parts => 1 + parts * self.c * (size_of::<Sums>() / size_of::<u32>()),
         };
         2 * self.c + partial
     }
 
-    /// The workspace: two floats for each channel, and the sums.
+    /// Splits the workspace into two floats for each channel, and the partial sums.
     fn scratch<'a>(&self, workspace: &'a mut [u32]) -> ([&'a mut [f32]; 2], &'a mut [Sums]) {
         let (terms, partial) = workspace.split_at_mut(2 * self.c);
         let (first, second) = bytemuck::cast_slice_mut(terms).split_at_mut(self.c);
@@ -93,13 +96,13 @@ impl Channels {
 pub struct Parameters<'a> {
     /// Factor.
     pub gamma: &'a [f32],
-    /// Summand.
+    /// Term added after the factor.
     pub beta: &'a [f32],
-    /// Mean to be updated, or to be used.
+    /// Mean to update, or to use.
     pub running_mean: &'a [f32],
-    /// Variance to be updated, or to be used.
+    /// Variance to update, or to use.
     pub running_var: &'a [f32],
-    /// Added to the variance.
+    /// Number added to the variance.
     pub eps: f32,
 }
 
@@ -110,14 +113,14 @@ pub struct Statistics<'a> {
     pub mean: &'a mut [f32],
     /// `1 / sqrt(var + eps)` of this batch.
     pub inv_std: &'a mut [f32],
-    /// Updated mean.
+    /// Updated running mean.
     pub running_mean: &'a mut [f32],
-    /// Updated variance.
+    /// Updated running variance.
     pub running_var: &'a mut [f32],
 }
 
-/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`. A channel of one element
-/// counts as having no variance.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`. A channel of one
+/// element has a variance of 0.
 pub fn train(
     y: &mut [f32],
     out: Statistics<'_>,
@@ -147,12 +150,12 @@ pub fn train(
         |channel, about, [sum, squares]| {
             let shift = sum / count;
             let mean = f64::from(about) + shift;
-            // At least zero; NaN stays.
+            // A comparison, so that rounding errors below zero become 0 and NaN stays.
             let spread = squares - sum * shift;
             let spread = if spread < 0.0 { 0.0 } else { spread };
             let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
             let scale = inv_std * f64::from(with.gamma[channel]);
-            // What rounding took from the mean goes into the summand.
+            // The mean is rounded to f32; its rounding error is added to the summand.
             let lost = mean - f64::from(mean as f32);
             [
                 mean as f32,
@@ -171,7 +174,7 @@ pub fn train(
     });
 }
 
-/// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
+/// Computes `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
 pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
     normalize(y, x, of, |channels, [means, scales, summands]| {
         means.copy_from_slice(&with.running_mean[channels.clone()]);
@@ -188,7 +191,8 @@ pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
     });
 }
 
-/// `y = (x - mean) * scale + summand`, these three being what `known` says of channels.
+/// Computes `y = (x - mean) * scale + summand`, with three numbers for each channel that `known`
+/// writes.
 fn normalize(
     y: &mut [f32],
     x: &[f32],
@@ -205,8 +209,9 @@ fn normalize(
     );
 }
 
-/// `dbeta = sum dy`, `dgamma = sum dy * x'` and `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`,
-/// where `x' = (x - mean) * inv_std` and `m` is the number of elements of a channel.
+/// Computes `dbeta = sum dy`, `dgamma = sum dy * x'` and
+/// `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`, where `x' = (x - mean) * inv_std` and
+/// `m` is the number of elements of a channel.
 pub fn grad(
     [dx, dgamma, dbeta]: [&mut [f32]; 3],
     [x, gamma, mean, inv_std, dy]: [&[f32]; 5],
@@ -252,13 +257,14 @@ pub fn grad(
     );
 }
 
-/// The mean of a run.
+/// Mean of a run.
 fn average(x: &[f32]) -> f32 {
     (x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64) as f32
 }
 
-/// Adds up `terms(about(channel), x, dy)` over all elements of each channel, and writes what
-/// `finish(channel, about(channel), sums)` makes of it to the channel's places in `out`.
+/// Adds up `terms(about(channel), x, dy)` over all elements of each channel.
+/// `finish(channel, about(channel), sums)` turns the sums into the results, which are written to
+/// the channel's places in `out`.
 fn sums<const N: usize>(
     operands: [&[f32]; 2],
     of: Channels,
@@ -270,7 +276,7 @@ fn sums<const N: usize>(
 ) {
     let (n, rows) = (of.n, of.rows());
     if n <= rows {
-        // As many channels a task as are a piece of work.
+        // Number of channels in a task, so that a task is a piece of work.
         let len = match of.inner {
             0..SHORT => of.c.div_ceil(of.c.div_ceil(BLOCK)),
             inner => PIECE / (n * inner),
@@ -284,7 +290,7 @@ fn sums<const N: usize>(
         });
         return;
     }
-    // Known once, and kept where the first result will be.
+    // Compute `about` of each channel once, and keep it where the first result will be written.
     out[0].iter_mut().enumerate().for_each(|(channel, kept)| *kept = about(channel));
     let kept = &*out[0];
     let partial = &mut partial[..n.div_ceil(rows) * of.c];
@@ -306,7 +312,8 @@ fn joined(a: Sums, b: Sums) -> Sums {
     [a[0] + b[0], a[1] + b[1]]
 }
 
-/// Adds up over entries `batch` of `channels`, and calls `emit(channel, about(channel), sums)` for each.
+/// Adds up the terms of `channels` over the entries `batch`, and calls
+/// `emit(channel, about(channel), sums)` for each channel.
 fn of_channels(
     [x, dy]: [&[f32]; 2],
     of: Channels,
@@ -317,6 +324,7 @@ fn of_channels(
     mut emit: impl FnMut(usize, f32, Sums),
 ) {
     let inner = of.inner;
+    // Long runs: one channel after another, each in lanes.
     if inner >= SHORT {
         for channel in channels {
             let about = about(channel);
@@ -334,6 +342,7 @@ fn of_channels(
         }
         return;
     }
+    // Short runs: a block of neighbouring channels at a time, so that memory is read in order.
     for first in channels.clone().step_by(BLOCK) {
         let len = BLOCK.min(channels.end - first);
         let [mut firsts, mut seconds] = [[0.0; BLOCK]; 2];
@@ -371,8 +380,9 @@ fn of_channels(
     }
 }
 
-/// `out = f(terms, x, dy)` for each element, with the terms of its channel: `known(channels, terms)` writes
-/// down those of neighbouring channels, each kind by itself.
+/// Computes `out = f(terms, x, dy)` for each element, with the terms of its channel.
+/// `known(channels, terms)` writes the terms of neighbouring channels, one list for each kind of
+/// term.
 fn apply<const T: usize>(
     out: &mut [f32],
     [x, dy]: [&[f32]; 2],

@@ -1,4 +1,4 @@
-//! Batch normalization.
+//! Batch normalization on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -12,15 +12,18 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("batch_norm", include_str!("batch_norm.cu"));
 
-/// `HELD` of `batch_norm.cu`, and the largest channel that is read once.
+/// `HELD` of `batch_norm.cu`, the number of elements that a thread holds; [`WHOLE`] is the largest
+/// channel that is read only once.
 const HELD: usize = 16;
 const WHOLE: usize = HELD * MOST_THREADS;
-/// The same for the gradient, which holds two tensors.
+/// Number of elements of each of two tensors that a thread holds for the gradient; [`WHOLE_GRAD`]
+/// is the largest channel that is read only once.
 const HELD_GRAD: usize = 8;
 const WHOLE_GRAD: usize = HELD_GRAD * MOST_THREADS;
 const MOST_THREADS: usize = 512;
 
-/// Blocks that keep any device busy. A number, not the device's: results must not depend on it.
+/// Number of blocks that keeps any device busy. A constant, because results must not depend on the
+/// device.
 const BLOCKS: usize = 2048;
 
 /// Bytes of `Terms`, `Moments`, `GradTerms` and `Two` of `batch_norm.cu`.
@@ -29,7 +32,7 @@ const MOMENTS: u64 = 24;
 const GRAD_TERMS: u64 = 16;
 const TWO: u64 = 16;
 
-/// `x`, seen as `[n, c, inner]`.
+/// Sizes of `x`, seen as `[n, c, inner]`.
 struct Shape {
     c: usize,
     inner: usize,
@@ -44,8 +47,9 @@ impl Shape {
         Self { c, inner, elements: x.elements() / c.max(1) }
     }
 
-    /// Elements of a channel that a block adds up. Few channels are cut more often, so that all of the
-    /// device has work; a thread never has many elements, which its sums rely on.
+    /// Elements of a channel that a block adds up. Few channels are cut into more chunks, so that
+    /// the whole device has work. A thread never adds many elements, which the accuracy of its sums
+    /// relies on.
     fn chunk(&self) -> usize {
         let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
         // A grid has at most 65535 rows.
@@ -56,17 +60,17 @@ impl Shape {
         self.elements.div_ceil(self.chunk())
     }
 
-    /// Bytes of what is known of all channels.
+    /// Bytes of terms of all channels, `bytes` each.
     fn terms(&self, bytes: u64) -> u64 {
         padded((self.c as u64).saturating_mul(bytes))
     }
 
-    /// Bytes of what is known of all chunks.
+    /// Bytes of partial results of all chunks, `bytes` each.
     fn partial(&self, bytes: u64) -> u64 {
         (self.c * self.chunks()) as u64 * bytes
     }
 
-    /// Room for both.
+    /// Takes scratch for the terms and the partial results.
     fn take(
         &self,
         scratch: &mut Scratch,
@@ -89,7 +93,8 @@ struct Channels {
     width: u32,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order. The kernel does not read the padding at the end.
 unsafe impl Parameter for Channels {}
 
 impl Channels {
@@ -122,7 +127,7 @@ impl Channels {
         grid
     }
 
-    /// Units of the whole tensor.
+    /// Units, of `width` elements, in the whole tensor.
     const fn units(&self, shape: &Shape) -> u64 {
         self.count * shape.c as u64
     }
@@ -144,7 +149,8 @@ struct Training {
     eps: f64,
 }
 
-// SAFETY: addresses and numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Training {}
 
 /// `Grad` of `batch_norm.cu`.
@@ -158,7 +164,8 @@ struct Grad {
     dbeta: Ptr,
 }
 
-// SAFETY: addresses.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Grad {}
 
 /// Scratch bytes of [`train`].
@@ -178,7 +185,8 @@ pub(super) fn workspace_of_infer(x: &Layout) -> u64 {
     Shape::new(x).terms(TERMS)
 }
 
-/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`, and what comes of these.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`, and the outputs
+/// that follow from the statistics.
 pub(super) fn train(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -206,25 +214,28 @@ pub(super) fn train(
     if shape.elements <= WHOLE {
         let grid = of.whole(&shape, HELD);
         let kernel = FAMILY.kernel("batch_norm_whole");
-        // SAFETY: the kernel's parameters; it reads `x` and the vectors of `with`, which have an element for
-        // each channel, and writes `y` and the vectors of `with` that are outputs.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads `x` and the vectors of `with`, which have an element for each channel. The
+        // kernel writes `y` and those vectors of `with` that are outputs.
         return unsafe { gpu.launch(kernel, grid, &[&y, &x, &of, &with]) };
     }
     let [terms, partial] = shape.take(&mut scratch, TERMS, MOMENTS)?;
     let kernel = FAMILY.counting("batch_norm_chunks", of.count);
-    // SAFETY: the kernel's parameters; it reads `x`, and writes the moments of each chunk of each channel, for
-    // which `partial` has room.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `x`, and writes the moments of each chunk of each channel, for which `partial` has
+    // room.
     unsafe { gpu.launch(kernel, Channels::chunks(&shape), &[&partial, &x, &of])? };
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
     let kernel = FAMILY.kernel("batch_norm_join");
     let parameters: [&dyn Parameter; 5] = [&terms, &partial, &c, &chunks, &with];
-    // SAFETY: the kernel's parameters; it reads what was written there and the vectors of `with`, and writes the
-    // outputs among these, and the terms of each channel, for which `terms` has room.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads the moments in `partial` and the vectors of `with`. The kernel writes those vectors
+    // that are outputs, and the terms of each channel, for which `terms` has room.
     unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
     normalize(gpu, y, x, terms, &shape)
 }
 
-/// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
+/// Computes `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
 pub(super) fn infer(
     gpu: &mut Gpu,
     y: &Place,
@@ -238,8 +249,9 @@ pub(super) fn infer(
     let (y, c) = (gpu.first(y), shape.c as u64);
     let parameters: [&dyn Parameter; 7] = [&terms, &gamma, &beta, &mean, &var, &c, &eps];
     let kernel = FAMILY.kernel("batch_norm_infer");
-    // SAFETY: the kernel's parameters; it reads four vectors of an element for each of the `c` channels, and
-    // writes their terms, for which `terms` has room.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads four vectors with an element for each of the `c` channels, and writes the terms of each
+    // channel, for which `terms` has room.
     unsafe { gpu.launch(kernel, Grid::of_threads(c), &parameters)? };
     normalize(gpu, y, x, terms, &shape)
 }
@@ -248,12 +260,12 @@ fn normalize(gpu: &mut Gpu, y: Ptr, x: Ptr, terms: Ptr, shape: &Shape) -> Result
     let of = Channels::new(shape, &[x, y]);
     let units = of.units(shape);
     let kernel = FAMILY.counting("normalize", units);
-    // SAFETY: the kernel's parameters; it reads `x` and the terms of each channel, and writes `y`, `units` of
-    // them each.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `units` units of `x` and the terms of each channel, and writes `units` units of `y`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &[&y, &x, &terms, &units, &of]) }
 }
 
-/// Gradients of `x`, `gamma` and `beta`.
+/// Computes the gradients of `x`, `gamma` and `beta`.
 pub(super) fn grad(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -268,25 +280,29 @@ pub(super) fn grad(
     if shape.elements <= WHOLE_GRAD {
         let grid = of.whole(&shape, HELD_GRAD);
         let kernel = FAMILY.kernel("batch_norm_grad_whole");
-        // SAFETY: the kernel's parameters; it reads `x`, `dy` and the vectors of `with`, which have an element
-        // for each channel, and writes `dx` and the vectors of `with` that are outputs.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads `x`, `dy` and the vectors of `with`, which have an element for each channel.
+        // The kernel writes `dx` and those vectors of `with` that are outputs.
         return unsafe { gpu.launch(kernel, grid, &[&dx, &x, &dy, &of, &with]) };
     }
     let [terms, partial] = shape.take(&mut scratch, GRAD_TERMS, TWO)?;
     let kernel = FAMILY.counting("batch_norm_grad_chunks", of.count);
     let parameters: [&dyn Parameter; 5] = [&partial, &x, &dy, &mean, &of];
-    // SAFETY: the kernel's parameters; it reads `x`, `dy` and `mean`, and writes the sums of each chunk of each
-    // channel, for which `partial` has room.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `x`, `dy` and `mean`, and writes the sums of each chunk of each channel, for which
+    // `partial` has room.
     unsafe { gpu.launch(kernel, Channels::chunks(&shape), &parameters)? };
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
     let kernel = FAMILY.kernel("batch_norm_grad_join");
     let parameters: [&dyn Parameter; 6] = [&terms, &partial, &c, &chunks, &of.elements, &with];
-    // SAFETY: the kernel's parameters; it reads what was written there and the vectors of `with`, and writes the
-    // outputs among these, and the terms of each channel, for which `terms` has room.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads the sums in `partial` and the vectors of `with`. The kernel writes those vectors that
+    // are outputs, and the terms of each channel, for which `terms` has room.
     unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
     let units = of.units(&shape);
     let kernel = FAMILY.counting("batch_norm_grad_apply", units);
-    // SAFETY: the kernel's parameters; it reads `x`, `dy` and the terms of each channel, and writes `dx`,
-    // `units` of them each.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `units` units of `x` and `dy` and the terms of each channel, and writes `units` units
+    // of `dx`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &[&dx, &x, &dy, &terms, &units, &of]) }
 }

@@ -13,14 +13,14 @@ use smallvec::smallvec;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Gpu, Libraries, Scratch};
 
-/// `(x [n, c, ..], gamma [c], mean [c], inv_std [c], dy [n, c, ..]) -> (dx [n, c, ..], dgamma [c], dbeta [c])`,
-/// with `x' = (x - mean) * inv_std` and `m` elements in each channel:
+/// `(x [n, c, ..], gamma [c], mean [c], inv_std [c], dy [n, c, ..]) -> (dx [n, c, ..], dgamma [c],
+/// dbeta [c])`, with `x' = (x - mean) * inv_std` and `m` elements in each channel:
 ///
 /// - `dbeta = sum dy`, `dgamma = sum dy * x'`
 /// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
 ///
-/// With `mean` and `inv_std` of `x`, it is the gradient of [`BatchNorm`](super::BatchNorm); but they are inputs like any
-/// other, with gradients of their own.
+/// With the `mean` and `inv_std` of `x`, this is the gradient of [`BatchNorm`](super::BatchNorm).
+/// The op itself treats both as inputs like any other, with gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BatchNormGrad;
@@ -138,7 +138,7 @@ impl Registered for BatchNormGrad {
     }
 }
 
-/// `x' = (x - mean) * inv_std`, and `inv_std` to lie beside it.
+/// Normalized input `x' = (x - mean) * inv_std`, and `inv_std` shaped to broadcast to it.
 struct Normal {
     centered: Tensor,
     value: Tensor,
@@ -153,30 +153,32 @@ impl Normal {
         Ok(Self { centered, value, inv_std })
     }
 
-    /// The mean of `z` in each channel.
+    /// Mean of `z` in each channel.
     fn mean(&self, z: &Tensor) -> Result<Tensor, Error> {
         z.mean_along(&others(z.rank()), true)
     }
 
-    /// How much of `x'` is in `z`: the mean of `z x'` in each channel.
+    /// Share of `x'` in `z`: the mean of `z x'` in each channel.
     fn weight(&self, z: &Tensor) -> Result<Tensor, Error> {
         self.mean(&z.mul(&self.value)?)
     }
 
-    /// `z - mean(z) - x' weight(z)`: `dx` but for `gamma * inv_std`, if `z` is `dy`.
+    /// Computes `z - mean(z) - x' weight(z)`. For `z = dy`, this is `dx` without the factor
+    /// `gamma * inv_std`.
     fn project(&self, z: &Tensor) -> Result<Tensor, Error> {
         z.sub(&self.mean(z)?)?.sub(&self.value.mul(&self.weight(z)?)?)
     }
 }
 
-/// The gradient of [`BatchNormGrad`], `u`, `v` and `w` being those of `dx`, `dgamma` and `dbeta`. Vectors lie beside
-/// `x`.
+/// Gradient of [`BatchNormGrad`]. `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`.
+/// Vectors are shaped to broadcast to `x`.
 struct Second<'a> {
     normal: Normal,
     gamma: Option<Tensor>,
-    /// `gamma * inv_std`. Both are there unless the gradient of `gamma` alone is wanted.
+    /// `gamma * inv_std`. `gamma` and `scale` are `Some` unless only the gradient of `gamma` is
+    /// wanted.
     scale: Option<Tensor>,
-    /// There unless the gradient of `dy` alone is wanted.
+    /// `Some` unless only the gradient of `dy` is wanted.
     dy: Option<&'a Tensor>,
     u: Option<&'a Tensor>,
     v: Option<Tensor>,
@@ -184,14 +186,14 @@ struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// `sum(u project(dy))`, the gradient of `scale`
+    /// `sum(u project(dy))`, the gradient of `scale`.
     fn rest(&self) -> Result<Option<Tensor>, Error> {
         let (Some(u), Some(dy)) = (self.u, self.dy) else { return Ok(None) };
         let product = u.mul(&self.normal.project(dy)?)?;
         product.sum_along(&others(u.rank()), true).map(Some)
     }
 
-    /// `v dy - scale (weight(dy) u + weight(u) dy)`, the gradient of `x'`
+    /// `v dy - scale (weight(dy) u + weight(u) dy)`, the gradient of `x'`.
     fn of_normal(&self) -> Result<Option<Tensor>, Error> {
         let (Some(dy), Some(scale)) = (self.dy, &self.scale) else { return Ok(None) };
         let mut h = None;
@@ -206,18 +208,18 @@ impl Second<'_> {
         Ok(h)
     }
 
-    /// `inv_std rest`
+    /// `inv_std rest`, the gradient of `gamma`.
     fn of_gamma(&self, rest: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
         rest.map(|rest| vector(&rest.mul(&self.normal.inv_std)?)).transpose()
     }
 
-    /// `-inv_std sum(h)`
+    /// `-inv_std sum(h)`, the gradient of `mean`.
     fn of_mean(&self, h: &Tensor) -> Result<Tensor, Error> {
         let sum = h.sum_along(&others(h.rank()), true)?;
         vector(&sum.mul(&self.normal.inv_std)?.neg()?)
     }
 
-    /// `sum(h (x - mean)) + gamma rest`
+    /// `sum(h (x - mean)) + gamma rest`, the gradient of `inv_std`.
     fn of_inv_std(
         &self,
         h: Option<&Tensor>,
@@ -234,7 +236,7 @@ impl Second<'_> {
         sum.as_ref().map(vector).transpose()
     }
 
-    /// `scale project(u) + v x' + w`
+    /// `scale project(u) + v x' + w`, the gradient of `dy`.
     fn of_dy(&self) -> Result<Option<Tensor>, Error> {
         let x = &self.normal.value;
         let mut sum = None;
@@ -251,7 +253,7 @@ impl Second<'_> {
     }
 }
 
-/// `[1, c, 1, ..]` as `[c]`.
+/// Reshapes `[1, c, 1, ..]` to `[c]`.
 fn vector(beside: &Tensor) -> Result<Tensor, Error> {
     beside.reshape(&beside.shape()[1..2])
 }

@@ -14,23 +14,24 @@ use smallvec::smallvec;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Gpu, Libraries, Scratch};
 
-/// `(x [n, c, ..], gamma [c], beta [c], running_mean [c], running_var [c]) -> (y)`:
-/// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`, channel by channel. The running statistics are
-/// constants to the gradient.
+/// `(x [n, c, ..], gamma [c], beta [c], running_mean [c], running_var [c]) -> (y)`: `y = (x -
+/// running_mean) / sqrt(running_var + eps) * gamma + beta`, channel by channel. The gradient treats
+/// the running statistics as constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BatchNormInfer {
-    /// Added to the variance.
+    /// Number added to the variance.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 
 impl Tensor {
-    /// Batch normalization of `[n, c, ..]` by given statistics. See [`BatchNormInfer`].
+    /// Batch normalization of `[n, c, ..]` with given statistics. See [`BatchNormInfer`].
     ///
     /// # Errors
-    /// If it does not hold floats, or the parameters do not have one for each channel.
+    /// [`Error::Op`] if this tensor does not hold floats, or a parameter does not have one element
+    /// for each channel.
     pub fn batch_norm_infer(
         &self,
         with: &BatchNormParameters<'_>,
@@ -84,7 +85,7 @@ impl Definition for BatchNormInfer {
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (rank, eps) = (of.shape(0).len(), self.eps);
-        // Constants, also to the gradient of this gradient.
+        // `detach` makes them constants, also for gradients of this gradient.
         let statistic = |i| of.input(i).detach();
         let var = (of.wanted(0) || of.wanted(1)).then(|| statistic(4));
         let gamma = of.wanted(0).then(|| of.input(1));

@@ -14,15 +14,16 @@ use smallvec::{SmallVec, smallvec};
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Gpu, Libraries, Scratch};
 
-/// `(x [n, c, ..], gamma [c], beta [c], running_mean [c], running_var [c]) -> (y, mean [c], inv_std [c],
-/// new_running_mean [c], new_running_var [c])`:
+/// `(x [n, c, ..], gamma [c], beta [c], running_mean [c], running_var [c]) -> (y, mean [c], inv_std
+/// [c], new_running_mean [c], new_running_var [c])`:
 ///
-/// - `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of the batch, channel
-///   by channel;
-/// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`, and the same for the running variance, which
-///   takes the unbiased variance of the batch.
+/// - `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of
+///   the batch, channel by channel;
+/// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`, and likewise the running
+///   variance, with the unbiased variance of the batch.
 ///
-/// Nothing is updated in place, so running it again is harmless. The running statistics are constants to the gradient.
+/// Nothing is updated in place, so recomputing the op is harmless. The gradient treats the running
+/// statistics as constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -30,33 +31,34 @@ pub struct BatchNorm {
     /// Weight of this batch in the running statistics.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub momentum: f32,
-    /// Added to the variance.
+    /// Number added to the variance.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 
-/// What [`Tensor::batch_norm`] gives.
+/// Results of [`Tensor::batch_norm`].
 #[derive(Clone, Debug)]
 pub struct BatchNormOutput {
-    /// The normalized tensor.
+    /// Normalized tensor.
     pub y: Tensor,
     /// Mean of each channel of the batch.
     pub mean: Tensor,
     /// `1 / sqrt(var + eps)` of each channel of the batch.
     pub inv_std: Tensor,
-    /// The running mean, with this batch in it.
+    /// Running mean, updated with this batch.
     pub running_mean: Tensor,
-    /// The running variance, with this batch in it.
+    /// Running variance, updated with this batch.
     pub running_var: Tensor,
 }
 
 impl Tensor {
-    /// Batch normalization of `[n, c, ..]` by the statistics of the batch. `momentum` is the weight of this batch in
-    /// the running statistics, and `eps` is added to the variance. See [`BatchNorm`].
+    /// Batch normalization of `[n, c, ..]` with the statistics of the batch. `momentum` is the
+    /// weight of this batch in the running statistics, and `eps` is added to the variance. See
+    /// [`BatchNorm`].
     ///
     /// # Errors
-    /// If it does not hold floats, has fewer than two elements of a channel, or the parameters do not have one for each
-    /// channel.
+    /// [`Error::Op`] if this tensor does not hold floats, has fewer than two elements in a channel,
+    /// or a parameter does not have one element for each channel.
     pub fn batch_norm(
         &self,
         with: &BatchNormParameters<'_>,
@@ -122,7 +124,7 @@ impl Definition for BatchNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // Sum, sum of squares (4), then subtract, multiply, multiply, add.
+        // Sum, sum of squares (4 operations), then subtract, multiply, multiply, add.
         outputs[0].elements() as f64 * 8.0
     }
 
@@ -153,8 +155,8 @@ impl Definition for BatchNorm {
     }
 }
 
-/// What gradients of `mean` and `inv_std` add to that of `x`, with `m` elements in each channel: `dmean / m` and
-/// `-inv_std^3 (x - mean) dinv_std / m`.
+/// Terms that the gradients of `mean` and `inv_std` add to the gradient of `x`, with `m` elements
+/// in each channel: `dmean / m` and `-inv_std^3 (x - mean) dinv_std / m`.
 fn of_statistics(
     [x, mean, inv_std]: [&Tensor; 3],
     [dmean, dinv_std]: [&Option<Tensor>; 2],

@@ -1,4 +1,4 @@
-// Between f32 and bf16, which has the upper half of its bits; and pieces of tensors that go where they belong.
+// Conversions between f32 and bf16, the upper half of an f32, and copies of pieces into tensors.
 
 typedef unsigned short u16;
 
@@ -6,14 +6,14 @@ typedef unsigned short u16;
 
 __device__ inline u32 widened(u16 half) { return (u32)half << 16; }
 
-// The nearest, of two the even one. A NaN stays one.
+// Rounds to the nearest, or to even on a tie. NaN stays NaN.
 __device__ inline u16 rounded(u32 word)
 {
     if ((word & 0x7fffffffu) > 0x7f800000u) return (u16)((word >> 16) | 0x40u);
     return (u16)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
-// Elements of a walk, packed: `y[i] = x[..]`.
+// Packs the elements of a walk: `y[i] = x[..]`.
 KERNEL widen(u32 *y, const u16 *x, u64 count, Walk<1> walk)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -32,7 +32,7 @@ KERNEL narrow(u16 *y, const u32 *x, u64 count, Walk<1> walk)
     y[i] = rounded(x[at[0]]);
 }
 
-// What is packed, to the elements of a walk: `y[..] = x[i]`.
+// Writes packed elements to a walk: `y[..] = x[i]`.
 KERNEL put_rounded(u16 *y, const u32 *x, u64 count, Walk<1> walk)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;

@@ -8,20 +8,22 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x) -> (y)`: the same floats, stored as f32 or `bf16`: rounded to the nearest, of two the even one. Any strides.
+/// `(x) -> (y)`: the same floats, stored as f32 or `bf16`. Rounds to the nearest `bf16`, to the
+/// even one on a tie. Any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Cast {
-    /// [`DType::F32`] or [`DType::BF16`].
+    /// Type of the result: [`DType::F32`] or [`DType::BF16`].
     pub to: DType,
 }
 
 impl Tensor {
-    /// This tensor as f32 or `bf16`; itself, if it is. A float that has no `bf16` becomes the nearest one.
+    /// Converts this tensor to f32 or `bf16`; returns the same tensor if it has that type. A float
+    /// without an exact `bf16` becomes the nearest one.
     ///
-    /// A `bf16` takes half the bytes. Ops compute in f32, and what they make of `bf16` and f32 together is `bf16`, but
-    /// for sums, statistics and gradients of f32.
+    /// A `bf16` takes half the bytes. Ops compute in f32. Results of `bf16` and f32 together are
+    /// `bf16`, except for sums, statistics and gradients of f32 tensors.
     ///
     /// ```
     /// use remat::{DType, prelude::*};
@@ -37,13 +39,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If either type is another one.
+    /// [`Error::Op`] if either type is neither f32 nor `bf16`.
     pub fn cast(&self, to: DType) -> Result<Self, Error> {
         if self.dtype() == to { Ok(self.clone()) } else { Self::call1(Cast { to }, &[self]) }
     }
 }
 
-/// Fails unless it is one of the two.
+/// Fails unless `dtype` is f32 or `bf16`.
 fn check(dtype: DType, what: &dyn std::fmt::Display) -> Result<(), Fault> {
     match dtype {
         DType::F32 | DType::BF16 => Ok(()),
@@ -76,7 +78,7 @@ impl Definition for Cast {
     }
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
-        // The tape gives a gradient the type of what it is of.
+        // The tape converts a gradient to the type of its tensor.
         Gradient::of_one(|dy| Ok(dy.clone()))
     }
 }

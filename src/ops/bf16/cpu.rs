@@ -1,4 +1,4 @@
-//! Running an op piece by piece on the CPU. A word is an f32, or an integer that is as wide.
+//! Runs an op piece by piece on the CPU. A word is an f32, or an integer of the same size.
 
 use super::pieces::{Layouts, Pieces};
 use crate::device::cpu::Operands;
@@ -10,10 +10,10 @@ use crate::layout::{DType, Layout};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most scratch of what is cut: about what a core's cache holds.
+/// Most bytes of scratch for cut operands: about the size of a core's cache.
 pub const MOST: u64 = 1 << 20;
 
-/// The scratch of each operand, cut off in the order of their ranges.
+/// Rest of the scratch, and its offset. Ranges are cut off in ascending order.
 struct Rest<'a>(&'a mut [u32], u64);
 
 impl<'a> Rest<'a> {
@@ -26,7 +26,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// An output.
+/// Memory of an output, by the type that is stored.
 enum Target<'a> {
     Words(&'a mut [u32]),
     Halves(&'a mut [u16]),
@@ -38,8 +38,10 @@ impl Pieces<'_> {
         self.workspace(|inputs, outputs| self.kernel.cpu_workspace(inputs, outputs))
     }
 
-    /// Runs the kernel on one piece after the other.
+    /// Runs the kernel on one piece after another.
     pub(in crate::ops) fn cpu(&self, mut run: Operands<'_>) -> Result<(), DeviceError> {
+        // Split the workspace into the copies of inputs, the pieces and sums of outputs, and the
+        // kernel's own workspace.
         let (scratch, own) = run.workspace().split_at_mut((self.scratch / 4) as usize);
         let mut rest = Rest(scratch, 0);
         let mut copies: SmallVec<[&mut [u32]; 6]> =
@@ -54,7 +56,7 @@ impl Pieces<'_> {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);
             for (i, taken) in self.taken.iter().enumerate() {
-                // What is whole is there since the first piece.
+                // An operand that is not cut is copied for the first piece only.
                 if taken.copy.is_some() && (is_first || taken.cut != super::Cut::Whole) {
                     let part = taken.cut.of(&self.inputs[i], &range);
                     let from = distance(&self.inputs[i], &part);
@@ -65,6 +67,7 @@ impl Pieces<'_> {
                     }
                 }
             }
+            // An updated output that is stored in `bf16` starts from its old value.
             for i in 0..updates {
                 let part = self.given[i].made.cut().of(&self.outputs[i], &range);
                 if let Target::Halves(old) = &targets[i] {
@@ -72,6 +75,7 @@ impl Pieces<'_> {
                     pack(&mut made[i][0][..part.elements()], &old[from..], &part, widened);
                 }
             }
+            // Run the kernel on this piece.
             let read = self.taken.iter().enumerate().map(|(i, taken)| match taken.copy {
                 _ if i < updates => &[],
                 Some(_) => &copies[i][..inputs[i].elements()],
@@ -88,6 +92,7 @@ impl Pieces<'_> {
             let [inputs, outputs] = [&inputs, &outputs].map(places);
             let (read, write) = (read.collect(), write.collect());
             self.kernel.cpu(Operands::over([&inputs, &outputs], read, write, own))?;
+            // Move the results from the scratch to the outputs, or add them up.
             for (i, given) in self.given.iter().enumerate() {
                 let [piece, sum] = &mut made[i];
                 let part = given.made.cut().of(&self.outputs[i], &range);
@@ -124,7 +129,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Puts packed words where `part` says, from element `from` on.
+    /// Writes packed words to the elements of `part`, which begins at element `from`. Rounds if the
+    /// output is `bf16`.
     fn put(&mut self, words: &[u32], part: &Layout, from: usize) {
         match self {
             Self::Words(all) => unpack(&mut all[from..], words, part, |word| word),
@@ -133,32 +139,33 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Elements between the first of an operand and the first of a part of it.
+/// Number of elements from the first of an operand to the first of its part.
 fn distance(whole: &Layout, part: &Layout) -> usize {
     part.offset() - whole.offset()
 }
 
-/// Where a part lies in its operand.
+/// Range of a part in its operand.
 fn place_of(whole: &Layout, part: &Layout) -> Range<usize> {
     let from = distance(whole, part);
     from..from + (part.span() - part.offset())
 }
 
-/// The f32 of the same value.
+/// Bits of the f32 with the same value.
 pub(super) const fn widened(half: u16) -> u32 {
     (half as u32) << 16
 }
 
-/// The nearest `bf16` to an f32, of two the even one.
+/// Nearest `bf16` to an f32, the even one on a tie.
 pub(super) const fn rounded(word: u32) -> u16 {
     let is_nan = word & 0x7fff_ffff > 0x7f80_0000;
-    // A NaN whose upper bits are zeros would become infinite.
+    // A NaN whose upper bits are zeros would become infinite, so set the quiet bit.
     let quiet = (word >> 16) as u16 | 0x40;
     let half = (word.wrapping_add(0x7fff + (word >> 16 & 1)) >> 16) as u16;
     if is_nan { quiet } else { half }
 }
 
-/// Fills `out` with what `f` makes of the elements of `layout`, in row-major order. `x` starts with the first one.
+/// Fills `out` with `f` of each element of `layout`, in row-major order. `x` starts with the first
+/// element.
 pub(super) fn pack<A: Copy + Sync, B: Send>(
     out: &mut [B],
     x: &[A],
@@ -184,7 +191,8 @@ pub(super) fn pack<A: Copy + Sync, B: Send>(
     });
 }
 
-/// Puts what `f` makes of `x`, packed, to the elements of `layout`. `out` starts with the first one.
+/// Writes `f` of each element of `x`, which is packed, to the elements of `layout`. `out` starts
+/// with the first element.
 pub(super) fn unpack<A: Copy + Sync, B: Send>(
     out: &mut [B],
     x: &[A],
@@ -208,7 +216,7 @@ pub(super) fn unpack<A: Copy + Sync, B: Send>(
     });
 }
 
-/// Adds a piece to a sum; the first one is the sum.
+/// Adds a piece to a sum; the first piece overwrites the sum.
 fn add(sum: &mut [u32], piece: &[u32], is_first: bool) {
     if is_first {
         return sum.copy_from_slice(piece);

@@ -1,4 +1,4 @@
-//! Running an op piece by piece on a GPU.
+//! Runs an op piece by piece on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::ops::copy::cuda::copy;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most scratch of what is cut: enough elements to keep a GPU busy.
+/// Most bytes of scratch for cut operands: enough elements to keep a GPU busy.
 pub const MOST: u64 = 32 << 20;
 
 pub(super) static FAMILY: Family = Family::new("bf16", include_str!("bf16.cu"));
@@ -23,7 +23,7 @@ impl Pieces<'_> {
         self.workspace(|inputs, outputs| self.kernel.cuda_workspace(libraries, inputs, outputs))
     }
 
-    /// Runs the kernel on one piece after the other.
+    /// Runs the kernel on one piece after another.
     pub(in crate::ops) fn cuda(
         &self,
         gpu: &mut Gpu,
@@ -38,6 +38,8 @@ impl Pieces<'_> {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);
             let mut places = [SmallVec::<[Place; 6]>::new(), SmallVec::new()];
+            // Choose where each output of this piece is written; an updated output starts from its
+            // old value.
             for (i, given) in self.given.iter().enumerate() {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let there = Place { storage: run.outputs[i].storage, layout };
@@ -47,17 +49,18 @@ impl Pieces<'_> {
                 }
                 places[1].push(place.unwrap_or(there));
             }
+            // Choose where each input of this piece is read, and copy it there if needed.
             for (i, taken) in self.taken.iter().enumerate() {
                 let layout = taken.cut.of(&self.inputs[i], &range);
                 let there = Place { storage: run.inputs[i].storage, layout };
                 let place = apart(&taken.copy, &inputs[i]);
-                // What is whole is there since the first piece.
+                // An operand that is not cut is copied for the first piece only.
                 if let Some(place) = &place
                     && (is_first || taken.cut != super::Cut::Whole)
                 {
                     cast(gpu, place, &there)?;
                 }
-                // A kernel finds the old value of what it updates where the new one goes.
+                // The old value of an updated input is at the place of the output.
                 let updated = (i < updates).then(|| places[1][i]);
                 places[0].push(updated.or(place).unwrap_or(there));
             }
@@ -69,6 +72,7 @@ impl Pieces<'_> {
             if outputs.iter().any(|layout| layout.elements() > 0) {
                 self.kernel.cuda(gpu, &piece)?;
             }
+            // Move the results from the scratch to the outputs, or add them up.
             for (i, given) in self.given.iter().enumerate() {
                 if given.piece.is_none() {
                     continue;
@@ -78,17 +82,20 @@ impl Pieces<'_> {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let part = Place { storage: output.storage, layout };
                 if !given.made.is_sum() {
-                    // SAFETY: a piece of an output, and a part of that output of as many elements.
+                    // SAFETY: `from` is a piece of this output in scratch, and `part` is the part
+                    // of the output with as many elements.
                     unsafe { put(gpu, &part, from)? };
                     continue;
                 }
                 let whole = Layout::contiguous(DType::F32, *output.layout.shape());
                 let sum = apart(&given.sum, &whole);
                 let total = gpu.first(sum.as_ref().unwrap_or(output));
-                // SAFETY: a piece that is as large as the output, and the sum, which is too.
+                // SAFETY: the piece and the sum each have as many floats as the output; both lie in
+                // the workspace or the output.
                 unsafe { add(gpu, total, from, &whole, is_first)? };
                 if is_last && sum.is_some() {
-                    // SAFETY: a sum as large as the output.
+                    // SAFETY: `total` is a sum in scratch with as many floats as the output has
+                    // elements.
                     unsafe { put(gpu, output, total)? };
                 }
             }
@@ -97,7 +104,7 @@ impl Pieces<'_> {
     }
 }
 
-/// The elements of `x`, packed, as the type of `y`.
+/// Copies the elements of `x`, packed, to `y`, and converts them to its type.
 pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceError> {
     let (mut out, from) = (gpu.first(y), gpu.first(x));
     let count = x.layout.elements();
@@ -107,7 +114,8 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
     let kernel = match (x.layout.dtype(), y.layout.dtype()) {
         (DType::BF16, DType::F32) => "widen",
         (DType::F32, DType::BF16) => "narrow",
-        // SAFETY: the elements of an operand, and an output or scratch of as many.
+        // SAFETY: `x` is an operand, and `y` is an output or scratch of as many elements; the
+        // device has checked the operands.
         _ => return unsafe { copy(gpu, out, from, &x.layout) },
     };
     let walk = Walk::new(x.layout.shape(), [x.layout.strides()]);
@@ -121,8 +129,9 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
         for j in 0..len {
             let x = from.plus((at + j * step) as u64 * size_in);
             if outcome.is_ok() {
-                // SAFETY: the kernel's parameters; it reads `each` elements within the layout of `x`, and writes as
-                // many from `out` on.
+                // SAFETY: the parameters are the kernel's, and the device has checked the operands.
+                // The kernel reads `each` elements within the layout of `x`, and writes as many
+                // from `out` on.
                 outcome = unsafe {
                     gpu.launch(
                         FAMILY.counting(kernel, each),
@@ -137,27 +146,30 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
     outcome
 }
 
-/// Puts packed words to the elements of `y`, rounded if these are `bf16`.
+/// Writes packed words to the elements of `y`; rounds them if `y` is `bf16`.
 ///
 /// # Safety
-/// There are as many words at `from` as `y` has elements, in the workspace; `y` is a part of an output.
+/// The caller guarantees that the workspace has as many words at `from` as `y` has elements, and
+/// that `y` is a part of an output.
 unsafe fn put(gpu: &mut Gpu, y: &Place, from: Ptr) -> Result<(), DeviceError> {
     let count = y.layout.elements() as u64;
     if count == 0 {
         return Ok(());
     }
     let kernel = if y.layout.dtype() == DType::BF16 { "put_rounded" } else { "put_words" };
-    // A part of what is contiguous: three loops at most.
+    // A part of a contiguous tensor takes at most three loops.
     let steps = Steps::new(&Walk::new(y.layout.shape(), [y.layout.strides()]), 1);
     let (out, kernel) = (gpu.first(y), FAMILY.counting(kernel, count));
-    // SAFETY: the kernel's parameters; it reads `count` words, and writes within the layout of `y`.
+    // SAFETY: the parameters are the kernel's. The kernel reads `count` words, as the caller
+    // guarantees, and writes within the layout of `y`, a part of an output.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &from, &count, &steps]) }
 }
 
-/// Adds a piece to a sum; the first one is the sum.
+/// Adds a piece to a sum; the first piece overwrites the sum.
 ///
 /// # Safety
-/// There are as many floats at either address as `layout` says, in the workspace or an output.
+/// The caller guarantees that both addresses have as many floats as `layout` says, in the workspace
+/// or an output.
 unsafe fn add(
     gpu: &mut Gpu,
     sum: Ptr,
@@ -167,13 +179,14 @@ unsafe fn add(
 ) -> Result<(), DeviceError> {
     let count = layout.elements() as u64;
     if is_first {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees as many floats at both addresses as `layout` says.
         return unsafe { copy(gpu, sum, piece, layout) };
     }
     if count == 0 {
         return Ok(());
     }
     let grid = Grid::of_threads(count);
-    // SAFETY: the kernel's parameters; it reads and writes `count` floats.
+    // SAFETY: the parameters are the kernel's. The kernel reads and writes `count` floats, as the
+    // caller guarantees.
     unsafe { gpu.launch(FAMILY.counting("add_piece", count), grid, &[&sum, &piece, &count]) }
 }

@@ -1,4 +1,4 @@
-//! How an op is cut into pieces.
+//! Division of an op into pieces.
 
 use super::{Cut, How, Made, is_narrow, wide};
 use crate::layout::Layout;
@@ -6,56 +6,59 @@ use crate::ops::definition::{Definition, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Parts of the scratch begin at multiples of this, as tensors do.
+/// Alignment of parts of the scratch, the same as for tensors.
 const ALIGNMENT: u64 = 256;
 
-/// Scratch that a piece may take however small the tensors are: with less, it is not worth the calls.
+/// Bytes of scratch that a piece may take even if the tensors are small: smaller pieces are not
+/// worth the calls.
 const LEAST: u64 = 64 << 10;
 
-/// Of so many parts of the operands, a piece is one: scratch takes no more than this share of them.
+/// Divisor of the operands' bytes that limits the scratch for cut operands.
 const SHARE: u64 = 8;
 
-/// Layouts of a piece's operands.
+/// Layouts of a piece's inputs or outputs.
 pub(super) type Layouts = SmallVec<[Layout; 6]>;
 
-/// How an op with `bf16` operands is run. Follows from layouts alone.
+/// Plan for an op with `bf16` operands. Follows from layouts alone.
 pub(in crate::ops) struct Pieces<'a> {
     pub(super) kernel: &'a dyn Kernel,
     pub(super) inputs: &'a [Layout],
     pub(super) outputs: &'a [Layout],
-    /// How each input comes to the kernel.
+    /// Treatment of each input before the kernel reads it.
     pub(super) taken: SmallVec<[Taken; 6]>,
-    /// How each output comes from the kernel.
+    /// Treatment of each output after the kernel wrote it.
     pub(super) given: SmallVec<[Given; 3]>,
     /// Entries along the dimension that is cut.
     length: usize,
-    /// Those of a piece.
+    /// Entries of one piece.
     each: usize,
     /// Bytes of scratch, without the kernel's own workspace.
     pub(super) scratch: u64,
 }
 
-/// An input of the kernel.
+/// Treatment of an input of the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub cut: Cut,
-    /// Where its piece is copied to, in f32. None: the kernel reads it where it is.
+    /// Range of scratch for a copy in f32. `None`: the kernel reads the operand itself.
     pub copy: Option<Range<u64>>,
 }
 
-/// An output of the kernel.
+/// Treatment of an output of the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub made: Made,
-    /// Where the kernel writes its piece. None: where it belongs.
+    /// Range of scratch where the kernel writes its piece. `None`: the kernel writes to the output
+    /// itself.
     pub piece: Option<Range<u64>>,
-    /// Where pieces are added up. None: in the output, or there is nothing to add.
+    /// Range of scratch where pieces are added up. `None`: they are added up in the output, or not
+    /// at all.
     pub sum: Option<Range<u64>>,
 }
 
 impl<'a> Pieces<'a> {
-    /// How to run `op`; `None` if no operand is `bf16`, or the op takes any type as it is. `most`: bytes that the scratch
-    /// of what is cut may take.
+    /// Plans how to run `op` with at most `most` bytes of scratch for cut operands. `None` if no
+    /// operand is `bf16`, or the op takes any type as it is.
     #[inline] // Asked of every op, and most have none.
     pub(in crate::ops) fn new(
         op: &'a dyn Definition,
@@ -67,7 +70,7 @@ impl<'a> Pieces<'a> {
         if is_narrow { Self::of_narrow(op, inputs, outputs, most) } else { None }
     }
 
-    /// The same where some operand is `bf16`.
+    /// Plans how to run `op`, of which some operand is `bf16`.
     #[inline(never)]
     fn of_narrow(
         op: &'a dyn Definition,
@@ -75,6 +78,8 @@ impl<'a> Pieces<'a> {
         outputs: &'a [Layout],
         most: u64,
     ) -> Option<Self> {
+        // An input is copied if it must be widened, or if its piece is not contiguous as required.
+        // Old values of updated outputs are read from the outputs.
         let widened = [inputs, outputs].map(|all| all.iter().map(wide).collect::<Layouts>());
         let cuts = op.cuts(&widened[0], &widened[1])?;
         let kernel = op.kernel()?;
@@ -86,13 +91,15 @@ impl<'a> Pieces<'a> {
         };
         let copied: SmallVec<[bool; 6]> =
             inputs.iter().zip(&cuts.inputs).enumerate().map(is_copied).collect();
+        // An output gets a piece of its own if it must be rounded or added up, or if its piece is
+        // not contiguous.
         let is_apart = |(y, made): (&Layout, &Made)| match made.how {
             How::Part(cut) => is_narrow(y) || !keeps_together(y, cut),
             How::Sum => true,
         };
         let apart: SmallVec<[bool; 3]> = outputs.iter().zip(&cuts.outputs).map(is_apart).collect();
 
-        // What grows with the entries of a piece decides how many they are.
+        // The scratch that grows with the entries of a piece determines their number.
         let lengths = inputs.iter().zip(&cuts.inputs).filter_map(|(x, cut)| cut.length(x));
         let length = lengths.max().unwrap_or(1);
         let of_inputs = inputs.iter().zip(cuts.inputs.iter().copied()).zip(&copied);
@@ -106,6 +113,7 @@ impl<'a> Pieces<'a> {
         let allowed = (total / SHARE).max(LEAST).min(most);
         let each = ((allowed / an_entry) as usize).clamp(1, length.max(1));
 
+        // Assign a range of scratch to each copy, piece and sum.
         let mut scratch = 0u64;
         let mut room = |layout: &Layout| {
             let start = scratch;
@@ -119,7 +127,7 @@ impl<'a> Pieces<'a> {
         });
         let taken = taken.collect();
         let given = outputs.iter().zip(&cuts.outputs).zip(&apart).map(|((y, &made), &apart)| {
-            // The sum of one piece is that piece.
+            // With only one piece, the sum is that piece.
             let made = if each >= length { made.alone() } else { made };
             let apart = apart && (made.how == How::Sum || is_narrow(y) || each < length);
             let is_rounded_sum = made.how == How::Sum && is_narrow(y);
@@ -133,7 +141,8 @@ impl<'a> Pieces<'a> {
         Some(Self { kernel, inputs, outputs, taken, given, length, each, scratch })
     }
 
-    /// The pieces, and whether each is the last one. At least one, if only of nothing.
+    /// Ranges of the pieces, and whether each is the last one. There is at least one piece, which
+    /// may be empty.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, bool)> + use<> {
         let (length, each) = (self.length, self.each);
         (0..length.max(1)).step_by(each).map(move |from| {
@@ -142,7 +151,7 @@ impl<'a> Pieces<'a> {
         })
     }
 
-    /// What the kernel is given for a piece: the layouts of its inputs and outputs.
+    /// Layouts of the kernel's inputs and outputs for a piece.
     pub(super) fn layouts(&self, range: &Range<usize>) -> [Layouts; 2] {
         let packed = |part: Layout| Layout::contiguous(wide(&part).dtype(), *part.shape());
         let taken = self.inputs.iter().zip(&self.taken).map(|(x, taken)| {
@@ -156,10 +165,10 @@ impl<'a> Pieces<'a> {
         [taken.collect(), given.collect()]
     }
 
-    /// Bytes of workspace, with the kernel's own: `own` says how many these are for one piece.
+    /// Bytes of workspace, including the kernel's own, which `own` computes for one piece.
     pub(super) fn workspace(&self, own: impl Fn(&[Layout], &[Layout]) -> u64) -> u64 {
         let last = (self.length.max(1) - 1) / self.each * self.each;
-        // Wherever they begin: only sizes count.
+        // Only the sizes of pieces count, so try a full piece and the last one.
         let own = [0..self.each.min(self.length), 0..self.length - last].map(|range| {
             let [inputs, outputs] = self.layouts(&range);
             own(&inputs, &outputs)
@@ -168,13 +177,13 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Bytes of so many words.
+/// Bytes of the elements as 4-byte words.
 fn bytes(layout: &Layout) -> u64 {
     (layout.elements() as u64).saturating_mul(4)
 }
 
-/// Whether a piece of what is contiguous lies in one place: whole, or cut along its first dimension but for those of
-/// size 1.
+/// Whether a piece of a contiguous tensor is contiguous: the tensor is whole, or is cut along its
+/// first dimension whose size is not 1.
 fn keeps_together(x: &Layout, cut: Cut) -> bool {
     match cut {
         Cut::Along(axis) => x.shape()[..axis].iter().all(|&size| size == 1),
@@ -183,7 +192,7 @@ fn keeps_together(x: &Layout, cut: Cut) -> bool {
 }
 
 impl Cut {
-    /// The entries of an operand that is cut.
+    /// Number of entries of a cut operand; `None` if it is whole.
     fn length(self, x: &Layout) -> Option<usize> {
         match self {
             Self::Along(axis) => Some(x.shape()[axis]),
@@ -191,7 +200,7 @@ impl Cut {
         }
     }
 
-    /// What a piece has of an operand.
+    /// Part of an operand that belongs to a piece.
     pub(super) fn of(self, x: &Layout, range: &Range<usize>) -> Layout {
         match self {
             Self::Along(axis) => {
@@ -203,7 +212,7 @@ impl Cut {
 }
 
 impl Made {
-    /// Which part of the output a piece makes; all of it, if pieces are added up.
+    /// Part of the output that a piece makes; the whole output if pieces are added up.
     pub(super) fn cut(self) -> Cut {
         match self.how {
             How::Part(cut) => cut,
@@ -211,7 +220,7 @@ impl Made {
         }
     }
 
-    /// The same of the only piece.
+    /// Treatment of the only piece: a sum of one piece needs no addition.
     fn alone(self) -> Self {
         Self { how: How::Part(self.cut()), ..self }
     }

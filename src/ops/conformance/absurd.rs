@@ -10,7 +10,7 @@ use crate::ops::samples::{Draw, Sizes, each, layouts};
 use crate::ops::{Conv2d, Op};
 use std::collections::BTreeSet;
 
-/// What an op would need can be asked for, whatever its inputs are, as long as these can be counted in bytes.
+/// Asks for the workspace of ops with inputs of any size that can be counted in bytes.
 pub fn workspaces_of_any_size<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let (ops, mut draw) = (each(), Draw::new(2, Sizes::Few));
     let mut asked = BTreeSet::new();
@@ -32,7 +32,8 @@ pub fn workspaces_of_any_size<D: Device<Op = Op, Host = HostTensor>>(rig: &mut R
     assert_eq!(asked.len(), ops.len(), "of no more than {asked:?}");
 }
 
-/// With steps and paddings far larger than images. A device may refuse what it cannot count.
+/// Convolves with strides and paddings far larger than the images. A device may refuse sizes that
+/// it cannot count.
 pub fn windows_far_apart<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(21);
     for far in [7, 1000, 1 << 20, 1 << 40, 1 << 61, usize::MAX / 2 - 8] {

@@ -1,4 +1,4 @@
-//! A device compared with the cpu, for every op there is.
+//! Comparison of a device with the cpu, for every op.
 
 use super::samples::{assert_near, tasks};
 use super::{BYTES, Rig};
@@ -10,8 +10,8 @@ use crate::op::Operation as _;
 use crate::ops::Op;
 use std::collections::{BTreeSet, HashSet};
 
-/// What every device computes is the same but for rounding; and where there is nothing to round, as all of an output
-/// are elements of the inputs, or zero, it is the same bits.
+/// Compares the results of every op. The results must be equal up to rounding. If all elements of
+/// an output are elements of the inputs or zero, nothing is rounded, and the bits must be equal.
 pub fn results_are_the_same_but_for_rounding<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {

@@ -7,7 +7,7 @@ use crate::op::Operation as _;
 use crate::ops::{Cast, Op};
 use std::collections::BTreeSet;
 
-/// A float stored as `bf16`, and the f32 of the same values.
+/// A float tensor stored as `bf16`, and the f32 tensor of the same values.
 fn halved(arg: &Arg) -> [Arg; 2] {
     let HostData::F32(data) = arg.host.data() else { return [arg.clone(), arg.clone()] };
     let half: Vec<bf16> = data.iter().map(|&x| bf16::from_f32(x)).collect();
@@ -20,7 +20,7 @@ fn halved(arg: &Arg) -> [Arg; 2] {
     ]
 }
 
-/// As f32.
+/// Converts a tensor to f32.
 fn full(host: &HostTensor) -> HostTensor {
     match host.data() {
         HostData::BF16(data) => {
@@ -31,15 +31,16 @@ fn full(host: &HostTensor) -> HostTensor {
     }
 }
 
-/// Ops on `bf16` compute what they do on the f32 of the same values, but for what rounding and the order of sums make.
+/// Runs ops on `bf16` and on the f32 of the same values. The results differ only by rounding and
+/// the order of sums.
 pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut found = BTreeSet::new();
-    // Kernels are the same as of f32, and each sample is run four times.
+    // The kernels are the same as for f32, and each sample runs four times, so take fewer samples.
     rig.parts = (2 * rig.parts).max(3);
     for (op, args) in tasks(rig, 3) {
         let is_float = |arg: &Arg| arg.layout.dtype() == DType::F32;
         let first = args.iter().position(is_float);
-        // All floats are `bf16`; or the first alone, as activations among parameters.
+        // All floats are `bf16`, or only the first one, like activations among parameters.
         for all in [true, false] {
             let pairs = args.iter().enumerate().map(|(i, arg)| {
                 let [half, full] = halved(arg);
@@ -71,7 +72,7 @@ pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     assert!(missing.is_empty(), "{missing:?} are not among {found:?}");
 }
 
-/// Rounding to `bf16` and back is that of the crate `half`, for floats of every kind.
+/// Rounds floats of every kind to `bf16` and back, like the crate `half`.
 pub fn rounding<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let words = (0..1 << 16).map(|high: u32| high << 16);
     let floats: Vec<f32> = words

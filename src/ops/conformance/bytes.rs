@@ -9,7 +9,7 @@ fn numbers(len: usize, seed: u64) -> HostTensor {
     HostTensor::i32([len], (0..len).map(|_| rng.next() as i32).collect()).unwrap()
 }
 
-/// Blocks move by any distance, far or near, up or down, onto themselves or not.
+/// Moves blocks by any distance, up and down, with and without overlap.
 pub fn moves_may_overlap<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     const MIB: usize = 1 << 20;
     let words = 3 * MIB;
@@ -39,12 +39,12 @@ pub fn moves_may_overlap<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>
         let mut expected = all.as_i32().unwrap().to_vec();
         expected.copy_within(from..from + len, to);
         let found = rig.device.read(place(0, words)).unwrap();
-        // Not assert_eq: nobody wants to read three million numbers.
+        // Not `assert_eq`: its message would have three million numbers.
         assert!(found.as_i32().unwrap() == expected, "{len} words from {from} to {to}");
     }
 }
 
-/// What is written is read, large or small, in order with all else, and may change as soon as it was given.
+/// Reads back values of all sizes, which may change as soon as they were written.
 pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut front = 0;
     let mut kept = Vec::new();
@@ -62,7 +62,7 @@ pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
     rig.device.sync().unwrap();
 }
 
-/// A tensor that lies scattered is read in its own order.
+/// Reads a strided view in its own order.
 pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let host = numbers(6 * 70, 7);
     let all = host.as_i32().unwrap();
@@ -76,11 +76,12 @@ pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     }
 }
 
-/// A value that is asked for without waiting is the one that was there then.
+/// Reads values without waiting: each is the one that was in place at the time of the call.
 pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut expected = Vec::new();
     let mut found = Vec::new();
-    // More of them than can be under way at once, small and large, one written over the other.
+    // More reads than can be on their way at once, small and large, each value written over the
+    // last.
     for i in 0..100 {
         let host = numbers(if i % 7 == 0 { 40_000 } else { 1 + 37 * i }, i as u64);
         let place = Place { storage: 256, layout: host.layout() };
@@ -92,7 +93,7 @@ pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut R
         found.extend(rig.device.take_read());
     }
     rig.device.sync().unwrap();
-    // All is done, but a device may still be about to notice.
+    // All work is done, but the device may notice it a little later.
     while found.len() < expected.len() {
         found.extend(rig.device.take_read());
     }

@@ -5,7 +5,7 @@ use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{Binary, Clamp, LeakyRelu, Op, Powf, Unary, Where};
 
-/// Draws of few elements and of more, often none.
+/// Draws of very few elements, often none, and of a few more.
 fn draws(seed: u64) -> [Draw; 2] {
     [Sizes::Few, Sizes::Small].map(|sizes| Draw::new(seed, sizes))
 }
@@ -34,7 +34,7 @@ pub fn functions_of_one_element<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
             }
         }
     }
-    // Over all the range where they bend, and beyond.
+    // The whole range in which the functions bend, and beyond.
     let wide: Vec<f32> = (0..4001).map(|i| (i - 2000) as f32 / 64.0).collect();
     for f in [
         Unary::Silu,
@@ -126,7 +126,7 @@ pub fn nan_and_infinity<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     );
 }
 
-/// Where any of three operands is broadcast, turned or a part.
+/// Chooses between operands that are broadcast, permuted or parts of a tensor.
 pub fn choices<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(21);
     for mut draw in draws(21) {
@@ -146,7 +146,7 @@ pub fn choices<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             rig.expect(&Where.into(), &args, &shape, &expected, 0.0);
         }
     }
-    // NaN is not 0, and -0 is.
+    // NaN counts as true, and -0 as false.
     let mask = Arg::f32([4], vec![f32::NAN, -0.0, 1.0, f32::NEG_INFINITY]);
     let [a, b] = [1.0, f32::NAN].map(|x| Arg::f32([1], vec![x]));
     rig.expect(&Where.into(), &[mask, a, b], &[4], &[1.0, f64::NAN, 1.0, 1.0], 0.0);
@@ -164,7 +164,7 @@ pub fn large_broadcasts<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
         let (shape, expected) = binary(&b, &a, |a, b| a - b);
         rig.expect(&Binary::Sub.into(), &[b, a], &shape, &expected, 1e-6);
     }
-    // A transpose too large for one piece.
+    // A transpose that is too large for one piece.
     let x = rng.floats([300, 211]).view(|l: &Layout| l.permute(&[1, 0]));
     let stored = x.host.as_f32().unwrap().to_vec();
     let mut expected = Vec::new();

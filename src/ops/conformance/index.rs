@@ -4,7 +4,7 @@ use crate::host::HostTensor;
 use crate::layout::Dims;
 use crate::ops::{Concat, Contiguous, Flip, Gather, OneHot, Op, Pad, ScatterAdd};
 
-/// Place of `index` in a packed tensor.
+/// Position of `index` in a packed tensor.
 fn place(shape: &[usize], index: &[usize]) -> usize {
     shape.iter().zip(index).fold(0, |at, (size, i)| at * size + i)
 }
@@ -30,7 +30,7 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
         (vec![3, 400, 50], 1, 333),
         (vec![50, 1000], 1, 1200),
         (vec![90_000], 0, 70_000),
-        // Many for each entry.
+        // Many indices for each entry.
         (vec![3, 4], 1, 5000),
         (vec![2, 300, 3], 0, 3000),
     ]);
@@ -54,7 +54,7 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
 
         let y = rng.floats(Dims::new(&taken));
         let elements = y.elements();
-        // In f32 and in the order of the index, as promised.
+        // Sums in f32 and in the order of the index, as the op promises.
         let mut sums = vec![0f32; shape.iter().product()];
         each_index(&taken, |i| {
             sums[place(&shape, &with(i, axis, numbers[i[axis]] as usize))] +=

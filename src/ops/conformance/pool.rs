@@ -17,7 +17,7 @@ const CASES: [([usize; 4], Pool2d); 15] = [
     ([2, 3, 5, 40], Pool2d { kernel: [3, 37], stride: [1, 1], padding: [1, 18] }),
     ([2, 3, 4, 70], Pool2d { kernel: [4, 34], stride: [2, 3], padding: [2, 0] }),
     ([1, 2, 3, 19], Pool2d { kernel: [2, 17], stride: [5, 5], padding: [1, 8] }),
-    // Far larger than what is seen.
+    // Windows and steps far larger than the image.
     ([2, 1, 2, 3], Pool2d { kernel: [2 * HALF; 2], stride: [1, 2], padding: [HALF; 2] }),
     ([2, 1, 2, 3], Pool2d { kernel: [1, 1], stride: [HALF, 2 * HALF], padding: [0, 0] }),
     ([0, 2, 4, 4], Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }),
@@ -28,7 +28,8 @@ fn windows(size: [usize; 4], pool: Pool2d) -> [usize; 2] {
     [0, 1].map(|i| (size[i + 2] + 2 * pool.padding[i] - pool.kernel[i]) / pool.stride[i] + 1)
 }
 
-/// Calls `body(window, places in x)` for every window of every image.
+/// Calls `body(window, image, places)` for every window of every image. `image` is the position of
+/// the image in `x`, and `places` are the pixels of the window.
 fn each_window(
     [n, c, h, w]: [usize; 4],
     pool: Pool2d,
@@ -55,7 +56,7 @@ fn each_window(
 pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(10);
     for (size, pool) in CASES {
-        // Few different values, so that there are ties; and some NaN.
+        // Few different values, to get ties; and some NaN.
         let elements = size.iter().product::<usize>();
         let some = |x: usize| if x == 0 { f32::NAN } else { (x % 5) as f32 - 2.0 };
         let x: Vec<f32> = (0..elements).map(|_| some(rng.below(40))).collect();

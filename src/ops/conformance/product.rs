@@ -45,10 +45,11 @@ pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut 
     }
 }
 
-/// An op, its operands, and the shape and elements of its result.
+/// An op, its operands, and the shape and elements of the expected result.
 pub(super) type Case = (Op, Vec<Arg>, [usize; 4], Vec<f64>);
 
-/// A convolution of random images, whose groups have `c` channels and give `o`, and its two gradients.
+/// A convolution of random images and its two gradients. Each group has `c` input channels and `o`
+/// output channels.
 pub(super) fn convolution(
     rng: &mut Rng,
     [n, c, o]: [usize; 3],

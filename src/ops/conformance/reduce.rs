@@ -4,7 +4,7 @@ use crate::host::HostTensor;
 use crate::layout::Dims;
 use crate::ops::{ArgReduce, CumSum, Extreme, Op, Reduce, Reduction};
 
-/// Shape and elements of the result.
+/// Shape and elements of the expected result.
 fn reference(kind: Reduction, x: &Arg, axes: &[usize], keep_dims: bool) -> (Vec<usize>, Vec<f64>) {
     let shape = x.shape();
     let kept: Vec<usize> =
@@ -50,7 +50,7 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(
         let (shape, expected) = reference(kind, x, axes, keep_dims);
         let nothing = [(Reduction::Max, f64::NEG_INFINITY), (Reduction::Min, f64::INFINITY)];
         if nothing.iter().any(|(of, start)| *of == kind && expected.contains(start)) {
-            // There is no largest of none.
+            // No elements have no maximum.
             continue;
         }
         let op: Op = Reduce { kind, axes: Dims::new(axes), keep_dims }.into();
@@ -90,7 +90,7 @@ pub fn large_reductions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     check(rig, &x, &[0, 2, 3], false);
     check(rig, &x, &[1], false);
     check(rig, &x.view(|l| l.permute(&[0, 2, 3, 1])?.slice(2, 1, 50)), &[0, 1], false);
-    // Ten million equal numbers, in a few bytes: sums do not drift.
+    // Ten million equal numbers in a few bytes: sums must not drift.
     let ones = Arg::f32([1], vec![0.1]).view(|l| l.broadcast_to(&Dims::new(&[10_000_000])));
     let op: Op = Reduce { kind: Reduction::Mean, axes: Dims::new(&[0]), keep_dims: false }.into();
     rig.expect(&op, &[ones], &[], &[f64::from(0.1f32)], 1e-7);
@@ -107,7 +107,7 @@ pub fn places_of_extremes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D
             continue;
         }
         let few = rng.below(2) == 0;
-        // Sometimes few different values, so that there are several of the largest; sometimes NaN.
+        // Sometimes few different values, so that several are the largest; sometimes NaN.
         let values = |x: f32| match few {
             true if x > 1.9 => f32::NAN,
             true => x.round(),
@@ -160,7 +160,7 @@ pub fn running_sums<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
                 let inner: usize = shape[axis + 1..].iter().product();
                 for i in 0..expected.len() {
                     let along = i / inner % n;
-                    // The other way round, from the last to the first.
+                    // In reverse, from the last element to the first.
                     let i = if reverse { expected.len() - 1 - i } else { i };
                     if along > 0 {
                         expected[i] += expected[if reverse { i + inner } else { i - inner }];

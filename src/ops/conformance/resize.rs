@@ -4,7 +4,7 @@ use crate::host::HostTensor;
 use crate::layout::Dims;
 use crate::ops::{Interpolation, Op, Resize};
 
-/// The matrix of a resampling, `[size, n]`, by its definition.
+/// Matrix of a resampling, `[size, n]`, by its definition.
 fn matrix(sampling: Interpolation, n: usize, size: usize) -> Vec<f64> {
     let mut all = vec![0.0; size * n];
     for (j, row) in all.chunks_exact_mut(n).enumerate() {

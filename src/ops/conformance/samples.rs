@@ -7,9 +7,9 @@ use crate::ops::samples::{Sample, each, samples};
 use crate::ops::{Op, Reshape, Unary};
 use std::collections::BTreeSet;
 
-/// The samples of every op that has a kernel, as far as there is room for them, with data: made when it is their
-/// turn, as there is a lot of it. Where a rig takes parts, at least one sample of each op: walks of other numbers take
-/// other ones.
+/// Samples of every op that has a kernel and fits in the rig's memory, with data. Data is made one
+/// sample at a time, as there is much of it. If the rig skips samples, at least one sample of each
+/// op is left; the number `walk` decides which ones.
 pub fn tasks<D: Device<Op = Op, Host = HostTensor>>(
     rig: &Rig<D>,
     walk: usize,
@@ -54,7 +54,8 @@ pub fn assert_same_bits(
     }
 }
 
-/// Whatever was there before makes no difference.
+/// Runs all samples with different junk in outputs and workspaces: the results must have the same
+/// bits.
 pub fn same_bits_again<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     assert_same_bits(tasks(rig, 0), 2, |way, op, args| {
         rig.junk = [f32::NAN, 7.5][way];
@@ -62,7 +63,8 @@ pub fn same_bits_again<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) 
     });
 }
 
-/// Contiguous operands that begin one element into their storage: where no vector would.
+/// Runs ops on contiguous operands that begin one element into their storage, where vectors are not
+/// aligned.
 pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     for (op, args) in tasks(rig, 1) {
         let moved: Vec<Arg> = args.iter().map(Arg::one_further).collect();
@@ -73,9 +75,9 @@ pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &
     }
 }
 
-/// Fails unless integers are the same, and floats are but for `tolerance` of the largest.
+/// Fails unless integers are equal, and floats are equal up to `tolerance` of the largest.
 pub fn assert_near(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
-    // A mean of nothing is no number, here and there.
+    // Equal bytes first: both may be NaN, such as a mean of no elements.
     if found.as_bytes() == expected.as_bytes() {
         return;
     }

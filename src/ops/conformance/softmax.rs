@@ -40,7 +40,7 @@ pub fn rows_and_their_gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
         let d = dy.elements();
         let float =
             |data: &[f64]| Arg::f32(Dims::new(shape), data.iter().map(|&x| x as f32).collect());
-        // Of each element, the sum of something over its row.
+        // For each element, the sum of `term` over its row.
         let sums = |term: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let starts = (0..y.len()).step_by(row.max(1));
             let sums = starts.map(|from| (from..from + row).map(term).sum());

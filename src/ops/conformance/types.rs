@@ -1,4 +1,4 @@
-//! Elements of every type and tensors of any rank, where they are only moved.
+//! Elements of every type and tensors of any rank, in ops that only move elements.
 
 use super::{Arg, Rig, Rng, each_index};
 use crate::device::{Device, Place};
@@ -7,20 +7,20 @@ use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use crate::op::Operation as _;
 use crate::ops::{Accumulate, Binary, Concat, Contiguous, Flip, Op, Pad, Reduce, Reduction, Unary};
 
-/// Any bits that are elements of the type.
+/// A tensor of random bytes that are valid elements of the type.
 fn any(rng: &mut Rng, dtype: DType, shape: &Dims) -> HostTensor {
     let limit = if dtype == DType::Bool { 2 } else { 256 };
     let fill = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = rng.below(limit) as u8);
     HostTensor::written(dtype, *shape, fill).unwrap()
 }
 
-/// So many dimensions, few of them large; sometimes no elements.
+/// A shape of `rank` dimensions, few of them large; sometimes without elements.
 fn shape(rng: &mut Rng, rank: usize) -> Dims {
     let dims = Dims::from_fn(rank, |_| [1, 1, 2, 2, 3][rng.below(5)]);
     if rank > 0 && rng.below(16) == 0 { dims.with(rng.below(rank), 0) } else { dims }
 }
 
-/// A view: turned, a part, repeated, or all of that.
+/// A random view: permuted, a part, repeated, or all of these.
 fn seen(rng: &mut Rng, whole: Layout) -> Layout {
     let mut view = whole.permute(&rng.axes(whole.rank())).unwrap();
     for axis in 0..view.rank() {
@@ -37,7 +37,7 @@ fn seen(rng: &mut Rng, whole: Layout) -> Layout {
     if rng.below(2) == 0 { view.broadcast_to(&repeated).unwrap() } else { view }
 }
 
-/// The bytes of the elements that a view of `host` has, in row-major order, the slow way.
+/// Bytes of the elements of a view of `host`, in row-major order, found one by one.
 fn bytes_of(host: &HostTensor, view: &Layout) -> Vec<u8> {
     let size = host.dtype().bytes();
     let mut found = Vec::new();
@@ -48,7 +48,7 @@ fn bytes_of(host: &HostTensor, view: &Layout) -> Vec<u8> {
     found
 }
 
-/// Calls `body` with tensors and views of them: of every type and rank, several times.
+/// Calls `body` with tensors of every type and rank, and views of them, several times.
 fn each_view(seed: u64, mut body: impl FnMut(&mut Rng, HostTensor, Layout)) {
     let mut rng = Rng::new(seed);
     for dtype in DType::ALL {
@@ -111,7 +111,7 @@ pub fn any_elements_are_packed_padded_and_joined<D: Device<Op = Op, Host = HostT
     });
 }
 
-/// Large enough for every way that a device has to copy, and to begin and end anywhere.
+/// Moves tensors large enough for every kind of copy that a device has, with any beginning and end.
 pub fn much_of_any_type_is_moved<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(33);
     for dtype in DType::ALL {
@@ -132,7 +132,8 @@ pub fn much_of_any_type_is_moved<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
     }
 }
 
-/// What is computed does not depend on how many dimensions there are, where their loops are few.
+/// Computes with many dimensions that can be joined to few loops: the results must not depend on
+/// the number of dimensions.
 pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {
@@ -170,7 +171,7 @@ pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTen
         let (found, expected) =
             (rig.run(&sum(&all), std::slice::from_ref(&x)), rig.run(&sum(&[0]), &[flat(&x)]));
         assert_eq!(found[0].as_bytes(), expected[0].as_bytes());
-        // One of all dimensions alone is kept.
+        // A sum along all dimensions but one.
         let matrix = x.clone().view(|l| l.reshape(&[n / sizes[rank - 1], sizes[rank - 1]].into()));
         let (found, expected) =
             (rig.run(&sum(&all[..rank - 1]), &[x]), rig.run(&sum(&[0]), &[matrix]));
@@ -178,7 +179,8 @@ pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTen
     }
 }
 
-/// Whatever lies so that it takes more loops than there are is refused before it is run; a packed copy is not.
+/// Checks that operands which take too many loops are refused before they run, and that their
+/// packed copies are accepted.
 pub fn more_loops_than_there_are_are_refused<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {

@@ -1,4 +1,5 @@
-//! Tensors of few elements, or none: every op, with permuted, broadcast and sliced operands.
+//! Tests of tensors with few elements or none: every op, with permuted, broadcast and sliced
+//! operands.
 
 use super::samples::assert_same_bits;
 use super::{Arg, Rig, Rng, is_run};
@@ -7,7 +8,8 @@ use crate::host::HostTensor;
 use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{CrossEntropy, Gather, Op};
 
-/// It runs, and makes all of what it should make: whatever was there before makes no difference.
+/// Runs every op, and checks that all of its outputs are written: previous contents must make no
+/// difference.
 pub fn any_op_of_few_elements_or_none<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(20);
     for sizes in [Sizes::Few, Sizes::Small] {
@@ -24,7 +26,7 @@ pub fn any_op_of_few_elements_or_none<D: Device<Op = Op, Host = HostTensor>>(rig
     }
 }
 
-/// No number is in a range without elements.
+/// Checks that indices into a range without elements are refused.
 pub fn what_is_not_there_is_refused<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let numbers = || Arg::i32([3], vec![0, 1, 2]);
     let nothing = || Arg::f32([3, 0], vec![]);

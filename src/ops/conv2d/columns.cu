@@ -1,10 +1,12 @@
-// Images as matrices, for convolutions by matrix products: of each image, column `q` of
-// `columns [c * kh * kw, h' * w']` is window `q`. Images follow each other, so that the columns of each channel are contiguous.
+// Images as matrices, for convolutions by matrix products.
+//
+// Column `q` of an image's `columns [c * kh * kw, h' * w']` is window `q`. Images follow each
+// other, so that the columns of each channel are contiguous.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// A thread copies a window of one channel: its column of `kh * kw` elements. Neighbouring threads write neighbouring
-// elements.
+// Copies a window of one channel in each thread: a column of `kh * kw` elements. Neighbouring
+// threads write neighbouring elements.
 KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -25,8 +27,8 @@ KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
         }
 }
 
-// A thread computes an element of an image: the sum of its occurrences in all windows, in the order of the kernel's
-// elements.
+// Computes an element of an image in each thread: the sum of its occurrences in all windows, in the
+// order of the kernel's elements.
 KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -41,7 +43,7 @@ KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
     // The last window that begins at or before this row or column, and the position in it.
     int last[2] = {row / of.stride[0], column / of.stride[1]};
     int first[2] = {row - last[0] * of.stride[0], column - last[1] * of.stride[1]};
-    // Most often neighbours: divisions are slow.
+    // Elements of a window are mostly neighbours, and divisions are slow.
     bool dilated = of.dilation[0] > 1 || of.dilation[1] > 1;
     float sum = 0.0f;
     for (int r = first[0], down = last[0]; r < spans[0] && down >= 0; r += of.stride[0], --down) {

@@ -1,9 +1,10 @@
 //! 2-D convolution and its gradients on the CPU.
 //!
-//! All three functions copy the image so that the pixels which one kernel element is multiplied with, for all outputs
-//! of a strip of rows, are contiguous. For each channel and kernel *column* there is a copy of the rows (a plane),
-//! shifted by that column and cropped to the width of the output. Kernel *rows* need no copy of their own: they read
-//! the same plane from a row further down. For a 3x3 kernel, padding 1 and an image 4 wide:
+//! All three functions copy the image. In the copy, the pixels that one kernel element is
+//! multiplied with, for all outputs of a strip of rows, are contiguous. For each channel and kernel
+//! *column* there is a copy of the rows (a plane), shifted by that column and cropped to the width
+//! of the output. Kernel *rows* need no copy of their own: they read the same plane from a row
+//! further down. For a 3x3 kernel, padding 1 and an image 4 wide:
 //!
 //! ```text
 //!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
@@ -16,24 +17,28 @@
 //!   left element of the middle kernel row, at all 12 outputs:  0 a b c 0 e f g 0 i j k
 //! ```
 //!
-//! So a convolution is a matrix product, weights times windows, where each row of windows is contiguous in a buffer.
-//! The buffer is larger than the image only by the width of the kernel, and it fits in the cache, because images are
-//! packed one by one, or strip by strip. No output is computed and thrown away, and if the length of rows is a multiple
-//! of a cache line, no vector load straddles two lines. With a stride, planes take every second (third, ...) column,
-//! and rows a stride apart become neighbours.
+//! A convolution is therefore a matrix product, weights times windows, where each row of windows is
+//! contiguous in a buffer. The buffer is larger than the image only by the width of the kernel. The
+//! buffer fits in the cache, because images are packed one by one, or strip by strip. No output is
+//! computed and thrown away. If the length of rows is a multiple of a cache line, no vector load
+//! straddles two lines. With a stride, planes take every second (third, ...) column, and rows a
+//! stride apart become neighbours.
 //!
 //! - [`Kind::Forward`] multiplies weights and windows of the input.
-//! - [`Kind::GradInput`] does the same with `dy` as the image and the kernel rotated by 180 degrees; `correlate.rs` has
-//!   both.
-//! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
+//! - [`Kind::GradInput`] does the same with `dy` as the image and the kernel rotated by 180
+//!   degrees; `correlate.rs` has both.
+//! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see
+//!   `grad_weight.rs`.
 //!
-//! Batches of very small images go another way: `unfolded.rs` writes out their windows, and leaves the weights where they
-//! are.
+//! Batches of very small images are computed differently: `unfolded.rs` writes out their windows,
+//! and does not pack the weights.
 //!
-//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at run time.
+//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at
+//! run time.
 //!
-//! Results have the same bits for any number of threads: work is split by the shape alone, and partial sums are added
-//! in a fixed order. Padding is multiplied as zeros, so that an infinite or NaN gradient or weight gives NaN there.
+//! Results have the same bits for any number of threads: work is split by the shape alone, and
+//! partial sums are added in a fixed order. Padding is multiplied as zeros, so that an infinite or
+//! NaN gradient or weight gives NaN there.
 
 mod correlate;
 mod grad_weight;
@@ -72,11 +77,13 @@ pub fn workspace_len(kind: Kind, shape: &ConvShape) -> usize {
     }
 }
 
-/// A convolution, or one of its gradients, of `a` and `b` in the order in which [`Kind`] names them:
-/// `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q * stride - padding + k]` over channels `i` and kernel elements `k`.
+/// Computes a convolution, or one of its gradients, of `a` and `b` in the order in which [`Kind`]
+/// names them: `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q * stride - padding + k]` over
+/// channels `i` and kernel elements `k`.
 ///
 /// # Panics
-/// If a slice does not have the length that `shape` says, or `workspace` is shorter than [`workspace_len`].
+/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
+/// [`workspace_len`].
 pub fn run(
     kind: Kind,
     shape: &ConvShape,
@@ -97,7 +104,7 @@ pub fn run(
     run_at(Level::detect(), kind, shape, [a, b], result, workspace);
 }
 
-/// [`run`] with these inner loops, if nothing is empty.
+/// [`run`] with the inner loops of `level`; no operand is empty.
 fn run_at(
     level: Level,
     kind: Kind,

@@ -1,4 +1,5 @@
-//! Convolutions: with cuDNN if it is installed and has a deterministic algorithm, otherwise with im2col and cuBLAS.
+//! Convolutions on a GPU: with cuDNN if it is installed and has a deterministic algorithm,
+//! otherwise with im2col and cuBLAS.
 
 #![allow(unsafe_code)]
 
@@ -15,20 +16,20 @@ use std::sync::Arc;
 
 pub(super) static FAMILY: Family = Family::new("columns", include_str!("columns.cu"));
 
-/// The task of an op with these inputs.
+/// Makes the task of an op with these inputs.
 fn task(kind: Kind, shape: ConvShape, inputs: [&Layout; 2]) -> Task {
-    // Storages begin at multiples of 256 bytes, and views at any element.
+    // Storages begin at multiples of 256 bytes, but views begin at any element.
     let aligned = inputs.iter().all(|input| input.offset().is_multiple_of(4));
     Task { kind, shape, aligned }
 }
 
-/// cuDNN, if it is installed and may be used for a task.
+/// Locks cuDNN, if it is installed and may be used for a task.
 fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>> {
     libraries.dnn().filter(|_| task.aligned)
 }
 
-/// Workspace of a run, in bytes: that of the algorithm it will use. 0 if the algorithm cannot be determined now;
-/// [`run`] fails with the reason then.
+/// Bytes of workspace of a run, for the algorithm that it will use. 0 if the algorithm cannot be
+/// determined now; [`run`] then fails with the reason.
 pub(super) fn workspace(
     libraries: &Libraries,
     kind: Kind,
@@ -46,7 +47,7 @@ pub(super) fn workspace(
     }
 }
 
-/// Runs a convolution, in order after all work given to the GPU before.
+/// Runs a convolution after all work that was given to the GPU before.
 pub(super) fn run(
     gpu: &mut Gpu,
     kind: Kind,
@@ -62,12 +63,14 @@ pub(super) fn run(
     let libraries = Arc::clone(gpu.libraries());
     if let Some(mut dnn) = dnn(&libraries, &task)
         && dnn.takes(&task, columns::workspace(&task))?
-        // SAFETY: these are the operands of the run, which are packed and have the task's sizes, and its workspace.
+        // SAFETY: these are the operands of the run, which the device has checked; they are packed
+        // and have the task's sizes. The scratch is the workspace of the run.
         && unsafe { dnn.run(&task, at, Scratch::of(gpu, run)) }?
     {
         return Ok(());
     }
-    // SAFETY: as above.
+    // SAFETY: these are the operands of the run, which the device has checked; they are packed and
+    // have the task's sizes. The scratch is the workspace of the run.
     unsafe { columns::run(gpu, &task, at, Scratch::of(gpu, run)) }
 }
 

@@ -9,14 +9,14 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
-/// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, with
-/// `h' = (h + 2 * padding - dilation * (kh - 1) - 1) / stride + 1`, and `w'` likewise:
-/// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k * dilation]` over channels `c` and kernel
-/// elements `k`.
+/// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, a 2-D convolution,
+/// with `h' = (h + 2 * padding - dilation * (kh - 1) - 1) / stride + 1`, and `w'` likewise:
+/// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k * dilation]` over
+/// channels `c` and kernel elements `k`.
 ///
-/// Stride, zero padding and dilation are height first. With groups, output channels are cut into as many equal parts as
-/// input channels, and each part sees only its own: with as many groups as channels, each channel has a kernel of its
-/// own (depthwise).
+/// Stride, zero padding and dilation are height first. With groups, input and output channels are
+/// both cut into `groups` equal parts, and each part of the output reads only its part of the
+/// input. With as many groups as channels, each channel has a kernel of its own (depthwise).
 ///
 /// ```
 /// use remat::ops::Conv2d;
@@ -32,18 +32,19 @@ pub struct Conv2d {
     pub stride: [usize; 2],
     /// Rows and columns of zeros on each side.
     pub padding: [usize; 2],
-    /// Step between the pixels that neighbouring elements of the kernel meet, at least 1.
+    /// Step between the pixels that neighbouring elements of the kernel read, at least 1.
     #[cfg_attr(
         feature = "serde",
         serde(default = "each_pixel", skip_serializing_if = "is_each_pixel")
     )]
     pub dilation: [usize; 2],
-    /// Parts that channels are cut into, at least 1.
+    /// Number of parts that channels are cut into, at least 1.
     #[cfg_attr(feature = "serde", serde(default = "all", skip_serializing_if = "is_all"))]
     pub groups: usize,
 }
 
-// Recordings from before there were dilations and groups have neither, and those without them are like those still.
+// Recordings made before dilations and groups existed have neither field. A convolution without
+// dilation and groups is still written like that.
 #[cfg(feature = "serde")]
 const fn each_pixel() -> [usize; 2] {
     [1, 1]
@@ -65,7 +66,7 @@ fn is_all(groups: &usize) -> bool {
 }
 
 impl Conv2d {
-    /// With this stride and padding; each element of the kernel meets the next pixel, and each output all channels.
+    /// Makes a convolution with this stride and padding, a dilation of 1, and one group.
     #[must_use]
     pub const fn new(stride: [usize; 2], padding: [usize; 2]) -> Self {
         Self { stride, padding, dilation: [1, 1], groups: 1 }
@@ -80,11 +81,11 @@ impl Default for Conv2d {
 }
 
 impl Tensor {
-    /// Convolution of images with a weight `[out, in / groups, height, width]`; see [`Conv2d`].
+    /// Convolves images with a weight `[out, in / groups, height, width]`; see [`Conv2d`].
     ///
     /// # Errors
-    /// If either does not hold floats or is not of rank 4, their channels do not fit, or the kernel does not fit into the
-    /// padded images.
+    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the channels do not fit,
+    /// or the kernel does not fit into the padded images.
     pub fn conv2d(&self, weight: &Self, conv: Conv2d) -> Result<Self, Error> {
         Self::call1(conv, &[self, weight])
     }

@@ -8,13 +8,14 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
-/// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`: the gradient of `x` in [`Conv2d`],
-/// `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p + padding - q * stride]` over `o` and the windows `q` around `p`.
+/// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`, the gradient of `x` in
+/// [`Conv2d`]: `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p + padding - q * stride]` over `o`
+/// and the windows `q` around `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2dGradInput {
-    /// The convolution.
+    /// Convolution whose gradient this is.
     pub conv: Conv2d,
     /// Height and width of `x`.
     pub input: [usize; 2],

@@ -8,14 +8,14 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
-/// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c / groups, kh, kw])`: the gradient of `weight` in [`Conv2d`],
-/// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q * stride - padding + k * dilation]` over images `n` and windows
-/// `q`.
+/// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c / groups, kh, kw])`, the gradient of
+/// `weight` in [`Conv2d`]: `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q * stride - padding +
+/// k * dilation]` over images `n` and windows `q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2dGradWeight {
-    /// The convolution.
+    /// Convolution whose gradient this is.
     pub conv: Conv2d,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],

@@ -1,4 +1,4 @@
-//! How a convolution and its gradients run.
+//! Kernels of a convolution and of its gradients.
 
 use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight, bytes, cpu};
 use crate::device::conv_shape::{ConvShape, Kind};
@@ -12,7 +12,8 @@ trait Convolution {
 
     fn conv(&self) -> &Conv2d;
 
-    /// The sizes, by the operands in the order in which [`Kind`] names them, and the result.
+    /// Sizes of the convolution, from the operands in the order in which [`Kind`] names them, and
+    /// the result.
     fn shape_of(&self, [a, b, result]: [&Layout; 3]) -> ConvShape {
         let [x, weight] = match Self::KIND {
             Kind::Forward => [a, b],

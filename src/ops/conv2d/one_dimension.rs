@@ -1,4 +1,4 @@
-//! Convolution of sequences: that of images of one row.
+//! Convolution of sequences, as a convolution of images with one row.
 
 use super::Conv2d;
 use crate::error::Error;
@@ -6,16 +6,16 @@ use crate::op::OpError;
 use crate::ops::Tensor;
 use crate::ops::check::rank;
 
-/// How [`Tensor::conv1d`] goes along a sequence.
+/// Options of [`Tensor::conv1d`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv1d {
     /// Step between windows, at least 1.
     pub stride: usize,
     /// Zeros at each end.
     pub padding: usize,
-    /// Step between the positions that neighbouring elements of the kernel meet, at least 1.
+    /// Step between the positions that neighbouring elements of the kernel read, at least 1.
     pub dilation: usize,
-    /// Parts that channels are cut into, at least 1; see [`Conv2d`].
+    /// Number of parts that channels are cut into, at least 1; see [`Conv2d`].
     pub groups: usize,
 }
 
@@ -27,7 +27,8 @@ impl Default for Conv1d {
 }
 
 impl Tensor {
-    /// Convolution of sequences `[n, c, length]` with a weight `[out, c / groups, kernel]`; see [`Conv2d`].
+    /// Convolves sequences `[n, c, length]` with a weight `[out, c / groups, kernel]`; see
+    /// [`Conv2d`].
     ///
     /// ```
     /// use remat::ops::Conv1d;
@@ -44,8 +45,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If either does not hold floats or is not of rank 3, their channels do not fit, or the kernel does not fit into the
-    /// padded sequences.
+    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 3, the channels do not fit,
+    /// or the kernel does not fit into the padded sequences.
     pub fn conv1d(&self, weight: &Self, conv: Conv1d) -> Result<Self, Error> {
         let Conv1d { stride, padding, dilation, groups } = conv;
         let conv =
@@ -55,7 +56,7 @@ impl Tensor {
         y.reshape(&[n, channels, length])
     }
 
-    /// `[a, b, length]` as `[a, b, 1, length]`.
+    /// Reshapes `[a, b, length]` to `[a, b, 1, length]`.
     fn one_row(&self, role: &str) -> Result<Self, Error> {
         let [a, b, length] =
             rank(self.layout(), role).map_err(|message| OpError::new("conv1d", message))?;

@@ -1,19 +1,19 @@
-//! The sizes of a convolution, from the layouts of its operands.
+//! Sizes of a convolution, from the layouts of its operands.
 
 use super::Conv2d;
 use crate::device::conv_shape::ConvShape;
 use crate::layout::Layout;
 
 impl Conv2d {
-    /// Of the convolution of `x`.
+    /// Sizes of the convolution of `x`.
     pub(super) fn shape(&self, x: &Layout, weight: &Layout) -> ConvShape {
         let [n, c_in, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
         let [c_out, kh, kw] = [0, 2, 3].map(|axis| weight.shape()[axis]);
         let Self { stride, padding, groups, .. } = *self;
-        // No window starts beyond the padded image: a longer stride makes no difference.
+        // No window starts beyond the padded image, so a longer stride gives the same result.
         let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
             .map(|(stride, size, padding)| stride.min(size + 2 * padding));
-        // One element is as far from itself, whatever the dilation.
+        // A kernel of one element gives the same result for any dilation.
         let apart = |i: usize, taps: usize| if taps > 1 { self.dilation[i] } else { 1 };
         let dilation = [apart(0, kh), apart(1, kw)];
         let stride = [down, across];
@@ -42,7 +42,7 @@ mod tests {
         assert_eq!([expected.h_out(), expected.w_out()], [3, 6]);
         // A kernel of one element has no dilation.
         assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 1, 2]]).dilation, [1, 3]);
-        // There is one window, whatever a stride that is longer than the image.
+        // A stride that is longer than the image leaves one window.
         let far = Conv2d { stride: [usize::MAX, 11], ..conv };
         assert_eq!(shape(far, [[5, 3, 8, 9], [4, 3, 3, 2]]).stride, [10, 9]);
     }

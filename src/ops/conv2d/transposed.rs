@@ -7,18 +7,18 @@ use crate::op::OpError;
 use crate::ops::Tensor;
 use crate::ops::check::{Fault, rank};
 
-/// How [`Tensor::conv_transpose2d`] goes over images. Height first.
+/// Options of [`Tensor::conv_transpose2d`], height first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTranspose2d {
     /// Rows and columns of `y` from one pixel of `x` to the next, at least 1.
     pub stride: [usize; 2],
-    /// Rows and columns that are cut off `y` on each side.
+    /// Rows and columns that are cut off from each side of `y`.
     pub padding: [usize; 2],
-    /// Rows below and columns to the right that `y` has in addition; fewer than the stride.
+    /// Additional rows below and columns to the right of `y`; fewer than the stride.
     pub output_padding: [usize; 2],
-    /// Step between the pixels of `y` that neighbouring elements of the kernel meet, at least 1.
+    /// Step between the pixels of `y` that neighbouring elements of the kernel write, at least 1.
     pub dilation: [usize; 2],
-    /// Parts that channels are cut into, at least 1; see [`Conv2d`].
+    /// Number of parts that channels are cut into, at least 1; see [`Conv2d`].
     pub groups: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Height or width (`i` is 0 or 1) of `y` from that of `x` and of the kernel.
+    /// Height (`i` is 0) or width (`i` is 1) of `y`, from that of `x` and of the kernel.
     fn side(&self, i: usize, size: usize, kernel: usize) -> Result<usize, Fault> {
         let side = ["height", "width"][i];
         let (stride, more) = (self.stride[i], self.output_padding[i]);
@@ -66,12 +66,13 @@ impl ConvTranspose2d {
 }
 
 impl Tensor {
-    /// Transposed convolution of images `[n, c, h, w]` with a weight `[c, out / groups, kh, kw]`: the gradient that a
-    /// convolution with this weight has in its input, if `self` is that of its output. Each pixel adds the kernel, times
-    /// itself, to `y [n, out, h', w']` at `stride` times its place, where
-    /// `h' = (h - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1`, and `w'` likewise.
+    /// Transposed convolution of images `[n, c, h, w]` with a weight `[c, out / groups, kh, kw]`.
+    /// The result is the input gradient of a convolution with this weight, where this tensor is the
+    /// gradient of the output. Each pixel adds the kernel, times the pixel, to `y [n, out, h', w']`
+    /// at `stride` times its position. `h' = (h - 1) * stride - 2 * padding + dilation * (kh - 1) +
+    /// output_padding + 1`, and `w'` likewise.
     ///
-    /// As in PyTorch, except that the output padding must be less than the stride.
+    /// The result is that of PyTorch, except that the output padding must be less than the stride.
     ///
     /// ```
     /// use remat::ops::ConvTranspose2d;
@@ -87,8 +88,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If either does not hold floats or is not of rank 4, their channels do not fit, images have no pixels, or nothing is
-    /// left of `y` but its padding.
+    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the channels do not fit,
+    /// images have no pixels, or the padding leaves nothing of `y`.
     pub fn conv_transpose2d(&self, weight: &Self, conv: ConvTranspose2d) -> Result<Self, Error> {
         let op = conv.of(self, weight).map_err(|fault| OpError::new("conv_transpose2d", fault))?;
         Self::call1(op, &[self, weight])
@@ -96,7 +97,7 @@ impl Tensor {
 }
 
 impl ConvTranspose2d {
-    /// The op that computes it.
+    /// The op that computes this transposed convolution.
     fn of(self, x: &Tensor, weight: &Tensor) -> Result<Conv2dGradInput, Fault> {
         let [_, _, h, w] = rank(x.layout(), "x")?;
         let [_, _, kh, kw] = rank(weight.layout(), "weight")?;

@@ -10,12 +10,13 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use smallvec::SmallVec;
 
-/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All must be contiguous, and of the same dtype, whichever it is.
+/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All inputs must be contiguous and of the same
+/// dtype, which may be any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Concat {
-    /// Which dimension.
+    /// Dimension to concatenate along.
     pub axis: usize,
 }
 
@@ -23,7 +24,8 @@ impl Tensor {
     /// Concatenates tensors along `axis`.
     ///
     /// # Errors
-    /// If there are none, or they differ in anything but their size along `axis`.
+    /// [`Error::Op`] if there are no tensors, or they differ in anything but their size along
+    /// `axis`.
     pub fn concat(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         if parts.is_empty() {
             return Err(OpError::new("concat", "takes at least 1 input, 0 were given").into());

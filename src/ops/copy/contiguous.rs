@@ -13,10 +13,10 @@ use crate::ops::gradient::{Gradient, Recorded};
 pub struct Contiguous;
 
 impl Tensor {
-    /// This tensor if it is contiguous, or else a packed copy.
+    /// Returns this tensor if it is contiguous, or else a packed copy.
     ///
     /// # Errors
-    /// If its runtime has stopped.
+    /// If the runtime of this tensor has stopped.
     pub fn contiguous(&self) -> Result<Self, Error> {
         if self.layout().is_contiguous() {
             Ok(self.clone())

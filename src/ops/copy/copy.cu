@@ -1,4 +1,5 @@
-// Copying elements as unsigned integers of their size, so that no bit changes. Most are words.
+// Copies of elements as unsigned integers of the same size, so that no bit changes. Most elements
+// are words.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -9,7 +10,7 @@ struct Same {
     __device__ u32 operator()(const u32 (&v)[1]) const { return v[0]; }
 };
 
-// `y` has the elements of `x`, packed.
+// Copies packed elements.
 KERNEL copy_packed(u32 *y, const u32 *x, u64 count) { map_packed(y, Inputs<1, u32>{{x}}, count, Same()); }
 
 KERNEL copy_strided(u32 *y, const u32 *x, u64 units, Walk<1> walk)
@@ -17,7 +18,7 @@ KERNEL copy_strided(u32 *y, const u32 *x, u64 units, Walk<1> walk)
     map_strided(y, Inputs<1, u32>{{x}}, walk, units, Same());
 }
 
-// The same for elements of `size` bytes: 1, 2 or 8.
+// Copies elements of `size` bytes (1, 2 or 8) of any strides.
 KERNEL copy_each(void *y, const void *x, u64 count, Walk<1> walk, u32 size)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -33,20 +34,20 @@ KERNEL copy_each(void *y, const void *x, u64 count, Walk<1> walk, u32 size)
     }
 }
 
-// Rows and columns of the tiles of a transposition.
+// Rows and columns of a tile of a transposition.
 #define SIDE 32
 
 struct Turn {
     Divider tiles[2];  // Along the columns and the rows of the result.
     u64 rows;          // Of the result; contiguous in `x`.
     u64 columns;       // Of the result; contiguous there.
-    u64 pitch;         // From column to column in `x`.
-    u64 row;           // From row to row in the result.
+    u64 pitch;         // Distance of columns in `x`.
+    u64 row;           // Distance of rows in the result.
     Walk<2> outer;     // Over the matrices, in `x` and in the result.
 };
 
-// The same for matrices that are transposed in `x`. Tiles pass through shared memory, so that neighbouring threads both
-// read and write neighbouring elements.
+// Copies matrices that are transposed in `x`. Tiles pass through shared memory, so that
+// neighbouring threads both read and write neighbouring elements.
 KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
 {
     __shared__ u32 tile[SIDE][SIDE + 1];
@@ -90,7 +91,8 @@ __device__ inline void zero_unit(u8 *y, u32 width)
     }
 }
 
-// Copies rows of `x` to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of `width` bytes.
+// Copies rows of `x` to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of
+// `width` bytes.
 KERNEL copy_rows(u8 *y, const u8 *x, u64 units, Divider length, u64 pitch, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -100,13 +102,14 @@ KERNEL copy_rows(u8 *y, const u8 *x, u64 units, Divider length, u64 pitch, u32 w
     copy_unit(y + (row * pitch + along) * width, x + i * width, width);
 }
 
-// Pads every `length` units of `x` with `before` units of zeros in front, and more behind: `whole` in all.
+// Pads every `length` units of `x` with `before` units of zeros in front, and more behind: `whole`
+// in all.
 KERNEL pad(u8 *y, const u8 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
     Index row = (Index)i;
-    // Wraps around before the row, and so is above its length.
+    // Wraps around in front of the row, and is then above the length.
     u64 along = take_remainder(row, whole) - before;
     if (along < length) {
         copy_unit(y + i * width, x + (row * length + along) * width, width);
@@ -126,7 +129,7 @@ KERNEL fill(u32 *y, u32 value, u64 count)
     }
 }
 
-// Reverses the order of `entries` of `length` units each, again and again.
+// Reverses the order of each run of `entries` entries of `length` units.
 KERNEL flip(u8 *y, const u8 *x, u64 units, Divider length, Divider entries, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;

@@ -1,9 +1,9 @@
-//! Copying elements.
+//! Copies of elements on the CPU.
 
 use crate::device::cpu::split::{PIECE, pieces};
 use bytemuck::Zeroable;
 
-/// Pads every `row` elements of `x` with `before` zeros in front and `after` behind.
+/// Pads every `row` elements of `x` with `before` zeros in front and `after` zeros behind.
 pub fn pad<T: Zeroable + Copy + Send + Sync>(
     out: &mut [T],
     x: &[T],
@@ -20,7 +20,8 @@ pub fn pad<T: Zeroable + Copy + Send + Sync>(
     });
 }
 
-/// Concatenates rows: row `i` of the result is made of row `i` of each part. A part comes with the length of its rows.
+/// Concatenates rows: row `i` of the result consists of row `i` of each part. A part is given with
+/// the length of its rows.
 pub fn concat<T: Copy + Send + Sync>(out: &mut [T], parts: &[(&[T], usize)]) {
     let whole = parts.iter().map(|(_, row)| row).sum::<usize>();
     let work = out.len();
@@ -39,7 +40,7 @@ pub fn fill(out: &mut [f32], value: f32) {
     pieces(out, PIECE, work, |_, part| part.fill(value));
 }
 
-/// Reverses the order of the entries, of `inner` elements each, of every `row` elements.
+/// Reverses the order of entries within every `row` elements; an entry has `inner` elements.
 pub fn flip<T: Copy + Send + Sync>(out: &mut [T], x: &[T], [row, inner]: [usize; 2]) {
     if out.is_empty() {
         return;

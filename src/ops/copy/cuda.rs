@@ -1,4 +1,4 @@
-//! Copying elements.
+//! Copies of elements on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -10,16 +10,17 @@ use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
 use crate::layout::{Layout, MAX_RANK};
 
-/// Bytes of a word: the elements of this size are copied in more ways than others.
+/// Bytes of a word: elements of this size have faster ways to be copied.
 const WORD: usize = size_of::<u32>();
 
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 
-/// Copies the elements of `layout` to `out`, packed in row-major order. The first is at `x`.
+/// Copies the elements of `layout` to `out`, packed in row-major order. The first element is at
+/// `x`.
 ///
 /// # Safety
-/// The elements are those of an operand of the run at hand, and there is room for as many at `out`, in an output or the
-/// workspace.
+/// The caller guarantees that the elements belong to an operand of the current run, and that `out`
+/// has room for as many, in an output or the workspace.
 pub(in crate::ops) unsafe fn copy(
     gpu: &mut Gpu,
     out: Ptr,
@@ -33,18 +34,21 @@ pub(in crate::ops) unsafe fn copy(
     if layout.is_contiguous() {
         let bytes = count * size;
         if width([out, x], [bytes]) == 1 {
-            // SAFETY: one row of all bytes.
+            // SAFETY: the caller guarantees these bytes at `x`, and room for them at `out`; they
+            // are copied as one row.
             return unsafe { rows(gpu, out, x, bytes, [bytes, bytes]) };
         }
         let words = (bytes / WORD) as u64;
         let grid = Grid::of_blocks(words.div_ceil(TILE));
-        // SAFETY: the kernel's parameters; it writes and reads all the words, which are there as the caller promises.
+        // SAFETY: the parameters are the kernel's. The kernel reads and writes `words` words, which
+        // the caller guarantees at both addresses.
         return unsafe { gpu.launch(FAMILY.kernel("copy_packed"), grid, &[&out, &x, &words]) };
     }
     if let Some((turn, tiles)) = Turn::new(layout) {
         let grid = Grid::of_blocks(tiles);
         let kernel = FAMILY.counting("copy_turned", tiles);
-        // SAFETY: the kernel's parameters; `turn` visits each element of `layout` once.
+        // SAFETY: the parameters are the kernel's. `turn` visits each element of `layout` once, and
+        // the caller guarantees these elements and room for them.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &turn]) };
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
@@ -57,7 +61,8 @@ pub(in crate::ops) unsafe fn copy(
             let out = out.plus(((i + j) * each * size) as u64);
             let x = x.plus(((at + j * step) * size) as u64);
             if outcome.is_ok() {
-                // SAFETY: a part of the elements, and the part of `out` where they go.
+                // SAFETY: the caller guarantees all elements and room for them; these are a part of
+                // both.
                 outcome = unsafe { strided(gpu, out, x, &inner, size) };
             }
         }
@@ -68,7 +73,7 @@ pub(in crate::ops) unsafe fn copy(
 /// Copies the elements of a walk of at most [`MAX_RANK`] loops, of `size` bytes each.
 ///
 /// # Safety
-/// As for [`copy`].
+/// The caller guarantees the same as for [`copy`].
 unsafe fn strided(
     gpu: &mut Gpu,
     out: Ptr,
@@ -81,15 +86,17 @@ unsafe fn strided(
         let kernel = FAMILY.counting("copy_each", count);
         let parameters: [&dyn Parameter; 5] =
             [&out, &x, &count, &Steps::new(walk, 1), &(size as u32)];
-        // SAFETY: the kernel's parameters; it writes `count` elements of so many bytes, and reads them within the
-        // layout. Storages begin at multiples of an element's size.
+        // SAFETY: the parameters are the kernel's. The kernel writes `count` elements of `size`
+        // bytes, and reads them within the layout, as the caller guarantees. Storages begin at
+        // multiples of an element's size.
         return unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) };
     }
     let width = if out.is_aligned() && in_fours(walk, [x]) { 4 } else { 1 };
     let units = count / width as u64;
     let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(walk, width)];
     let kernel = FAMILY.counting("copy_strided", units);
-    // SAFETY: the kernel's parameters; it writes `count` elements, and reads them within the layout.
+    // SAFETY: the parameters are the kernel's. The kernel writes `count` elements, and reads them
+    // within the layout, as the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -108,12 +115,14 @@ struct Turn {
     outer: Steps<2>,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Turn {}
 
 impl Turn {
-    /// How to transpose in tiles, and the number of tiles. `None` if neighbouring elements of `layout` are neighbours
-    /// in memory already, or there are too few of them in either direction.
+    /// Loops of a transposition in tiles, and the number of tiles. `None` if neighbouring elements
+    /// of `layout` are already neighbours in memory, or there are fewer than 8 of them in either
+    /// direction.
     fn new(layout: &Layout) -> Option<(Self, u64)> {
         let packed = Layout::contiguous(layout.dtype(), *layout.shape());
         let walk = Walk::new(layout.shape(), [layout.strides(), packed.strides()]);
@@ -145,13 +154,14 @@ impl Turn {
     }
 }
 
-/// `y` are the elements of `x`, packed.
+/// Packs the elements of `x` into `y`.
 pub(super) fn contiguous(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceError> {
-    // SAFETY: all of `x` and of `y`, which has as many elements.
+    // SAFETY: `x` and `y` are operands of the run, which the device has checked; `y` has as many
+    // elements as `x`.
     unsafe { copy(gpu, gpu.first(y), gpu.first(x), &x.layout) }
 }
 
-/// `y` is `x` padded with zeros: `before` entries in front along `axis`, and the rest behind.
+/// Pads `x` with zeros to `y`: `before` entries in front along `axis`, and the rest behind.
 pub(super) fn pad(
     gpu: &mut Gpu,
     y: &Place,
@@ -169,12 +179,12 @@ pub(super) fn pad(
     let parameters: [&dyn Parameter; 7] =
         [&out, &x, &units, &Divider::new(whole / width), &before, &length, &(width as u32)];
     let kernel = FAMILY.counting("pad", units);
-    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads rows of `length` units, as many as `x`
-    // has.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all `units` of `y`, and reads rows of `length` units, as many as `x` has.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// `y` is the concatenation of `parts` along `axis`.
+/// Concatenates `parts` along `axis` to `y`.
 pub(super) fn concat(
     gpu: &mut Gpu,
     y: &Place,
@@ -185,18 +195,19 @@ pub(super) fn concat(
     let (mut out, pitch) = (gpu.first(y), row_bytes(&y.layout));
     for part in parts {
         let (x, length) = (gpu.first(part), row_bytes(&part.layout));
-        // SAFETY: all of the part, and the rows of `y`, each of which has room for `length` bytes from `out` on.
+        // SAFETY: the part and `y` are operands of the run, which the device has checked. Each row
+        // of `y` has room for `length` bytes from `out` on.
         unsafe { rows(gpu, out, x, part.layout.bytes() as usize, [length, pitch])? };
         out = out.plus(length as u64);
     }
     Ok(())
 }
 
-/// Copies `bytes` bytes: rows of `length` of them, to rows that are `pitch` apart.
+/// Copies `bytes` bytes: rows of `length` bytes, to rows that are `pitch` bytes apart.
 ///
 /// # Safety
-/// The bytes are those of an operand of the run at hand, and there is room for the rows at `out`, in an output or the
-/// workspace.
+/// The caller guarantees that the bytes belong to an operand of the current run, and that `out` has
+/// room for the rows, in an output or the workspace.
 unsafe fn rows(
     gpu: &mut Gpu,
     out: Ptr,
@@ -218,12 +229,12 @@ unsafe fn rows(
         &(width as u32),
     ];
     let kernel = FAMILY.counting("copy_rows", units);
-    // SAFETY: the kernel's parameters; it reads all `units`, and writes them to the rows, which are there as the caller
-    // promises.
+    // SAFETY: the parameters are the kernel's. The kernel reads all `units` and writes them to the
+    // rows, which the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// How many bytes may go at once: 16, 4 or 1.
+/// Number of bytes that may be copied at once: 16, 4 or 1.
 fn width<const N: usize>(addresses: [Ptr; 2], lengths: [usize; N]) -> usize {
     let fits = |width: &usize| {
         addresses.iter().all(|address| address.is_aligned_to(*width as u64))
@@ -237,11 +248,12 @@ pub(super) fn fill(gpu: &mut Gpu, y: &Place, value: f32) -> Result<(), DeviceErr
     let (out, count) = (gpu.first(y), y.layout.elements() as u64);
     let parameters: [&dyn Parameter; 3] = [&out, &value.to_bits(), &count];
     let grid = Grid::of_threads(count.div_ceil(4));
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `count` elements of `y`.
     unsafe { gpu.launch(FAMILY.kernel("fill"), grid, &parameters) }
 }
 
-/// `y` has the entries of `x` along `axis` in reverse order.
+/// Reverses the order of the entries of `x` along `axis`, to `y`.
 pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(), DeviceError> {
     let size = y.layout.dtype().bytes();
     let entry = row(&y.layout, axis + 1) * size;
@@ -257,6 +269,7 @@ pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(
         &(width as u32),
     ];
     let kernel = FAMILY.counting("flip", units);
-    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads as many of `x`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all `units` of `y`, and reads as many of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }

@@ -8,20 +8,20 @@ use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `() -> (y)`: all elements are `value`.
+/// `() -> (y)`: a tensor whose elements are all `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Fill {
     /// Shape of the result.
     pub shape: Dims,
-    /// The value.
+    /// Value of the elements.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub value: f32,
 }
 
 impl Tensor {
-    /// A scalar beside this tensor, in the same runtime.
+    /// Makes a scalar in the runtime of this tensor.
     pub(in crate::ops) fn scalar(&self, value: f32) -> Result<Self, Error> {
         Ok(self.runs()?.apply(Fill { shape: Dims::SCALAR, value }.into(), &[])?.swap_remove(0))
     }

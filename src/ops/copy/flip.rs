@@ -14,7 +14,7 @@ use crate::ops::gradient::{Gradient, Recorded};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Flip {
-    /// Which dimension.
+    /// Dimension to reverse.
     pub axis: usize,
 }
 
@@ -22,7 +22,7 @@ impl Tensor {
     /// Reverses the order of entries along each of `axes`.
     ///
     /// # Errors
-    /// If there is no such axis.
+    /// [`Error::Op`] if there is no such axis.
     pub fn flip(&self, axes: &[usize]) -> Result<Self, Error> {
         axes.iter().try_fold(self.clone(), |x, &axis| Self::call1(Flip { axis }, &[&x]))
     }

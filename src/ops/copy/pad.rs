@@ -9,24 +9,26 @@ use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous, of any dtype; of a bool, zero is false.
+/// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous, of any dtype; the zero of a
+/// bool is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pad {
-    /// Which dimension.
+    /// Dimension to pad.
     pub axis: usize,
-    /// Zeros in front.
+    /// Number of zeros in front.
     pub before: usize,
-    /// Zeros behind.
+    /// Number of zeros behind.
     pub after: usize,
 }
 
 impl Tensor {
-    /// Pads with zeros along `axis`, before and after.
+    /// Pads with zeros along `axis`, before and after the elements.
     ///
     /// # Errors
-    /// If there is no such axis, or the result is too large.
+    /// [`Error::Op`] if there is no such axis, or the result would have more than `isize::MAX`
+    /// bytes.
     pub fn pad(&self, axis: usize, before: usize, after: usize) -> Result<Self, Error> {
         Self::call1(Pad { axis, before, after }, &[self])
     }

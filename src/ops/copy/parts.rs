@@ -1,15 +1,16 @@
-//! Parts of tensors, and tensors of parts.
+//! Parts of tensors, and tensors made of parts.
 
 use crate::error::Error;
 use crate::op::OpError;
 use crate::ops::{Split, Tensor};
 
 impl Tensor {
-    /// Views of at most `chunks` parts along `axis`: all of the same size, but the last, which may be smaller. There may
-    /// be fewer than that, as in PyTorch.
+    /// Splits this tensor into views of at most `chunks` parts along `axis`. All parts have the
+    /// same size, except that the last one may be smaller. There may be fewer parts than `chunks`,
+    /// as in PyTorch.
     ///
     /// # Errors
-    /// If there is no such axis, or `chunks` is 0.
+    /// [`Error::Op`] if there is no such axis, or `chunks` is 0.
     pub fn chunk(&self, chunks: usize, axis: usize) -> Result<Vec<Self>, Error> {
         if chunks == 0 {
             return Err(OpError::new("chunk", "chunks is 0, expected at least 1").into());
@@ -21,10 +22,11 @@ impl Tensor {
         self.split(size.div_ceil(chunks), axis)
     }
 
-    /// Views of parts of size `size` along `axis`; the last may be smaller.
+    /// Splits this tensor into views of size `size` along `axis`; the last part may be smaller.
     ///
     /// # Errors
-    /// If there is no such axis, `size` is 0, or there would be more than 65536 parts.
+    /// [`Error::Op`] if there is no such axis, `size` is 0, or there would be more than 65536
+    /// parts.
     pub fn split(&self, size: usize, axis: usize) -> Result<Vec<Self>, Error> {
         Ok(Self::call(Split { axis, size }, &[self])?.into_vec())
     }
@@ -37,10 +39,11 @@ impl Tensor {
         })
     }
 
-    /// Joins tensors of one shape along a new dimension, which is number `axis` of the result.
+    /// Joins tensors of one shape along a new dimension, which is dimension `axis` of the result.
     ///
     /// # Errors
-    /// If there are none, they differ in shape or type, or `axis` is more than their rank.
+    /// [`Error::Op`] if there are no tensors, they differ in shape or type, or `axis` is more than
+    /// their rank.
     pub fn stack(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         let Some(first) = parts.first() else {
             return Err(OpError::new("stack", "takes at least 1 input, 0 were given").into());
@@ -60,11 +63,13 @@ impl Tensor {
         Self::concat(&parts.iter().collect::<Vec<_>>(), axis)
     }
 
-    /// The tensor `times[i]` times along each dimension `i`. Further dimensions in front are added if there are more
-    /// `times` than dimensions. A copy; where one entry is repeated, [`Tensor::broadcast`] makes none.
+    /// Repeats this tensor `times[i]` times along each dimension `i`. If there are more `times`
+    /// than dimensions, new dimensions are added in front. The result is a copy;
+    /// [`Tensor::broadcast`] repeats single entries without one.
     ///
     /// # Errors
-    /// If there are fewer `times` than dimensions, or the result is too large.
+    /// [`Error::Op`] if there are fewer `times` than dimensions, or the result would have more than
+    /// `isize::MAX` bytes.
     pub fn repeat(&self, times: &[usize]) -> Result<Self, Error> {
         let Some(extra) = times.len().checked_sub(self.rank()) else {
             let message = format!(
@@ -74,7 +79,7 @@ impl Tensor {
             return Err(OpError::new("repeat", message).into());
         };
         let size = |axis: usize| if axis < extra { 1 } else { self.shape()[axis - extra] };
-        // A dimension of the repetitions before each of the sizes.
+        // Insert a dimension for the repetitions before each dimension.
         let split: Vec<usize> = (0..times.len()).flat_map(|axis| [1, size(axis)]).collect();
         let wide: Vec<usize> =
             (0..times.len()).flat_map(|axis| [times[axis], size(axis)]).collect();
@@ -94,7 +99,7 @@ mod tests {
         let x = runtime.tensor::<f32>(&[2, 7], (0..14).map(|i| i as f32).collect()).unwrap();
         let sizes = |parts: Vec<Tensor>| parts.iter().map(|x| x.shape()[1]).collect::<Vec<_>>();
         assert_eq!(sizes(x.chunk(3, 1).unwrap()), [3, 3, 1]);
-        // Fewer than were asked for.
+        // Fewer parts than `chunks`.
         assert_eq!(sizes(x.chunk(5, 1).unwrap()), [2, 2, 2, 1]);
         assert_eq!(sizes(x.chunk(100, 1).unwrap()), [1; 7]);
         assert_eq!(sizes(x.split(4, 1).unwrap()), [4, 3]);

@@ -1,11 +1,11 @@
-//! Cumulative sums, in double precision: they do not drift.
+//! Cumulative sums on the CPU, in double precision, so that they do not drift.
 
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Neighbouring sums side by side.
+/// Number of neighbouring sums that are computed side by side.
 const BLOCK: usize = 256;
 
-/// `y [outer, n, inner]`: sums of `x` along the middle.
+/// Writes the sums of `x` along the middle dimension to `y [outer, n, inner]`.
 pub fn cumsum(y: &mut [f32], x: &[f32], [n, inner]: [usize; 2], reverse: bool) {
     let whole = n * inner;
     if y.is_empty() {

@@ -1,4 +1,4 @@
-//! Cumulative sums.
+//! Cumulative sums on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -7,12 +7,12 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("cumsum", include_str!("cumsum.cu"));
 
-/// Elements up to which a thread has a row by itself.
+/// Largest number of elements of a row that one thread adds up alone.
 const SHORT: usize = 32;
-/// Blocks of a grid at most; they go on with the next rows.
+/// Largest number of blocks in a grid; blocks continue with further rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// `y [outer, n, inner]`: sums of `x` along the middle.
+/// Writes the sums of `x` along the middle dimension to `y [outer, n, inner]`.
 pub(super) fn cumsum(
     gpu: &mut Gpu,
     y: &Place,
@@ -27,10 +27,12 @@ pub(super) fn cumsum(
     if inner == 1 && n > SHORT as u64 {
         let kernel = FAMILY.kernel("cumsum_by_block");
         let grid = Grid::of_blocks(rows.min(MOST_BLOCKS));
-        // SAFETY: the kernel's parameters; it reads `n` elements of each of the rows of `x`, and writes those of `y`.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads `n` elements of each row of `x`, and writes those of `y`.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &rows, &n, &reverse]) };
     }
     let kernel = FAMILY.kernel("cumsum_by_thread");
-    // SAFETY: the kernel's parameters; as above, with rows whose elements are `inner` apart.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `n` elements of each row of `x`, `inner` apart, and writes those of `y`.
     unsafe { gpu.launch(kernel, Grid::of_threads(rows), &[&out, &x, &rows, &n, &inner, &reverse]) }
 }

@@ -2,7 +2,8 @@
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// A thread has a row. Neighbouring threads have neighbouring elements of `[outer, n, inner]`.
+// Sums a row in each thread. Neighbouring threads have neighbouring elements of
+// `[outer, n, inner]`.
 KERNEL cumsum_by_thread(float *y, const float *x, u64 rows, u64 n, u64 inner, u32 reverse)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -16,7 +17,7 @@ KERNEL cumsum_by_thread(float *y, const float *x, u64 rows, u64 n, u64 inner, u3
     }
 }
 
-// A block has a row of neighbouring elements, and goes through it a tile at a time.
+// Sums a row of contiguous elements in each block, one tile after another.
 KERNEL cumsum_by_block(float *y, const float *x, u64 rows, u64 n, u32 reverse)
 {
     __shared__ double of_warp[THREADS / 32];

@@ -13,9 +13,16 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRAN
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
 use smallvec::smallvec;
 
-/// A row of the table: formula; variant and method; flops per element; the function of `a` and `b` on the CPU, in CUDA
-/// C++, and in f64 for tests; and the gradients with respect to `a` and `b`, given `dy`, with those of `a`, `b` and `y`
-/// that they read. `zero` instead: the gradient is zero everywhere.
+/// Defines the functions of two tensors, one for each row of the table. A row has:
+///
+/// - the formula;
+/// - variant and method;
+/// - flops per element;
+/// - the function of `a` and `b` on the CPU, in CUDA C++, and in f64 for tests;
+/// - the gradients with respect to `a` and `b`, given `dy`, with the operands `a`, `b` and `y` that
+///   each gradient reads.
+///
+/// `zero` in place of the gradients: the gradient is zero everywhere.
 macro_rules! binary {
     ($(
         $(#[$doc:meta])*
@@ -35,7 +42,7 @@ macro_rules! binary {
         }
 
         impl Binary {
-            /// The function in f64, for tests.
+            /// Computes the function in f64, for tests.
             #[must_use]
             pub fn exact(self, a: f64, b: f64) -> f64 {
                 let f: fn(f64, f64) -> f64 = match self {
@@ -136,7 +143,7 @@ macro_rules! binary {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// If either does not hold floats, or they do not broadcast to one shape.
+                /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor, Error> {
                     Self::call1(Binary::$function, &[self, other])
                 }
@@ -145,7 +152,7 @@ macro_rules! binary {
     };
 }
 
-/// The gradient with respect to each operand for which it is wanted, summed to the operand's shape.
+/// Gradient with respect to each operand for which it is wanted, summed to the operand's shape.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -156,7 +163,7 @@ macro_rules! gradient {
     }};
 }
 
-/// The gradient with respect to one operand.
+/// Gradient with respect to one operand.
 macro_rules! one {
     ($of:ident, $i:literal, zero) => {
         |_: &Tensor| -> Result<Option<Tensor>, Error> { Ok(None) }
@@ -183,10 +190,12 @@ macro_rules! read {
     };
 }
 
-/// The gradient `dy` of a larger one of two, for the operand that is `a`: half of it where `b` is as large. Nothing where
-/// `a` is less, even of an infinite `dy`.
+/// Gradient of a maximum for its operand `a`, given `dy`.
+///
+/// The gradient is `dy` where `a` is larger, half of `dy` where both are equal, and zero where `a`
+/// is less. Zero stays zero even if `dy` is infinite.
 fn unless_less(dy: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
-    // NaN is in no order: both receive all of it.
+    // Comparisons with NaN are false, so `share` is 1: both operands receive all of `dy`.
     let share = b.gt(a)?.add(&b.ge(a)?)?.affine(-0.5, 1.0)?;
     share.relu_grad(dy)?.mul(&share)
 }
@@ -216,20 +225,22 @@ binary! {
         "a / b",
         |a, b| a / b,
         [(|dy, b| dy.div(b)), (|dy, y, b| dy.mul(y)?.div(b)?.neg())];
-    /// the larger of `a` and `b`, NaN if either is; where they are equal, each receives half of the gradient
+    /// The larger of `a` and `b`, NaN if either is NaN. Where they are equal, each receives half of
+    /// the gradient.
     Maximum maximum: 1.0,
         math::larger,
         "Larger()(a, b)",
         f64::max,
         [(|dy, a, b| unless_less(dy, a, b)), (|dy, a, b| unless_less(dy, b, a))];
-    /// the smaller of `a` and `b`, NaN if either is; where they are equal, each receives half of the gradient
+    /// The smaller of `a` and `b`, NaN if either is NaN. Where they are equal, each receives half
+    /// of the gradient.
     Minimum minimum: 1.0,
         math::smaller,
         "Smaller()(a, b)",
         f64::min,
         [(|dy, a, b| unless_less(dy, b, a)), (|dy, a, b| unless_less(dy, a, b))];
-    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and negative numbers have powers of integers
-    /// alone.
+    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and a negative `a` has
+    /// integer powers only.
     Pow pow: 2.0 * TRANSCENDENTAL,
         math::pow,
         "powf(a, b)",
@@ -241,66 +252,68 @@ binary! {
             }),
             (|dy, a, b, y| {
                 let zero = a.scalar(0.0)?;
-                // 0 to any power that is not negative stays what it is.
+                // The derivative of `0^b` is 0 for `b >= 0`.
                 let still = a.eq(&zero)?.mul(&b.ge(&zero)?)?;
                 dy.mul(&y.mul(&a.log()?)?.masked_fill(&still, 0.0)?)
             })
         ];
-    /// 1 where `a == b`, else 0
+    /// 1 where `a == b`, else 0.
     Eq eq: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a == b)),
         "a == b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a == b)),
         [zero];
-    /// 1 where `a != b`, else 0
+    /// 1 where `a != b`, else 0.
     Ne ne: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a != b)),
         "a != b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a != b)),
         [zero];
-    /// 1 where `a < b`, else 0
+    /// 1 where `a < b`, else 0.
     Lt lt: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a < b)),
         "a < b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a < b)),
         [zero];
-    /// 1 where `a <= b`, else 0
+    /// 1 where `a <= b`, else 0.
     Le le: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a <= b)),
         "a <= b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a <= b)),
         [zero];
-    /// 1 where `a > b`, else 0
+    /// 1 where `a > b`, else 0.
     Gt gt: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a > b)),
         "a > b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a > b)),
         [zero];
-    /// 1 where `a >= b`, else 0
+    /// 1 where `a >= b`, else 0.
     Ge ge: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a >= b)),
         "a >= b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a >= b)),
         [zero];
-    /// `b` where `a > 0`, else 0: the gradient of a relu, for its output `a` and the output's gradient `b`
+    /// `b` where `a > 0`, else 0: the gradient of a relu, for its output `a` and the output's
+    /// gradient `b`.
     ReluGrad relu_grad: 1.0,
         #[inline(always)] |a, b| if a > 0.0 { b } else { 0.0 },
         "a > 0.0f ? b : 0.0f",
         |a, b| if a > 0.0 { b } else { 0.0 },
         [zero, (|dy, a| a.relu_grad(dy))];
-    /// `b * (1 - a^2)`: the gradient of a tanh, for its output `a` and the output's gradient `b`
+    /// `b * (1 - a^2)`: the gradient of a tanh, for its output `a` and the output's gradient `b`.
     TanhGrad tanh_grad: 3.0,
         #[inline(always)] |a, b| b * (1.0 - a * a),
         "b * (1.0f - a * a)",
         |a, b| b * (1.0 - a * a),
         [(|dy, a, b| dy.mul(b)?.mul(a)?.affine(-2.0, 0.0)), (|dy, a| a.tanh_grad(dy))];
-    /// `b * a * (1 - a)`: the gradient of a sigmoid, for its output `a` and the output's gradient `b`
+    /// `b * a * (1 - a)`: the gradient of a sigmoid, for its output `a` and the output's gradient
+    /// `b`.
     SigmoidGrad sigmoid_grad: 3.0,
         #[inline(always)] |a, b| b * a * (1.0 - a),
         "b * a * (1.0f - a)",
         |a, b| b * a * (1.0 - a),
         [(|dy, a, b| dy.mul(b)?.mul(&a.affine(-2.0, 1.0)?)), (|dy, a| a.sigmoid_grad(dy))];
-    /// `b` times the slope of [`silu`](Tensor::silu) at `a`
+    /// `b` times the slope of [`silu`](Tensor::silu) at `a`.
     SiluGrad silu_grad: TRANSCENDENTAL + 5.0,
         #[inline(always)] |a, b| b * math::silu_slope(a),
         "b * silu_slope(a)",
@@ -309,7 +322,7 @@ binary! {
             b * gate * (1.0 + a * (1.0 - gate))
         },
         [
-            // With the gate s: s (1 - s) (2 + a (1 - 2 s))
+            // With the gate `s`, the slope of the slope is `s (1 - s) (2 + a (1 - 2 s))`.
             (|dy, a, b| {
                 let gate = a.sigmoid()?;
                 let bend = a.mul(&gate.affine(-2.0, 1.0)?)?.affine(1.0, 2.0)?;
@@ -317,7 +330,7 @@ binary! {
             }),
             (|dy, a| a.silu_grad(dy))
         ];
-    /// `b` times the slope of [`gelu`](Tensor::gelu) at `a`
+    /// `b` times the slope of [`gelu`](Tensor::gelu) at `a`.
     GeluGrad gelu_grad: 2.0 * TRANSCENDENTAL + 5.0,
         #[inline(always)] |a, b| b * math::gelu_slope(a),
         "b * gelu_slope(a)",
@@ -326,7 +339,7 @@ binary! {
             b * (below + a * (-0.5 * a * a).exp() / std::f64::consts::TAU.sqrt())
         },
         [
-            // e^(-a^2 / 2) / sqrt(2 pi) (2 - a^2)
+            // The slope of the slope is `e^(-a^2 / 2) / sqrt(2 pi) (2 - a^2)`.
             (|dy, a, b| {
                 let aa = a.square()?;
                 let bell = aa.affine(-0.5, 0.0)?.exp()?.affine(0.398_942_3, 0.0)?;
@@ -334,7 +347,7 @@ binary! {
             }),
             (|dy, a| a.gelu_grad(dy))
         ];
-    /// `b` times the slope of [`gelu_tanh`](Tensor::gelu_tanh) at `a`
+    /// `b` times the slope of [`gelu_tanh`](Tensor::gelu_tanh) at `a`.
     GeluTanhGrad gelu_tanh_grad: TRANSCENDENTAL + 12.0,
         #[inline(always)] |a, b| b * math::gelu_tanh_slope(a),
         "b * gelu_tanh_slope(a)",
@@ -344,7 +357,8 @@ binary! {
             b * (gate + gate * (1.0 - gate) * (a * (c + 3.0 * d * a * a)))
         },
         [
-            // With the gate s of slope s (1 - s) v, v = c + 3 d a^2: s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d a^2)
+            // The gate `s` has the slope `s (1 - s) v`, `v = c + 3 d a^2`. The slope of the slope
+            // is `s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d a^2)`.
             (|dy, a, b| {
                 let aa = a.square()?;
                 let gate = aa.affine(0.071_354_814, 1.595_769_2)?.mul(a)?.sigmoid()?;
@@ -355,8 +369,9 @@ binary! {
             }),
             (|dy, a| a.gelu_tanh_grad(dy))
         ];
-    /// `-(b ln a + (1 - b) ln(1 - a))`, with logarithms of at least -100: the cross entropy of a probability `a` and a
-    /// target `b`, both from 0 to 1. The gradient divides by no less than `1e-12`, as in PyTorch.
+    /// `-(b ln a + (1 - b) ln(1 - a))`, with logarithms of at least -100: the cross entropy of a
+    /// probability `a` and a target `b`, both from 0 to 1. The gradient divides by no less than
+    /// `1e-12`, as in PyTorch.
     BinaryCrossEntropy binary_cross_entropies: 2.0 * TRANSCENDENTAL + 6.0,
         #[inline(always)] |a: f32, b: f32| {
             let [on, off] = [a.ln(), (-a).ln_1p()].map(|log| math::larger(log, -100.0));

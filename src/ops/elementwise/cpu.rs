@@ -1,11 +1,11 @@
-//! Elementwise functions of one and of two tensors.
+//! Elementwise functions on the CPU.
 
 use crate::device::cpu::split::{PIECE, pieces};
 use crate::device::cpu::wide::widest;
 use crate::device::walk::Walk;
 use crate::layout::Layout;
 
-/// `out[i] = f(x[i])`.
+/// Computes `out[i] = f(x[i])`.
 pub fn map(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(f32) -> f32 + Sync) {
     update(
         out,
@@ -16,7 +16,7 @@ pub fn map(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(f32) -> f32 +
     );
 }
 
-/// `f(&mut out[i], x[i])`.
+/// Calls `f(&mut out[i], x[i])` for each element.
 pub fn update(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(&mut f32, f32) + Sync) {
     let walk = Walk::new(layout.shape(), [layout.strides()]);
     let [step] = walk.steps();
@@ -45,7 +45,7 @@ pub fn update(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(&mut f32, 
     });
 }
 
-/// `out[i] = f(a[i], b[i])`, both operands broadcast to the shape of `y`.
+/// Computes `out[i] = f(a[i], b[i])`, with both operands broadcast to the shape of `y`.
 pub fn zip(
     (out, y): (&mut [f32], &Layout),
     (a, layout_a): (&[f32], &Layout),
@@ -95,7 +95,8 @@ pub fn zip(
     });
 }
 
-/// `out[i]` is `a[i]` where `mask[i]` is not 0, else `b[i]`; all operands broadcast to the shape of `y`.
+/// Computes `out[i]`: `a[i]` where `mask[i]` is not 0, else `b[i]`. All operands broadcast to the
+/// shape of `y`.
 pub fn choose(out: &mut [f32], y: &Layout, [mask, a, b]: [&[f32]; 3], layouts: [&Layout; 3]) {
     let layouts = layouts.map(|layout| {
         layout.broadcast_to(y.shape()).expect("an operand that broadcasts to the output")

@@ -1,4 +1,4 @@
-//! Elementwise functions of one and of two tensors.
+//! Elementwise functions on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::device::{DeviceError, Place};
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
-/// The kernels of a function: for packed operands, and for operands with any strides.
+/// Names of a function's kernels: for packed operands, and for operands with any strides.
 pub(super) type Names = [&'static str; 2];
 
 macro_rules! names {
@@ -26,17 +26,18 @@ pub(super) use names;
 #[repr(C)]
 pub(super) struct Numbers([f32; 2]);
 
-// SAFETY: two numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Numbers {}
 
 impl Numbers {
-    /// Up to two; those that are missing are read by no kernel.
+    /// Makes the parameter of up to two numbers; kernels do not read the missing ones.
     pub fn of(numbers: &[f32]) -> Self {
         Self(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)))
     }
 }
 
-/// `y = f(operands)`, with further parameters of the kernels. `y` is packed.
+/// Computes `y = f(operands)`, with further parameters of the kernels. `y` is packed.
 pub(super) fn map<const K: usize>(
     family: &'static Family,
     gpu: &mut Gpu,
@@ -65,8 +66,9 @@ pub(super) fn map<const K: usize>(
         (family.counting(strided, units), Grid::of_threads(units))
     };
     parameters.extend(more);
-    // SAFETY: the kernels take the result, the operands, the number of elements or units, strides where operands are
-    // strided, and the function's own parameters, which the caller gives. They write `count` elements of `y`, and read
-    // each operand within its layout.
+    // SAFETY: the kernels take the result, the operands, the number of elements or units, strides
+    // if operands are strided, and the function's own parameters, which the caller gives. The
+    // device has checked the operands. The kernels write `count` elements of `y`, and read each
+    // operand within its layout.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

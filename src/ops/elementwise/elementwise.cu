@@ -1,5 +1,6 @@
-// What functions of one and of two elements are made of: a line for each follows. Each has two kernels: for packed operands, and for operands of any
-// strides. An operand may be where the result goes, if it is packed.
+// Macros for functions of one and of two elements. A line for each function follows. Each function
+// has two kernels: for packed operands, and for operands of any strides. A packed operand may be
+// the place of the result.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 

@@ -12,8 +12,15 @@ use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// A row of the table: formula; variant and method; flops per element; the function of `x` on the CPU, in CUDA C++, and
-/// in f64 for tests; and the gradient, given `dy`, with `x` or `y` if it reads one; `zero` instead: it is zero everywhere.
+/// Defines the functions of one tensor, one for each row of the table. A row has:
+///
+/// - the formula;
+/// - variant and method;
+/// - flops per element;
+/// - the function of `x` on the CPU, in CUDA C++, and in f64 for tests;
+/// - the gradient, given `dy`, with `x` or `y` if the gradient reads either.
+///
+/// `zero` in place of the gradient: the gradient is zero everywhere.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*
@@ -33,7 +40,7 @@ macro_rules! unary {
         }
 
         impl Unary {
-            /// The function in f64, for tests.
+            /// Computes the function in f64, for tests.
             #[must_use]
             pub fn exact(self, x: f64) -> f64 {
                 let f: fn(f64) -> f64 = match self {
@@ -131,7 +138,7 @@ macro_rules! unary {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// If it does not hold floats.
+                /// [`Error::Op`] if this tensor does not hold floats.
                 pub fn $name(&self) -> Result<Tensor, Error> {
                     Self::call1(Unary::$function, &[self])
                 }
@@ -140,7 +147,7 @@ macro_rules! unary {
     };
 }
 
-/// The gradient with what it reads.
+/// Gradient of a row, with the operand that it reads.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -151,7 +158,7 @@ macro_rules! gradient {
     }};
 }
 
-/// What a gradient reads: the input, or the output.
+/// Operand that a gradient reads: the input or the output.
 macro_rules! read {
     ($of:ident, x) => {
         $of.input(0)
@@ -162,110 +169,111 @@ macro_rules! read {
 }
 
 unary! {
-    /// `-x`
+    /// Negation: `-x`.
     Neg neg: 1.0,
         #[inline(always)] |x| -x,
         "-x",
         |x| -x,
         [|dy| dy.neg()];
-    /// `max(x, 0)`; NaN stays NaN
+    /// Rectifier: `max(x, 0)`; NaN stays NaN.
     Relu relu: 1.0,
         math::relu,
         "x < 0.0f ? 0.0f : x",
         |x| if x > 0.0 { x } else { 0.0 },
         [|dy, y| y.relu_grad(dy)];
-    /// `e^x`
+    /// Exponential: `e^x`.
     Exp exp: TRANSCENDENTAL,
         math::exp,
         "expf(x)",
         f64::exp,
         [|dy, y| dy.mul(&y)];
-    /// natural logarithm
+    /// Natural logarithm.
     Log log: TRANSCENDENTAL,
         f32::ln,
         "logf(x)",
         f64::ln,
         [|dy, x| dy.div(&x)];
-    /// square root
+    /// Square root.
     Sqrt sqrt: 1.0,
         f32::sqrt,
         "sqrtf(x)",
         f64::sqrt,
         [|dy, y| dy.div(&y)?.affine(0.5, 0.0)];
-    /// `1 / x`
+    /// Reciprocal: `1 / x`.
     Recip recip: 1.0,
         f32::recip,
         "1.0f / x",
         |x| 1.0 / x,
         [|dy, y| dy.mul(&y.square()?)?.neg()];
-    /// `x * x`
+    /// Square: `x * x`.
     Square square: 1.0,
         #[inline(always)] |x| x * x,
         "x * x",
         |x| x * x,
         [|dy, x| dy.mul(&x)?.affine(2.0, 0.0)];
-    /// hyperbolic tangent
+    /// Hyperbolic tangent.
     Tanh tanh: TRANSCENDENTAL,
         math::tanh,
         "tanhf(x)",
         f64::tanh,
         [|dy, y| y.tanh_grad(dy)];
-    /// `1 / (1 + e^-x)`
+    /// Logistic function: `1 / (1 + e^-x)`.
     Sigmoid sigmoid: TRANSCENDENTAL,
         math::sigmoid,
         "1.0f / (1.0f + expf(-x))",
         |x| 1.0 / (1.0 + (-x).exp()),
         [|dy, y| y.sigmoid_grad(dy)];
-    /// `x * sigmoid(x)` (Elfwing, Uchibe and Doya, 2017), also known as swish
+    /// `x * sigmoid(x)` (Elfwing, Uchibe and Doya, 2017), also known as swish.
     Silu silu: TRANSCENDENTAL + 1.0,
         math::silu,
         "x / (1.0f + expf(-x))",
         |x| x / (1.0 + (-x).exp()),
         [|dy, x| x.silu_grad(dy)];
-    /// `x` times the share of a normal distribution that is below it (Hendrycks and Gimpel, 2016)
+    /// `x` times the share of a standard normal distribution below `x` (Hendrycks and Gimpel,
+    /// 2016).
     Gelu gelu: TRANSCENDENTAL + 2.0,
         math::gelu,
         "0.5f * x * erfcf(-0.70710678f * x)",
         |x| 0.5 * x * math::exact::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         [|dy, x| x.gelu_grad(dy)];
-    /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation of
-    /// [`gelu`](Tensor::gelu)
+    /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation
+    /// of [`gelu`](Tensor::gelu).
     GeluTanh gelu_tanh: TRANSCENDENTAL + 5.0,
         math::gelu_tanh,
         "x / (1.0f + expf(-x * (1.5957692f + 0.071354814f * x * x)))",
         |x| x / (1.0 + (-x * (1.595_769_121_605_730_8 + 0.071_354_816_272_600_25 * x * x)).exp()),
         [|dy, x| x.gelu_tanh_grad(dy)];
-    /// `ln(1 + e^x)`
+    /// Smooth rectifier: `ln(1 + e^x)`.
     Softplus softplus: 2.0 * TRANSCENDENTAL,
         math::softplus,
         "(x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)))",
         |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
         [|dy, x| x.sigmoid()?.mul(dy)];
-    /// the error function
+    /// Error function.
     Erf erf: TRANSCENDENTAL,
         math::erf,
         "erff(x)",
         math::exact::erf,
         [|dy, x| dy.mul(&x.square()?.neg()?.exp()?.affine(std::f32::consts::FRAC_2_SQRT_PI, 0.0)?)];
-    /// absolute value
+    /// Absolute value.
     Abs abs: 1.0,
         f32::abs,
         "fabsf(x)",
         f64::abs,
         [|dy, x| dy.mul(&x.sign()?)];
-    /// 1 where `x > 0`, -1 where `x < 0`, else `x`: zero or NaN
+    /// Sign: 1 where `x > 0`, -1 where `x < 0`, else `x`, which is zero or NaN.
     Sign sign: 1.0,
         #[inline(always)] |x: f32| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
         "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
         |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
         [zero];
-    /// sine of an angle in radians
+    /// Sine of an angle in radians.
     Sin sin: TRANSCENDENTAL,
         math::sin,
         "sinf(x)",
         f64::sin,
         [|dy, x| dy.mul(&x.cos()?)];
-    /// cosine of an angle in radians
+    /// Cosine of an angle in radians.
     Cos cos: TRANSCENDENTAL,
         math::cos,
         "cosf(x)",

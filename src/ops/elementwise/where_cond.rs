@@ -16,8 +16,8 @@ use smallvec::smallvec;
 pub struct Where;
 
 impl Tensor {
-    /// `a` where this tensor is not 0, else `b`; all broadcast to one shape. Such a mask is what comparisons give, as
-    /// [`gt`](Self::gt).
+    /// Chooses `a` where this tensor is not 0, else `b`; all three broadcast to one shape.
+    /// Comparisons such as [`gt`](Self::gt) make masks like this tensor.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -31,15 +31,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If one does not hold floats, or they do not broadcast to one shape.
+    /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self, Error> {
         Self::call1(Where, &[self, a, b])
     }
 
-    /// `value` where `mask` is not 0, else the element; both broadcast to one shape.
+    /// Replaces elements by `value` where `mask` is not 0; both tensors broadcast to one shape.
     ///
     /// # Errors
-    /// If one does not hold floats, or they do not broadcast to one shape.
+    /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self, Error> {
         mask.where_cond(&self.scalar(value)?, self)
     }

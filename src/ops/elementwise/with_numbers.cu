@@ -1,4 +1,4 @@
-// Functions of an element and of two numbers: a line for each follows.
+// Functions of an element and of two numbers. A line for each function follows.
 
 struct Numbers {
     float a, b;

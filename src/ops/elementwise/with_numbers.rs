@@ -1,4 +1,4 @@
-//! Elementwise functions of one tensor and of numbers that are part of the op.
+//! Elementwise functions of one tensor, with numbers that are part of the op.
 
 use super::{cpu, like_input};
 use crate::device::cpu::math;
@@ -12,9 +12,16 @@ use crate::ops::check::{Fault, number};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// A row of the table: formula; op, method and numbers; flops per element; the function of `x` on the CPU, in CUDA C++
-/// (where the first number is `a` and the second `b`), and in f64 for tests; what is wrong with the numbers; the
-/// gradient; and numbers that make sense.
+/// Defines an op for each row of the table. A row has:
+///
+/// - the formula;
+/// - op, method and numbers;
+/// - flops per element;
+/// - the function of `x` on the CPU, in CUDA C++ (where the first number is `a` and the second
+///   `b`), and in f64 for tests;
+/// - the check of the numbers;
+/// - the gradient;
+/// - usual numbers.
 macro_rules! with_numbers {
     ($(
         $(#[$doc:meta])*
@@ -40,7 +47,7 @@ macro_rules! with_numbers {
         }
 
         impl $Function {
-            /// The function in f64, for tests.
+            /// Computes the function in f64, for tests.
             #[must_use]
             pub fn exact(self, x: f64) -> f64 {
                 let Self { $($field),* } = self;
@@ -53,7 +60,7 @@ macro_rules! with_numbers {
             $(#[$doc])*
             ///
             /// # Errors
-            /// If it does not hold floats, or a number makes no sense.
+            /// [`Error::Op`] if this tensor does not hold floats, or a number is out of its range.
             pub fn $name(&self, $($field: f32),*) -> Result<Tensor, Error> {
                 Self::call1($Function { $($field),* }, &[self])
             }
@@ -140,11 +147,11 @@ macro_rules! with_numbers {
 }
 
 with_numbers! {
-    /// `x * scale + shift`
+    /// `x * scale + shift`.
     Affine affine {
         /// Factor.
         scale,
-        /// Summand.
+        /// Term added.
         shift
     }: 2.0,
         #[inline(always)] |x| x * scale + shift,
@@ -153,11 +160,11 @@ with_numbers! {
         check: Ok::<(), Fault>(()),
         gradient: |_of| Gradient::of_one(move |dy| dy.affine(scale, 0.0)),
         each: [0.5, 1.0];
-    /// `x`, but not below `min` and not above `max`; NaN stays NaN. Either bound may be infinite.
+    /// `x`, limited to the range from `min` to `max`; NaN stays NaN. Either bound may be infinite.
     Clamp clamp {
-        /// The least result.
+        /// Smallest result.
         min,
-        /// The greatest.
+        /// Largest result.
         max
     }: 2.0,
         #[inline(always)] |x| {
@@ -173,13 +180,14 @@ with_numbers! {
         },
         gradient: |of| {
             let x = of.input(0);
-            // Where it changes nothing; elsewhere nothing, even of an infinite gradient.
+            // The gradient is `dy` where `x` is not changed, and zero elsewhere, even if `dy` is
+            // infinite.
             Gradient::of_one(move |dy| x.clamp(min, max)?.eq(&x)?.relu_grad(dy))
         },
         each: [0.0, 1e30];
-    /// `x` where it is above 0, else `x * slope`
+    /// `x` where `x > 0`, else `x * slope`.
     LeakyRelu leaky_relu {
-        /// The slope below 0.
+        /// Slope below 0.
         slope
     }: 2.0,
         #[inline(always)] |x| if x > 0.0 { x } else { x * slope },
@@ -193,9 +201,10 @@ with_numbers! {
             })
         },
         each: [0.01];
-    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and negative numbers have powers of integers alone.
+    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and a negative `x` has
+    /// integer powers only.
     Powf powf {
-        /// The power.
+        /// Exponent of the power.
         exponent
     }: 2.0 * TRANSCENDENTAL,
         #[inline(always)] |x| math::pow(x, exponent),

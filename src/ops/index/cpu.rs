@@ -1,11 +1,11 @@
-//! Gather and scatter-add of entries by index.
+//! Gather and scatter-add of entries by index, on the CPU.
 
 use crate::device::DeviceError;
 use crate::device::cpu::numbers::check_all_below;
 use crate::device::cpu::split::{PIECE, pieces, whole_rows};
 use crate::layout::Layout;
 
-/// A tensor seen as `[outer, size, inner]`. The index runs over the middle dimension.
+/// Sizes of a tensor seen as `[outer, size, inner]`. The index runs over the middle dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct Entries {
     /// Number of entries.
@@ -22,7 +22,7 @@ impl Entries {
     }
 }
 
-/// `out [outer, n, inner] = x [outer, size, inner]` at the entries `index`.
+/// Copies the entries `index` of `x [outer, size, inner]` to `out [outer, n, inner]`.
 pub fn gather(
     out: &mut [f32],
     x: &[f32],
@@ -44,7 +44,8 @@ pub fn gather(
     Ok(())
 }
 
-/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the order of the index.
+/// Fills `x [outer, size, inner]` with zeros, and adds each entry of `y [outer, n, inner]` at its
+/// index, in the order of the index.
 pub fn scatter_add(
     x: &mut [f32],
     y: &[f32],
@@ -56,8 +57,9 @@ pub fn scatter_add(
     if x.is_empty() {
         return Ok(());
     }
-    // Each part owns some entries for one position of the outer dimension, and searches the whole index for them, so
-    // there are few parts. Positions that are smaller than a piece share one.
+    // Each part owns some entries for one position of the outer dimension, and searches the whole
+    // index for them, so there should be few parts. Positions that are smaller than a piece share
+    // one.
     let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
     let places = whole_rows(whole) / whole;
     pieces(x, places * whole, work, |i, x| {
@@ -76,7 +78,7 @@ pub fn scatter_add(
     Ok(())
 }
 
-/// `y [n, classes]` is 1 at the index, else 0.
+/// Fills `y [n, classes]` with 1 at the index of each row, else 0.
 pub fn one_hot(y: &mut [f32], index: &[i32], classes: usize) -> Result<(), DeviceError> {
     check_all_below(index, classes, "index")?;
     let (len, work) = (whole_rows(classes), y.len());

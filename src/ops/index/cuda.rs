@@ -1,4 +1,4 @@
-//! Gather and scatter-add of entries by index.
+//! Gather and scatter-add of entries by index, on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("index", include_str!("index.cu"));
 
-/// `y [outer, n, inner] = x [outer, size, inner]` at the entries `index`.
+/// Copies the entries `index` of `x [outer, size, inner]` to `y [outer, n, inner]`.
 pub(super) fn gather(
     gpu: &mut Gpu,
     y: &Place,
@@ -36,12 +36,13 @@ pub(super) fn gather(
         &report,
     ];
     let kernel = FAMILY.counting("gather", units);
-    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads the `n` elements of `index` and the
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all `units` of `y`. The kernel reads the `n` elements of `index`, and only those
     // entries of `x` whose index is below `size`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// Blocks that keep any GPU busy.
+/// Number of blocks that keeps any GPU busy.
 const BLOCKS: usize = 1024;
 
 /// `Scatter` of `index.cu`.
@@ -57,10 +58,12 @@ struct Scatter {
     along: u64,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Scatter {}
 
-/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the order of the index.
+/// Fills `x [outer, size, inner]` with zeros, and adds each entry of `y [outer, n, inner]` at its
+/// index, in the order of the index.
 pub(super) fn scatter_add(
     gpu: &mut Gpu,
     x: &Place,
@@ -87,12 +90,14 @@ pub(super) fn scatter_add(
     let report = gpu.report(Numbers::Index, size);
     let (x, y, index) = (gpu.first(x), gpu.first(y), gpu.first(index));
     let grid = Grid::of_blocks((outer * across * along) as u64);
-    // SAFETY: the kernel's parameters; it writes the `[outer, size, inner]` elements of `x`, and reads
-    // `[outer, n, inner]` of `y` and the `n` elements of `index`. An index that is not below `size` is skipped and reported.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes the `[outer, size, inner]` elements of `x`. The kernel reads `[outer, n, inner]`
+    // elements of `y` and the `n` elements of `index`. An index that is not below `size` is skipped
+    // and reported.
     unsafe { gpu.launch(FAMILY.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report]) }
 }
 
-/// `y [n, classes]` is 1 at the index, else 0.
+/// Fills `y [n, classes]` with 1 at the index of each row, else 0.
 pub(super) fn one_hot(
     gpu: &mut Gpu,
     y: &Place,
@@ -103,7 +108,8 @@ pub(super) fn one_hot(
     let report = gpu.report(Numbers::Index, classes);
     let (out, index, classes) = (gpu.first(y), gpu.first(index), Divider::new(classes));
     let kernel = FAMILY.counting("one_hot", count);
-    // SAFETY: the kernel's parameters; it writes the `count` elements of `y`, and reads an index for each row of them.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes the `count` elements of `y`, and reads an index for each row of `y`.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&out, &index, &count, &classes, &report])
     }

@@ -10,29 +10,31 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both must be contiguous. The run fails if an index
-/// is out of range.
+/// `(x, index i32 [n]) -> (y)`: the entries `index` of `x` along `axis`. Both inputs must be
+/// contiguous. The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Gather {
-    /// Which dimension.
+    /// Dimension of the entries.
     pub axis: usize,
 }
 
 impl Tensor {
-    /// The entries `index` along `axis`, in that order.
+    /// Takes the entries `index` along `axis`, in the order of `index`.
     ///
     /// # Errors
-    /// If there is no such axis, or `index` is not a list of integers. If an index is out of range, the run fails.
+    /// [`Error::Op`] if there is no such axis, or `index` is not a list of integers. An index out
+    /// of range is a later error, of the run.
     pub fn gather(&self, index: &Self, axis: usize) -> Result<Self, Error> {
         Self::call1(Gather { axis }, &[self, index])
     }
 
-    /// The rows `index` of this matrix: `[..]` integers become `[.., features]` floats.
+    /// Takes the rows `index` of this matrix: integers `[..]` become floats `[.., features]`.
     ///
     /// # Errors
-    /// If it is no matrix of floats, or `index` does not hold integers. If one is out of range, the run fails.
+    /// [`Error::Op`] if this tensor is not a matrix of floats, or `index` does not hold integers.
+    /// An index out of range is a later error, of the run.
     pub fn embedding(&self, index: &Self) -> Result<Self, Error> {
         let [_, features] =
             rank(self.layout(), "weight").map_err(|message| OpError::new("embedding", message))?;

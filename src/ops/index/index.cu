@@ -1,9 +1,10 @@
-// Gather and scatter-add of entries by index. Tensors are seen as `[outer, size, inner]`; the index runs over the
-// middle dimension.
+// Gather and scatter-add of entries by index. Tensors are seen as `[outer, size, inner]`; the index
+// runs over the middle dimension.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// `y [outer, n, inner] = x [outer, size, inner]` at the entries `index`. `inner` is in units of `width`.
+// `y [outer, n, inner]` is `x [outer, size, inner]` at the entries `index`. `inner` is in units of
+// `width`.
 KERNEL gather(float *y, const float *x, const int *index, u64 units, Divider n, Divider inner, u64 size, u32 width,
               Report report)
 {
@@ -31,18 +32,22 @@ struct Scatter {
     u64 n;        // Length of the index.
     u64 size;     // Entries of the result.
     u64 inner;
-    u64 entries;  // Per block.
-    u32 columns;  // Per block: a power of two, at most THREADS.
-    u32 across;   // Number of blocks across, for all columns,
-    u64 along;    // and along, for all entries.
+    u64 entries;  // Of a block.
+    u32 columns;  // Of a block: a power of two, at most THREADS.
+    u32 across;   // Blocks for all columns.
+    u64 along;    // Blocks for all entries.
 };
 
-// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the order of the index.
+// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the
+// order of the index.
 //
-// A block owns some entries and columns of `x`. It scans the whole index and collects the entries of `y` for it. Its
-// threads, each of which owns some entries and one column, add these in order. So each block reads the whole index, n *
-// 4 bytes from the cache; the host launches about a thousand blocks, or one per entry if there are fewer. `y` is read
-// and `x` is written once, but entries of `y` with the same index are added one after the other.
+// A block owns some entries and columns of `x`. The block scans the whole index, and collects the
+// positions of its entries. Each thread owns some entries and one column, and adds the collected
+// entries of `y` in order.
+//
+// Each block therefore reads the whole index, n * 4 bytes from the cache. The host launches about a
+// thousand blocks, or one block for each entry if there are fewer. `y` is read once and `x` is
+// written once, but entries of `y` with the same index are added one after the other.
 KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Report report)
 {
     __shared__ u64 positions[WAITING];
@@ -69,7 +74,8 @@ KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Repor
             }
             bool mine = target < entries;
             u32 votes = __ballot_sync(ALL_LANES, mine);
-            // Two rows of counts, so that no thread overwrites what another has yet to read.
+            // Two rows of counts, so that no thread overwrites a count that another thread has yet
+            // to read.
             u32 *count = counts[round / THREADS % 2];
             if (threadIdx.x % 32 == 0) count[threadIdx.x / 32] = __popc(votes);
             __syncthreads();

@@ -8,21 +8,22 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(index i32 [..]) -> (y [.., classes])`: 1 at the index, else 0. The index must be contiguous. The run fails if one is
-/// out of range.
+/// `(index i32 [..]) -> (y [.., classes])`: 1 at the index, else 0. The index must be contiguous.
+/// The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OneHot {
-    /// Above all indices.
+    /// Upper bound of the indices, exclusive.
     pub classes: usize,
 }
 
 impl Tensor {
-    /// For each of these integers `classes` floats: 1 at the integer, else 0.
+    /// Turns each integer into `classes` floats: 1 at the integer, else 0.
     ///
     /// # Errors
-    /// If it does not hold integers, or the result is too large. If an integer is not in `0..classes`, the run fails.
+    /// [`Error::Op`] if this tensor does not hold integers, or the result would have more than
+    /// `isize::MAX` bytes. An integer outside `0..classes` is a later error, of the run.
     pub fn one_hot(&self, classes: usize) -> Result<Self, Error> {
         Self::call1(OneHot { classes }, &[self])
     }

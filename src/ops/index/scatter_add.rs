@@ -10,24 +10,25 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in the order of `index`.
-/// Both must be contiguous. The run fails if an index is out of range.
+/// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in
+/// the order of `index`. Both inputs must be contiguous. The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ScatterAdd {
-    /// Which dimension.
+    /// Dimension of the entries.
     pub axis: usize,
-    /// Its size in the result.
+    /// Size of the dimension in the result.
     pub size: usize,
 }
 
 impl Tensor {
-    /// Zeros of size `size` along `axis`, plus each entry of this tensor at its index, added in the order of `index`.
+    /// Makes zeros of size `size` along `axis`, and adds each entry of this tensor at its index, in
+    /// the order of `index`.
     ///
     /// # Errors
-    /// If there is no such axis, or `index` is not a list with an integer per entry. If an index is out of range, the
-    /// run fails.
+    /// [`Error::Op`] if there is no such axis, or `index` is not a list with one integer for each
+    /// entry. An index out of range is a later error, of the run.
     pub fn scatter_add(&self, index: &Self, axis: usize, size: usize) -> Result<Self, Error> {
         Self::call1(ScatterAdd { axis, size }, &[self, index])
     }

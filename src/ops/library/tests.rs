@@ -10,17 +10,17 @@ use crate::rng::SplitMix64;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Writes and reads it.
+/// Writes an op as text, and reads it again.
 fn comes_back(library: &Library, op: &Op) {
     let text = op.attributes().unwrap();
     let again = library.op(op.name(), Some(&text)).unwrap();
     assert_eq!(format!("{again:?}"), format!("{op:?}"), "{text}");
-    // Tells all floats by their bits, as the tests of `attributes::float` show.
+    // Equal text means equal bits of all floats, as the tests of `attributes::float` show.
     assert_eq!(again.attributes().unwrap(), text);
     assert!(again == *op || text.contains("NaN"), "{op:?} as {text}");
 }
 
-/// Why attributes do not fit.
+/// Error for attributes that do not fit.
 fn unfit(name: &str, attributes: &str) -> String {
     let error = Library::default().op(name, Some(attributes)).expect_err(attributes).to_string();
     let prefix = format!("{name}: its attributes do not fit: ");
@@ -122,7 +122,7 @@ fn attributes_are_what_one_would_write() {
     }
 }
 
-/// `value` with one part of it spoiled, and what the error must contain.
+/// Variants of `value` with one part spoiled, and text that the error must contain.
 fn spoiled(value: &Value) -> Vec<(Value, String)> {
     let wrong = match value {
         Value::Object(_) => vec![json!(null), json!(true), json!(1), json!("x"), json!([])],
@@ -181,7 +181,7 @@ fn attributes_that_do_not_fit_are_errors() {
             if has_defaults && fields(&wrong).is_some_and(|n| Some(n) < fields(&whole)) {
                 continue;
             }
-            // They came later, and may be missing.
+            // These attributes were added later, and may be missing.
             let is_late = match op.name() {
                 "sgd_momentum" => expected == "nesterov",
                 "attention" | "attention_grad" => expected == "scale",
@@ -203,7 +203,7 @@ fn recordings_from_before_an_op_had_attributes_are_read() {
         let read = Library::default().op(op.name(), Some("{}")).unwrap();
         assert_eq!(read.attributes(), op.attributes());
     }
-    // Before there were dilations and groups.
+    // Recordings made before dilations and groups existed.
     let conv = Conv2d::new([2, 1], [1, 0]);
     for (op, text) in [
         (conv.into(), r#"{"stride":[2,1],"padding":[1,0]}"#),
@@ -296,7 +296,7 @@ fn whatever_is_read_is_an_op_or_an_error() {
     assert!(read > 1000, "only {read} were read");
 }
 
-/// `x + by`, or a number of its own if there are no attributes.
+/// `x + by`; `by` is 1 if there are no attributes.
 #[derive(Debug)]
 struct Shift {
     name: String,
@@ -350,7 +350,7 @@ fn ops_of_ones_own_are_loaded_once_they_are_registered() {
     let wrong = library.op("shift", Some("0.25")).unwrap_err();
     assert_eq!(wrong.to_string(), "shift: `0.25` is not a shift");
 
-    // One that is recorded without attributes is given none.
+    // An op that is recorded without attributes is loaded from `None`.
     let none = library.op("shift", None).unwrap();
     assert_eq!(none.attributes().as_deref(), Some("by 1"));
 
@@ -390,7 +390,7 @@ fn an_op_says_nothing_of_its_attributes_unless_it_does() {
     assert_eq!(library.op("silent", None).unwrap(), Silent.into());
 }
 
-/// As a loaded step is executed.
+/// Loads ops from their text, and executes them.
 #[test]
 fn what_is_loaded_computes_the_same() {
     let mut library = Library::default();

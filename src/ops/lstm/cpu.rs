@@ -1,14 +1,14 @@
-//! Steps on the CPU. Sequences have nothing to do with each other, so a task has some of them and takes them through all
-//! steps, without waiting for the others:
+//! LSTM steps on the CPU. Sequences do not depend on each other, so each task takes some sequences
+//! through all steps without waiting for the others:
 //!
 //! ```text
 //!   products = y[s - 1] weight^T      a matrix of few rows and a large one, which is the same in each step
 //!   gates[s] = f(products + sums[s] + bias)
 //! ```
 //!
-//! The weight is packed once, in panels of as many columns as the inner loop of the product goes through at a time. All
-//! tasks read it. How sequences are shared out depends on their number alone, and so the bits do not depend on the number of
-//! threads.
+//! The weight is packed once, in panels of as many columns as the inner loop of the product handles
+//! at a time. All tasks read the packed weight. The division of sequences into tasks depends on
+//! their number alone, so the bits do not depend on the number of threads.
 
 use super::shape::{Rows, Shape};
 use crate::device::cpu::math::{sigmoid, tanh};
@@ -17,20 +17,22 @@ use crate::layout::Layout;
 use crate::ops::conv2d::cpu::simd::{Level, Matrices, padded};
 use rayon::prelude::*;
 
-/// Columns of a panel of the packed weight.
+/// Number of columns in a panel of the packed weight.
 const PANEL: usize = 48;
 
-/// Sequences of a task, as long as there are not many: what the product goes through at a time. Of few sequences, half as
-/// many, so that there are two tasks.
+/// Number of sequences that the product handles at a time. The number of sequences in a task is a
+/// multiple of it. If there are fewer than twice as many sequences, a task has half of it, so that
+/// the work is still shared.
 const SEQUENCES: usize = 8;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
+/// Largest number of tasks, each with its own scratch. A constant, because results must not depend
+/// on the number of threads.
 const TASKS: usize = 16;
 
-/// Multiplications below which all stays on the calling thread.
+/// Number of multiplications below which all work stays on the calling thread.
 const WORTH_SHARING: f64 = 100_000.0;
 
-/// Sequences of a task.
+/// Number of sequences in a task.
 fn share(shape: &Shape) -> usize {
     if shape.n < 2 * SEQUENCES {
         return SEQUENCES / 2;
@@ -43,12 +45,12 @@ const fn packed(depth: usize, columns: usize) -> usize {
     depth.saturating_mul(columns / PANEL * PANEL + padded(columns % PANEL))
 }
 
-/// Floats of scratch of a task: products of all gates, and two of a unit each.
+/// Floats of scratch of a task: products of all gates, and an `h` and a `c` of each sequence.
 fn scratch(shape: &Shape, sequences: usize) -> usize {
     sequences.saturating_mul(6 * shape.h)
 }
 
-/// The same backward: `dh` and `dc`, and two rows.
+/// Floats of scratch of a task of the gradient: `dh` and `dc` of each sequence, and two rows.
 fn scratch_of_grad(shape: &Shape, sequences: usize) -> usize {
     (2 * sequences + 2).saturating_mul(shape.h)
 }
@@ -76,7 +78,7 @@ pub fn workspace_of_grad(shape: &Shape) -> u64 {
     bytes(shape, packed(shape.gates(), shape.h), scratch_of_grad)
 }
 
-/// The right side of products that few rows are multiplied with again and again.
+/// Right-hand side of products, packed in panels. Few rows are multiplied with it many times.
 #[derive(Clone, Copy)]
 struct Panels<'a> {
     data: &'a [f32],
@@ -86,7 +88,8 @@ struct Panels<'a> {
 }
 
 impl<'a> Panels<'a> {
-    /// Packs `depth` rows of `columns` columns. `strides` are the distances of rows, and of columns.
+    /// Packs `depth` rows of `columns` columns. `strides` are the distances between rows, and
+    /// between columns.
     fn new(
         from: &[f32],
         [row, column]: [usize; 2],
@@ -112,7 +115,7 @@ impl<'a> Panels<'a> {
         Self { data: to, depth, columns, level: Level::detect() }
     }
 
-    /// `c = a * this`, with rows of `a` this far apart.
+    /// Computes `c = a * self` for `rows` rows of `a`, which are `distance` apart.
     fn multiply(&self, rows: usize, a: &[f32], distance: usize, c: &mut [f32]) {
         let Self { data, depth, columns, level } = *self;
         for (i, b) in data.chunks(depth * PANEL).enumerate() {
@@ -133,14 +136,14 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// Cuts a piece off the front.
+/// Splits `len` floats off the front.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
     piece
 }
 
-/// What the steps read.
+/// Inputs of the steps.
 pub struct Given<'a> {
     pub sums: &'a [f32],
     pub weight: (&'a [f32], &'a Layout),
@@ -149,7 +152,7 @@ pub struct Given<'a> {
     pub c0: Rows<'a>,
 }
 
-/// `y`, `c`, `gates`, and the last `y` and `c`.
+/// Computes `y`, `c`, `gates`, and the last `y` and `c`.
 pub fn forward(
     shape: &Shape,
     [y, c, gates, h_last, c_last]: [&mut [f32]; 5],
@@ -158,7 +161,7 @@ pub fn forward(
 ) {
     let Shape { n, t, h } = *shape;
     if is_empty(shape) {
-        // No steps change nothing.
+        // Without steps, the memory is returned unchanged.
         let last = h_last.chunks_exact_mut(h.max(1)).zip(c_last.chunks_exact_mut(h.max(1)));
         for (i, (h, c)) in last.enumerate() {
             of.h0.copy(i, 0, h);
@@ -168,8 +171,9 @@ pub fn forward(
     }
     let (to, scratches) = workspace.split_at_mut(packed(h, 4 * h));
     let [row, column] = [0, 1].map(|axis| of.weight.1.strides()[axis]);
-    // Transposed.
+    // Swapped strides: the transposed weight.
     let weight = Panels::new(of.weight.0, [column, row], [h, 4 * h], to);
+    // One task for each `share` sequences, with outputs and scratch of its own.
     let share = share(shape).min(n);
     let units = y.par_chunks_mut(share * t * h).zip(c.par_chunks_mut(share * t * h));
     let steps = units.zip(gates.par_chunks_mut(share * t * 4 * h));
@@ -180,11 +184,13 @@ pub fn forward(
         let (first, sequences) = (task * share, h_last.len() / h);
         let products = take(&mut scratch, sequences * 4 * h);
         let [h_before, c_before] = [(); 2].map(|()| take(&mut scratch, sequences * h));
+        // Packs the initial `h` and `c` of the task's sequences.
         let before = h_before.chunks_exact_mut(h).zip(c_before.chunks_exact_mut(h));
         for (i, (h_before, c_before)) in before.enumerate() {
             of.h0.copy(first + i, 0, h_before);
             of.c0.copy(first + i, 0, c_before);
         }
+        // Each step is one product for all sequences, then the gates of each sequence.
         for s in 0..t {
             match s.checked_sub(1) {
                 None => weight.multiply(sequences, h_before, h, products),
@@ -202,6 +208,7 @@ pub fn forward(
                 );
             }
         }
+        // Copies `y` and `c` of the last step.
         for (i, (h_last, c_last)) in
             h_last.chunks_exact_mut(h).zip(c_last.chunks_exact_mut(h)).enumerate()
         {
@@ -212,12 +219,12 @@ pub fn forward(
     });
 }
 
-/// Whether waking other threads costs more than they do.
+/// Whether waking other threads costs more time than the work.
 fn is_small(shape: &Shape) -> bool {
     shape.units() * ((4 * shape.h) as f64) < WORTH_SHARING
 }
 
-/// Four rows, one for each gate.
+/// Splits a row into four parts, one for each gate.
 #[inline(always)]
 fn quarters(of: &mut [f32]) -> [&mut [f32]; 4] {
     let (front, back) = of.split_at_mut(of.len() / 2);
@@ -225,7 +232,7 @@ fn quarters(of: &mut [f32]) -> [&mut [f32]; 4] {
     [i, f, g, o]
 }
 
-/// A step of a sequence. Loops of few operands each, which the compiler vectorizes.
+/// Computes a step of a sequence, in loops of few operands each, which the compiler vectorizes.
 #[inline(always)]
 fn step(
     gates: &mut [f32],
@@ -253,7 +260,7 @@ fn step(
     }
 }
 
-/// What the gradient reads.
+/// Inputs of the gradient.
 pub struct GivenBack<'a> {
     pub gates: &'a [f32],
     pub c: &'a [f32],
@@ -264,7 +271,7 @@ pub struct GivenBack<'a> {
     pub dc_last: Rows<'a>,
 }
 
-/// `dsums`, `dh0` and `dc0`.
+/// Computes `dsums`, `dh0` and `dc0`.
 pub fn grad(
     shape: &Shape,
     [dsums, dh0, dc0]: [&mut [f32]; 3],
@@ -326,7 +333,8 @@ pub fn grad(
     });
 }
 
-/// Adds what reaches a step of a sequence to `dh` and `dc`. `bent` becomes `tanh(c)`.
+/// Adds the gradients that arrive at a step of a sequence to `dh` and `dc`. Writes `tanh(c)` to
+/// `bent`.
 #[inline(always)]
 fn enter(gates: &[f32], c: &[f32], dy: &[f32], bent: &mut [f32], [dh, dc]: [&mut [f32]; 2]) {
     let o = &gates[3 * c.len()..];
@@ -337,7 +345,8 @@ fn enter(gates: &[f32], c: &[f32], dy: &[f32], bent: &mut [f32], [dh, dc]: [&mut
     }
 }
 
-/// What leaves it: to the sums of the gates, and through `dc` to the step before.
+/// Computes the gradients that leave a step: of the sums of the gates, and `dc` for the previous
+/// step.
 #[inline(always)]
 fn leave(
     dsums: &mut [f32],

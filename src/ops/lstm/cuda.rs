@@ -1,4 +1,4 @@
-//! Steps on a GPU: a product by cuBLAS for each, and a kernel for what is left of it.
+//! LSTM steps on a GPU: for each step, a product by cuBLAS, and a kernel for the rest.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,8 @@ struct Sizes {
     s: u64,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Sizes {}
 
 impl Sizes {
@@ -43,11 +44,12 @@ struct Rows {
     unit: u64,
 }
 
-// SAFETY: an address and numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// A step of `[n, t, h]`, or all of `[n, h]`.
+    /// Rows of step `s` of `[n, t, h]`, or all rows of `[n, h]`.
     fn new(gpu: &Gpu, place: &Place, s: usize) -> Self {
         let data = gpu.first(place);
         let [sequence, step, unit] = match **place.layout.strides() {
@@ -59,19 +61,19 @@ impl Rows {
     }
 }
 
-/// A step of a packed `[n, t, len]`.
+/// Address of step `s` of a packed `[n, t, len]`.
 fn step(first: Ptr, s: usize, len: usize) -> Ptr {
     first.plus((s * len) as u64 * FLOAT)
 }
 
-/// Bytes of a copy of the weight, if cuBLAS cannot read it where it is.
+/// Bytes of a copy of the weight; 0 if cuBLAS can read the weight in place.
 fn copied(weight: &Layout) -> u64 {
     let [rows, columns] = [0, 1].map(|axis| weight.shape()[axis]);
     let strides = [0, 1].map(|axis| weight.strides()[axis]);
     if Form::of([rows, columns], strides).is_some() { 0 } else { weight.bytes() }
 }
 
-/// The weight, turned or not, as a side of products.
+/// Makes the weight, transposed or not, one side of products.
 fn side(
     gpu: &mut Gpu,
     scratch: &mut Scratch,
@@ -85,7 +87,8 @@ fn side(
     let bytes = copied(layout);
     if bytes > 0 {
         let to = scratch.take(bytes)?;
-        // SAFETY: the operand, and room for all of it in the workspace.
+        // SAFETY: the weight is an operand of the run, which the device has checked, and `take`
+        // returned room for all of it in the workspace.
         unsafe { copy(gpu, to, first, layout)? };
         (first, strides) = (to, [sizes[1], 1]);
     }
@@ -97,13 +100,14 @@ fn side(
     Ok(Side { first, form, step: 0 })
 }
 
-/// Rows of a step of a packed `[n, t, len]` as a side of products.
+/// Rows of a step of a packed `[n, t, len]`, as one side of products.
 fn rows(shape: &Shape, first: Ptr, len: usize, t: usize) -> Side {
     let form = Form::of([shape.n, len], [t * len, 1]).expect("rows that do not overlap");
     Side { first, form, step: 0 }
 }
 
-/// Scratch bytes of [`forward`]: a copy of the weight, `h0` in one piece, a product, and cuBLAS's own.
+/// Scratch bytes of [`forward`]: a copy of the weight, a contiguous copy of `h0`, a product, and
+/// cuBLAS's workspace.
 pub(super) fn workspace(shape: &Shape, weight: &Layout) -> u64 {
     if shape.units() == 0.0 {
         return 0;
@@ -116,7 +120,7 @@ pub(super) fn workspace(shape: &Shape, weight: &Layout) -> u64 {
         .fold(blas::workspace(product, shape.h), u64::saturating_add)
 }
 
-/// Scratch bytes of [`grad`]: a copy of the weight, and cuBLAS's own.
+/// Scratch bytes of [`grad`]: a copy of the weight, and cuBLAS's workspace.
 pub(super) fn workspace_of_grad(shape: &Shape, weight: &Layout) -> u64 {
     if shape.units() == 0.0 {
         return 0;
@@ -125,7 +129,7 @@ pub(super) fn workspace_of_grad(shape: &Shape, weight: &Layout) -> u64 {
     padded(copied(weight)).saturating_add(blas::workspace(units, shape.gates()))
 }
 
-/// Steps, at least one output of which has elements.
+/// Computes the steps. At least one output has elements.
 pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError> {
     let shape = Shape::of(&run.inputs[0].layout);
     let Shape { n, t, h } = shape;
@@ -133,7 +137,7 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     let [h0, c0] = [3, 4].map(|i| &run.inputs[i]);
     if t == 0 {
         for (to, from) in [(h_last, h0), (c_last, c0)] {
-            // SAFETY: an operand, and an output of the same shape.
+            // SAFETY: an operand and an output of the same shape, both checked by the device.
             unsafe { copy(gpu, to, gpu.first(from), &from.layout)? };
         }
         return Ok(());
@@ -143,7 +147,8 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     let weight = side(gpu, &mut scratch, &run.inputs[1], true)?;
     let units = (n * h) as u64 * FLOAT;
     let before = scratch.take(units)?;
-    // SAFETY: an operand, and room for it in the workspace.
+    // SAFETY: `h0` is an operand of the run, which the device has checked, and `take` returned room
+    // for it in the workspace.
     unsafe { copy(gpu, before, gpu.first(h0), &h0.layout)? };
     let product = scratch.take(4 * units)?;
     let workspace = scratch.take(blas::workspace(4 * units, h))?;
@@ -158,21 +163,23 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
         };
         let sizes = [n, h, 4 * h];
         let of = Products { batch: 1, sizes, a, b: weight, y: product, add: false, workspace };
-        // SAFETY: rows of `h0` in the workspace or of a step of `y`, which the kernel has written; the weight, or its copy;
-        // and room for the product and for cuBLAS in the workspace.
+        // SAFETY: the product reads `n` rows, of `h0` in the workspace or of a step of `y` that the
+        // kernel has written, and the weight or its copy. `take` returned room for the product and
+        // for cuBLAS in the workspace.
         unsafe { libraries.blas().multiply(&of)? };
         let of = Sizes::new(&shape, s);
         let parameters: [&dyn Parameter; 10] =
             [&y, &c, &gates, &h_last, &c_last, &product, &sums, &bias, &c_before, &of];
         let grid = Grid::of_threads((n * h) as u64);
-        // SAFETY: the kernel's parameters; it reads what belongs to this step, the product and the step before, and writes
-        // what belongs to this step, and in the last one `h_last` and `c_last`.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads the product and the parts of this step and the previous one. The kernel
+        // writes the parts of this step, and in the last step `h_last` and `c_last`.
         unsafe { gpu.launch(FAMILY.kernel("lstm_step"), grid, &parameters)? };
     }
     Ok(())
 }
 
-/// Their gradient, at least one output of which has elements.
+/// Computes the gradient of the steps. At least one output has elements.
 pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError> {
     let shape = Shape::of(&run.inputs[0].layout);
     let Shape { n, t, h } = shape;
@@ -180,7 +187,7 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
     let [gates, c] = [0, 1].map(|i| gpu.first(&run.inputs[i]));
     for (to, i) in [(dh, 5), (dc, 6)] {
         let from = &run.inputs[i];
-        // SAFETY: an operand, and an output of the same shape.
+        // SAFETY: an operand and an output of the same shape, both checked by the device.
         unsafe { copy(gpu, to, gpu.first(from), &from.layout)? };
     }
     if t == 0 {
@@ -198,14 +205,16 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
         let (dy, of) = (Rows::new(gpu, &run.inputs[4], s), Sizes::new(&shape, s));
         let parameters: [&dyn Parameter; 8] = [&dsums, &dc, &dh, &gates, &c, &before, &dy, &of];
         let grid = Grid::of_threads((n * h) as u64);
-        // SAFETY: the kernel's parameters; it reads what belongs to this step and the one before, and writes this step of
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads the parts of this step and the previous one. The kernel writes this step of
         // `dsums`, and `dc`.
         unsafe { gpu.launch(FAMILY.kernel("lstm_step_grad"), grid, &parameters)? };
         let a = rows(&shape, step(dsums, s, 4 * h), 4 * h, t);
         let sizes = [n, 4 * h, h];
         let of = Products { batch: 1, sizes, a, b: weight, y: dh, add: false, workspace };
-        // SAFETY: rows of a step of `dsums`, which the kernel has written; the weight, or its copy; an output of as many
-        // elements; and room for cuBLAS in the workspace.
+        // SAFETY: the product reads the rows of a step of `dsums`, which the kernel has written,
+        // and the weight or its copy. The product writes `dh`, an output with as many elements.
+        // `take` returned room for cuBLAS in the workspace.
         unsafe { libraries.blas().multiply(&of)? };
     }
     Ok(())

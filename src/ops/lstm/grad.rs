@@ -12,9 +12,10 @@ use crate::ops::gradient::{Gradient, Recorded};
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(gates [n, t, 4h], c [n, t, h], c0 [n, h], weight [4h, h], dy [n, t, h], dh_last [n, h], dc_last [n, h]) -> (dsums [n, t, 4h],
-/// dh0 [n, h], dc0 [n, h])`, the gradient of [`LstmSteps`](super::LstmSteps), from the last step to the first. Beside the
-/// slopes of the gates, step `s` is
+/// `(gates [n, t, 4h], c [n, t, h], c0 [n, h], weight [4h, h], dy [n, t, h], dh_last [n, h],
+/// dc_last [n, h]) -> (dsums [n, t, 4h], dh0 [n, h], dc0 [n, h])`, the gradient of
+/// [`LstmSteps`](super::LstmSteps), from the last step to the first. Apart from the slopes of the
+/// gates, step `s` is
 ///
 /// ```text
 /// dh = dy[s] + dh                                              from dh_last, and in the end dh0
@@ -24,7 +25,8 @@ use super::cuda;
 /// dh = dsums[s] weight
 /// ```
 ///
-/// The gradients of weight and bias are a product and a sum of `dsums`, of all steps at once.
+/// The gradients of the weight and the bias are a product and a sum of `dsums`, over all steps at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LstmStepsGrad;
@@ -70,7 +72,8 @@ impl Definition for LstmStepsGrad {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(&inputs[0]);
-        // A sum for each unit, an exponential, and what is written above: 5, 4, 12 for the slopes, 1.
+        // A sum for each unit, an exponential, and the formulas above: 5, 4, 12 for the slopes,
+        // and 1.
         shape.units() * (8.0 * shape.h as f64 + TRANSCENDENTAL + 22.0)
     }
 

@@ -1,15 +1,16 @@
-// Steps of a long short-term memory: what is left of each, once its product is made. A thread has a unit of a sequence.
+// Steps of an LSTM: the elementwise work of a step, after its matrix product. A thread has a unit
+// of a sequence.
 //
-// All is counted in 64 bits.
+// All counts have 64 bits.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
 struct Sizes {
     u64 n, t, h;
-    u64 s;  // Which step.
+    u64 s;  // Number of the step.
 };
 
-// `[n, h]` of any strides, of a step.
+// A step's `[n, h]` of any strides.
 struct Rows {
     const float *data;
     u64 sequence, unit;
@@ -19,7 +20,7 @@ struct Rows {
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// `product` is that of the step before and the weight, [n, 4h].
+// `product [n, 4h]` is the `h` of the step before times the weight.
 KERNEL lstm_step(float *y, float *c, float *gates, float *h_last, float *c_last, const float *product, const float *sums,
                  const float *bias, Rows before, Sizes of)
 {
@@ -47,7 +48,8 @@ KERNEL lstm_step(float *y, float *c, float *gates, float *h_last, float *c_last,
     }
 }
 
-// `dh` is what the next step gives this one, and `dc` as well, which becomes what this one gives the step before.
+// `dh` and `dc` are the gradients from the next step. `dc` becomes the gradient for the step
+// before.
 KERNEL lstm_step_grad(float *dsums, float *dc, const float *dh, const float *gates, const float *c, Rows before, Rows dy,
                       Sizes of)
 {

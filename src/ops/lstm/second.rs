@@ -1,4 +1,4 @@
-//! The gradient made of ops, step by step, and the gradient of that.
+//! Gradient of the steps made of other ops, step by step, and the gradient of that gradient.
 
 use super::shape::Shape;
 use crate::error::Error;
@@ -6,16 +6,16 @@ use crate::ops::{FLOAT, Tensor};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What the steps made, and what they read.
+/// Values of the steps that the gradient reads.
 pub(super) struct Steps<'a> {
     shape: Shape,
     c0: Tensor,
     weight: &'a Tensor,
-    /// Of each step.
+    /// Values of each step.
     at: Vec<Step>,
 }
 
-/// `[n, h]` each.
+/// Values of one step, `[n, h]` each.
 struct Step {
     i: Tensor,
     f: Tensor,
@@ -26,7 +26,7 @@ struct Step {
     tanh: Tensor,
 }
 
-/// Gradients of what the steps made, as far as there are any.
+/// Gradients of the outputs of the steps; `None` for zero.
 pub(super) struct Cotangents<'a> {
     pub dy: Option<&'a Tensor>,
     pub dc: Option<&'a Tensor>,
@@ -35,29 +35,29 @@ pub(super) struct Cotangents<'a> {
     pub dc_last: Option<&'a Tensor>,
 }
 
-/// What comes of them.
+/// Gradients of the inputs of the steps, and of values in between.
 pub(super) struct Back {
-    /// `[n, 4h]` of each step.
+    /// Gradient of the sums of each step, `[n, 4h]`.
     dsums: Vec<Tensor>,
-    /// What reaches `y` and `c` of each step.
+    /// Gradients of `y` and `c` of each step, with all contributions.
     reached: Vec<[Tensor; 2]>,
     pub dh0: Tensor,
     pub dc0: Tensor,
 }
 
 impl Back {
-    /// `[n, t, 4h]`; `like` it if there are no steps.
+    /// All gradients of the sums as `[n, t, 4h]`. If there are no steps, `like` has this shape.
     pub fn dsums(&self, like: &Tensor) -> Result<Tensor> {
         stacked(&self.dsums).unwrap_or_else(|| Ok(like.clone()))
     }
 }
 
-/// `[n, t, ..]` of `t` times `[n, ..]`, if there are any.
+/// Stacks `t` tensors `[n, ..]` to `[n, t, ..]`; `None` if there are none.
 fn stacked(steps: &[Tensor]) -> Option<Result<Tensor>> {
     (!steps.is_empty()).then(|| Tensor::stack(&steps.iter().collect::<Vec<_>>(), 1))
 }
 
-/// A step of `[n, t, ..]`.
+/// Step `s` of `[n, t, ..]`.
 fn step(of: &Tensor, s: usize) -> Result<Tensor> {
     let [n, len] = [of.shape()[0], of.shape()[2]];
     of.slice(1, s..s + 1)?.reshape(&[n, len])
@@ -69,22 +69,22 @@ fn parts(of: &Tensor, h: usize) -> Result<[Tensor; 4]> {
     Ok([part(0)?, part(1)?, part(2)?, part(3)?])
 }
 
-/// `x (1 - x)`
+/// `x (1 - x)`, the slope of a sigmoid with output `x`.
 fn slope_of_sigmoid(x: &Tensor) -> Result<Tensor> {
     x.sub(&x.square()?)
 }
 
-/// `1 - x^2`
+/// `1 - x^2`, the slope of a tanh with output `x`.
 fn slope_of_tanh(x: &Tensor) -> Result<Tensor> {
     x.square()?.affine(-1.0, 1.0)
 }
 
-/// The product of all of them.
+/// Product of all tensors.
 fn times(of: &[&Tensor]) -> Result<Tensor> {
     of[1..].iter().try_fold(of[0].clone(), |product, x| product.mul(x))
 }
 
-/// The sum of all of them.
+/// Sum of all tensors.
 fn plus(of: &[Tensor]) -> Result<Tensor> {
     of[1..].iter().try_fold(of[0].clone(), |sum, x| sum.add(x))
 }
@@ -92,7 +92,7 @@ fn plus(of: &[Tensor]) -> Result<Tensor> {
 impl<'a> Steps<'a> {
     pub fn new(gates: &Tensor, c: &Tensor, c0: &Tensor, weight: &'a Tensor) -> Result<Self> {
         let shape = Shape::of(gates.layout());
-        // Some twenty ops a step should not round what comes between them.
+        // Some twenty ops for each step should not round their results to `bf16`.
         let [gates, c, c0] = [gates, c, c0].map(|x| x.cast(FLOAT));
         let (gates, c, c0) = (gates?, c?, c0?);
         let of_step = |s: usize| {
@@ -104,7 +104,7 @@ impl<'a> Steps<'a> {
         Ok(Self { shape, c0, weight, at })
     }
 
-    /// `c` before a step.
+    /// Cell state before step `s`.
     fn before(&self, s: usize) -> &Tensor {
         s.checked_sub(1).map_or(&self.c0, |s| &self.at[s].c)
     }
@@ -113,7 +113,7 @@ impl<'a> Steps<'a> {
         self.c0.scalar(0.0)?.broadcast(&self.shape.memory())
     }
 
-    /// See [`LstmStepsGrad`](super::LstmStepsGrad).
+    /// Computes the gradient by the formulas of [`LstmStepsGrad`](super::LstmStepsGrad).
     pub fn backward(&self, of: &Cotangents<'_>) -> Result<Back> {
         let or_zeros = |given: Option<&Tensor>| given.cloned().map_or_else(|| self.zeros(), Ok);
         let (mut dh, mut dc) = (or_zeros(of.dh_last)?, or_zeros(of.dc_last)?);
@@ -155,7 +155,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// What the gradient of the gradient reads.
+/// Operands of the gradient whose gradients are computed.
 pub(super) struct Second<'a> {
     pub steps: Steps<'a>,
     pub dy: &'a Tensor,
@@ -164,15 +164,17 @@ pub(super) struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// The gradients of `gates`, `c`, `c0`, `weight`, `dy`, `dh_last` and `dc_last`, where `u`, `v` and `w` are those of
-    /// `dsums`, `dh0` and `dc0`. `None`: zero.
+    /// Gradients of `gates`, `c`, `c0`, `weight`, `dy`, `dh_last` and `dc_last`; `None` for zero.
+    /// `u`, `v` and `w` are the gradients of `dsums`, `dh0` and `dc0`.
     ///
-    /// The gradient goes through the steps backwards, so its gradient goes forwards: `v` and `w` become what reaches `dh` and
-    /// `dc` before step `s`, and in the end `dh_last` and `dc_last`. With `z` what reaches `dsums[s]` in all, each product
-    /// there gives its factors their parts.
+    /// The gradient runs through the steps backwards, so its gradient runs forwards. `v` and `w`
+    /// become the gradients of `dh` and `dc` before step `s`, and in the end of `dh_last` and
+    /// `dc_last`. `z` is the whole gradient of `dsums[s]`, and each product in its formula passes a
+    /// part of `z` to its factors.
     pub fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<[Option<Tensor>; 7]> {
         let Self { steps, dy, dh_last, dc_last } = self;
         let Steps { shape, weight, .. } = steps;
+        // `dsums`, `dh` and `dc` of each step, computed again.
         let back = steps.backward(&Cotangents {
             dy: Some(dy),
             dc: None,
@@ -188,12 +190,13 @@ impl Second<'_> {
         for (s, Step { i, f, g, o, tanh, .. }) in steps.at.iter().enumerate() {
             let [dh, dc] = &back.reached[s];
             let before = steps.before(s);
-            // dh = dsums[s] weight, and dc = dc f
+            // The products `dh = dsums[s] weight` and `dc = dc f`.
             let term = back.dsums[s].t()?.matmul(&v)?;
             of_weight = Some(match of_weight {
                 Some(sum) => sum.add(&term)?,
                 None => term,
             });
+            // The gradient of `dsums[s]` comes through `dh`, and from `u`.
             let mut z = v.matmul(&weight.t()?)?;
             if let Some(u) = u {
                 z = z.add(&step(u, s)?)?;
@@ -203,6 +206,7 @@ impl Second<'_> {
             let (si, sf, sg, so) = (si?, sf?, slope_of_tanh(g)?, so?);
             let st = slope_of_tanh(tanh)?;
             let bent = |x: &Tensor| x.affine(-2.0, 1.0);
+            // Parts of `z`, and of `w`, that reach each factor.
             let reaches_dc = plus(&[
                 w.mul(f)?,
                 times(&[&zi, g, &si])?,
@@ -219,6 +223,7 @@ impl Second<'_> {
             let reaches_tanh = times(&[&zo, dh, &so])?
                 .add(&times(&[&reaches_dc, dh, o, tanh])?.affine(-2.0, 0.0)?)?;
             let reaches_before = times(&[&zf, dc, &sf])?;
+            // `before` is `c` of the previous step, or `c0` at the first step.
             match of_c.last_mut() {
                 Some(last) => *last = last.add(&reaches_before)?,
                 None => of_c0 = Some(reaches_before),

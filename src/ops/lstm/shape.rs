@@ -1,10 +1,10 @@
-//! The sizes and rows of the operands of both ops.
+//! Sizes and rows of the operands of both ops.
 
 use crate::layout::{Dims, Layout};
 use crate::ops::FLOAT;
 use crate::ops::check::{Fault, rank, shaped};
 
-/// Sequences, steps and units.
+/// Number of sequences `n`, steps `t` and units `h`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub n: usize,
@@ -13,7 +13,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The sizes, if what has all gates of all steps fits the weight.
+    /// Sizes of operands; an error unless `gates`, with all gates of all steps, fits the weight.
     pub fn new(gates: &Layout, role: &str, weight: &Layout) -> Result<Self, Fault> {
         let [_, _, of_gates] = rank(gates, role)?;
         let [_, h] = rank(weight, "weight")?;
@@ -26,47 +26,47 @@ impl Shape {
         Ok(Self::of(gates))
     }
 
-    /// The same of operands that fit.
+    /// Sizes of operands that are known to fit.
     pub fn of(gates: &Layout) -> Self {
         let [n, t, of_gates] = [0, 1, 2].map(|axis| gates.shape()[axis]);
         Self { n, t, h: of_gates / 4 }
     }
 
-    /// Gates of all units.
+    /// Number of gates of all units.
     pub const fn gates(&self) -> usize {
         4 * self.h
     }
 
-    /// The shape of what there is for each unit of each step.
+    /// Shape of tensors with an element for each unit of each step.
     pub fn of_units(&self) -> Dims {
         [self.n, self.t, self.h].into()
     }
 
-    /// The shape of what there is for each gate of each step.
+    /// Shape of tensors with an element for each gate of each step.
     pub fn of_gates(&self) -> Dims {
         [self.n, self.t, self.gates()].into()
     }
 
-    /// The shape of what goes on from step to step.
+    /// Shape of the memory between steps.
     pub fn memory(&self) -> Dims {
         [self.n, self.h].into()
     }
 
-    /// How many units there are, in all steps.
+    /// Number of units in all steps together.
     pub fn units(&self) -> f64 {
         self.n as f64 * self.t as f64 * self.h as f64
     }
 }
 
-/// Rows of any strides: of each sequence and step, or of each sequence.
+/// Rows of any strides: one for each sequence and step, or one for each sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     data: &'a [f32],
-    /// Distances of sequences, steps and units.
+    /// Distances between sequences, between steps, and between units.
     strides: [usize; 3],
 }
 
-/// Those of `[n, t, h]` or `[n, h]`.
+/// Rows of `[n, t, h]` or `[n, h]`.
 pub(super) fn rows<'a>(data: &'a [f32], layout: &Layout) -> Rows<'a> {
     let strides = match **layout.strides() {
         [n, t, h] => [n, t, h],

@@ -1,4 +1,4 @@
-//! Matrix products of tensors, with broadcasting of leading dimensions and any strides.
+//! Matrix products of tensors on the CPU, with broadcasting of leading dimensions and any strides.
 
 mod matrixmultiply;
 
@@ -6,7 +6,7 @@ use self::matrixmultiply::{Operand, matmul_batched};
 use crate::device::walk::Walk;
 use crate::layout::Layout;
 
-/// `y [.., m, n] = a [.., m, k] * b [.., k, n]`.
+/// Computes `y [.., m, n] = a [.., m, k] * b [.., k, n]`.
 pub fn product(
     (out, y): (&mut [f32], &Layout),
     (a, layout_a): (&[f32], &Layout),
@@ -15,7 +15,7 @@ pub fn product(
     let outer = y.rank() - 2;
     let [m, n] = [y.shape()[outer], y.shape()[outer + 1]];
     let k = layout_a.shape()[layout_a.rank() - 1];
-    // If `k` is 0, operands have no elements, and their strides must not be followed.
+    // If `k` is 0, the operands have no elements, and their strides must not be followed.
     if out.is_empty() || k == 0 {
         return out.fill(0.0);
     }
@@ -48,7 +48,8 @@ pub fn product(
         };
         let out = &mut out[i * m * n..][..len * m * n];
         if step_b == 0 && step_a == m * row_a {
-            // One matrix on the right, and evenly spaced rows on the left across matrices: one tall product.
+            // A single matrix on the right, and rows on the left that are evenly spaced across
+            // matrices: one tall product.
             matmul_batched(1, [len * m, k, n], a, b, out);
         } else {
             matmul_batched(len, [m, k, n], a, b, out);

@@ -1,7 +1,8 @@
-//! Matrix products of tensors: from layouts to batches that cuBLAS can read.
+//! Matrix products of tensors on a GPU: division into batches that cuBLAS can read.
 //!
-//! An operand whose matrices have contiguous rows or columns is read in place, transposed or not. Any other is packed
-//! first. Evenly spaced leading dimensions become one batch; the others are loops.
+//! An operand whose matrices have contiguous rows or columns is read in place, transposed or not.
+//! Any other operand is packed first. Evenly spaced leading dimensions become one batch; the others
+//! are loops.
 
 #![allow(unsafe_code)]
 
@@ -14,13 +15,13 @@ use crate::layout::{Dims, Layout};
 use crate::ops::copy::cuda::copy;
 use std::sync::Arc;
 
-/// Workspace of `y = a * b`, in bytes: packed operands, and cuBLAS's own.
+/// Bytes of workspace of `y = a * b`: packed operands, and cuBLAS's workspace.
 pub(super) fn workspace(a: &Layout, b: &Layout, y: &Layout) -> u64 {
     let Some(plan) = Plan::new(a, b, y) else { return 0 };
     plan.packed_bytes().into_iter().map(padded).sum::<u64>() + plan.blas_bytes(y)
 }
 
-/// Runs a matrix product, in order after all work given to the GPU before.
+/// Runs a matrix product, after all work that was given to the GPU before.
 pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError> {
     let [a, b, y] = [&run.inputs[0], &run.inputs[1], &run.outputs[0]];
     let Some(plan) = Plan::new(&a.layout, &b.layout, &y.layout) else {
@@ -31,7 +32,8 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     for (operand, first) in [(&plan.a, &mut first_a), (&plan.b, &mut first_b)] {
         if let Some(layout) = &operand.packed_from {
             let packed = scratch.take(layout.bytes())?;
-            // SAFETY: the operand, and room for all of it in the workspace.
+            // SAFETY: an operand of the run, which the device has checked, and `take` returned room
+            // for all of it in the workspace.
             unsafe { copy(gpu, packed, *first, layout)? };
             *first = packed;
         }
@@ -52,9 +54,9 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
                 add: false,
                 workspace,
             };
-            // SAFETY: a batch of the plan reads the operands in place, or as packed into the workspace, and writes its
-            // own part of `y`. The rest of the workspace has room for cuBLAS, which `blas_bytes` computed for all of
-            // `y`.
+            // SAFETY: a batch of the plan reads the operands, which the device has checked, or
+            // their packed copies in the workspace, and writes its own part of `y`. `take` returned
+            // room for cuBLAS, which `blas_bytes` computed for all of `y`.
             outcome = unsafe { blas.multiply(&products) };
         }
     });
@@ -64,18 +66,18 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
 /// One operand of a product.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
-    /// Its layout before it is packed; `None` if it is read in place.
+    /// Layout of the operand before it is packed; `None` if it is read in place.
     packed_from: Option<Layout>,
-    /// How each of its matrices is stored.
+    /// Form in which each of its matrices is stored.
     form: Form,
-    /// Strides of rows and of columns.
+    /// Distances between rows, and between columns.
     strides: [usize; 2],
-    /// Strides of the leading dimensions of `y`.
+    /// Strides along the leading dimensions of `y`.
     lead: Dims,
 }
 
 impl Operand {
-    /// An operand of a product whose leading dimensions are `lead`.
+    /// Plans an operand of a product whose leading dimensions are `lead`.
     fn new(layout: &Layout, lead: &[usize]) -> Self {
         let own = layout.rank() - 2;
         let [rows, columns] = [layout.shape()[own], layout.shape()[own + 1]];
@@ -88,7 +90,7 @@ impl Operand {
         if let Some(form) = Form::of([rows, columns], strides) {
             return Self { packed_from: None, form, strides, lead: along(layout) };
         }
-        // A matrix that is repeated is packed once.
+        // A repeated matrix is packed once.
         let repeated = (0..own).filter(|&axis| layout.strides()[axis] == 0);
         let once = repeated
             .fold(*layout, |once, axis| once.slice(axis, 0, 1).expect("a matrix that is there"));
@@ -111,11 +113,11 @@ struct Batch {
     count: usize,
     sizes: [usize; 3],
     forms: [Form; 2],
-    /// Distances between matrices of an operand, in elements.
+    /// Distances between the matrices of an operand, in elements.
     steps: [usize; 2],
 }
 
-/// How a product is computed.
+/// Plan for a product of tensors.
 struct Plan {
     sizes: [usize; 3],
     a: Operand,
@@ -126,7 +128,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The plan of `y = a * b`. `None` if there is nothing to multiply: then `y` is zero, if it has elements.
+    /// Plans `y = a * b`. `None` if there is nothing to multiply; the elements of `y` are then 0.
     fn new(a: &Layout, b: &Layout, y: &Layout) -> Option<Self> {
         let outer = y.rank() - 2;
         let sizes = [y.shape()[outer], a.shape()[a.rank() - 1], y.shape()[outer + 1]];
@@ -139,7 +141,7 @@ impl Plan {
         Some(Self { sizes, a, b, count: lead.elements(), walk })
     }
 
-    /// Bytes of the packed copy of each operand, 0 if it is not packed.
+    /// Bytes of the packed copy of each operand; 0 if the operand is not packed.
     fn packed_bytes(&self) -> [u64; 2] {
         [&self.a, &self.b].map(|operand| operand.packed_from.map_or(0, |layout| layout.bytes()))
     }
@@ -165,8 +167,8 @@ impl Plan {
         });
     }
 
-    /// If there is one matrix on the right, and rows on the left are evenly spaced across matrices, `count` products
-    /// are one. Returns how its left side is stored.
+    /// Form of the left side if `count` products are one product: the right side is a single
+    /// matrix, and the rows on the left are evenly spaced across matrices. `None` otherwise.
     fn as_one(&self, count: usize) -> Option<Form> {
         let [m, k, _] = self.sizes;
         let ([step_a, step_b], [row, column]) = (self.walk.steps(), self.a.strides);
@@ -183,7 +185,7 @@ mod tests {
     use crate::layout::{DType, broadcast_shapes};
     use proptest::prelude::*;
 
-    /// Offsets of the elements of a layout, in row-major order, relative to the first.
+    /// Positions of the elements of a layout, in row-major order, relative to the first element.
     fn places(layout: &Layout) -> Vec<usize> {
         let sizes = layout.shape().iter().zip(layout.strides().iter());
         sizes.fold(vec![0], |places, (&size, &stride)| {
@@ -192,7 +194,7 @@ mod tests {
         })
     }
 
-    /// What cuBLAS would compute for a plan, from packed operands where the plan packs them.
+    /// Result that cuBLAS would compute for a plan, from packed operands if the plan packs them.
     fn made(plan: &Plan, [a, b]: [&[i64]; 2], len: usize) -> Vec<i64> {
         let read = |operand: &Operand, data: &[i64]| match &operand.packed_from {
             Some(layout) => places(layout).into_iter().map(|at| data[at]).collect(),
@@ -272,10 +274,10 @@ mod tests {
         let (plan, batches) = check(&packed(&[2, 6, 3, 4]), &packed(&[4, 5]));
         assert_eq!((plan.packed_bytes(), batches), ([0, 0], 1));
         plan.batches(|batch| assert_eq!((batch.count, batch.sizes), (1, [36, 4, 5])));
-        // Matrices of one row.
+        // Matrices of one row each.
         let rows = packed(&[6, 2, 4]).slice(1, 1, 1).unwrap();
         check(&rows, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.sizes, [6, 4, 5]));
-        // Transposed on the left: rows are not evenly spaced across matrices.
+        // Transposed on the left: the rows are not evenly spaced across matrices.
         let turned = packed(&[6, 4, 3]).permute(&[0, 2, 1]).unwrap();
         check(&turned, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.count, 6));
     }
@@ -284,7 +286,7 @@ mod tests {
     fn leading_dimensions_that_lie_evenly_are_one_batch() {
         let (a, b) = (packed(&[7, 2, 3, 4]), packed(&[7, 2, 4, 5]));
         assert_eq!(check(&a, &b).1, 1);
-        // Attention heads: batch and head are transposed.
+        // Attention heads: batch and head are swapped.
         let heads = packed(&[7, 3, 2, 4]).permute(&[0, 2, 1, 3]).unwrap();
         let (plan, batches) = check(&heads, &b);
         assert_eq!((plan.packed_bytes(), batches), ([0, 0], 7));
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(workspace(&a, &b, &output(&a, &b)), 0);
     }
 
-    /// Layouts of this shape: permuted, cut out of more, or broadcast.
+    /// Layouts of this shape: permuted, a part of a larger tensor, or broadcast.
     fn arranged(sizes: Vec<usize>) -> impl Strategy<Value = Layout> {
         let rank = sizes.len();
         let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();

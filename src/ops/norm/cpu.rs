@@ -1,8 +1,8 @@
-//! Normalization of rows, which are gone through a few times while they are in the cache.
+//! Normalization of rows on the CPU. Each row is read several times while it is in the cache.
 //!
-//! The gradients of `gamma` and `beta` are sums over rows. Parts of many rows leave theirs in the workspace, where
-//! they are joined in order. How many rows that are depends on the shape alone, and what they leave is a small
-//! part of them.
+//! The gradients of `gamma` and `beta` are sums over rows. If there are many rows, they are cut
+//! into parts. Each part writes its sums to the workspace, where they are joined in order. The size
+//! of a part depends on the shape alone, and the sums are much smaller than the rows.
 
 mod group;
 
@@ -14,15 +14,15 @@ use crate::device::cpu::wide::widest;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// What is added up for each element of a row: `dy x'` and `dy`.
+/// Two running sums of each element of a row: `dy x'` and `dy`.
 type Sums = [f64; 2];
 
-/// Rows of a part, at least.
+/// Smallest number of rows in a part.
 const LEAST: usize = 32;
-/// Neighbouring elements of rows whose sums are at hand at a time.
+/// Number of neighbouring elements of a row that are summed at a time.
 const BLOCK: usize = 256;
 
-/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row.
 pub fn layer([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3], eps: f32) {
     let n = gamma.len().max(1);
     let rows = whole_rows(n) / n;
@@ -46,7 +46,7 @@ pub fn layer([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3],
     });
 }
 
-/// `y = x * inv_rms * gamma` with the statistic of each row.
+/// Computes `y = x * inv_rms * gamma` with the statistic of each row.
 pub fn rms([y, inv_rms]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], eps: f32) {
     let n = gamma.len().max(1);
     let rows = whole_rows(n) / n;
@@ -73,7 +73,7 @@ pub fn rms([y, inv_rms]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], eps: f32) {
     });
 }
 
-/// The mean of a row, what rounding took from that, and `1 / sqrt(var + eps)`.
+/// Mean of a row, the rounding error of that mean, and `1 / sqrt(var + eps)`.
 fn statistics_of(x: &[f32], eps: f32) -> [f32; 3] {
     let count = x.len() as f64;
     let mean = sum(x, f64::from) / count;
@@ -87,7 +87,7 @@ fn statistics_of(x: &[f32], eps: f32) -> [f32; 3] {
     [about, (mean - f64::from(about)) as f32, inv_std]
 }
 
-/// The sum of `of` each element.
+/// Sum of `of` over all elements.
 #[inline(always)]
 fn sum(x: &[f32], of: impl Fn(f32) -> f64) -> f64 {
     let mut lanes = Lanes::new(0.0);
@@ -99,22 +99,23 @@ fn sum(x: &[f32], of: impl Fn(f32) -> f64) -> f64 {
     lanes.join(|a, b| a + b)
 }
 
-/// Rows of a part.
+/// Number of rows in a part, for rows of `n` elements.
 fn part(n: usize) -> usize {
     LEAST.max(PIECE / n.max(1))
 }
 
-/// Scratch bytes of [`grad`] of so many rows of `n` elements: the sums of each part, unless there is one part.
+/// Scratch bytes of [`grad`] for `rows` rows of `n` elements: the sums of each part, or 0 if there
+/// is only one part.
 pub fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     match rows.div_ceil(part(n)) {
         0 | 1 => 0,
-        // One word more, for they must be aligned.
+        // One word more, to align the sums.
         parts => (size_of::<u32>() + parts * n * size_of::<Sums>()) as u64,
     }
 }
 
-/// `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and `dbeta = sum dy`, where
-/// `x' = (x - mean) * inv_std` and `z = gamma * dy`.
+/// Computes `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and
+/// `dbeta = sum dy`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
 pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut [u32]) {
     let (x, rows, n, part) = (of.x, of.inv_std.len(), of.gamma.len(), part(of.gamma.len()));
     let parts = rows.div_ceil(part);
@@ -147,24 +148,25 @@ pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut 
     });
 }
 
-/// What gradients are made of.
+/// Inputs of a gradient.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     pub x: &'a [f32],
     pub gamma: &'a [f32],
-    /// `None`: nothing was taken from `x`. Then it counts as 0, and so does `mean(z)`.
+    /// Mean of each row; `None` if the normalization does not subtract it. The mean then counts as
+    /// 0, and so does `mean(z)`.
     pub mean: Option<&'a [f32]>,
     pub inv_std: &'a [f32],
     pub dy: &'a [f32],
 }
 
 impl Rows<'_> {
-    /// The mean and `inv_std` of a row.
+    /// Mean and `inv_std` of a row.
     fn statistics(&self, row: usize) -> (f32, f32) {
         (self.mean.map_or(0.0, |mean| mean[row]), self.inv_std[row])
     }
 
-    /// `dx` of the rows from `first` on.
+    /// Computes `dx` for the rows from `first` on.
     fn dx(&self, dx: &mut [f32], first: usize) {
         let (n, len, work) = (self.gamma.len(), whole_rows(self.gamma.len()), dx.len());
         pieces(dx, len, work, |piece, dx| {
@@ -177,7 +179,7 @@ impl Rows<'_> {
         let n = dx.len();
         let [x, dy] = [self.x, self.dy].map(|all| &all[row * n..][..n]);
         let (mean, inv_std) = self.statistics(row);
-        // `z` and `z x'` pass through `dx` to be summed in lanes.
+        // `dx` temporarily holds `z` and `z x'`, so that they can be summed in lanes.
         write(
             dx,
             [x, self.gamma, dy],
@@ -203,7 +205,8 @@ impl Rows<'_> {
         );
     }
 
-    /// Adds up over `rows`, and calls `emit` with each of these `elements` of a row, from 0 on, and its sums.
+    /// Adds up the given `elements` over `rows`. Calls `emit` with the number of each element,
+    /// counted from the first, and its sums.
     fn sums(&self, rows: Range<usize>, elements: Range<usize>, mut emit: impl FnMut(usize, Sums)) {
         let n = self.gamma.len();
         for first in elements.clone().step_by(BLOCK) {
@@ -230,7 +233,7 @@ impl Rows<'_> {
     }
 }
 
-/// `out = f(out, operands)` for each element of a row.
+/// Computes `out = f(out, operands)` for each element of a row.
 #[inline(always)]
 fn write(out: &mut [f32], [x, gamma, dy]: [&[f32]; 3], f: impl Fn(f32, [f32; 3]) -> f32) {
     widest(

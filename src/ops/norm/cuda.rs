@@ -1,6 +1,6 @@
-//! Normalization of rows, and of groups of channels.
+//! Normalization of rows, and of groups of channels, on a GPU.
 //!
-//! Kernels are given no `mean` where none is taken from `x`, and then no `beta` and `dbeta` either.
+//! If the mean is not subtracted, the kernels get null addresses for `mean`, `beta` and `dbeta`.
 
 #![allow(unsafe_code)]
 
@@ -12,16 +12,18 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("norm", include_str!("norm.cu"));
 
-/// Elements of a row up to which a warp is enough.
+/// Largest number of elements of a row that one warp handles.
 const SHORT: usize = 512;
-/// Elements of a longer row that a thread has, and most threads of a block that has a row.
+/// Number of elements of a longer row for each thread; [`MOST_THREADS`] is the largest number of
+/// threads of a block that handles a row.
 const EACH: usize = 16;
 const MOST_THREADS: usize = 1024;
-/// Blocks of a grid at most; they go on with the next rows.
+/// Largest number of blocks in a grid; blocks continue with further rows.
 const MOST_BLOCKS: u64 = 1 << 20;
-/// Blocks that keep any device busy. A number, not the device's: results must not depend on it.
+/// Number of blocks that keeps any device busy. A constant, because results must not depend on the
+/// device.
 const BLOCKS: usize = 1024;
-/// Rows of a chunk, at least.
+/// Smallest number of rows in a chunk.
 const LEAST: usize = 64;
 
 /// Bytes of `Two` of `common.cuh`.
@@ -37,11 +39,13 @@ struct Rows {
     width: u32,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// As many elements at once as lie together at all of these addresses.
+    /// Makes the parameter for rows of `n` elements. Elements are loaded together as far as all
+    /// addresses allow.
     fn new<const N: usize>(rows: usize, n: usize, addresses: [Ptr; N]) -> Self {
         let width = width(addresses, [n]) as u32;
         let threads = if n <= SHORT {
@@ -72,7 +76,8 @@ struct Forward {
     eps: f64,
 }
 
-// SAFETY: addresses and a number.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Forward {}
 
 /// `Grad` of `norm.cu`.
@@ -86,7 +91,8 @@ struct Grad {
     dy: Ptr,
 }
 
-// SAFETY: addresses.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Grad {}
 
 /// `Sums` of `norm.cu`.
@@ -98,11 +104,12 @@ struct Sums {
     partial: Ptr,
 }
 
-// SAFETY: addresses.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Sums {}
 
-/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row, of `mean` and `beta` if there are such. There
-/// are rows.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row. `more` has
+/// `mean` and `beta`, if the mean is subtracted. There is at least one row.
 pub(super) fn forward(
     gpu: &mut Gpu,
     [y, inv_std, x, gamma]: [&Place; 4],
@@ -114,25 +121,27 @@ pub(super) fn forward(
     let [mean, beta] = firsts(gpu, more);
     let of = Rows::new(rows, n, [x, y, gamma, beta]);
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
-    // SAFETY: the kernel's parameters; it reads `x` and writes `y`, `length` elements of each of the rows, reads as
-    // many of `gamma` and `beta`, and writes a mean and an `inv_std` of each row.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
+    // row, the kernel reads `length` elements of `x`, `gamma` and `beta`, and writes as many of
+    // `y`. The kernel writes a mean and an `inv_std` for each row.
     unsafe { gpu.launch(FAMILY.kernel("layer_norm"), of.grid(), &[&with, &of]) }
 }
 
-/// The addresses of two operands, if there are such.
+/// Addresses of two operands; null if there are none.
 fn firsts(gpu: &Gpu, places: Option<[&Place; 2]>) -> [Ptr; 2] {
     places.map_or([Ptr::NULL; 2], |places| places.map(|place| gpu.first(place)))
 }
 
-/// How sums over rows are cut: rows of a chunk, and how many chunks there are.
+/// Number of rows in a chunk, and number of chunks, for sums over rows.
 fn chunks(rows: usize, n: usize) -> (usize, usize) {
-    // Blocks without cutting.
+    // Number of blocks without chunks.
     let blocks = n.div_ceil(128).max(1);
     let chunk = rows.div_ceil((BLOCKS / blocks).max(1)).max(LEAST);
     (chunk, rows.div_ceil(chunk).max(1))
 }
 
-/// Scratch bytes of [`grad`] of so many rows of `n` elements: the sums of each chunk, unless there is one chunk.
+/// Scratch bytes of [`grad`] for `rows` rows of `n` elements: the sums of each chunk, or 0 if there
+/// is only one chunk.
 pub(super) fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     match chunks(rows, n) {
         (_, 1) => 0,
@@ -140,7 +149,7 @@ pub(super) fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     }
 }
 
-/// Gradients of `x` and `gamma`, and with `mean`, of `beta`. A row has elements.
+/// Computes the gradients of `x` and `gamma`, and of `beta` if there is a mean. A row has elements.
 pub(super) fn grad(
     gpu: &mut Gpu,
     outputs: [&Place; 2],
@@ -156,8 +165,9 @@ pub(super) fn grad(
     if rows > 0 {
         let of = Rows::new(rows, n, [x, gamma, dy, dx]);
         let kernel = FAMILY.kernel("layer_norm_grad");
-        // SAFETY: the kernel's parameters; it reads `x` and `dy` and writes `dx`, `length` elements of each of the rows,
-        // and reads as many of `gamma` and two statistics of each row.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
+        // row, the kernel reads `length` elements of `x`, `dy` and `gamma` and two statistics, and
+        // writes `length` elements of `dx`.
         unsafe { gpu.launch(kernel, of.grid(), &[&dx, &with, &of])? };
     }
     let (chunk, chunks) = chunks(rows, n);
@@ -169,13 +179,15 @@ pub(super) fn grad(
     grid.blocks[1] = chunks as u32;
     let kernel = FAMILY.kernel("layer_norm_grad_sums");
     let (chunk, chunks) = (chunk as u64, chunks as u32);
-    // SAFETY: the kernel's parameters; it reads `x`, `dy` and two statistics of each of the rows, and writes `dgamma` and
-    // `dbeta`, or the sums of each chunk, for which `partial` has room.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads `x`, `dy` and two statistics of each row. The kernel writes `dgamma` and `dbeta`, or
+    // the sums of each chunk, for which `partial` has room.
     unsafe { gpu.launch(kernel, grid, &[&to, &with, &of, &chunk, &lanes])? };
     if chunks > 1 {
         let grid = Grid::of_threads(of.length * 32);
         let kernel = FAMILY.kernel("layer_norm_grad_join");
-        // SAFETY: the kernel's parameters; it reads what was written there, and writes `dgamma` and `dbeta`.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel reads the sums in `partial`, and writes `dgamma` and `dbeta`.
         unsafe { gpu.launch(kernel, grid, &[&to, &of.length, &chunks])? };
     }
     Ok(())
@@ -190,11 +202,12 @@ struct Channels {
     inner: Divider,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Channels {}
 
 impl Channels {
-    /// How they lie in `x`; with the elements of a channel.
+    /// Division of the channels of `x` into groups, and the number of elements of a channel.
     fn new(x: &Place, groups: usize) -> (Self, usize) {
         let [channels, inner] = super::group::sides(&x.layout, groups);
         let all =
@@ -203,7 +216,8 @@ impl Channels {
     }
 }
 
-/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group of channels. There are groups.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group of
+/// channels. There is at least one group.
 pub(super) fn group(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -221,8 +235,9 @@ pub(super) fn group(
     };
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
     let kernel = FAMILY.counting("group_norm", n as u64);
-    // SAFETY: the kernel's parameters; it reads `x` and writes `y`, `length` elements of each of the rows, reads `gamma` and
-    // `beta` of each channel, and writes a mean and an `inv_std` of each row.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
+    // row, the kernel reads `length` elements of `x` and writes as many of `y`. The kernel reads
+    // `gamma` and `beta` of each channel, and writes a mean and an `inv_std` for each row.
     unsafe { gpu.launch(kernel, of.grid(), &[&with, &of, &by]) }
 }
 
@@ -231,7 +246,7 @@ pub(super) fn workspace_of_group_grad(x: &Layout) -> u64 {
     (x.shape()[0] as u64).saturating_mul((x.shape()[1] * TWO) as u64)
 }
 
-/// Gradients of `x`, `gamma` and `beta`. There are channels.
+/// Computes the gradients of `x`, `gamma` and `beta`. There is at least one channel.
 pub(super) fn group_grad(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -248,8 +263,9 @@ pub(super) fn group_grad(
     if images > 0 {
         let of = Rows::new(images * channels, inner, [x, dy]);
         let kernel = FAMILY.kernel("group_norm_grad_sums");
-        // SAFETY: the kernel's parameters; it reads `x` and `dy`, `length` elements of each of the channels of images, and
-        // two statistics of their groups, and writes two sums of each to the workspace.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. For
+        // each channel of each image, the kernel reads `length` elements of `x` and `dy` and two
+        // statistics of the group. The kernel writes two sums for each to the workspace.
         unsafe { gpu.launch(kernel, of.grid(), &[&sums, &with, &of, &by.channels])? };
     }
     if inputs[0].layout.elements() > 0 {
@@ -259,13 +275,15 @@ pub(super) fn group_grad(
             ..Rows::new(images * groups, n, [x, dy, dx])
         };
         let kernel = FAMILY.counting("group_norm_grad", n as u64);
-        // SAFETY: the kernel's parameters; it reads `x` and `dy` and writes `dx`, `length` elements of each of the rows, and
-        // reads `gamma`, the sums of each channel, and two statistics of each row.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
+        // row, the kernel reads `length` elements of `x` and `dy`, and writes as many of `dx`. The
+        // kernel reads `gamma`, the sums of each channel, and two statistics of each row.
         unsafe { gpu.launch(kernel, of.grid(), &[&dx, &sums, &with, &of, &by])? };
     }
     let kernel = FAMILY.kernel("group_norm_grad_join");
     let [images, channels] = [images, channels].map(|n| n as u64);
-    // SAFETY: the kernel's parameters; it reads the sums of each channel of each image, and writes `dgamma` and `dbeta`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads the sums of each channel of each image, and writes `dgamma` and `dbeta`.
     unsafe {
         gpu.launch(
             kernel,

@@ -1,4 +1,4 @@
-//! The gradients of all normalizations, and those of their gradients, made of ops.
+//! Gradients of all normalizations, and the gradients of these gradients, made of other ops.
 
 use super::View;
 use crate::error::Error;
@@ -6,8 +6,8 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{Op, Tensor};
 use smallvec::SmallVec;
 
-/// The gradient of a normalization, by its op `grad` and through its statistics: `inv_std`, and before that the mean, if
-/// one is taken.
+/// Gradient of a normalization: by its op `grad`, and through its statistics, which are the mean,
+/// if it is subtracted, and `inv_std`.
 pub(super) fn of_norm(
     of: &Recorded<'_>,
     view: View,
@@ -35,7 +35,8 @@ pub(super) fn of_norm(
     })
 }
 
-/// The gradient of a gradient, whose inputs are `x`, `gamma`, the statistics as for [`of_norm`], and `dy`.
+/// Gradient of the gradient of a normalization. The inputs are `x`, `gamma`, the statistics as in
+/// [`of_norm`], and `dy`.
 pub(super) fn of_grad(of: &Recorded<'_>, view: View, takes_mean: bool) -> Gradient {
     let inv_std = 2 + usize::from(takes_mean);
     let dy = inv_std + 1;
@@ -57,37 +58,40 @@ pub(super) fn of_grad(of: &Recorded<'_>, view: View, takes_mean: bool) -> Gradie
     })
 }
 
-/// The tensors that the gradient of the gradient of a normalization reads.
+/// Operands that the gradient of the gradient of a normalization reads.
 struct Second {
     view: View,
     x: Tensor,
-    /// `None`: nothing was taken from `x`.
+    /// `None` if the normalization does not subtract the mean.
     mean: Option<Tensor>,
     inv_std: Tensor,
-    /// `dy`, where the gradient of `gamma` is wanted.
+    /// `dy`, if the gradient of `gamma` is wanted.
     of_gamma: Option<Tensor>,
-    /// `gamma`, where that of `dy` is wanted.
+    /// `gamma`, if the gradient of `dy` is wanted.
     of_dy: Option<Tensor>,
-    /// `gamma` and `dy`, where that of `x`, `mean` or `inv_std` is wanted: which of them, in order.
+    /// `gamma` and `dy`, if a gradient of `x`, `mean` or `inv_std` is wanted; and whether each of
+    /// these is wanted, in order.
     of_normal: Option<([Tensor; 2], [bool; 3])>,
 }
 
-/// The gradients of `x`, `gamma`, `mean`, `inv_std` and `dy`.
+/// Gradients of `x`, `gamma`, `mean`, `inv_std` and `dy`.
 type Found = [Option<Tensor>; 5];
 
 impl Second {
-    /// `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`. With
-    /// `project(t) = t - mean(t) - x' mean(t x')`, its second term only where the mean was taken from `x`; a sum of products
-    /// is the same whichever factor is projected:
+    /// Computes the gradients; `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`.
+    /// Let `project(t) = t - mean(t) - x' mean(t x')`, with the second term only if the mean is
+    /// subtracted, and `z = gamma dy`. A sum of products is the same whichever factor is projected.
+    /// The gradients are
     ///
     /// - of `dy`: `gamma inv_std project(u) + v x' + w`
     /// - of `gamma`: `inv_std project(u) dy`, summed over rows
-    /// - of `x'`: `h = v dy - inv_std (mean(z x') u + mean(u x') z)`; and of that
-    /// - of `x`: `inv_std h`; of `mean`: minus that, summed along the row
+    /// - of `x'`: `h = v dy - inv_std (mean(z x') u + mean(u x') z)`
+    /// - of `x`: `inv_std h`; of `mean`: `-inv_std h`, summed along the row
     /// - of `inv_std`: `project(u) z + h (x - mean)`, summed along the row
     fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<Found, Error> {
         let view = self.view;
         let whole = |t: &Tensor| view.whole(t);
+        // All operands in shapes that broadcast with the view.
         let u = u.map(whole).transpose()?;
         let [v, w] = [v, w].map(|t| t.map(|t| view.parameter(t)).transpose());
         let (v, w) = (v?, w?);
@@ -98,6 +102,7 @@ impl Second {
         };
         let normal = &centered.mul(inv_std)?;
         let [mut dx, mut dgamma, mut dmean, mut dinv_std, mut ddy, mut h] = [const { None }; 6];
+        // `u`, the gradient of `dx`, reaches `gamma`, `dy`, `x'` and `inv_std`.
         if let Some(u) = &u {
             let weight = &mean(&u.mul(normal)?)?;
             let plain = if self.mean.is_some() { &u.sub(&mean(u)?)? } else { u };
@@ -119,6 +124,7 @@ impl Second {
                 }
             }
         }
+        // `v`, the gradient of `dgamma = sum(dy x')`, reaches `dy` and `x'`.
         if let Some(v) = &v {
             if self.of_dy.is_some() {
                 add(&mut ddy, normal.mul(v)?)?;
@@ -127,9 +133,11 @@ impl Second {
                 add(&mut h, whole(dy)?.mul(v)?)?;
             }
         }
+        // `w`, the gradient of `dbeta = sum(dy)`, reaches `dy`.
         if let (Some(w), Some(_)) = (&w, &self.of_dy) {
             add(&mut ddy, w.broadcast(x.shape())?)?;
         }
+        // `x' = (x - mean) inv_std` passes `h` on to `x`, `mean` and `inv_std`.
         if let (Some(h), Some((_, [wants_x, wants_mean, wants_inv_std]))) = (h, &self.of_normal) {
             let scaled = h.mul(inv_std)?;
             if *wants_mean {
@@ -140,6 +148,7 @@ impl Second {
             }
             dx = wants_x.then_some(scaled);
         }
+        // Gradients take the shapes of the operands.
         let shaped = |t: Option<Tensor>, like: &Tensor| {
             t.map(|t| t.contiguous()?.reshape(like.shape())).transpose()
         };
@@ -153,8 +162,8 @@ impl Second {
     }
 }
 
-/// What flows to `x` through the statistics of a normalization, added to `dx`: from `mean`, `dmean / n`; from `inv_std`,
-/// `-inv_std^3 (x - mean) dinv_std / n`.
+/// Adds the gradient of `x` through the statistics of a normalization to `dx`: `dmean / n` from
+/// `mean`, and `-inv_std^3 (x - mean) dinv_std / n` from `inv_std`.
 fn through_statistics(
     view: View,
     x: &Tensor,
@@ -181,7 +190,7 @@ fn through_statistics(
     Ok(())
 }
 
-/// Adds a term to a sum that may have none so far.
+/// Adds a term to a sum, which may be empty.
 pub(super) fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     *sum = Some(match sum.take() {
         Some(sum) => sum.add(&term)?,
@@ -190,12 +199,12 @@ pub(super) fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     Ok(())
 }
 
-/// The sum of each row.
+/// Sum of each row.
 fn sum(t: &Tensor) -> Result<Tensor, Error> {
     t.sum_along(&[2, 3], false)
 }
 
-/// The mean of each row, to lie beside it.
+/// Mean of each row, shaped to broadcast to it.
 fn mean(t: &Tensor) -> Result<Tensor, Error> {
     t.mean_along(&[2, 3], true)
 }

@@ -13,27 +13,33 @@ use crate::ops::{FLOAT, Tensor};
 use super::cuda;
 
 /// `(x [n, c, ..], gamma [c], beta [c]) -> (y [n, c, ..], mean [n, groups], inv_std [n, groups])`:
-/// `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of each group of `c / groups`
-/// channels of each image, the variance being the biased one (Wu and He, ECCV 2018).
+/// `y = (x - mean) * inv_std * gamma + beta`. `mean` and `inv_std = 1 / sqrt(var + eps)` are those
+/// of each group of `c / groups` channels of each image, with the biased variance (Wu and He, ECCV
+/// 2018).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GroupNorm {
-    /// How many groups. It divides the number of channels.
+    /// Number of groups, which divides the number of channels.
     pub groups: usize,
-    /// Added to the variance.
+    /// Number added to the variance.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 
 impl Tensor {
-    /// Group normalization of images `[n, c, ..]`: `(x - mean) / sqrt(var + eps) * gamma + beta`, with the mean and variance
-    /// of each group of `c / groups` channels of each image, and `gamma` and `beta` of one element a channel. See
-    /// [`GroupNorm`].
+    /// Group normalization of images `[n, c, ..]`: `(x - mean) / sqrt(var + eps) * gamma + beta`.
+    /// The mean and the variance are those of each group of `c / groups` channels of each image.
+    /// `gamma` and `beta` have one element for each channel. See [`GroupNorm`].
     ///
     /// # Errors
-    /// If it has fewer than two dimensions, does not hold floats, or has groups without elements; if `groups` does not
-    /// divide the channels; if the parameters do not have one for each channel; or if `eps` is negative or no number.
+    /// [`Error::Op`] if:
+    ///
+    /// - this tensor has fewer than two dimensions, does not hold floats, or has groups without
+    ///   elements;
+    /// - `groups` does not divide the channels;
+    /// - a parameter does not have one element for each channel;
+    /// - `eps` is negative or not finite.
     pub fn group_norm(
         &self,
         groups: usize,
@@ -45,7 +51,7 @@ impl Tensor {
     }
 }
 
-/// Images and channels of `x`, if groups divide them.
+/// Images and channels of `x`; an error unless `groups` divides the channels.
 pub(super) fn sizes(x: &Layout, groups: usize) -> Result<[usize; 2], Fault> {
     let &[n, channels, ..] = &x.shape()[..] else {
         return Err(format!("x is {x} of rank {}, expected at least 2", x.rank()));
@@ -92,7 +98,7 @@ impl Definition for GroupNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // As a layer norm.
+        // The same work as a layer norm.
         outputs[0].elements() as f64 * 8.0
     }
 

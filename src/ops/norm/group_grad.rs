@@ -11,19 +11,19 @@ use crate::ops::gradient::{Gradient, Recorded};
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(x [n, c, ..], gamma [c], mean [n, groups], inv_std [n, groups], dy [n, c, ..]) -> (dx [n, c, ..], dgamma [c], dbeta [c])`,
-/// with `x' = (x - mean) * inv_std` and means over groups:
+/// `(x [n, c, ..], gamma [c], mean [n, groups], inv_std [n, groups], dy [n, c, ..]) -> (dx [n, c,
+/// ..], dgamma [c], dbeta [c])`, with `x' = (x - mean) * inv_std` and means over groups:
 ///
 /// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over the elements of a channel
 ///
-/// With `mean` and `inv_std` of `x`, it is the gradient of [`GroupNorm`](super::GroupNorm); but they are inputs like any
-/// other, with gradients of their own.
+/// With the `mean` and `inv_std` of `x`, this is the gradient of [`GroupNorm`](super::GroupNorm).
+/// The op itself treats both as inputs like any other, with gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GroupNormGrad {
-    /// How many groups.
+    /// Number of groups.
     pub groups: usize,
 }
 

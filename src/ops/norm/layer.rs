@@ -12,21 +12,22 @@ use crate::ops::{FLOAT, Tensor};
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(x [.., n], gamma [n], beta [n]) -> (y [.., n], mean [..], inv_std [..])`, of rows along the last dimension:
-/// `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of each row, the variance
-/// being the biased one (Ba, Kiros and Hinton, 2016).
+/// `(x [.., n], gamma [n], beta [n]) -> (y [.., n], mean [..], inv_std [..])`, for rows along the
+/// last dimension: `y = (x - mean) * inv_std * gamma + beta`. `mean` and
+/// `inv_std = 1 / sqrt(var + eps)` are those of each row, with the biased variance (Ba, Kiros and
+/// Hinton, 2016).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct LayerNorm {
-    /// Added to the variance.
+    /// Number added to the variance.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 
 impl Tensor {
-    /// Layer normalization along the last dimension: `(x - mean) / sqrt(var + eps) * gamma + beta`, with `gamma` and
-    /// `beta` of one element for each of a row. See [`LayerNorm`].
+    /// Layer normalization along the last dimension: `(x - mean) / sqrt(var + eps) * gamma + beta`.
+    /// `gamma` and `beta` have one element for each element of a row. See [`LayerNorm`].
     ///
     /// ```
     /// use remat::prelude::*;
@@ -39,8 +40,11 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If it is a scalar, does not hold floats, or has rows without elements; if the parameters do not have one for
-    /// each element of a row; or if `eps` is negative or no number.
+    /// [`Error::Op`] if:
+    ///
+    /// - this tensor is a scalar, does not hold floats, or has rows without elements;
+    /// - a parameter does not have one element for each element of a row;
+    /// - `eps` is negative or not finite.
     pub fn layer_norm(&self, gamma: &Self, beta: &Self, eps: f32) -> Result<Self, Error> {
         Self::call1(LayerNorm { eps }, &[self, gamma, beta])
     }

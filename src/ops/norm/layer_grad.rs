@@ -10,14 +10,14 @@ use crate::ops::gradient::{Gradient, Recorded};
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(x [.., n], gamma [n], mean [..], inv_std [..], dy [.., n]) -> (dx [.., n], dgamma [n], dbeta [n])`, with
-/// `x' = (x - mean) * inv_std` and means along the last dimension:
+/// `(x [.., n], gamma [n], mean [..], inv_std [..], dy [.., n]) -> (dx [.., n], dgamma [n], dbeta
+/// [n])`, with `x' = (x - mean) * inv_std` and means along the last dimension:
 ///
 /// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over all rows
 ///
-/// With `mean` and `inv_std` of `x`, it is the gradient of [`LayerNorm`](super::LayerNorm); but they are inputs like any
-/// other, with gradients of their own.
+/// With the `mean` and `inv_std` of `x`, this is the gradient of [`LayerNorm`](super::LayerNorm).
+/// The op itself treats both as inputs like any other, with gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LayerNormGrad;

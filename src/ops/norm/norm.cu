@@ -1,21 +1,23 @@
-// Normalization of rows, and of groups of channels. A row belongs to neighbouring lanes of a warp, as many as it is long, or to a block. It is
-// read two or three times, from memory once.
+// Normalization of rows, and of groups of channels.
 //
-// The gradients of `gamma` and `beta` are sums over rows. Neighbouring lanes have neighbouring elements of a row. Rows
-// may be cut into chunks, so that short rows keep all of the device busy; then each chunk's sums go to the
-// workspace, and a second kernel joins them.
+// A row belongs to a block, or to neighbouring lanes of a warp, up to one lane for each element.
+// Each row is read two or three times, but from memory only once.
 //
-// All is counted in 64 bits.
+// The gradients of `gamma` and `beta` are sums over rows. Neighbouring lanes have neighbouring
+// elements of a row. Rows may be cut into chunks, so that short rows keep the whole device busy.
+// The sums of each chunk then go to the workspace, and a second kernel joins the sums.
+//
+// All counts have 64 bits.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-// Of blocks of any size.
+// A kernel with blocks of any size.
 #define ROW_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
     u64 length;
-    u32 threads;  // Of a row: a power of two up to 32, or all of a block.
-    u32 width;    // Elements that are loaded at once.
+    u32 threads;  // Of a row: a power of two up to 32, or the whole block.
+    u32 width;    // Elements of a load.
 };
 
 __device__ inline double of_first(double x, u32 lanes) { return __shfl_sync(ALL_LANES, x, 0, lanes); }
@@ -27,20 +29,20 @@ struct Row {
     u32 rank, threads;
     bool inside;
 
-    // Rows beyond the last one have no elements: no thread stays behind.
+    // Rows beyond the last one have no elements, so that no thread skips a synchronization.
     __device__ Row(const Rows &of, u64 number) : number(number), begin(number * of.length), threads(of.threads)
     {
         inside = number < of.rows;
         length = inside ? of.length : 0;
         rank = threadIdx.x % threads;
     }
-    // Calls `visit(place)` for its elements that belong to this thread, `Width` at a time.
+    // Calls `visit(place)` for the row's elements that belong to this thread, `Width` at a time.
     template <int Width, class Visit> __device__ void each(Visit visit) const
     {
 #pragma unroll 4
         for (u64 i = (u64)rank * Width; i < length; i += (u64)threads * Width) visit(i);
     }
-    // The sum of the values of its threads; all of the block take part.
+    // Sum of the values of the row's threads. All threads of the block must take part.
     template <class T> __device__ T sum(T value) const
     {
         if (threads > 32) return join_block(value, Plus());
@@ -58,14 +60,14 @@ template <class Body> __device__ inline void each_row(const Rows &of, Body body)
 
 // ---- Forward ----
 
-// Without `mean`, nothing is taken from `x`, and there is no `beta`.
+// Without `mean`, nothing is subtracted from `x`, and there is no `beta`.
 struct Forward {
     float *y, *mean, *inv_std;
     const float *x, *gamma, *beta;
     double eps;
 };
 
-// Parameters of each element of a row.
+// Parameters of rows: one for each element.
 struct OfElements {
     template <int Width>
     __device__ void get(const Forward &with, const Row &, u64 i, float (&gamma)[Width], float (&beta)[Width]) const
@@ -77,9 +79,9 @@ struct OfElements {
     }
 };
 
-// Channels of images, in groups that are rows.
+// Parameters of groups: one for each channel. A row is a group of channels of an image.
 struct Channels {
-    u64 groups, channels;  // Of an image, and of a group.
+    u64 groups, channels;  // Groups of an image, channels of a group.
     Divider inner;         // Elements of a channel.
 
     __device__ u64 of(const Row &row, u64 i) const
@@ -112,13 +114,13 @@ __device__ inline void normalize(const Forward &with, const Row &row, double len
         });
         mean = row.sum(sum) / length;
     }
-    // Distances from the mean as a float can hold it. How far that is off, the sum of them tells.
+    // Distances are taken from the mean rounded to a float. Their sum tells the rounding error.
     float about = (float)mean;
     Two far = {0.0, 0.0};
     row.each<Width>([&](u64 i) {
         float v[Width];
         load<Width>(x + i, v);
-        // Few enough to be added in single precision first.
+        // The elements are few, and are added in single precision first.
         float distances = 0.0f, squares = 0.0f;
 #pragma unroll
         for (int j = 0; j < Width; ++j) {
@@ -173,14 +175,15 @@ ROW_KERNEL group_norm(Forward with, Rows of, Channels by)
 
 // ---- Gradient ----
 
-// What gradients are made of. Without `mean`, that counts as 0, and so does `mean(z)`.
+// Operands of the gradients. Without `mean`, both the mean of `x` and `mean(z)` count as 0.
 struct Grad {
     const float *x, *gamma, *mean, *inv_std, *dy;
 
     __device__ float mean_of(u64 row) const { return mean ? mean[row] : 0.0f; }
 };
 
-// `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
+// `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `x' = (x - mean) * inv_std` and
+// `z = gamma * dy`.
 template <int Width> __device__ inline void grad(float *dx, const Grad &with, const Row &row, double length)
 {
     const float *x = with.x + row.begin, *dy = with.dy + row.begin;
@@ -192,7 +195,7 @@ template <int Width> __device__ inline void grad(float *dx, const Grad &with, co
         load<Width>(x + i, v);
         load<Width>(dy + i, z);
         load<Width>(with.gamma + i, gamma);
-        // Few enough to be added in single precision first.
+        // The elements are few, and are added in single precision first.
         float plain = 0.0f, weighted = 0.0f;
 #pragma unroll
         for (int j = 0; j < Width; ++j) {
@@ -231,7 +234,7 @@ ROW_KERNEL layer_norm_grad(float *dx, Grad with, Rows of)
 // Sums over rows, for each element of a row.
 struct Sums {
     float *dgamma, *dbeta;
-    Two *partial;  // Of each chunk, unless there is one chunk.
+    Two *partial;  // Sums of each chunk, if there are several.
 };
 
 __device__ inline void finish(const Sums &to, u64 element, Two sums)
@@ -240,8 +243,10 @@ __device__ inline void finish(const Sums &to, u64 element, Two sums)
     if (to.dbeta) to.dbeta[element] = (float)sums.b;
 }
 
-// `dgamma = sum dy * x'` and `dbeta = sum dy`. `lanes` threads of a block have neighbouring units; its rows of
-// threads share these.
+// `dgamma = sum dy * x'` and `dbeta = sum dy`.
+//
+// `lanes` threads of a block have neighbouring units. The rows of threads of the block share the
+// units.
 template <int Width>
 __device__ inline void add_rows(const Sums &to, const Grad &with, const Rows &of, u64 chunk, u32 lanes)
 {
@@ -290,7 +295,7 @@ KERNEL layer_norm_grad_sums(Sums to, Grad with, Rows of, u64 chunk, u32 lanes)
     }
 }
 
-// Joins the chunks, a warp for each element of a row.
+// Joins the chunks, with a warp for each element of a row.
 KERNEL layer_norm_grad_join(Sums to, u64 length, u32 chunks)
 {
     u64 element = ((u64)blockIdx.x * THREADS + threadIdx.x) / 32;
@@ -332,7 +337,7 @@ ROW_KERNEL group_norm_grad_sums(Two *sums, Grad with, Rows of, u64 channels)
     });
 }
 
-// As for rows, from the sums of the channels.
+// Computes `dx` of a group by the formula for rows, from the sums of the channels.
 template <int Width>
 __device__ inline void grad_of_group(float *dx, const Two *sums, const Grad &with, const Row &row, double length,
                                      const Channels &by)
@@ -372,7 +377,7 @@ ROW_KERNEL group_norm_grad(float *dx, const Two *sums, Grad with, Rows of, Chann
     });
 }
 
-// Joins the images, a thread for each channel.
+// Joins the images, with a thread for each channel.
 KERNEL group_norm_grad_join(float *dgamma, float *dbeta, const Two *sums, u64 images, u64 channels)
 {
     u64 channel = (u64)blockIdx.x * THREADS + threadIdx.x;

@@ -12,36 +12,40 @@ use crate::ops::{FLOAT, Tensor};
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(x [.., n], gamma [n]) -> (y [.., n], inv_rms [..])`, of rows along the last dimension: `y = x * inv_rms * gamma`, with
-/// `inv_rms = 1 / sqrt(mean(x^2) + eps)` of each row (Zhang and Sennrich, 2019).
+/// `(x [.., n], gamma [n]) -> (y [.., n], inv_rms [..])`, for rows along the last dimension:
+/// `y = x * inv_rms * gamma`, with `inv_rms = 1 / sqrt(mean(x^2) + eps)` of each row (Zhang and
+/// Sennrich, 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct RmsNorm {
-    /// Added to the mean of squares.
+    /// Number added to the mean of squares.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 
-/// `(x [.., n], gamma [n], inv_rms [..], dy [.., n]) -> (dx [.., n], dgamma [n])`, with `x' = x * inv_rms` and means along
-/// the last dimension:
+/// `(x [.., n], gamma [n], inv_rms [..], dy [.., n]) -> (dx [.., n], dgamma [n])`, with
+/// `x' = x * inv_rms` and means along the last dimension:
 ///
 /// - `dx = inv_rms * (z - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'`, over all rows
 ///
-/// With `inv_rms` of `x`, it is the gradient of [`RmsNorm`]; but that is an input like any other, with a gradient of its
-/// own.
+/// With the `inv_rms` of `x`, this is the gradient of [`RmsNorm`]. The op itself treats it as an
+/// input like any other, with a gradient of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RmsNormGrad;
 
 impl Tensor {
-    /// RMS normalization along the last dimension: `x / sqrt(mean(x^2) + eps) * gamma`, with an element of `gamma` for each
-    /// of a row. See [`RmsNorm`].
+    /// RMS normalization along the last dimension: `x / sqrt(mean(x^2) + eps) * gamma`. `gamma` has
+    /// one element for each element of a row. See [`RmsNorm`].
     ///
     /// # Errors
-    /// If it is a scalar, does not hold floats, or has rows without elements; if `gamma` does not have one for each
-    /// element of a row; or if `eps` is negative or no number.
+    /// [`Error::Op`] if:
+    ///
+    /// - this tensor is a scalar, does not hold floats, or has rows without elements;
+    /// - `gamma` does not have one element for each element of a row;
+    /// - `eps` is negative or not finite.
     pub fn rms_norm(&self, gamma: &Self, eps: f32) -> Result<Self, Error> {
         Self::call1(RmsNorm { eps }, &[self, gamma])
     }
@@ -158,7 +162,7 @@ impl Definition for RmsNormGrad {
 
 impl Kernel for RmsNormGrad {
     fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
-        // Sums of `dy` as well, which nobody reads.
+        // The kernel also computes sums of `dy`, which nobody reads.
         let n = inputs[1].elements();
         cpu::workspace_of_grad(inputs[2].elements(), n)
             .saturating_add((n * size_of::<f32>()) as u64)

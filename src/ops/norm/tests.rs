@@ -1,4 +1,4 @@
-//! Values and gradients against the formulas in f64, and these against differences of them.
+//! Comparison of values and gradients with the formulas in f64, and of these with differences.
 
 use super::{LayerNorm, LayerNormGrad};
 use crate::autograd::Tape;
@@ -15,7 +15,7 @@ const EPS: f32 = 1e-3;
 
 type Lists = Vec<Vec<f64>>;
 
-/// `y`, `mean` and `inv_std` of `x`, `gamma` and `beta`.
+/// Computes `y`, `mean` and `inv_std` from `x`, `gamma` and `beta`.
 fn forward(inputs: &[Vec<f64>]) -> Lists {
     let [x, gamma, beta] = [0, 1, 2].map(|i| &inputs[i]);
     let n = gamma.len();
@@ -31,7 +31,7 @@ fn forward(inputs: &[Vec<f64>]) -> Lists {
     all
 }
 
-/// `dx`, `dgamma` and `dbeta` of `x`, `gamma`, `mean`, `inv_std` and `dy`.
+/// Computes `dx`, `dgamma` and `dbeta` from `x`, `gamma`, `mean`, `inv_std` and `dy`.
 fn grad(inputs: &[Vec<f64>]) -> Lists {
     let [x, gamma, mean, inv_std, dy] = [0, 1, 2, 3, 4].map(|i| &inputs[i]);
     let n = gamma.len();
@@ -51,7 +51,7 @@ fn grad(inputs: &[Vec<f64>]) -> Lists {
     all
 }
 
-/// An op, and what it should do.
+/// An op, its inputs, and the exact function.
 struct Case {
     op: Op,
     exact: fn(&[Vec<f64>]) -> Lists,
@@ -60,7 +60,7 @@ struct Case {
 }
 
 impl Case {
-    /// Both ops, of `x` of a shape, with numbers as an f32 has them: `x` around `about`.
+    /// Both ops for `x` of a shape, with elements around `about`. All numbers are exact in f32.
     fn both(shape: &[usize], about: f32, draw: &mut Draw) -> [Self; 2] {
         let (rows, n) = shape.split_at(shape.len() - 1);
         let [shape, rows, n] = [shape, rows, n].map(Dims::new);
@@ -95,7 +95,7 @@ impl Case {
     }
 }
 
-/// Fails unless they are equal but for `tolerance` of the largest element, or of 1.
+/// Fails unless all elements are equal up to `tolerance` of the largest element or of 1.
 fn close(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected.iter().fold(1.0f64, |largest, x| largest.max(x.abs()));
@@ -136,7 +136,7 @@ fn values(runtime: &Runtime) {
             }
         }
     }
-    // What does not vary, or is alone, is its own mean.
+    // Elements that are all equal, or a single element, are their own mean.
     for row in [&[3.3f32; 30][..], &[-7.7e6; 7], &[0.1], &[1e30; 1000]] {
         let x = runtime.tensor(&[row.len()], row.to_vec()).unwrap();
         let parameter = |value| runtime.full(&[row.len()], value).unwrap();
@@ -151,7 +151,7 @@ fn values(runtime: &Runtime) {
     assert!(y[0].is_nan() && y[1].is_nan() && y[2..] == [-1.0, 1.0], "{y:?}");
 }
 
-/// Gradients of both ops, any of their outputs and inputs taking part.
+/// Checks gradients of both ops, for any set of outputs and of watched inputs.
 fn gradients(runtime: &Runtime) {
     let mut draw = Draw::new(2, Sizes::Small);
     for shape in [&[4][..], &[1], &[3, 1], &[3, 5], &[2, 3, 4]] {
@@ -182,7 +182,7 @@ fn gradients(runtime: &Runtime) {
     }
 }
 
-/// The slopes of the weighted sum of the outputs in each element of each input.
+/// Slopes of the weighted sum of the outputs with respect to each element of each input.
 fn differences(case: &Case, weights: &[Vec<f64>]) -> Lists {
     let mut inputs = case.inputs.clone();
     let sum = |inputs: &[Vec<f64>]| -> f64 {
@@ -202,7 +202,7 @@ fn differences(case: &Case, weights: &[Vec<f64>]) -> Lists {
     lengths.map(|(i, len)| (0..len).map(|at| slope(i, at)).collect()).collect()
 }
 
-/// The same of the watched inputs, by a tape, of the outputs that are among `parts`.
+/// Gradients of the watched inputs by a tape, of the weighted sum of the outputs in `parts`.
 fn by_tape(
     runtime: &Runtime,
     case: &Case,
@@ -237,7 +237,7 @@ fn cpu(builder: Builder) -> Runtime {
     builder.budget("16MiB").threads(2).cpu().unwrap()
 }
 
-/// A runtime on a GPU, if there is one.
+/// A runtime on a GPU; `None`, with a message, if there is no GPU.
 #[cfg(feature = "cuda")]
 fn cuda() -> Option<Runtime> {
     use crate::device::cuda::{Context, Cuda, Options};
@@ -275,7 +275,7 @@ fn gradients_on_cuda_are_what_differences_say() {
     cuda().iter().for_each(gradients);
 }
 
-/// The names of the ops that ran.
+/// Names of the ops that ran.
 #[derive(Clone, Debug, Default)]
 struct Names(Arc<Mutex<Vec<String>>>);
 
@@ -355,6 +355,6 @@ fn errors_say_what_was_found_and_what_was_expected() {
         let inputs: Vec<_> = shapes.iter().map(|shape| f(shape)).collect();
         assert_eq!(op.infer(&inputs).unwrap_err().to_string(), message);
     }
-    // No rows have no need of elements.
+    // Without rows, rows may have no elements.
     assert!(norm(0.1).infer(&[f(&[0, 0]), f(&[0]), f(&[0])]).is_ok());
 }

@@ -10,21 +10,21 @@ use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with
-/// `h' = (h + 2 * padding - kernel) / stride + 1`.
+/// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AvgPool2d(
-    /// The windows.
+    /// Windows of the pooling.
     pub Pool2d,
 );
 
-/// `(dy [n, c, h', w']) -> (dx [n, c, h, w])`: the gradient of [`AvgPool2d`]. Each element of `dy` is shared equally
-/// among the elements of its window.
+/// `(dy [n, c, h', w']) -> (dx [n, c, h, w])`: the gradient of [`AvgPool2d`]. Each element of `dy`
+/// is divided equally among the elements of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct AvgPool2dGrad {
-    /// The pooling.
+    /// Windows of the pooling.
     pub pool: Pool2d,
     /// Height and width of `x`.
     pub input: [usize; 2],
@@ -32,10 +32,10 @@ pub struct AvgPool2dGrad {
 
 impl Tensor {
     /// Mean of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
-    /// `h' = (h + 2 * padding - kernel) / stride + 1`.
+    /// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise.
     ///
     /// # Errors
-    /// If it is not `[n, c, h, w]` of floats, or no window fits.
+    /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or no window fits.
     pub fn avg_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
         Self::call1(AvgPool2d(pool), &[self])
     }
@@ -43,7 +43,7 @@ impl Tensor {
     /// Mean over height and width: `[n, c, h, w]` to `[n, c]`.
     ///
     /// # Errors
-    /// If it is not `[n, c, h, w]` of floats, or images have no pixels.
+    /// [`Error::Op`] if this tensor has fewer than four dimensions, or does not hold floats.
     pub fn global_avg_pool(&self) -> Result<Self, Error> {
         self.mean_along(&[2, 3], false)
     }

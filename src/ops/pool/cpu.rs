@@ -1,4 +1,5 @@
-//! Max and average pooling, and their gradients. An image is one channel of one batch entry.
+//! Max and average pooling, and their gradients, on the CPU. An image is one channel of one batch
+//! entry.
 
 use super::Pool2d;
 use crate::device::DeviceError;
@@ -19,12 +20,12 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Elements of a larger and of a smaller image.
+    /// Number of elements of a larger and of a smaller image.
     const fn areas(&self) -> (usize, usize) {
         (self.size[0] * self.size[1], self.windows[0] * self.windows[1])
     }
 
-    /// Rows or columns of window `i` that are inside the image.
+    /// Rows (`side` is 0) or columns (`side` is 1) of window `i` that are inside the image.
     fn span(&self, side: usize, i: usize) -> Range<usize> {
         let Pool2d { kernel, stride, padding } = self.pool;
         let from = i * stride[side];
@@ -44,7 +45,8 @@ impl Windows {
         }
     }
 
-    /// The columns of a window that are inside the image for any of the windows, or a few more.
+    /// Columns of a window that are inside the image for at least one of the windows, or a few
+    /// more.
     fn columns(&self) -> Range<usize> {
         let Pool2d { kernel: [_, kernel], stride: [_, stride], padding: [_, padding] } = self.pool;
         // The last window begins within the padded image.
@@ -52,8 +54,8 @@ impl Windows {
         padding.saturating_sub(last)..kernel.min(padding + self.size[1])
     }
 
-    /// For each of the columns `first..first + KNOWN` of a window: the windows of a row for which it is inside the
-    /// image.
+    /// Windows of a row for which a column of the window is inside the image, for each of the
+    /// columns `first..first + KNOWN`.
     fn with_columns(&self, first: usize) -> [Range<usize>; KNOWN] {
         let ([_, stride], [_, padding]) = (self.pool.stride, self.pool.padding);
         std::array::from_fn(|j| {
@@ -65,10 +67,10 @@ impl Windows {
     }
 }
 
-/// Columns of a window whose [`Windows::with_columns`] are known at a time.
+/// Number of columns of a window whose [`Windows::with_columns`] are known at a time.
 const KNOWN: usize = 16;
 
-/// The largest element of each window, and its index in the image. NaN counts as the largest.
+/// Finds the largest element of each window, and its index in the image. NaN counts as the largest.
 pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     let (area, small) = windows.areas();
     let len = whole_rows(small);
@@ -100,8 +102,8 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     });
 }
 
-/// A row of windows at a time, one image row after the other. If a window has few columns, `known` gives for each of
-/// them the windows for which it is inside the image.
+/// Finds the maxima of one image, for a row of windows at a time, one image row after another. If a
+/// window has few columns, `known` has the windows for which each column is inside the image.
 #[inline(always)]
 fn max_of_image(
     y: &mut [f32],
@@ -134,8 +136,9 @@ fn max_of_image(
     }
 }
 
-/// Some columns of a row of windows, one after the other; the first of window 0 is at `first - padding`. `reached`
-/// gives for each column the windows for which it is inside the image.
+/// Compares some columns of a row of windows with the maxima so far, one column after another. The
+/// first column of window 0 is at `first - padding`. `reached` has the windows for which each
+/// column is inside the image.
 #[inline(always)]
 fn compare(
     y: &mut [f32],
@@ -161,8 +164,8 @@ fn compare(
     }
 }
 
-/// Zeros, plus each element of `dy` at the pixel that `argmax` gives. `area` and `small` are the numbers of pixels of
-/// an image of `dx` and of `dy`.
+/// Fills `dx` with zeros, and adds each element of `dy` at the pixel that `argmax` gives. `area`
+/// and `small` are the numbers of pixels of an image of `dx` and of `dy`.
 pub fn max_grad(
     dx: &mut [f32],
     argmax: &[i32],
@@ -183,7 +186,8 @@ pub fn max_grad(
     Ok(())
 }
 
-/// The pixels of `x` that `argmax` gives. `area` and `small` are the numbers of pixels of an image of `x` and of `y`.
+/// Copies the pixels of `x` that `argmax` gives. `area` and `small` are the numbers of pixels of an
+/// image of `x` and of `y`.
 pub fn max_pick(
     y: &mut [f32],
     argmax: &[i32],
@@ -203,7 +207,7 @@ pub fn max_pick(
     Ok(())
 }
 
-/// The mean of the elements of each window that are inside the image.
+/// Computes the mean of those elements of each window that are inside the image.
 pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let len = whole_rows(small);
@@ -223,7 +227,7 @@ pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     });
 }
 
-/// Zeros, plus an equal share of each element of `dy` everywhere in its window.
+/// Fills `dx` with zeros, and adds an equal share of each element of `dy` everywhere in its window.
 pub fn avg_grad(dx: &mut [f32], dy: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let (len, work) = (whole_rows(area), dx.len());

@@ -1,4 +1,4 @@
-//! Max and average pooling, and their gradients.
+//! Max and average pooling, and their gradients, on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -11,10 +11,11 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("pool", include_str!("pool.cu"));
 
-/// Windows of at least this many elements are shared by the lanes of a warp.
+/// Number of elements from which on a window is shared by the lanes of a warp.
 const LARGE: usize = 32;
 
-/// `large` has the images, `small` an element per window. There is a thread per element of `threads`.
+/// Makes the windows of a pooling. `large` is the layout of the images, and `small` has an element
+/// for each window. Each element of `threads` has a thread.
 fn windows(
     pool: &Pool2d,
     large: &Layout,
@@ -27,7 +28,7 @@ fn windows(
     Windows::new(&shape, image(threads))
 }
 
-/// The largest element of each window, and its index in the image.
+/// Finds the largest element of each window, and its index in the image.
 pub(super) fn max(
     gpu: &mut Gpu,
     y: &Place,
@@ -39,12 +40,13 @@ pub(super) fn max(
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool", count);
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y` and of `argmax`, and reads the windows that
-    // `of` describes, cropped to the images of `x`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `count` elements of `y` and of `argmax`, and reads the windows that `of` describes,
+    // cropped to the images of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of]) }
 }
 
-/// Zeros, plus each element of `dy` at the pixel that `argmax` gives.
+/// Fills `dx` with zeros, and adds each element of `dy` at the pixel that `argmax` gives.
 pub(super) fn max_grad(
     gpu: &mut Gpu,
     dx: &Place,
@@ -57,14 +59,15 @@ pub(super) fn max_grad(
     let count = dx.layout.elements() as u64;
     let (dx, argmax, dy) = (gpu.first(dx), gpu.first(argmax), gpu.first(dy));
     let kernel = FAMILY.counting("max_pool_grad", count);
-    // SAFETY: the kernel's parameters; it writes `count` elements of `dx`, and reads `argmax` and `dy`, which
-    // have an element for each window of `of`. It only compares the values of `argmax`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `count` elements of `dx`, and reads `argmax` and `dy`, which have an element for each
+    // window of `of`. The kernel only compares the values of `argmax`.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&dx, &argmax, &dy, &count, &of, &report])
     }
 }
 
-/// The pixels of `x` that `argmax` gives.
+/// Copies the pixels of `x` that `argmax` gives.
 pub(super) fn max_pick(
     gpu: &mut Gpu,
     y: &Place,
@@ -77,12 +80,13 @@ pub(super) fn max_pick(
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool_pick", count);
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y`, reads as many of `argmax`, and reads only
-    // those pixels of `x` that it has checked to be inside the image.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `count` elements of `y`, reads as many of `argmax`, and reads only those pixels of `x`
+    // that it has checked to be inside the image.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 
-/// The mean of the elements of each window that are inside the image.
+/// Computes the mean of those elements of each window that are inside the image.
 pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<(), DeviceError> {
     let of = windows(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
@@ -90,12 +94,13 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     let (name, lanes) = if large { ("avg_pool_large", 32) } else { ("avg_pool", 1) };
     let (y, x) = (gpu.first(y), gpu.first(x));
     let (kernel, grid) = (FAMILY.counting(name, count), Grid::of_threads(count * lanes));
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y`, and reads the windows that `of` describes,
-    // cropped to the images of `x`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `count` elements of `y`, and reads the windows that `of` describes, cropped to the
+    // images of `x`.
     unsafe { gpu.launch(kernel, grid, &[&y, &x, &count, &of]) }
 }
 
-/// Zeros, plus an equal share of each element of `dy` everywhere in its window.
+/// Fills `dx` with zeros, and adds an equal share of each element of `dy` everywhere in its window.
 pub(super) fn avg_grad(
     gpu: &mut Gpu,
     dx: &Place,
@@ -106,7 +111,8 @@ pub(super) fn avg_grad(
     let count = dx.layout.elements() as u64;
     let (dx, dy) = (gpu.first(dx), gpu.first(dy));
     let kernel = FAMILY.counting("avg_pool_grad", count);
-    // SAFETY: the kernel's parameters; it writes `count` elements of `dx`, and reads `dy`, which has an element
-    // for each window of `of`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `count` elements of `dx`, and reads `dy`, which has an element for each window of
+    // `of`.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&dx, &dy, &count, &of]) }
 }

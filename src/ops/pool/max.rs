@@ -9,22 +9,23 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each window,
-/// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is its index in the image,
-/// `h * width + w`. Of equal elements, the first is taken; NaN counts as the largest.
+/// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each
+/// window, with `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise. `argmax` is its
+/// index in the image, `h * width + w`. Of equal elements, the first is taken; NaN counts as the
+/// largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MaxPool2d(
-    /// The windows.
+    /// Windows of the pooling.
     pub Pool2d,
 );
 
 impl Tensor {
     /// Largest element of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
-    /// `h' = (h + 2 * padding - kernel) / stride + 1`. See [`MaxPool2d`].
+    /// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise. See [`MaxPool2d`].
     ///
     /// # Errors
-    /// If it is not `[n, c, h, w]` of floats, or no window fits.
+    /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or no window fits.
     pub fn max_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
         Self::call1(MaxPool2d(pool), &[self])
     }

@@ -1,4 +1,5 @@
-//! From windows to the places of their largest elements, and back: each is the gradient of the other.
+//! Ops that copy elements between windows and the places of their maxima, in both directions. Each
+//! of the two ops is the gradient of the other.
 
 use super::{Pool2d, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
@@ -11,29 +12,31 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to its
-/// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
-/// its own window is not allowed, and its effect differs between devices.
+/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: zeros, plus each element
+/// of `dy` at its place, `h * width + w`. A place outside the image is an error of the run. A place
+/// inside the image but outside its own window is not allowed, and its effect differs between
+/// devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MaxPool2dGrad {
-    /// The pooling.
+    /// Windows of the pooling.
     pub pool: Pool2d,
     /// Height and width of `x`.
     pub input: [usize; 2],
 }
 
-/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: `y` is the element of `x` at the place
-/// `h * width + w` of its image that `argmax` says. A place outside the image is an error of the run; one inside the
-/// image but outside its own window is not allowed.
+/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: each element of `y` is the
+/// element of `x` at the place `h * width + w` that `argmax` gives. A place outside the image is an
+/// error of the run. A place inside the image but outside its own window is not allowed.
 ///
-/// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`; its own, with respect to `x`, is [`MaxPool2dGrad`].
+/// The op is the gradient of [`MaxPool2dGrad`] with respect to `dy`. The gradient of this op, with
+/// respect to `x`, is [`MaxPool2dGrad`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MaxPool2dPick {
-    /// The pooling.
+    /// Windows of the pooling.
     pub pool: Pool2d,
 }
 
@@ -165,7 +168,7 @@ impl Registered for MaxPool2dPick {
     }
 }
 
-/// Of the second input alone: places have none.
+/// Makes a gradient of the second input only; places have no gradient.
 fn of_second(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Gradient {
     Gradient::of_first(move |g| Ok(InputGradients::from_iter([None, Some(rule(g)?)])))
 }

@@ -1,11 +1,11 @@
 // Max and average pooling, and their gradients. An image is one channel of one batch entry.
 //
-// Gradients gather: a thread of `dx` adds up the windows that cover its pixel, in their order. So no two threads add to
-// one element.
+// Gradients gather: a thread of `dx` adds up the windows that cover its pixel, in the order of the
+// windows. No two threads add to one element.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// `from..to`
+// Range `from..to`.
 struct Span {
     int from, to;
 };
@@ -46,8 +46,8 @@ struct Element {
 
 __device__ inline u64 area(const int (&sides)[2]) { return (u64)sides[0] * sides[1]; }
 
-// The largest element of each window and its index in the image. Of equal elements the first; NaN counts as the
-// largest.
+// Largest element of each window, and its index in the image. The first one of equal elements
+// counts; NaN counts as the largest.
 KERNEL max_pool(float *y, int *argmax, const float *x, u64 count, Windows of)
 {
     Element at(of, count);
@@ -102,7 +102,8 @@ KERNEL max_pool_pick(float *y, const int *argmax, const float *x, u64 count, Win
     y[at.i] = report.allows(place, at.i) ? x[at.image * area(of.image) + place] : NOT_A_NUMBER;
 }
 
-// The mean of the elements of each window that are inside the image. The lanes of a warp share a large window.
+// The mean of the elements of each window that are inside the image. The lanes of a warp share a
+// large window.
 template <int Lanes> __device__ inline void means(float *y, const float *x, u64 count, const Windows &of)
 {
     Element at(of, count, Lanes);

@@ -1,8 +1,9 @@
-//! Random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-//! 1, 2, 3", SC 2011.
+//! Random numbers on the CPU: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
+//! numbers: as easy as 1, 2, 3", SC 2011.
 //!
-//! Element `i` of a tensor comes from word `i % 4` of block `i / 4`. The block's counter is made of its number and that
-//! of the tensor, so that an element depends only on key, counter and `i`.
+//! Element `i` of a tensor comes from word `i % 4` of block `i / 4`. The block's counter consists
+//! of its number and the number of the tensor. An element therefore depends only on key, counter
+//! and `i`.
 
 use super::Distribution;
 use crate::device::cpu::split::{PIECE, pieces};
@@ -53,15 +54,15 @@ pub fn random(out: &mut [f32], distribution: Distribution, key: u64, counter: u6
     }
 }
 
-/// Uniform in `[0, 1)`, in steps of 2^-24.
+/// A number in `[0, 1)`, in steps of 2^-24.
 #[inline(always)]
 fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// Two independent standard normals.
+/// Two independent standard normal numbers.
 fn box_muller(a: u32, b: u32) -> [f32; 2] {
-    // In (0, 1], so that the logarithm is finite.
+    // `1 - unit(a)` is in (0, 1], so the logarithm is finite.
     let radius = (-2.0 * (1.0 - unit(a)).ln()).sqrt();
     let (sin, cos) = (TAU * unit(b)).sin_cos();
     [radius * cos, radius * sin]
@@ -85,7 +86,7 @@ fn blocks(out: &mut [f32], key: u64, counter: u64, draw: impl Fn([u32; 4]) -> [f
     });
 }
 
-/// Blocks drawn side by side.
+/// Number of blocks that are drawn side by side.
 const WIDE: usize = 16;
 
 /// Draws blocks `first..first + WIDE`.
@@ -110,7 +111,7 @@ fn group_of_blocks(
     drawn
 }
 
-/// Ten rounds of `W` counters side by side, with one key.
+/// Ten rounds for `W` counters side by side, with one key.
 #[inline(always)]
 fn philox<const W: usize>(mut counter: [[u32; W]; 4], mut key: [u32; 2]) -> [[u32; W]; 4] {
     const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -136,7 +137,7 @@ fn philox<const W: usize>(mut counter: [[u32; W]; 4], mut key: [u32; 2]) -> [[u3
 mod tests {
     use super::*;
 
-    /// The known answers published with Random123 (`kat_vectors`, philox4x32, 10 rounds).
+    /// Known answers published with Random123 (`kat_vectors`, philox4x32, 10 rounds).
     #[test]
     fn philox_gives_the_published_answers() {
         let counter = [

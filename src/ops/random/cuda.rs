@@ -1,4 +1,4 @@
-//! Random numbers.
+//! Random numbers on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,8 @@ struct Stream {
     counter: u64,
 }
 
-// SAFETY: two numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Stream {}
 
 /// `Uniform`, `Normal` or `Bernoulli` of `random.cu`, which have `N` numbers each.
@@ -24,7 +25,8 @@ unsafe impl Parameter for Stream {}
 #[repr(transparent)]
 struct Draw<const N: usize>([f32; N]);
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(transparent)` over `N` numbers, which are the fields that the CUDA
+// source declares.
 unsafe impl<const N: usize> Parameter for Draw<N> {}
 
 /// Draws all of `y` from one stream.
@@ -39,8 +41,9 @@ pub(super) fn random(
     let mut draw = |name: &'static str, draw: &dyn Parameter| {
         let grid = Grid::of_threads(count.div_ceil(4));
         let of = Stream { key, counter };
-        // SAFETY: the kernels take the result, its number of elements, the stream, and the parameters of their
-        // distribution, which the calls below give. They write `count` elements of `y`.
+        // SAFETY: the kernels take the result, its number of elements, the stream, and the
+        // parameters of their distribution, which the calls below give. The kernels write `count`
+        // elements of `y`, which the device has checked.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &count, &of, draw]) }
     };
     match distribution {

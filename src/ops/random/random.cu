@@ -1,5 +1,8 @@
-// Random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011. A thread draws a block of four. The block's counter is made of its number and that of the tensor.
+// Random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
+// as 1, 2, 3", SC 2011.
+//
+// A thread draws a block of four. The counter of a block has the number of the block and the number
+// of the tensor.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -7,7 +10,7 @@
 
 struct Stream {
     u64 key;
-    u64 counter;  // The tensor's number.
+    u64 counter;  // Number of the tensor.
 };
 
 __device__ inline void philox(const Stream &of, u64 block, u32 (&words)[4])
@@ -39,7 +42,7 @@ struct Uniform {
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            // Rounded twice, as on every device.
+            // Two roundings, like on every device.
             float x = __fadd_rn(low, __fmul_rn(range, unit(words[i])));
             v[i] = x > below ? below : x;
         }

@@ -1,8 +1,9 @@
-// Where the largest or smallest element is: of each result, `threads` of a block look, 1, 32 or all of them.
+// Index of the largest or smallest element. For each result, 1, 32 or all threads of a block
+// search.
 
 struct Best {
     float value;
-    int at;  // Before any: the largest.
+    int at;  // Before the first element: the largest int.
 };
 
 __device__ inline Best from_lane_beyond(Best x, int distance)
@@ -12,7 +13,7 @@ __device__ inline Best from_lane_beyond(Best x, int distance)
     return x;
 }
 
-// The better one; of equals the first. NaN is best.
+// The better element, or the first one of equals. NaN is best.
 struct Better {
     u32 smallest;
     __device__ Best operator()(Best a, Best b) const

@@ -1,4 +1,4 @@
-//! Where the largest or smallest element is.
+//! Positions of the largest or smallest elements.
 
 use crate::device::{self, DeviceError};
 use crate::error::Error;
@@ -10,45 +10,48 @@ use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// Which element is looked for.
+/// Element to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Extreme {
-    /// The largest.
+    /// Largest element.
     Max,
-    /// The smallest.
+    /// Smallest element.
     Min,
 }
 
-/// `(x) -> (index i32)`: where along `axis` the largest or smallest element is, the first of several; the first NaN if
-/// there is any. The axis has size 1 in the result if `keep_dims`, and is removed otherwise. `x` must be contiguous.
+/// `(x) -> (index i32)`: the index along `axis` of the largest or smallest element. Of equal
+/// elements the first is taken, and the first NaN if there is any. The axis has size 1 in the
+/// result if `keep_dims`, and is removed otherwise. `x` must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ArgReduce {
-    /// Which element.
+    /// Largest or smallest.
     pub kind: Extreme,
-    /// Which dimension.
+    /// Dimension to search along.
     pub axis: usize,
-    /// Whether the result keeps it, with size 1.
+    /// Whether the result keeps the axis, with size 1.
     pub keep_dims: bool,
 }
 
 impl Tensor {
-    /// Where the largest elements along `axis` are, as integers: the first of several, and the first NaN if there is any.
-    /// The axis is kept with size 1 if `keep_dims`, and removed otherwise.
+    /// Finds the index of the largest element along `axis`, as an integer. Of equal elements the
+    /// first is taken, and the first NaN if there is any. The axis is kept with size 1 if
+    /// `keep_dims`, and removed otherwise.
     ///
     /// # Errors
-    /// If it does not hold floats, the axis does not exist, or there are no elements along it.
+    /// [`Error::Op`] if this tensor does not hold floats, the axis does not exist, or there are no
+    /// elements along it.
     pub fn argmax(&self, axis: usize, keep_dims: bool) -> Result<Self, Error> {
         Self::call1(ArgReduce { kind: Extreme::Max, axis, keep_dims }, &[self])
     }
 
-    /// Where the smallest elements along `axis` are; otherwise as [`Tensor::argmax`].
+    /// Finds the index of the smallest element along `axis`, like [`Tensor::argmax`].
     ///
     /// # Errors
-    /// As for [`Tensor::argmax`].
+    /// Errors of [`Tensor::argmax`].
     pub fn argmin(&self, axis: usize, keep_dims: bool) -> Result<Self, Error> {
         Self::call1(ArgReduce { kind: Extreme::Min, axis, keep_dims }, &[self])
     }
@@ -108,7 +111,7 @@ impl Definition for ArgReduce {
 }
 
 impl ArgReduce {
-    /// Elements along the axis, and how many lie next to each other for each of them.
+    /// Number of elements along the axis, and number of elements in each entry.
     fn sides(&self, x: &Layout) -> [usize; 2] {
         let shape = x.shape();
         [shape[self.axis], shape[self.axis + 1..].iter().product()]

@@ -1,8 +1,8 @@
-//! Sums, means, maxima and minima over any dimensions.
+//! Sums, means, maxima and minima over any dimensions, on the CPU.
 //!
-//! If there are few results of many elements each, these are cut into chunks, whose partial results are reduced in
-//! order. Number and size of chunks depend on the shape alone. Partial results are in the workspace, and are far
-//! smaller than the input.
+//! If there are few results of many elements each, the elements are cut into chunks, whose partial
+//! results are reduced in order. Number and size of the chunks depend on the shape alone. Partial
+//! results are in the workspace, and are far smaller than the input.
 
 mod arg;
 
@@ -17,34 +17,35 @@ use crate::device::walk::Walk;
 use crate::layout::Layout;
 use std::ops::Range;
 
-/// Elements of a chunk, approximately.
+/// Approximate number of elements in a chunk.
 const CHUNK: usize = 64 * 1024;
-/// Most chunks per output.
+/// Largest number of chunks for each output.
 const CHUNKS: usize = 64;
-/// Fewest elements of each output in a chunk, where outputs are summed side by side.
+/// Smallest number of elements of each output in a chunk, if outputs are summed side by side.
 const LEAST: usize = 128;
-/// Neighbouring outputs summed side by side.
+/// Number of neighbouring outputs that are summed side by side.
 const BLOCK: usize = 256;
 
-/// How a reduction is split up.
+/// Division of a reduction.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// Over the outputs.
+    /// Loops over the outputs.
     kept: Walk<1>,
-    /// Over the elements of an output.
+    /// Loops over the elements of an output.
     joined: Walk<1>,
     outputs: usize,
-    /// Elements of an output.
+    /// Number of elements of an output.
     count: usize,
-    /// Neighbouring outputs are summed side by side, unless the elements of one output are neighbours.
+    /// Whether neighbouring outputs are summed side by side. If not, the elements of one output are
+    /// neighbours.
     side_by_side: bool,
-    /// Elements of an output per chunk.
+    /// Elements of an output in a chunk.
     chunk: usize,
 }
 
 impl Plan {
     fn new(layout: &Layout, axes: &[usize]) -> Self {
-        // The dimensions that are reduced, or those that are kept.
+        // Loops over the dimensions that are reduced, or over those that are kept.
         let only = |joined: bool| {
             walk_along(layout, (0..layout.rank()).filter(|axis| axes.contains(axis) == joined))
         };
@@ -71,7 +72,7 @@ pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
         1 => 0,
-        // One more, to align them.
+        // One word more, to align the doubles.
         chunks => 1 + chunks * plan.outputs * (size_of::<f64>() / size_of::<u32>()),
     }
 }
@@ -125,7 +126,7 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
     fn run(&self, out: &mut [f32], partial: &mut [f64], finish: impl Fn(f64) -> f32 + Sync) {
         let Plan { outputs, count, chunk, side_by_side, .. } = self.plan;
         let work = outputs.saturating_mul(count);
-        // Outputs per piece of work.
+        // Number of outputs in a piece of work.
         let len =
             |elements: usize| (PIECE / elements.max(1)).max(if side_by_side { BLOCK } else { 1 });
         let chunks = self.plan.chunks();
@@ -151,8 +152,8 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         out.iter_mut().zip(all).for_each(|(out, all)| *out = finish(*all));
     }
 
-    /// Reduces `elements` of each of `len` outputs from `first` on. Calls `emit` with the number of the output, counted
-    /// from `first`, and its result.
+    /// Reduces `elements` of each of `len` outputs from `first` on. Calls `emit` with the number of
+    /// the output, counted from `first`, and its result.
     fn part(
         &self,
         first: usize,
@@ -192,7 +193,8 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         });
     }
 
-    /// Reduces `elements` of `width` neighbouring outputs. The first element of the first output is at `at`.
+    /// Reduces `elements` of `width` neighbouring outputs. The first element of the first output is
+    /// at `at`.
     fn block(&self, at: usize, width: usize, elements: &Range<usize>) -> [f64; BLOCK] {
         let mut block = [self.start; BLOCK];
         let joined = &self.plan.joined;

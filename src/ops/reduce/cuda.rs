@@ -1,4 +1,4 @@
-//! Sums, means, maxima and minima over any dimensions.
+//! Sums, means, maxima and minima over any dimensions, on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -13,12 +13,13 @@ use crate::layout::{Dims, Layout};
 pub(super) static FAMILY: Family = Family::new("reduce", include_str!("reduce.cu"));
 pub(super) static ARG: Family = Family::new("arg", include_str!("arg.cu"));
 
-/// Blocks that keep any GPU busy. A constant, because results must not depend on the GPU.
+/// Number of blocks that keeps any GPU busy. A constant, because results must not depend on the
+/// GPU.
 const BLOCKS: usize = 1024;
-/// Most blocks of a grid. They loop over further results.
+/// Largest number of blocks in a grid; blocks continue with further results.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// The kernels of a reduction.
+/// Names of the kernels of a reduction.
 struct Names {
     by_thread: &'static str,
     by_warp: &'static str,
@@ -39,17 +40,17 @@ macro_rules! names {
     };
 }
 
-/// How a reduction is shared among threads. Depends on the layout and the axes alone.
+/// Division of a reduction among threads. Depends on the layout and the axes alone.
 struct Plan {
-    /// Over the results.
+    /// Loops over the results.
     kept: Walk<1>,
-    /// Over the elements of a result, in the order they lie in memory.
+    /// Loops over the elements of a result, in the order in which they lie in memory.
     joined: Walk<1>,
     results: usize,
     count: usize,
-    /// Neighbouring threads compute neighbouring results, instead of sharing one.
+    /// Whether neighbouring threads compute neighbouring results, instead of sharing one result.
     columns: bool,
-    /// Elements of a result per chunk.
+    /// Elements of a result in a chunk.
     chunk: usize,
 }
 
@@ -57,7 +58,8 @@ impl Plan {
     fn new(layout: &Layout, axes: &Dims) -> Self {
         let [(kept, results), (joined, count)] = walks(layout, axes);
         let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
-        // Blocks without chunks, and the fewest elements that are worth another block.
+        // Number of blocks without chunks, and smallest number of elements that is worth another
+        // block.
         let (blocks, least) =
             if columns { (results.div_ceil(128), 64) } else { (results, 8 * 1024) };
         let wanted = if blocks < BLOCKS / 2 { BLOCKS / blocks.max(1) } else { 1 };
@@ -72,7 +74,7 @@ impl Plan {
     }
 }
 
-/// Workspace in bytes: a double for each chunk of each result.
+/// Bytes of workspace: a double for each chunk of each result.
 pub(super) fn workspace(layout: &Layout, axes: &Dims) -> u64 {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
@@ -93,7 +95,8 @@ struct Parameters {
     divisor: f64,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Parameters {}
 
 /// Reduces along `axes`.
@@ -140,8 +143,9 @@ pub(super) fn reduce(
         let mut grid = Grid::of_blocks(units.div_ceil(lanes.into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(names.columns, units.max(plan.count as u64));
-        // SAFETY: the kernel's parameters; it writes each result, or the partial result of each chunk to the workspace,
-        // and reads `x` within its layout.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel writes each result, or the partial result of each chunk to the workspace, and
+        // reads `x` within its layout.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of, &lanes])? };
     } else {
         let fours = joined.steps() == [1] && in_fours(&joined, [x]) && whole_steps(&kept);
@@ -163,19 +167,23 @@ pub(super) fn reduce(
         let mut grid = Grid::of_blocks(results.div_ceil((THREADS / lanes).into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(name, results.max(units as u64));
-        // SAFETY: as above.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel writes each result, or the partial result of each chunk to the workspace, and
+        // reads `x` within its layout.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of])? };
     }
     if chunks > 1 {
         let grid = Grid::of_threads(results * 32);
         let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
-        // SAFETY: the kernel's parameters; it writes each result, and reads its partial results in the workspace.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel writes each result, and reads its partial results in the workspace.
         unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
     }
     Ok(())
 }
 
-/// The place of the largest or smallest element along the middle of `x [outer, n, inner]`, for each of the others.
+/// Writes the index of the extreme element along the middle dimension of `x [outer, n, inner]`, for
+/// each position of the other two.
 pub(super) fn arg(
     gpu: &mut Gpu,
     kind: Extreme,
@@ -194,6 +202,7 @@ pub(super) fn arg(
     let (out, x, smallest) = (gpu.first(index), gpu.first(x), u32::from(kind == Extreme::Min));
     let parameters: [&dyn Parameter; 7] =
         [&out, &x, &results, &(n as u64), &(inner as u64), &threads, &smallest];
-    // SAFETY: the kernel's parameters; it writes all `results`, and reads `n` elements of `x` for each.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all `results`, and reads `n` elements of `x` for each.
     unsafe { gpu.launch(ARG.kernel("arg"), grid, &parameters) }
 }

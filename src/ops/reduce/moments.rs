@@ -1,16 +1,17 @@
-//! What is made of sums, means and maxima.
+//! Functions that are made of sums, means and maxima.
 
 use crate::error::Error;
 use crate::op::OpError;
 use crate::ops::Tensor;
 
 impl Tensor {
-    /// Variances along `axes`, as for [`Tensor::sum_along`]: sums of squared distances from the mean, over the number of
-    /// elements less `correction`. That is 1 for the unbiased variance, PyTorch's default, and 0 for the biased one. NaN
-    /// or infinite where there are no more elements than that.
+    /// Variances along `axes`, with `keep_dims` as for [`Tensor::sum_along`]. The variance is the
+    /// sum of squared distances from the mean, divided by the number of elements less `correction`.
+    /// A `correction` of 1 gives the unbiased variance, PyTorch's default, and 0 the biased one.
+    /// The result is NaN or infinite if there are not more elements than `correction`.
     ///
     /// # Errors
-    /// As for [`Tensor::sum_along`].
+    /// Errors of [`Tensor::sum_along`].
     pub fn var_along(
         &self,
         axes: &[usize],
@@ -23,11 +24,11 @@ impl Tensor {
         far.square()?.sum_along(axes, keep_dims)?.affine(share, 0.0)
     }
 
-    /// Standard deviations along `axes`: square roots of [`Tensor::var_along`]. Where all elements are equal, the gradient
-    /// is 0.
+    /// Standard deviations along `axes`: square roots of [`Tensor::var_along`]. If all elements are
+    /// equal, the gradient is 0.
     ///
     /// # Errors
-    /// As for [`Tensor::sum_along`].
+    /// Errors of [`Tensor::sum_along`].
     pub fn std_along(
         &self,
         axes: &[usize],
@@ -37,12 +38,14 @@ impl Tensor {
         self.var_along(axes, correction, keep_dims)?.root()
     }
 
-    /// `ln sum e^x` along `axes`, as for [`Tensor::sum_along`], without overflow.
+    /// Computes `ln sum e^x` along `axes` without overflow, with `keep_dims` as for
+    /// [`Tensor::sum_along`].
     ///
     /// # Errors
-    /// As for [`Tensor::max_along`].
+    /// Errors of [`Tensor::max_along`].
     pub fn logsumexp(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
-        // The sum is the same whatever is taken from all and added again; and where all are infinite, nothing is to be.
+        // Subtracting the largest element and adding it again does not change the sum. If the
+        // largest is infinite, it is clamped, as infinity minus infinity would be NaN.
         let largest = self.detach().max_along(axes, true)?.clamp(f32::MIN, f32::MAX)?;
         let sum = self.sub(&largest)?.exp()?.sum_along(axes, true)?.log()?.add(&largest)?;
         if keep_dims {
@@ -53,18 +56,18 @@ impl Tensor {
         sum.reshape(&shape)
     }
 
-    /// The norm of all elements, `sqrt(sum x^2)`, as a scalar. Its gradient at 0 is 0.
+    /// Norm of all elements, `sqrt(sum x^2)`, as a scalar. The gradient at 0 is 0.
     ///
     /// # Errors
-    /// If it does not hold floats.
+    /// [`Error::Op`] if this tensor does not hold floats.
     pub fn norm(&self) -> Result<Self, Error> {
         self.square()?.sum()?.root()
     }
 
-    /// The norm of the elements of all tensors together, as a scalar. Its gradient at 0 is 0.
+    /// Norm of the elements of all tensors together, as a scalar. The gradient at 0 is 0.
     ///
     /// # Errors
-    /// If there are none, or one does not hold floats.
+    /// [`Error::Op`] if there are no tensors, or one does not hold floats.
     pub fn norm_of(tensors: &[&Self]) -> Result<Self, Error> {
         let mut squares = tensors.iter().map(|x| x.square()?.sum());
         let Some(first) = squares.next() else {
@@ -73,12 +76,13 @@ impl Tensor {
         squares.try_fold(first?, |sum, squares| sum.add(&squares?))?.root()
     }
 
-    /// The square root of what is not below 0, flat at 0: there [`Tensor::sqrt`] is infinitely steep.
+    /// Square root of elements that are not negative, with a gradient of 0 at 0, where the gradient
+    /// of [`Tensor::sqrt`] is infinite.
     fn root(&self) -> Result<Self, Error> {
         if self.tape().is_none() {
             return self.sqrt();
         }
-        // 1 in place of each 0, until its root is taken.
+        // Replace each 0 by 1 for the square root, and multiply by 0 afterwards.
         let some = self.sign()?;
         self.add(&some.affine(-1.0, 1.0)?)?.sqrt()?.mul(&some)
     }

@@ -1,15 +1,16 @@
-// Sums, maxima and minima over any dimensions. Sums are in double precision: they do not drift, and memory is slower than the
-// additions.
+// Sums, maxima and minima over any dimensions. Sums are in double precision: they do not drift, and
+// memory is slower than the additions.
 //
-// The elements of a result may be cut into chunks, so that a few results keep the whole GPU busy. Then partial results
-// go to the workspace, and a second kernel reduces those of each result.
+// The elements of a result may be cut into chunks, so that a few results keep the whole GPU busy.
+// Partial results then go to the workspace, and a second kernel reduces the partial results of each
+// result.
 
 struct Reduction {
     Walk<1> kept;    // Over the results.
     Walk<1> joined;  // Over the elements of a result, in units.
-    u64 results;     // In units of the first walk.
+    u64 results;     // Units of the first walk.
     u64 count;       // Units of the second walk.
-    u64 chunk;       // Of these, per row of the grid.
+    u64 chunk;       // Units of the second walk, for each row of the grid.
     double divisor;  // Divides the final sums.
 };
 
@@ -31,7 +32,7 @@ struct Min {
     __device__ static float finish(float value, double) { return value; }
 };
 
-// The last step for a result, or the partial result of a chunk.
+// Writes a result, or the partial result of a chunk.
 template <class Kind>
 __device__ inline void put(float *y, typename Kind::Value *partial, const Reduction &of, u64 results, u64 i,
                            typename Kind::Value value)
@@ -77,7 +78,8 @@ __device__ inline typename Kind::Value join_some(const float *x, const Walk<1> &
     return all;
 }
 
-// Neighbouring lanes share a result: its elements are contiguous, or results are not contiguous either.
+// Neighbouring lanes share a result. The elements of a result are contiguous, or results are not
+// contiguous either.
 template <class Kind, int Lanes>
 __device__ inline void rows(float *y, typename Kind::Value *partial, const float *x, const Reduction &of)
 {
@@ -103,8 +105,8 @@ __device__ inline void rows(float *y, typename Kind::Value *partial, const float
     }
 }
 
-// Neighbouring lanes have neighbouring results, in units of `Width`. If there are few results, several rows of the
-// block share them.
+// Neighbouring lanes have neighbouring results, in units of `Width`. Several rows of the block
+// share the results, if results are few.
 template <class Kind, int Width>
 __device__ inline void columns(float *y, typename Kind::Value *partial, const float *x, const Reduction &of, u32 lanes)
 {

@@ -1,9 +1,9 @@
-//! Resampling along the middle of `[outer, n, inner]`.
+//! Resampling along the middle dimension of `[outer, n, inner]`, on the CPU.
 
 use super::Taps;
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Entries of `y` are made of those of `x`.
+/// Computes the entries of `y` from those of `x`.
 pub fn resize(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     each_part(y, x, [taps.size, taps.n], inner, |y, x| {
         for (j, y) in y.chunks_exact_mut(inner).enumerate() {
@@ -17,7 +17,7 @@ pub fn resize(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     });
 }
 
-/// Entries of `x` are added to those of `y` that they are made of.
+/// Adds the entries of `x` to the entries of `y` that they would be made of.
 pub fn transposed(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     each_part(y, x, [taps.n, taps.size], inner, |y, x| {
         y.fill(0.0);
@@ -32,7 +32,8 @@ pub fn transposed(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     });
 }
 
-/// Calls `body` with the entries of `y` and of `x`, so many of each, at each position of the outer dimension.
+/// Calls `body` with the entries of `y` and of `x` at each position of the outer dimension; `sizes`
+/// are the numbers of these entries.
 fn each_part(
     y: &mut [f32],
     x: &[f32],

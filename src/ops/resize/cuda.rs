@@ -1,4 +1,4 @@
-//! Resampling along the middle of `[outer, n, inner]`.
+//! Resampling along the middle dimension of `[outer, n, inner]`, on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -18,10 +18,12 @@ struct Of {
     sampling: u64,
 }
 
-// SAFETY: numbers.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
+// in the same order.
 unsafe impl Parameter for Of {}
 
-/// Entries of `y` are made of those of `x`; or, transposed, those of `x` are added to those of `y` that they are made of.
+/// Computes the entries of `y` from those of `x`. If `transposed`, adds the entries of `x` to the
+/// entries of `y` that they would be made of.
 pub(super) fn resize(
     gpu: &mut Gpu,
     y: &Place,
@@ -39,7 +41,8 @@ pub(super) fn resize(
     let (of, count) = (Of { n, size, inner: inner as u64, sampling }, y.layout.elements() as u64);
     let (out, x) = (gpu.first(y), gpu.first(x));
     let kernel = FAMILY.kernel(if transposed { "resize_transposed" } else { "resize" });
-    // SAFETY: the kernel's parameters; it writes all `count` elements of `y`, and reads entries of `x`, of which there are as
-    // many as `of` says.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all `count` elements of `y`, and reads entries of `x`, of which there are as many as
+    // `of` says.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &x, &count, &of]) }
 }

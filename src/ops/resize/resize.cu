@@ -1,19 +1,20 @@
-// Resampling along the middle of `[outer, n, inner]`: a thread has an element of the result.
+// Resampling along the middle of `[outer, n, inner]`. A thread computes an element of the result.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// The entries that one of the result is made of, and the weight of the first and of each other one.
+// Entries that make up an entry of the result, and the weights of the first and of each other
+// entry.
 struct Tap {
     u64 start, end;
     float first, other;
 };
 
-// How `n` entries become `size`.
+// Resampling of `n` entries to `size` entries.
 struct Taps {
     u64 n, size, inner;
     u64 sampling;  // 0: nearest, 1: linear, 2: linear with corners aligned, 3: means of areas.
 
-    // `top / bottom` is between two entries.
+    // Tap at the position `top / bottom`, between two entries.
     __device__ Tap between(u64 top, u64 bottom) const
     {
         u64 first = top / bottom;
@@ -51,7 +52,7 @@ KERNEL resize_transposed(float *y, const float *x, u64 count, Taps taps)
     if (i >= count) return;
     u64 along = i % taps.inner, entry = i / taps.inner % taps.n, outer = i / taps.inner / taps.n;
     const float *from = x + outer * taps.size * taps.inner + along;
-    // The first that ends behind this entry: ends never go back, and neither do starts.
+    // The first tap that ends behind this entry. Starts and ends of taps never decrease.
     u64 j = 0, end = taps.size;
     while (j < end) {
         u64 middle = (j + end) / 2;
@@ -61,7 +62,7 @@ KERNEL resize_transposed(float *y, const float *x, u64 count, Taps taps)
             j = middle + 1;
         }
     }
-    // May be long.
+    // The sum may have many terms.
     double sum = 0.0;
     for (; j < taps.size; ++j) {
         Tap tap = taps.of(j);

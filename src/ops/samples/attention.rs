@@ -22,7 +22,7 @@ impl Sampled for AttentionGrad {
     fn samples(&self) -> Vec<Sample> {
         let sample = |(op, q, k): (Attention, Operand, Operand)| {
             let rows = floats(&q.seen.shape()[..3]);
-            // Not so small that probabilities overflow.
+            // A positive `lse`: a small one would make the probabilities overflow.
             Sample::new(Self(op), [q.clone(), k.clone(), k, rows.clone().positive(), rows, q])
         };
         samples().map(sample).collect()
@@ -42,7 +42,9 @@ impl Sampled for AttentionGrad {
     }
 }
 
-/// Ops with queries and keys that deserve a test: sizes around those of tiles, more queries than keys and fewer, none.
+/// Ops with queries and keys that deserve a test.
+///
+/// Sizes lie around those of tiles. Some cases have more queries than keys, some fewer, some none.
 fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
     let sizes = [
         [1, 1, 1, 1, 1],
@@ -64,7 +66,7 @@ fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
         [false, true].map(|causal| (Attention { causal, scale }, q.clone(), k.clone()))
     });
     let op = Attention { causal: true, scale: None };
-    // As they come out of a product: a row of all heads for each query.
+    // Queries and keys as a matrix product leaves them: all heads of a token lie in one row.
     let beside = |n: usize| floats(&[2, n, 3, 40]).view(|x| x.permute(&[0, 2, 1, 3]));
     packed.chain([
         (op, beside(70), beside(200)),
@@ -73,7 +75,7 @@ fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
     ])
 }
 
-/// An op, `q`, `k` and `v` of any strides, and the shape of the queries.
+/// Draws an op, `q`, `k` and `v` of any strides, and the shape of the queries.
 fn drawn(draw: &mut Draw) -> (Attention, [Operand; 3], Dims) {
     let [b, h, t, d] = draw.sizes();
     let s = draw.size();
@@ -85,7 +87,7 @@ fn drawn(draw: &mut Draw) -> (Attention, [Operand; 3], Dims) {
     (op, [queries, keys, keys].map(|shape| draw.arranged(&shape)), queries)
 }
 
-/// An op, and queries and keys of absurd sizes.
+/// Draws an op, and layouts of queries and keys whose sizes may overflow.
 fn absurd(draw: &mut Draw) -> (Attention, [Layout; 2]) {
     let op = Attention {
         causal: draw.flip(),

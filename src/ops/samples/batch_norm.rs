@@ -4,7 +4,7 @@ use crate::ops::{BatchNorm, BatchNormGrad, BatchNormInfer, FLOAT, Op};
 
 impl Sampled for BatchNorm {
     fn samples(&self) -> Vec<Sample> {
-        // A channel must have two elements to have a deviation.
+        // A channel needs at least two elements for a deviation.
         let each = |shape: &[usize]| shape.iter().product::<usize>().checked_div(shape[1]);
         let fit = SHAPES.iter().filter(|shape| each(shape).is_none_or(|each| each > 1));
         fit.map(|shape| Sample::new(*self, operands(shape))).collect()
@@ -64,13 +64,13 @@ impl Sampled for BatchNormGrad {
     }
 }
 
-/// The operands of [`BatchNormGrad`], from those of [`BatchNorm`], where a variance is as positive as
-/// `inv_std`.
+/// Operands of [`BatchNormGrad`], from the operands of [`BatchNorm`]. The running variance serves
+/// as `inv_std`: both are positive.
 fn with_dy([x, gamma, _, mean, inv_std]: [Operand; 5], dy: Operand) -> [Operand; 5] {
     [x, gamma, mean, inv_std, dy]
 }
 
-/// Shapes that are worth a test: few channels and many, which lie together or not.
+/// Shapes that deserve a test: few and many channels, with elements that lie together or apart.
 const SHAPES: [&[usize]; 18] = [
     &[2, 3],
     &[1, 1, 1],
@@ -98,19 +98,19 @@ fn operands(shape: &[usize]) -> [Operand; 5] {
     [floats(shape), floats(c), floats(c), floats(c), floats(c).positive()]
 }
 
-/// Operands of this shape, packed in one way or another.
+/// Draws operands for `x` of this shape, contiguous and perhaps at an offset.
 fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
     let c = [shape[1]];
     let [gamma, beta, mean] = [(); 3].map(|()| draw.packed(c));
     [draw.packed(shape), gamma, beta, mean, draw.packed(c).positive()]
 }
 
-/// Small enough to matter, large enough that nothing is divided by nearly nothing.
+/// Draws an epsilon: large enough to matter, and to keep divisors away from 0.
 fn draw_eps(draw: &mut Draw) -> f32 {
     [0.25, 1.0, 4.0][draw.below(3)]
 }
 
-/// `x` of an absurd shape, and a vector for its channels.
+/// Draws layouts of `x`, whose sizes may overflow, and of a vector for its channels.
 fn absurd(draw: &mut Draw) -> [Layout; 2] {
     let shape = draw.absurd_dims();
     let c = Dims::new(&shape[shape.len().min(1)..shape.len().min(2)]);

@@ -66,14 +66,15 @@ impl Sampled for Conv2dGradWeight {
     }
 }
 
-/// Windows along height and width. There is at least one.
+/// Number of windows along height and width, at least one each.
 fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|i| {
         (input[i] + 2 * conv.padding[i] - span(kernel[i], conv.dilation[i])) / conv.stride[i] + 1
     })
 }
 
-/// Cases that deserve a test: few and many images, large and odd kernels, strides and paddings, no elements.
+/// Cases that deserve a test: few and many images, large and odd kernels, strides and paddings, no
+/// elements.
 fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     [
         ([1, 1, 1, 1], [1, 1, 1], [1, 1], [0, 0]),
@@ -82,7 +83,7 @@ fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
         ([8, 16, 31, 33], [17, 3, 3], [2, 2], [1, 1]),
         ([3, 3, 65, 64], [13, 7, 7], [2, 2], [3, 3]),
         ([2, 3, 128, 128], [24, 16, 16], [16, 16], [0, 0]),
-        // As many phases as elements of the kernel.
+        // One phase for each element of the kernel.
         ([2, 2, 128, 128], [3, 64, 64], [64, 64], [0, 0]),
         ([300, 5, 6, 4], [3, 1, 1], [1, 1], [0, 0]),
         ([40, 40, 9, 9], [40, 1, 1], [2, 2], [0, 0]),
@@ -105,7 +106,7 @@ fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     })
 }
 
-/// Images `[n, c, h, w]`, what of the weight is left `[o, kh, kw]`, and how it goes over them.
+/// Images `[n, c, h, w]`; outputs and kernel `[o, kh, kw]`; and the convolution.
 type Sizes = ([usize; 4], [usize; 3], Conv2d);
 
 fn dilated_or_in_groups() -> [Sizes; 9] {
@@ -125,13 +126,13 @@ fn dilated_or_in_groups() -> [Sizes; 9] {
     ]
 }
 
-/// A random convolution.
+/// Draws a convolution, and `x`, the weight and `y`.
 fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     let [n, c, o, h, w] = draw.sizes();
     let [kernel, stride] = [(); 2].map(|()| [1 + draw.below(3), 1 + draw.below(3)]);
     let dilation = [(); 2].map(|()| [1, 1, 2, 3][draw.below(4)]);
     let groups = [1, 1, 2, 3][draw.below(4)];
-    // At least one window fits.
+    // Enough padding for at least one window.
     let padding = [0, 1].map(|i| span(kernel[i], dilation[i]).div_ceil(2) + draw.below(2));
     let conv = Conv2d { stride, padding, dilation, groups };
     let [rows, columns] = windows(conv, [h, w], kernel);
@@ -140,7 +141,7 @@ fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     (conv, shapes.map(|shape| draw.packed(shape)))
 }
 
-/// One of absurd sizes. If no window fits, `y` is like `x`.
+/// Draws a convolution, and layouts whose sizes may overflow. If no window fits, `y` is like `x`.
 fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
     let [[n, c], [h, w], [kh, kw]] = [(); 3].map(|()| draw.absurd_pair());
     let [stride, padding] = [(); 2].map(|()| draw.absurd_pair());

@@ -39,20 +39,20 @@ impl Sampled for CrossEntropyGrad {
     }
 }
 
-/// Samples with logits and labels. Without classes there are no labels.
+/// Samples with logits and labels. Shapes without classes are left out: no label is valid.
 fn samples(sample: impl Fn(Operand, Operand) -> Sample) -> Vec<Sample> {
     let with_classes = ROWS.iter().filter(|[_, classes]| *classes > 0);
     with_classes.map(|&[n, classes]| sample(floats(&[n, classes]), ints(&[n], classes))).collect()
 }
 
-/// Logits and labels of random sizes.
+/// Draws logits and labels.
 fn drawn(draw: &mut Draw) -> (Operand, Operand) {
     let classes = draw.size();
     let n = if classes == 0 { 0 } else { draw.size() };
     (draw.packed([n, classes]), ints(&[n], classes))
 }
 
-/// Logits and labels of absurd sizes.
+/// Draws layouts of logits and labels whose sizes may overflow.
 fn absurd(draw: &mut Draw) -> [Layout; 2] {
     let [n, classes] = draw.absurd_pair();
     [Layout::contiguous(FLOAT, [n, classes]), Layout::contiguous(DType::I32, [n])]

@@ -19,7 +19,7 @@ impl Sampled for GroupNorm {
                 shape[axis].max([1, groups][usize::from(axis == 1)])
             });
         }
-        // Small enough to matter, large enough that nothing is divided by nearly nothing.
+        // Large enough to matter, and to keep divisors away from 0.
         let eps = [0.25, 1.0, 4.0][draw.below(3)];
         let [x, gamma, ..] = operands(shape, groups, |dims| draw.packed(dims));
         Sample::new(Self { groups, eps }, [x, gamma, draw.packed([shape[1]])])
@@ -51,7 +51,9 @@ impl Sampled for GroupNormGrad {
     }
 }
 
-/// Shapes that are worth a test, and groups of each: few and many channels, short and long ones, and no images.
+/// Shapes that deserve a test, and the number of groups of each.
+///
+/// The shapes have few and many channels, short and long channels, and no images.
 const SHAPES: [(&[usize], usize); 12] = [
     (&[1, 1], 1),
     (&[5, 12], 3),
@@ -67,7 +69,7 @@ const SHAPES: [(&[usize], usize); 12] = [
     (&[40_001, 2, 3], 1),
 ];
 
-/// A shape and groups of it, at random.
+/// Draws a shape and a number of groups that divides the channels.
 fn draw(draw: &mut Draw) -> (Dims, usize) {
     let mut shape = draw.shape(2, 4);
     let groups = 1 + draw.below(2);
@@ -76,14 +78,15 @@ fn draw(draw: &mut Draw) -> (Dims, usize) {
     (shape, groups)
 }
 
-/// `x`, `gamma`, `mean`, `inv_std` and `dy`, each made by `make`.
+/// `x`, `gamma`, `mean`, `inv_std` and `dy`, each made by `make` from its shape.
 fn operands(shape: Dims, groups: usize, mut make: impl FnMut(Dims) -> Operand) -> [Operand; 5] {
     let (channels, rows) = (Dims::new(&[shape[1]]), Dims::new(&[shape[0], groups]));
     let [x, gamma, mean, inv_std, dy] = [shape, channels, rows, rows, shape].map(&mut make);
     [x, gamma, mean, inv_std.positive(), dy]
 }
 
-/// `x` of an absurd shape, a vector for its channels, and a statistic for each group.
+/// Draws a number of groups, and layouts of `x`, of a vector for its channels, and of a statistic
+/// for each group. Sizes may overflow.
 fn absurd(draw: &mut Draw) -> (usize, [Layout; 3]) {
     let (shape, groups) = (draw.absurd_dims(), [1, 2, draw.absurd_size()][draw.below(3)]);
     let channels = shape.get(1).copied().unwrap_or(1);

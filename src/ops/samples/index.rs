@@ -63,7 +63,7 @@ impl Sampled for OneHot {
     }
 }
 
-/// Shapes, an axis of each, and lengths of the index: 0 where there are no entries.
+/// Shapes, an axis of each, and lengths of the index. The length is 0 if the axis has no entries.
 fn samples() -> Vec<(&'static [usize], usize, usize)> {
     let mut all: Vec<(&'static [usize], usize, usize)> = vec![(&[700, 100], 0, 1000)];
     for shape in SHAPES {
@@ -76,7 +76,7 @@ fn samples() -> Vec<(&'static [usize], usize, usize)> {
     all
 }
 
-/// A shape, an axis of it, and a length of the index, at random.
+/// Draws a shape, an axis, and a length of the index. The length is 0 if the axis has no entries.
 fn draw(draw: &mut Draw) -> (Dims, usize, usize) {
     let shape = draw.shape(1, 4);
     let axis = draw.below(shape.len());

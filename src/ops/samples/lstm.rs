@@ -54,17 +54,17 @@ impl Sampled for LstmStepsGrad {
 
 /// Operands of a sample.
 struct Given {
-    /// Packed, as is `bias`.
+    /// Packed, like `bias`.
     gates: Operand,
     weight: Operand,
     bias: Operand,
-    /// Two of these.
+    /// Two tensors of a float for each unit: states, or gradients of states.
     memory: [Operand; 2],
-    /// Floats for each unit of each step, packed and not.
+    /// Two tensors of a float for each unit of each step: one packed, one not.
     units: [Operand; 2],
 }
 
-/// Operands that deserve a test: sizes around those of the kernels, and none.
+/// Operands that deserve a test: sizes around those of the kernels, and sizes of 0.
 fn samples() -> impl Iterator<Item = Given> {
     let sizes = [
         [1, 1, 1],
@@ -103,7 +103,7 @@ fn samples() -> impl Iterator<Item = Given> {
     })
 }
 
-/// Layouts of absurd sizes: of gates, the weight, what goes on from step to step, and units.
+/// Draws layouts of the gates, the weight, a step's state, and units. Sizes may overflow.
 fn absurd(draw: &mut Draw) -> [Layout; 4] {
     let ([n, t], h) = (draw.absurd_pair(), draw.absurd_size());
     let gates = h.wrapping_mul(4);

@@ -50,7 +50,7 @@ impl Sampled for MatMul {
     }
 }
 
-/// The shape of a stack of matrices.
+/// Shape of a stack of matrices.
 fn stacked(lead: &[usize], rows: usize, columns: usize) -> Dims {
     Dims::new(&[lead, &[rows, columns]].concat())
 }

@@ -83,7 +83,7 @@ impl Sampled for RmsNormGrad {
     }
 }
 
-/// Shapes that are worth a test: short rows and long ones, few and many, and no rows.
+/// Shapes that deserve a test: short and long rows, few and many rows, and no rows.
 const SHAPES: [&[usize]; 17] = [
     &[1],
     &[7],
@@ -104,7 +104,8 @@ const SHAPES: [&[usize]; 17] = [
     &[2, 0, 0],
 ];
 
-/// A vector for the elements of a row, and a statistic of each row, of `x` of this shape.
+/// Shapes of a vector for the elements of a row, and of a statistic of each row, for `x` of this
+/// shape.
 fn parts(shape: &[usize]) -> [Dims; 2] {
     let (rows, n) = shape.split_at(shape.len().saturating_sub(1));
     [Dims::new(n), Dims::new(rows)]
@@ -116,21 +117,22 @@ fn operands(shape: &[usize]) -> [Operand; 5] {
     [floats(shape), floats(&n), floats(&rows), floats(&rows).positive(), floats(shape)]
 }
 
-/// Operands of this shape, packed in one way or another.
+/// Draws operands for `x` of this shape, contiguous and perhaps at an offset.
 fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
     let [n, rows] = parts(&shape);
     let [x, gamma, mean, inv_std, dy] = [shape, n, rows, rows, shape].map(|dims| draw.packed(dims));
     [x, gamma, mean, inv_std.positive(), dy]
 }
 
-/// `x` of an absurd shape, a vector for the elements of a row, and a statistic of each row.
+/// Draws layouts of `x`, of a vector for the elements of a row, and of a statistic of each row.
+/// Sizes may overflow.
 fn absurd(draw: &mut Draw) -> [Layout; 3] {
     let shape = draw.absurd_dims();
     let [n, rows] = parts(&shape);
     [shape, n, rows].map(|dims| Layout::contiguous(FLOAT, dims))
 }
 
-/// A shape whose rows have a mean, and what is added to their variance.
+/// Draws a shape whose rows have a mean, and an epsilon.
 fn draw_rows(draw: &mut Draw) -> (Dims, f32) {
     let mut shape = draw.shape(1, 4);
     let last = shape.len() - 1;
@@ -138,6 +140,6 @@ fn draw_rows(draw: &mut Draw) -> (Dims, f32) {
     if !shape[..last].contains(&0) {
         shape = shape.with(last, shape[last].max(1));
     }
-    // Small enough to matter, large enough that nothing is divided by nearly nothing.
+    // Large enough to matter, and to keep divisors away from 0.
     (shape, [0.25, 1.0, 4.0][draw.below(3)])
 }

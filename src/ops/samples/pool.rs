@@ -138,7 +138,7 @@ impl Case {
         ]
     }
 
-    /// A random one.
+    /// Draws a case with windows of any size that fits.
     fn draw(draw: &mut Draw) -> Self {
         let ([n, c], [h, w]) = (draw.sizes(), [(); 2].map(|()| 1 + draw.below(4)));
         let kernel = [h, w].map(|n| 1 + draw.below(n));
@@ -147,7 +147,7 @@ impl Case {
         Self::new([n, c, h, w], kernel, stride, padding)
     }
 
-    /// A random one, with windows that each cover the whole image, so that the maximum may be at any pixel.
+    /// Draws a case whose windows each cover the whole image: the maximum may be at any pixel.
     fn draw_overlapping(draw: &mut Draw) -> Self {
         let ([n, c], [h, w]) = (draw.sizes(), [(); 2].map(|()| 1 + draw.below(4)));
         let padding = [h, w].map(|n| draw.below(n));
@@ -155,17 +155,17 @@ impl Case {
         Self::new([n, c, h, w], [h + padding[0], w + padding[1]], stride, padding)
     }
 
-    /// The pooling itself, of ordinary images.
+    /// A sample of the pooling, on contiguous images.
     fn pooled<O: Into<Op>>(&self, op: impl FnOnce(Pool2d) -> O) -> Sample {
         Sample::new(op(self.pool), [floats(&self.x)])
     }
 
-    /// The pooling itself, of random images.
+    /// A sample of the pooling, on images that are drawn.
     fn drawn<O: Into<Op>>(&self, draw: &mut Draw, op: impl FnOnce(Pool2d) -> O) -> Sample {
         Sample::new(op(self.pool), [draw.packed(self.x)])
     }
 
-    /// A place for each window: that of an element that it holds.
+    /// A place for each window: the place of an element in the window.
     fn places(&self) -> Operand {
         let [_, _, h, w] = self.x;
         let holds_all = |i: usize| self.pool.kernel[i] >= [h, w][i] + self.pool.padding[i];
@@ -177,7 +177,7 @@ impl Case {
     }
 }
 
-/// The place of an element that window number `i` of all images holds.
+/// Place of an element in window number `i`, counted over all images. `random` chooses the element.
 pub(super) fn place(pool: Pool2d, image: [usize; 2], i: usize, random: usize) -> usize {
     let [rows, columns] = pool.windows(image).expect("images that hold a window");
     let side = |side: usize, window: usize, random: usize| {
@@ -189,7 +189,7 @@ pub(super) fn place(pool: Pool2d, image: [usize; 2], i: usize, random: usize) ->
     row * image[1] + column
 }
 
-/// Arbitrary windows, and layouts of `x` and `y`. If no window fits, `y` is like `x`.
+/// Draws arbitrary windows, and layouts of `x` and `y`. If no window fits, `y` is like `x`.
 fn absurd(draw: &mut Draw) -> (Pool2d, [Layout; 2]) {
     let ([n, c], [h, w]) = (draw.absurd_pair(), draw.absurd_pair());
     let [kernel, stride, padding] = [(); 3].map(|()| draw.absurd_pair());

@@ -46,7 +46,7 @@ impl Sampled for Reduce {
         let op = Self { axes: Dims::new(&axes), keep_dims: draw.flip(), ..*self };
         let x = match self.kind {
             Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
-            // At least one element; and none repeated: ties have no unique gradient.
+            // At least one element. None is repeated, because ties have no unique gradient.
             Reduction::Max | Reduction::Min => {
                 axes.iter().for_each(|&axis| shape = shape.with(axis, shape[axis].max(1)));
                 draw.packed(shape)
@@ -92,7 +92,7 @@ impl Sampled for ArgReduce {
     }
 }
 
-/// Sets of axes that differ in how they are reduced.
+/// Sets of axes that are reduced in different ways.
 fn axes_of(rank: usize) -> Vec<Vec<usize>> {
     let mut all = vec![(0..rank).collect(), vec![]];
     all.extend((0..rank).map(|axis| vec![axis]));

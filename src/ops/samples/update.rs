@@ -53,7 +53,7 @@ impl Sampled for Lion {
     }
 }
 
-/// Operands of which the second state is positive: it is an average of squares.
+/// Makes the second state of each tensor positive: the state is an average of squares.
 fn squares_positive(mut all: Vec<Operand>) -> Vec<Operand> {
     let written = all.len() / 4 * 3;
     for square in all[..written].iter_mut().skip(2).step_by(3) {
@@ -62,11 +62,11 @@ fn squares_positive(mut all: Vec<Operand>) -> Vec<Operand> {
     all
 }
 
-/// Sizes of many tensors that are updated at once.
+/// Shapes of several tensors that are updated at once.
 const MANY: [&[&[usize]]; 2] =
     [&[&[3, 5], &[], &[0], &[40_001], &[1]], &[&[2usize, 3] as &[usize]; 70]];
 
-/// Operands for updates of one tensor of each shape, and of many.
+/// Operands for updates of one tensor of each shape, and of several tensors at once.
 fn sample_operands(states: usize) -> impl Iterator<Item = Vec<Operand>> {
     let one = SHAPES.iter().map(|shape| vec![*shape]);
     let all = one.chain(MANY.iter().map(|shapes| shapes.to_vec()));
@@ -76,7 +76,7 @@ fn sample_operands(states: usize) -> impl Iterator<Item = Vec<Operand>> {
     })
 }
 
-/// Operands for an update of one to three tensors.
+/// Draws operands for an update of one to three tensors.
 fn draw_operands(states: usize, draw: &mut Draw) -> Vec<Operand> {
     let shapes: Vec<Dims> = (0..=draw.below(3)).map(|_| draw.shape(0, 4)).collect();
     let mut operands = Vec::new();
@@ -87,7 +87,7 @@ fn draw_operands(states: usize, draw: &mut Draw) -> Vec<Operand> {
     operands
 }
 
-/// Layouts of an absurd size for an update of one tensor.
+/// Draws layouts for an update of one tensor, whose sizes may overflow.
 fn absurd_layouts(states: usize, draw: &mut Draw) -> Vec<Layout> {
     vec![Layout::contiguous(FLOAT, draw.absurd_dims()); states + 2]
 }

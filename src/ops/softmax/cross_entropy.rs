@@ -12,43 +12,50 @@ use smallvec::smallvec;
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(logits [n, c], labels i32 [n]) -> (loss [], log_probs [n, c])`: the loss is the mean over the labels that count of
-/// `-sum_j t[j] log_probs[i, j]`, where `log_probs = logits - ln sum e^logits` along the last dimension, and `t` is
-/// `label_smoothing / c`, plus `1 - label_smoothing` at the label. Labels are in `0..c`, or `ignore_index`: those do not
-/// count. If none does, the loss is NaN.
+/// `(logits [n, c], labels i32 [n]) -> (loss [], log_probs [n, c])`: mean cross entropy.
+///
+/// `log_probs = logits - ln sum e^logits` along the last dimension. The loss is the mean of
+/// `-sum_j t[j] log_probs[i, j]` over the labels that count. The target `t` is
+/// `label_smoothing / c`, plus `1 - label_smoothing` at the label. Labels lie in `0..c`, or are
+/// `ignore_index` and do not count. If no label counts, the loss is NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-// Recordings from before there were attributes have none.
+// Recordings made before this op had attributes have no attributes.
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct CrossEntropy {
-    /// How much of each label is spread over all classes evenly, from 0 to 1 (Szegedy et al., CVPR 2016).
+    /// Share of each label that is spread evenly over all classes, from 0 to 1 (Szegedy et al.,
+    /// CVPR 2016).
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub label_smoothing: f32,
-    /// The label that does not count.
+    /// Label that does not count.
     pub ignore_index: i32,
 }
 
-/// No smoothing; the label -100 does not count, as in PyTorch.
+/// Default attributes: no smoothing, and -100 as the label that does not count, like PyTorch.
 impl Default for CrossEntropy {
     fn default() -> Self {
         Self { label_smoothing: 0.0, ignore_index: -100 }
     }
 }
 
-/// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: the gradient `(e^log_probs - t) dloss / count` of a
-/// [`CrossEntropy`] with second output `log_probs`, where `count` is how many labels count; 0 where they do not.
+/// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: gradient of
+/// [`CrossEntropy`].
+///
+/// The gradient is `(e^log_probs - t) dloss / count`, and 0 in rows whose label does not count.
+/// `log_probs` is the second output of [`CrossEntropy`], and `count` is the number of labels that
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct CrossEntropyGrad {
-    /// As in [`CrossEntropy`].
+    /// See [`CrossEntropy`].
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub label_smoothing: f32,
-    /// As in [`CrossEntropy`].
+    /// See [`CrossEntropy`].
     pub ignore_index: i32,
 }
 
-/// Of a [`CrossEntropy`] by default.
+/// Attributes of a default [`CrossEntropy`].
 impl Default for CrossEntropyGrad {
     fn default() -> Self {
         let CrossEntropy { label_smoothing, ignore_index } = CrossEntropy::default();
@@ -56,14 +63,14 @@ impl Default for CrossEntropyGrad {
     }
 }
 
-/// What labels stand for.
+/// Target probabilities that a label stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
-    /// The share of the label.
+    /// Share that the label's class gets on top of `off`.
     pub on: f32,
-    /// The share of each class, the label's as well.
+    /// Share of each class, including the label's class.
     pub off: f32,
-    /// The label that does not count.
+    /// Label that does not count.
     pub ignore: i32,
 }
 
@@ -73,7 +80,7 @@ impl Targets {
     }
 }
 
-/// Fails unless so much of a label can be spread.
+/// Fails unless the smoothing is from 0 to 1.
 fn share(smoothing: f32) -> Result<(), Fault> {
     if (0.0..=1.0).contains(&smoothing) {
         Ok(())
@@ -83,16 +90,18 @@ fn share(smoothing: f32) -> Result<(), Fault> {
 }
 
 impl Tensor {
-    /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar. Labels of -100 do not count.
+    /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar.
+    ///
+    /// Labels of -100 do not count.
     ///
     /// # Errors
-    /// If it is not a matrix of floats, or `labels` does not have an integer per row. Another label outside `0..c` makes
-    /// the run fail.
+    /// [`Error::Op`] if this tensor is not a matrix of floats, or `labels` does not have an integer
+    /// for each row. Another label outside `0..c` makes the run fail later.
     pub fn cross_entropy(&self, labels: &Self) -> Result<Self, Error> {
         self.cross_entropy_with(labels, CrossEntropy::default())
     }
 
-    /// The same with smoothed labels, or with another label that does not count.
+    /// Mean cross entropy with smoothed labels, or with another label that does not count.
     ///
     /// ```
     /// use remat::ops::CrossEntropy;
@@ -108,9 +117,10 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As for [`Tensor::cross_entropy`], or if the smoothing is not between 0 and 1.
+    /// Errors of [`Tensor::cross_entropy`], and [`Error::Op`] if the smoothing is not from 0 to 1.
     pub fn cross_entropy_with(&self, labels: &Self, with: CrossEntropy) -> Result<Self, Error> {
-        // The mean over labels that count is no sum of what pieces make.
+        // Casts all logits at once: the mean over labels that count is not a sum of results of
+        // pieces.
         Self::call1(with, &[&self.cast(FLOAT)?, labels])
     }
 }
@@ -239,10 +249,11 @@ impl Definition for CrossEntropyGrad {
         let dloss = of.wanted(0).then(|| of.input(2));
         let dloss_wanted = of.wanted(2);
         Gradient::of_first(move |g| {
-            // It is linear in dloss: `(e^log_probs - t) / count`.
+            // The gradient is linear in `dloss`, with the slope `(e^log_probs - t) / count`.
             let slope = Tensor::call1(op, &[&log_probs, &labels, &log_probs.scalar(1.0)?])?;
             let of_log_probs = dloss.as_ref().map(|dloss| {
-                // Without the targets, which are what it is of impossible classes.
+                // Log-probabilities of -1e4 make `e^log_probs` 0, and the op returns `-t / count`.
+                // Subtracting this from the slope leaves `e^log_probs / count`.
                 let none = log_probs.scalar(-1e4)?.broadcast(log_probs.shape())?;
                 let targets = Tensor::call1(op, &[&none, &labels, &log_probs.scalar(1.0)?])?;
                 slope.sub(&targets)?.mul(g)?.mul(dloss)

@@ -12,7 +12,7 @@ use crate::layout::{DType, Layout};
 
 pub(super) static FAMILY: Family = Family::new("softmax", include_str!("softmax.cu"));
 
-/// The kernels of a function: one shares a row among lanes of a warp, the other among a block.
+/// Kernels of a function: one shares a row among lanes of a warp, the other among a block.
 #[derive(Clone, Copy)]
 pub(super) struct Names([&'static str; 2]);
 
@@ -23,11 +23,11 @@ pub(super) const LOG_SOFTMAX_GRAD: Names =
     Names(["log_softmax_grad_lanes", "log_softmax_grad_block"]);
 const CROSS_ENTROPY: Names = Names(["cross_entropy_lanes", "cross_entropy_block"]);
 
-/// Rows of up to this many elements are left to lanes of a warp.
+/// Rows of at most this many elements are shared among lanes of a warp.
 const SHORT: usize = 1024;
-/// Rows of at least this many elements get a large block.
+/// Rows of at least this many elements get blocks of `4 * THREADS` threads.
 const LONG: usize = 8 * 1024;
-/// Most blocks of a grid. They loop over further rows.
+/// Maximum blocks of a grid. Blocks loop over further rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Rows` of `softmax.cu`.
@@ -40,7 +40,7 @@ struct Rows {
     width: u32,
 }
 
-// SAFETY: numbers.
+// SAFETY: `Rows` is `repr(C)` without padding, with the fields that `softmax.cu` declares.
 unsafe impl Parameter for Rows {}
 
 impl Rows {
@@ -67,21 +67,23 @@ impl Rows {
     }
 }
 
-/// `y` of `x`.
+/// Writes `y`, a function of `x`.
 pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result<(), DeviceError> {
     let x = &run.inputs[0];
     let (out, from) = (gpu.first(&run.outputs[0]), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
-    // SAFETY: the kernel's parameters; it writes all elements of `y`, and reads as many of `x`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all elements of `y`, and reads as many of `x`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
-/// `dx` of `y` and `dy`.
+/// Writes `dx`, from `y` and `dy`.
 pub(super) fn gradient(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result<(), DeviceError> {
     let [y, dy] = [&run.inputs[0], &run.inputs[1]];
     let (out, from, dy) = (gpu.first(&run.outputs[0]), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
-    // SAFETY: the kernel's parameters; it writes all elements of `dx`, and reads as many of `y` and `dy`.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes all elements of `dx`, and reads as many of `y` and `dy`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
 }
 
@@ -99,7 +101,7 @@ struct Of {
     ignore: i32,
 }
 
-// SAFETY: numbers.
+// SAFETY: `Of` is `repr(C)` without padding, with the fields that `softmax.cu` declares.
 unsafe impl Parameter for Of {}
 
 impl From<Targets> for Of {
@@ -108,8 +110,10 @@ impl From<Targets> for Of {
     }
 }
 
-/// Log-softmax of each row; and the mean, over rows whose label counts, of minus what targets and log-probabilities are
-/// together.
+/// Log-softmax of each row, and the loss.
+///
+/// The loss is the mean, over rows whose label counts, of minus the dot product of targets and
+/// log-probabilities.
 pub(super) fn cross_entropy(
     gpu: &mut Gpu,
     [loss, log_probs]: [&Place; 2],
@@ -126,22 +130,24 @@ pub(super) fn cross_entropy(
         let report = gpu.report(Numbers::Label, rows.length as usize);
         let parameters: [&dyn Parameter; 7] =
             [&out, &x, &rows, &losses, &labels, &targets, &report];
-        // SAFETY: the kernel's parameters; it writes all elements of `log_probs`, and the loss of each row to the
-        // workspace. It reads as many elements of `logits`, and a label per row, which it checks before it indexes the
-        // row.
+        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
+        // kernel writes all elements of `log_probs`, and the loss of each row to `losses`, which
+        // has a float for each row. The kernel reads as many elements of `logits`, and a label for
+        // each row. The kernel checks the label before it indexes the row.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &parameters)? };
     }
     let (mean, grid) =
         (FAMILY.kernel("mean_loss"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
-    // SAFETY: the kernel's parameters; it writes the loss, and reads the losses of the rows from the workspace, and their
-    // labels.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes the loss. The kernel reads the losses of the rows from `losses`, and a label for each
+    // row.
     unsafe { gpu.launch(mean, grid, &[&loss, &losses, &labels, &rows.rows, &targets]) }
 }
 
-/// Workspace of [`cross_entropy_grad`], in bytes: how many labels count.
+/// Workspace of [`cross_entropy_grad`], in bytes: the number of labels that count, a float.
 pub(super) const WORKSPACE_OF_GRAD: u64 = size_of::<f32>() as u64;
 
-/// `(e^log_probs - targets) * dloss / count`; 0 where the label does not count.
+/// `(e^log_probs - targets) * dloss / count`, or 0 in rows whose label does not count.
 pub(super) fn cross_entropy_grad(
     gpu: &mut Gpu,
     dx: &Place,
@@ -155,7 +161,8 @@ pub(super) fn cross_entropy_grad(
     let count = scratch.take(WORKSPACE_OF_GRAD)?;
     let (kernel, grid) =
         (FAMILY.kernel("count_labels"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
-    // SAFETY: the kernel's parameters; it reads a label for each row, and writes a float to the workspace.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // reads a label for each row, and writes a float to `count`, which has room for one.
     unsafe { gpu.launch(kernel, grid, &[&count, &labels, &(rows as u64), &targets])? };
     let width = width([out, log_probs], [classes]);
     let units = (rows * classes) as u64 / width;
@@ -172,7 +179,8 @@ pub(super) fn cross_entropy_grad(
         &report,
     ];
     let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
-    // SAFETY: the kernel's parameters; it writes `units` of `width` elements of `dx`, and reads as many of `log_probs`,
-    // a label for each row, `dloss`, and the count in the workspace.
+    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
+    // writes `units` of `width` elements of `dx`, and reads as many of `log_probs`. The kernel
+    // reads a label for each row, `dloss`, and the float that `count_labels` wrote to `count`.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

@@ -1,18 +1,20 @@
-// Softmax and cross entropy over rows. A row belongs to neighbouring lanes of a warp (`.._lanes`), at most as many as
-// it has elements, or to a block (`.._block`). It is read two or three times, but only once from memory.
+// Softmax and cross entropy over rows.
+//
+// A row belongs to a block (`.._block`), or to neighbouring lanes of a warp (`.._lanes`), up to one
+// lane for each element. Each row is read two or three times, but only once from memory.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-// In blocks of any size.
+// A kernel with blocks of any size.
 #define BLOCK_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
     u64 length;
-    u32 lanes;  // Per row; not used where a block has the row.
-    u32 width;  // Elements per load.
+    u32 lanes;  // Of a row; not used if a block has the row.
+    u32 width;  // Elements of a load.
 };
 
-// The threads that share a row.
+// Threads that share a row.
 template <bool Block> struct Team {
     u32 rank, size;
     __device__ Team(const Rows &of)
@@ -20,7 +22,8 @@ template <bool Block> struct Team {
         size = Block ? blockDim.x : of.lanes;
         rank = threadIdx.x % size;
     }
-    // All threads of the block must call it; all of the team get the result.
+    // Joins the values of the team's threads. All threads of the block must take part. All threads
+    // of the team get the result.
     template <class T, class Join> __device__ T join(T value, Join join) const
     {
         if (Block) return join_block(value, join);
@@ -29,7 +32,8 @@ template <bool Block> struct Team {
     }
 };
 
-// Calls `body(team, row, length)` for each row. All threads loop equally often: past the last row, `length` is 0.
+// Calls `body(team, row, length)` for each row. All threads loop equally often: beyond the last
+// row, `length` is 0.
 template <bool Block, class Body> __device__ inline void each_row(const Rows &of, Body body)
 {
     Team<Block> team(of);
@@ -52,7 +56,8 @@ __device__ inline void each(const Team &team, const float *row, u64 length, Visi
     }
 }
 
-// The largest element of a row, and the sum of `e^(x - largest)`. NaN may lose at first, but makes the sum NaN.
+// Largest element of a row, and the sum of `e^(x - largest)`. The comparison may drop a NaN, but
+// the NaN makes the sum NaN.
 template <int Width, class Team>
 __device__ inline float exponentials(const Team &team, const float *row, u64 length, double &sum)
 {
@@ -108,13 +113,13 @@ template <bool Block, int Width> struct LogSoftmax {
     }
 };
 
-// What labels stand for.
+// Target probabilities that a label stands for.
 struct Targets {
-    float on, off;  // The share of the label, and that of each class.
-    int ignore;     // The label that does not count.
+    float on, off;  // Share of the label's class beside `off`, share of each class.
+    int ignore;     // Label that does not count.
 };
 
-// `log_probs` of each row, and minus what they and the targets are together.
+// `log_probs` of each row, and minus the dot product of targets and `log_probs`.
 template <bool Block, int Width> struct CrossEntropy {
     __device__ static void run(float *y, const float *x, const Rows &of, float *losses, const int *labels,
                                const Targets &targets, Report report)
@@ -226,7 +231,7 @@ BLOCK_KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losse
     ROWS(CrossEntropy, true, y, x, of, losses, labels, targets, report)
 }
 
-// How many labels count; all threads of the block must call it.
+// Number of labels that count. All threads of the block must take part.
 __device__ inline double counted(const int *labels, u64 rows, const Targets &targets)
 {
     double count = 0.0;
@@ -234,7 +239,7 @@ __device__ inline double counted(const int *labels, u64 rows, const Targets &tar
     return join_block(count, Plus());
 }
 
-// One block.
+// Runs as one block.
 BLOCK_KERNEL mean_loss(float *loss, const float *losses, const int *labels, u64 rows, Targets targets)
 {
     double sum = 0.0;
@@ -245,7 +250,7 @@ BLOCK_KERNEL mean_loss(float *loss, const float *losses, const int *labels, u64 
     if (threadIdx.x == 0) *loss = (float)(sum / count);
 }
 
-// One block.
+// Runs as one block.
 BLOCK_KERNEL count_labels(float *count, const int *labels, u64 rows, Targets targets)
 {
     double all = counted(labels, rows, targets);

@@ -1,4 +1,4 @@
-//! What a handle knows of its runtime. It does not keep the runtime alive.
+//! Link from a tensor's handle to its runtime. The link does not keep the runtime alive.
 
 use super::{Tensor, Tensors};
 use crate::command::{Ids, TensorId};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 /// Runs the methods of tensors: a runtime of the crate's ops.
 pub(crate) trait Runs: Send + Sync {
-    /// Where its tensors find it.
+    /// Home of the runtime's tensors.
     fn home(&self) -> &Home;
     /// See [`Runtime::apply`](crate::Runtime::apply).
     fn apply(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error>;
@@ -25,26 +25,30 @@ pub(crate) trait Runs: Send + Sync {
     fn next_random(&self) -> (u64, u64);
 }
 
-/// What a tensor knows of its runtime.
+/// Link from a tensor to its runtime.
 pub(crate) struct Home {
-    /// Unique in the process.
+    /// Number of the runtime, unique in the process.
     number: u64,
-    /// Dropped handles. They are sent with the next command, so that dropping is a push under an uncontended lock, and
-    /// deletions stay in order with commands. An idle worker is woken for them.
+    /// Handles dropped since the last command.
+    ///
+    /// Dropped handles are sent with the next command. Dropping is then a push under an uncontended
+    /// lock, and deletions stay in order with commands. An idle worker is woken for dropped
+    /// handles.
     dropped: Mutex<Dropped>,
     wake: Sender<()>,
     woken: Receiver<()>,
-    /// Not set for a runtime with ops other than the crate's.
+    /// Runtime that runs the methods of tensors. Not set for a runtime with ops other than the
+    /// crate's.
     runs: OnceLock<Weak<dyn Runs>>,
 }
 
 #[derive(Default)]
 struct Dropped {
-    /// All of them went after the last command was sent, and before the next.
+    /// Handles dropped after the last command was sent, and before the next one.
     ids: Ids,
     /// Number of commands sent.
     sent: u64,
-    /// The worker waits for a command or to be woken.
+    /// Set while the worker waits for a command or a wake-up.
     sleeps: bool,
 }
 
@@ -58,17 +62,17 @@ impl Default for Home {
 }
 
 impl Home {
-    /// The number of the runtime.
+    /// Number of the runtime.
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Lets the methods of its tensors run on `runs`.
+    /// Sets the runtime that runs the methods of tensors.
     pub fn set_runs(&self, runs: Weak<dyn Runs>) {
         let _ = self.runs.set(runs);
     }
 
-    /// What runs the methods of tensors.
+    /// Returns the runtime that runs the methods of tensors.
     pub(super) fn runs(&self) -> Result<Arc<dyn Runs>, Error> {
         let runs = self.runs.get().ok_or_else(|| {
             RuntimeError::Settings(
@@ -85,20 +89,22 @@ impl Home {
         dropped.ids.push(id);
         if std::mem::take(&mut dropped.sleeps) {
             drop(dropped);
-            // If it is full, the worker is being woken already.
+            // A full channel means that a wake-up is pending already.
             let _ = self.wake.try_send(());
         }
     }
 
-    /// For a command that is about to be sent: the handles dropped since the one before.
+    /// Takes the handles dropped since the last command, for a command that is about to be sent.
     pub fn take(&self) -> Ids {
         let mut dropped = self.lock();
         dropped.sent += 1;
         std::mem::take(&mut dropped.ids)
     }
 
-    /// For the worker: the handles dropped so far that no command has taken along, and the number of commands sent
-    /// before that. If there are none, returns `None`, and the next dropped handle wakes the worker.
+    /// Takes the dropped handles that no command has taken, for the worker. Also returns the number
+    /// of commands sent before.
+    ///
+    /// If no handle was dropped, returns `None`, and the next dropped handle wakes the worker.
     pub fn take_or_sleep(&self) -> Option<(u64, Ids)> {
         let mut dropped = self.lock();
         if dropped.ids.is_empty() {
@@ -108,7 +114,7 @@ impl Home {
         Some((dropped.sent, std::mem::take(&mut dropped.ids)))
     }
 
-    /// Receives a message when the worker is woken.
+    /// Channel that receives a message when the worker is to wake up.
     pub const fn woken(&self) -> &Receiver<()> {
         &self.woken
     }

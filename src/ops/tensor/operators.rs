@@ -1,4 +1,7 @@
-//! `+`, `-`, `*`, `/` and `-x`. They return a `Result` like methods, and the right operand may be one: `a + b.relu()`.
+//! Operators `+`, `-`, `*`, `/` and `-x`.
+//!
+//! The operators return a `Result` like methods. The right operand may be a `Result` as well:
+//! `a + b.relu()`.
 
 use super::Tensor;
 use crate::error::Error;

@@ -1,4 +1,5 @@
-//! Fused ops are what the ops that they could be made of are: values, gradients, and gradients of gradients.
+//! Tests that fused ops agree with compositions of plain ops: values, gradients, and gradients of
+//! gradients.
 
 use crate::autograd::Tape;
 use crate::layout::Dims;
@@ -8,7 +9,10 @@ use crate::{Error, HostTensor, Runtime};
 
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
 
-/// The result, the gradients of a sum of squares of it, and the gradients of their sum; weighted, so that nothing cancels.
+/// The result, the gradients of its sum of squares, and the gradients of the sum of those
+/// gradients.
+///
+/// The sums are weighted, because plain sums may cancel.
 fn orders(
     runtime: &Runtime,
     inputs: &[HostTensor],
@@ -60,7 +64,8 @@ fn same(
     }
 }
 
-/// Each row, as its distance from the mean if `centered`, over what `sqrt(mean of squares + eps)` says.
+/// Divides each row by `sqrt(mean of squares + eps)`. If `centered`, subtracts the mean of the row
+/// first.
 fn normal(x: &Tensor, axes: &[usize], centered: bool, eps: f32) -> Result<Tensor, Error> {
     let far = if centered { x.sub(&x.mean_along(axes, true)?)? } else { x.clone() };
     let spread = far.square()?.mean_along(axes, true)?.affine(1.0, eps)?.sqrt()?;
@@ -140,7 +145,7 @@ fn cross_entropies(runtime: &Runtime) {
     }
 }
 
-/// The same by slopes that are ops, and by the rules of the ops that the functions are made of.
+/// Compares slopes that are fused ops with the gradient rules of the composed ops.
 fn activations(runtime: &Runtime) {
     const ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
     let shapes: [&[usize]; 1] = [&[500]];
@@ -193,7 +198,8 @@ fn attentions(runtime: &Runtime) {
                     &|x| x[0].attention(&x[1], &x[2], op),
                     &|x| attention(x, op),
                 );
-                // What comes of all queries together, heads beside each other.
+                // Queries come from one matrix, keys and values from another. A row has all heads
+                // of a token.
                 let beside = |x: &Tensor, axis: usize| {
                     let n = x.shape()[0] / b;
                     x.slice(1, axis * h * d..(axis + 1) * h * d)?
@@ -220,7 +226,7 @@ fn attentions(runtime: &Runtime) {
     }
 }
 
-/// The sums of exponentials are outputs like any other.
+/// Checks gradients through the second output: the sums of exponentials.
 fn sums_of_attention(runtime: &Runtime) {
     for causal in [false, true] {
         let op = Attention { causal, scale: Some(0.5) };
@@ -246,7 +252,8 @@ fn sums_of_attention(runtime: &Runtime) {
     }
 }
 
-/// Steps of a long short-term memory, one after the other: each `y`, each `c`, each step's gates, and the last `y` and `c`.
+/// Steps of an LSTM, one after the other. Returns `y`, `c` and the gates of all steps, and the last
+/// `y` and `c`.
 fn lstm_steps(x: &[Tensor]) -> Result<[Tensor; 5], Error> {
     let [sums, weight, bias] = [0, 1, 2].map(|i| &x[i]);
     let (mut h, mut c) = (x[3].clone(), x[4].clone());
@@ -275,7 +282,7 @@ fn recurrent_steps(runtime: &Runtime) {
             let inputs: Vec<&Tensor> = x.iter().collect();
             Tensor::apply(LstmSteps, &inputs)
         };
-        // Small enough that gates are not all open or shut.
+        // Scales the inputs down: gates of large sums are all open or shut.
         let less = |x: &[Tensor]| -> Result<Vec<Tensor>, Error> {
             x.iter().map(|x| x.affine(1.0 / (h as f32).sqrt(), 0.0)).collect()
         };

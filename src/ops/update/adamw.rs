@@ -1,9 +1,12 @@
-/// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place. With `m` and `v` for the two
-/// averages, and `t` for the step: `p *= 1 - lr * weight_decay; m = beta1 * m + (1 - beta1) * grad;
-/// v = beta2 * v + (1 - beta2) * grad^2; p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`.
-/// Loshchilov and Hutter, ICLR 2019; as PyTorch's `AdamW`.
+/// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place.
 ///
-/// Of several tensors at once, those written come first, tensor by tensor, then the gradients.
+/// An update at step `t`, with `m` and `v` for the two averages, is `p *= 1 - lr * weight_decay`,
+/// `m = beta1 * m + (1 - beta1) * grad`, `v = beta2 * v + (1 - beta2) * grad^2` and `p -= lr / (1 -
+/// beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. Loshchilov and Hutter, ICLR 2019; equal to
+/// PyTorch's `AdamW`.
+///
+/// One op may update several tensors. Parameters and averages come first, tensor by tensor, then
+/// the gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -11,23 +14,23 @@ pub struct AdamW {
     /// Learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
-    /// How much of the average gradient remains in a step.
+    /// Factor of the old average gradient.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta1: f32,
-    /// The same of the average square.
+    /// Factor of the old average square.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta2: f32,
-    /// Added to the divisor.
+    /// Number added to the divisor.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
-    /// How much a parameter shrinks in a step, over the learning rate.
+    /// Relative decrease of a parameter in a step, divided by the learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
-    /// Which update of these parameters it is, from 1 on.
+    /// Number of this update of these parameters, from 1 on.
     pub step: u64,
 }
 
-/// The numbers of a step.
+/// Numbers that the kernels need for a step.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Step {
@@ -45,12 +48,12 @@ pub(super) struct Step {
 }
 
 impl AdamW {
-    /// What it keeps for a parameter.
+    /// States that the optimizer keeps for a parameter.
     pub(crate) const STATES: [&str; 2] = ["exp_avg", "exp_avg_sq"];
 
     pub(super) fn step(&self) -> Step {
         let Self { lr, beta1, beta2, eps, weight_decay, step } = *self;
-        // As decimals, and in f64 like PyTorch: `1 - 0.999` has few digits in f32.
+        // Computes with decimals in f64 like PyTorch: `1 - 0.999` has few digits in f32.
         let [lr, b1, b2, decay] = [lr, beta1, beta2, weight_decay].map(decimal);
         let gone = |beta: f64| 1.0 - beta.powf(step as f64);
         Step {
@@ -66,7 +69,7 @@ impl AdamW {
     }
 }
 
-/// The number that a person wrote for it: 0.999 for `0.999_f32`, where it has that many digits.
+/// The shortest decimal that rounds to `x`: 0.999 for `0.999_f32`.
 pub(super) fn decimal(x: f32) -> f64 {
     format!("{x:e}").parse().unwrap_or_else(|_| x.into())
 }

@@ -1,4 +1,4 @@
-//! Updates, each in one pass over all that it reads and writes.
+//! Updates, each in one pass over its operands.
 
 use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
@@ -9,10 +9,10 @@ use rayon::prelude::*;
 /// Elements below which all tensors stay on the calling thread.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// What is written for a tensor, and its gradient.
+/// Slices that are written for a tensor, and its gradient.
 type Task<'a, const N: usize> = ([&'a mut [f32]; N], &'a [f32]);
 
-/// Calls `update` with pieces of all that is written for a tensor, and of its gradient.
+/// Calls `update` with pieces of the slices that are written for a tensor, and of its gradient.
 fn each<const N: usize>(mut run: Operands<'_>, update: impl Fn([&mut [f32]; N], &[f32]) + Sync) {
     let tensors = run.inputs() / (N + 1);
     let tasks: Vec<Task<'_, N>> = (0..tensors)

@@ -1,4 +1,4 @@
-//! Updates, each in one pass, up to [`MOST`] tensors in a launch.
+//! Updates, each in one pass over its operands, up to [`MOST`] tensors in a launch.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,8 @@ use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, THREADS};
 
 pub(super) static FAMILY: Family = Family::new("update", include_str!("update.cu"));
 
-/// `MOST` of `update.cu`: their addresses fit in the 4 KiB that the parameters of a kernel may have.
+/// `MOST` of `update.cu`. The addresses of this many tensors fit in the 4 KiB that a kernel's
+/// parameters may have.
 const MOST: usize = 64;
 
 /// `Tensor` of `update.cu`.
@@ -19,7 +20,7 @@ struct Tensor {
     written: [Ptr; 3],
     grad: Ptr,
     count: u64,
-    /// The first of its blocks.
+    /// Index of the first block that updates this tensor.
     first_block: u64,
 }
 
@@ -41,19 +42,20 @@ struct Momentum {
     nesterov: u32,
 }
 
-// SAFETY: addresses and numbers, without padding.
+// SAFETY: `Tensors` is `repr(C)` without padding, with the fields that `update.cu` declares.
 unsafe impl Parameter for Tensors {}
-// SAFETY: four numbers.
+// SAFETY: `Momentum` is `repr(C)` without padding, with the fields that `update.cu` declares.
 unsafe impl Parameter for Momentum {}
-// SAFETY: eight numbers.
+// SAFETY: `Step` is `repr(C)` without padding, with the fields of `AdamW` in `update.cu`.
 unsafe impl Parameter for adamw::Step {}
-// SAFETY: six numbers.
+// SAFETY: `Step` is `repr(C)` without padding, with the fields of `Lion` in `update.cu`.
 unsafe impl Parameter for lion::Step {}
 
-/// Runs a kernel, which takes `Tensors` and `step`, and writes `N` tensors for each gradient.
+/// Runs a kernel that takes `Tensors` and `step`, and writes `N` tensors for each gradient.
 ///
 /// # Safety
-/// The kernel's second parameter is of this type, and it writes the first `N` of what it is given as written.
+/// The kernel's second parameter has the type of `step`. The kernel writes only the first `N`
+/// tensors of `Tensor::written`.
 unsafe fn each<const N: usize>(
     gpu: &mut Gpu,
     run: &Operands<'_>,
@@ -81,8 +83,9 @@ unsafe fn each<const N: usize>(
             next += 1;
         }
         if blocks > 0 {
-            // SAFETY: the kernel's parameters; a tensor's blocks write `count` elements of what is written for it, and
-            // read as many of its gradient.
+            // SAFETY: the caller vouches for `step` and the `N` tensors that the kernel writes, and
+            // the device has checked the operands. A tensor's blocks read and write `count`
+            // elements of each written tensor, and read `count` elements of the gradient.
             unsafe { gpu.launch(FAMILY.kernel(kernel), Grid::of_blocks(blocks), &[&all, step])? };
         }
     }
@@ -97,18 +100,21 @@ pub(super) fn sgd_momentum(
 ) -> Result<(), DeviceError> {
     let SgdMomentum { lr, momentum, weight_decay, nesterov } = *by;
     let by = Momentum { lr, momentum, weight_decay, nesterov: nesterov.into() };
-    // SAFETY: it takes a `Momentum`, and writes parameter and velocity.
+    // SAFETY: the kernel in `update.cu` takes a `Momentum`, and writes two tensors: the parameter
+    // and the velocity.
     unsafe { each::<2>(gpu, run, "sgd_momentum", &by) }
 }
 
 /// See [`AdamW`].
 pub(super) fn adamw(gpu: &mut Gpu, run: &Operands<'_>, by: &AdamW) -> Result<(), DeviceError> {
-    // SAFETY: it takes an `AdamW`, and writes the parameter and two averages.
+    // SAFETY: the kernel in `update.cu` takes an `AdamW`, which has the fields of `adamw::Step`.
+    // The kernel writes three tensors: the parameter and two averages.
     unsafe { each::<3>(gpu, run, "adamw", &by.step()) }
 }
 
 /// See [`Lion`].
 pub(super) fn lion(gpu: &mut Gpu, run: &Operands<'_>, by: &Lion) -> Result<(), DeviceError> {
-    // SAFETY: it takes a `Lion`, and writes the parameter and its average.
+    // SAFETY: the kernel in `update.cu` takes a `Lion`, which has the fields of `lion::Step`. The
+    // kernel writes two tensors: the parameter and the average.
     unsafe { each::<2>(gpu, run, "lion", &by.step()) }
 }

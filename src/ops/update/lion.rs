@@ -1,29 +1,31 @@
 use super::adamw::decimal;
 
-/// `(param, exp_avg, grad) -> (param, exp_avg)`, both in place. With `m` for the average:
-/// `p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * grad); m = beta2 * m + (1 - beta2) * grad`.
-/// Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
+/// `(param, exp_avg, grad) -> (param, exp_avg)`, both in place.
 ///
-/// Of several tensors at once: `(param, exp_avg, param, exp_avg, .., grad, grad, ..)`.
+/// An update, with `m` for the average, is `p *= 1 - lr * weight_decay`,
+/// `p -= lr * sign(beta1 * m + (1 - beta1) * grad)` and `m = beta2 * m + (1 - beta2) * grad`. Chen
+/// et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
+///
+/// One op may update several tensors: `(param, exp_avg, param, exp_avg, .., grad, grad, ..)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Lion {
-    /// Learning rate: how far every element goes.
+    /// Learning rate: the distance that each element moves in a step.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
-    /// How much the average counts in what is done.
+    /// Share of the old average in the direction of a step. The gradient has the rest.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta1: f32,
-    /// How much of the average remains.
+    /// Factor of the old average.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta2: f32,
-    /// How much a parameter shrinks in a step, over the learning rate.
+    /// Relative decrease of a parameter in a step, divided by the learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
 }
 
-/// The numbers of a step.
+/// Numbers that the kernels need for a step.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Step {
@@ -37,7 +39,7 @@ pub(super) struct Step {
 }
 
 impl Lion {
-    /// What it keeps for a parameter.
+    /// States that the optimizer keeps for a parameter.
     pub(crate) const STATES: [&str; 1] = ["exp_avg"];
 
     pub(super) fn step(&self) -> Step {

@@ -1,8 +1,10 @@
-/// `(param, velocity, grad) -> (param, velocity)`, both in place:
-/// `v = momentum * v + grad + weight_decay * p; p -= lr * v`; or with Nesterov's momentum
-/// `p -= lr * (grad + weight_decay * p + momentum * v)`. As PyTorch's `SGD`.
+/// `(param, velocity, grad) -> (param, velocity)`, both in place.
 ///
-/// Of several tensors at once: `(param, velocity, param, velocity, .., grad, grad, ..)`.
+/// An update is `v = momentum * v + grad + weight_decay * p`, then `p -= lr * v`, or with
+/// Nesterov's momentum `p -= lr * (grad + weight_decay * p + momentum * v)`. Equal to PyTorch's
+/// `SGD`.
+///
+/// One op may update several tensors: `(param, velocity, param, velocity, .., grad, grad, ..)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -16,12 +18,12 @@ pub struct SgdMomentum {
     /// Factor of the L2 penalty's gradient.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
-    /// Whether to look ahead along the new velocity.
+    /// Whether a step looks ahead along the new velocity (Nesterov's momentum).
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub nesterov: bool,
 }
 
 impl SgdMomentum {
-    /// What it keeps for a parameter.
+    /// States that the optimizer keeps for a parameter.
     pub(crate) const STATES: [&str; 1] = ["velocity"];
 }

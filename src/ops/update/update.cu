@@ -57,7 +57,7 @@ struct Lion {
     }
 };
 
-// Calls `step` with each element of all that is written for a tensor, and that of its gradient.
+// Calls `step` with each element of the tensors that are written, and of the gradient.
 template <int N, class Step> __device__ inline void update(const Tensors &all, const Step &step)
 {
     u32 k = 0;

@@ -7,7 +7,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded, sum_to};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. Any strides, any dtype.
+/// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. Any strides, any
+/// dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -20,7 +21,8 @@ impl Tensor {
     /// A view that repeats dimensions of size 1, and has more dimensions in front.
     ///
     /// # Errors
-    /// If a dimension of another size would change, or there are too many dimensions.
+    /// [`Error::Op`] if a dimension of a size other than 1 would change, or the shape has too many
+    /// dimensions.
     pub fn broadcast(&self, shape: &[usize]) -> Result<Self, Error> {
         Self::call1(Broadcast { shape: dims("broadcast", shape)? }, &[self])
     }

@@ -7,7 +7,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. Any strides, any dtype.
+/// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. Any strides, any
+/// dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -20,15 +21,16 @@ impl Tensor {
     /// A view whose dimension `i` is dimension `axes[i]` of this tensor.
     ///
     /// # Errors
-    /// If `axes` does not list every dimension once.
+    /// [`Error::Op`] if `axes` does not list every dimension once.
     pub fn permute(&self, axes: &[usize]) -> Result<Self, Error> {
         Self::call1(Permute { axes: dims("permute", axes)? }, &[self])
     }
 
-    /// A view with the last two dimensions swapped. With fewer than two, there is nothing to swap.
+    /// A view with the last two dimensions swapped. With fewer than two dimensions, the view is
+    /// unchanged.
     ///
     /// # Errors
-    /// If its runtime has stopped.
+    /// If the runtime of this tensor has stopped.
     pub fn transpose(&self) -> Result<Self, Error> {
         let mut axes: Vec<usize> = (0..self.rank()).collect();
         if let [.., rows, columns] = &mut axes[..] {
@@ -40,7 +42,7 @@ impl Tensor {
     /// Short for [`Tensor::transpose`].
     ///
     /// # Errors
-    /// If its runtime has stopped.
+    /// If the runtime of this tensor has stopped.
     pub fn t(&self) -> Result<Self, Error> {
         self.transpose()
     }

@@ -7,7 +7,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous; any dtype.
+/// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous;
+/// any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -17,10 +18,12 @@ pub struct Reshape {
 }
 
 impl Tensor {
-    /// The same elements with another shape: a view of this tensor if it is contiguous, or else of a packed copy.
+    /// A tensor of the same elements with another shape.
+    ///
+    /// The result is a view of this tensor if it is contiguous, or else of a packed copy.
     ///
     /// # Errors
-    /// If the shape has another number of elements, or too many dimensions.
+    /// [`Error::Op`] if the shape has another number of elements, or too many dimensions.
     pub fn reshape(&self, shape: &[usize]) -> Result<Self, Error> {
         Self::call1(Reshape { shape: dims("reshape", shape)? }, &[self])
     }
@@ -28,7 +31,7 @@ impl Tensor {
     /// Merges all dimensions but the first: `[n, a, b, ..]` to `[n, a * b * ..]`.
     ///
     /// # Errors
-    /// If its runtime has stopped.
+    /// If the runtime of this tensor has stopped.
     pub fn flatten(&self) -> Result<Self, Error> {
         let rows = self.shape().first().copied().unwrap_or(1);
         self.reshape(&[rows, self.layout().elements().checked_div(rows).unwrap_or(0)])

@@ -13,7 +13,7 @@ use std::ops::{Bound, RangeBounds};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Slice {
-    /// Which dimension.
+    /// Dimension that is sliced.
     pub axis: usize,
     /// First entry.
     pub start: usize,
@@ -38,7 +38,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If there is no such axis, or the range is not within it, or ends before it starts.
+    /// [`Error::Op`] if there is no such axis, or the range is not within the axis, or ends before
+    /// its start.
     pub fn slice(&self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self, Error> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -48,7 +49,7 @@ impl Tensor {
         let end = match range.end_bound() {
             Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
-            // If there is no such axis, this is an error below.
+            // A missing axis is an error below.
             Bound::Unbounded => self.shape().get(axis).copied().unwrap_or(start),
         };
         let len = end.checked_sub(start).ok_or_else(|| {
@@ -71,7 +72,8 @@ impl Definition for Slice {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (x, Self { axis, start, len }) = (&inputs[0], *self);
         axis_of(x, "x", axis)?;
-        // Checked for overflow here, because the strides of a layout may be absurd.
+        // Overflow is checked here, because an op may be asked about layouts with arbitrary
+        // strides.
         let view = start
             .checked_mul(x.strides()[axis])
             .and_then(|distance| distance.checked_add(x.offset()))

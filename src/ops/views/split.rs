@@ -6,25 +6,27 @@ use crate::ops::check::{Fault, axis_of};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// `(x) -> (view, ..)`: parts of `size` entries along `axis`, of which the last may be smaller; one if there are no entries.
-/// Any strides, any dtype.
+/// `(x) -> (view, ..)`: parts of `size` entries along `axis`, the last perhaps smaller.
 ///
-/// The gradients of all parts are joined once, where those of slices would each be padded to the whole and added up.
+/// Without entries, there is one part. Any strides, any dtype.
+///
+/// The gradients of all parts are joined once. Gradients of slices would each be padded to the
+/// whole and added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Split {
-    /// Which dimension.
+    /// Dimension that is split.
     pub axis: usize,
     /// Entries of a part, at least 1.
     pub size: usize,
 }
 
-/// Most parts: each is a tensor of its own.
+/// Maximum number of parts: each part is a tensor of its own.
 const MOST: usize = 1 << 16;
 
 impl Split {
-    /// The size of each part of so many entries.
+    /// Size of each part of an axis with `entries` entries.
     fn sizes(self, entries: usize) -> impl Iterator<Item = usize> {
         (0..entries.max(1)).step_by(self.size).map(move |start| self.size.min(entries - start))
     }
@@ -54,7 +56,8 @@ impl Definition for Split {
         }
         let mut start = 0usize;
         let view = |len: usize| {
-            // Checked for overflow here, because the strides of a layout may be absurd.
+            // Overflow is checked here, because an op may be asked about layouts with arbitrary
+            // strides.
             let layout = start
                 .checked_mul(x.strides()[axis])
                 .and_then(|distance| distance.checked_add(x.offset()))
@@ -83,10 +86,11 @@ impl Definition for Split {
     }
 }
 
-/// The gradients of parts of these sizes, side by side. At least one is there; the others are zero.
+/// Joins the gradients of parts of these sizes. At least one gradient exists; the missing ones are
+/// zero.
 fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
     let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
-    // Of those that are zero since the last that is not.
+    // Entries of missing gradients since the last gradient.
     let mut zeros = 0;
     for (dy, size) in dys.iter().zip(sizes) {
         match dy {

@@ -1,4 +1,4 @@
-//! Slow and exact, for tests.
+//! Slow and exact reference functions, for tests.
 
 use std::f64::consts::PI;
 
@@ -22,7 +22,7 @@ pub fn erfc(x: f64) -> f64 {
     if x < 2.0 {
         return 1.0 - erf(x);
     }
-    // A continued fraction.
+    // A continued fraction for large `x`.
     let rest = (1..200).rev().fold(x, |rest, n| x + 0.5 * f64::from(n) / rest);
     (-x * x).exp() / (PI.sqrt() * rest)
 }

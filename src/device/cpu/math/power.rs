@@ -1,12 +1,12 @@
 use super::wide::{exp2, log2};
 
-/// `x^y`, within 1 unit in the last place, with the special cases of C: `x^0` and `1^y` are 1 even for NaN, and negative
-/// numbers have powers of integers alone.
+/// `x^y`, within 1 unit in the last place, with the special cases of C. `x^0` and `1^y` are 1 even
+/// for NaN. A negative `x` has integer powers only; other powers are NaN.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
     let (x, y) = (f64::from(x), f64::from(y));
     let log = log2(x.abs());
-    // 1 has any power, infinite ones too.
+    // `|x| = 1`: every power is 1, infinite exponents included.
     let p = exp2(if log == 0.0 { 0.0 } else { y * log });
     let is_integer = y.trunc() == y;
     let is_odd = is_integer && (0.5 * y).trunc() != 0.5 * y;

@@ -2,12 +2,12 @@
 
 use super::wide::ROUND;
 
-/// The binary digits of `1 / 2 pi` behind the point.
+/// Binary digits of `1 / 2 pi` after the point.
 const TURN: [u64; 4] =
     [0x28be_60db_9391_054a, 0x7f09_d5f4_7d4d_3770, 0x36d8_a566_4f10_e410, 0x7f98_0000_0000_0000];
 
-/// What `2^e` radians are in turns, whole turns left out: the first 29 binary digits, and the next 53. More entries than
-/// floats need, so that the index needs no check.
+/// `2^e` radians in turns, without the whole turns: the first 29 binary digits, and the next 53.
+/// The table has more entries than floats need, so that the index needs no check.
 static TURNS: [[f64; 2]; 128] = {
     let mut all = [[0.0; 2]; 128];
     let mut e = 0;
@@ -30,11 +30,12 @@ const fn digits(from: usize, count: usize) -> u64 {
     all
 }
 
-/// The quarter turn nearest to `x`, modulo 4 in the low bits, and the angle from there.
+/// The quarter turn nearest to `x`, modulo 4 in the low bits, and the angle from that quarter turn
+/// to `x`.
 ///
-/// `x` is `m 2^e` with `e >= 0`, and `m` has no more than 24 digits; so its product with 29 digits is exact, and so is
-/// what is left of it without the quarter turns. The angle is off by 2^-60 at most, far less than any float is near to
-/// a quarter turn.
+/// `x = m 2^e` with `e >= 0`, where `m` has at most 24 digits. The product of `m` with 29 digits is
+/// therefore exact, and so is the remainder without the quarter turns. The angle is off by 2^-60 at
+/// most. No float is that near to a quarter turn.
 #[inline(always)]
 fn quarters(x: f32) -> (u64, f64) {
     let exponent = (x.to_bits() >> 23 & 255) as i32;
@@ -47,7 +48,7 @@ fn quarters(x: f32) -> (u64, f64) {
     (sum.to_bits(), rest * std::f64::consts::TAU)
 }
 
-/// The sine of the angle, so many quarter turns on.
+/// Sine of an angle `a` plus a number of quarter turns.
 #[inline(always)]
 fn turned((quarters, a): (u64, f64)) -> f32 {
     let z = a * a;
@@ -55,7 +56,7 @@ fn turned((quarters, a): (u64, f64)) -> f32 {
     for factor in [1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0] {
         sin = sin * z + factor;
     }
-    // A product, so that -0 stays.
+    // A product, so that -0 is kept.
     let sin = a * (1.0 + z * sin);
     let mut cos = 1.0 / 479_001_600.0;
     for factor in [-1.0 / 3_628_800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0] {

@@ -1,12 +1,14 @@
-//! Powers of two and logarithms in double precision, near enough for a float: relative errors are below 1e-10.
+//! Powers of two and logarithms in double precision, with relative errors below 1e-10: exact enough
+//! for a float.
 
-/// Adding this leaves the nearest integer in the low bits of the sum.
+/// `x + ROUND` has the integer nearest to `x` in its low bits.
 pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 
-/// `2^x`; NaN stays.
+/// `2^x`; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp2(x: f64) -> f64 {
-    // Beyond these a float is zero or infinite, however it is scaled.
+    // Outside `-LIMIT..LIMIT` the result is zero or infinite as a float, whatever it is multiplied
+    // by later.
     const LIMIT: f64 = 1000.0;
     let x = if x < -LIMIT { -LIMIT } else { x };
     let x = if x > LIMIT { LIMIT } else { x };
@@ -30,17 +32,18 @@ pub(super) fn exp2(x: f64) -> f64 {
     e * f64::from_bits((n.wrapping_add(1023) as u64) << 52)
 }
 
-/// `e^x`; NaN stays.
+/// `e^x`; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp(x: f64) -> f64 {
     exp2(x * std::f64::consts::LOG2_E)
 }
 
-/// The binary logarithm of a float that is not negative; NaN stays.
+/// Binary logarithm of a float that is not negative; NaN stays NaN.
 #[inline(always)]
 pub(super) fn log2(x: f64) -> f64 {
     const SQRT_HALF: i64 = std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64;
-    // `x = 2^e m`, `m` from sqrt(1/2) to sqrt(2); and `ln m = 2 artanh s`, a series in `s^2 < 0.03`.
+    // `x = 2^e m` with `m` from `sqrt(1/2)` to `sqrt(2)`; `ln m = 2 artanh s`, a series in
+    // `s^2 < 0.03`.
     let bits = x.to_bits() as i64;
     let e = bits.wrapping_sub(SQRT_HALF) >> 52;
     let m = f64::from_bits(bits.wrapping_sub(e << 52) as u64);
@@ -50,7 +53,7 @@ pub(super) fn log2(x: f64) -> f64 {
     for factor in [1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0, 1.0] {
         p = p * z + factor;
     }
-    // Small enough to be an integer of 32 bits, which vectors of any kind convert.
+    // `e` fits in 32 bits, and vectors of any kind convert 32-bit integers.
     let log = f64::from(e as i32) + p * s * (2.0 * std::f64::consts::LOG2_E);
     let log = if x == 0.0 { f64::NEG_INFINITY } else { log };
     if x < f64::INFINITY { log } else { x }

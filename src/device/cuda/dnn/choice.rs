@@ -1,62 +1,66 @@
-//! Which of cuDNN's algorithms a shape gets. Never by timing: times differ from run to run, and bits would
-//! with them.
+//! Choice of cuDNN's algorithm for a shape. Never by timing: times differ from run to run, and so
+//! would the bits.
 
 use crate::device::conv_shape::Kind;
 use std::ffi::c_int;
 
-/// Most bytes of workspace that an algorithm may have for a convolution of three tensors of so many bytes
-/// together.
+/// Most bytes of workspace of an algorithm for a convolution whose three tensors have `tensors`
+/// bytes together.
 ///
-/// Room for all of them in another layout and as much again, which what runs on tensor cores takes; not for
-/// transforms that grow them, such as FFTs: their memory would be the most that a step takes, and no budget
-/// could be below. To be tuned on a GPU.
+/// Twice the tensors leave room for all of them in another layout and as much again, which
+/// algorithms on tensor cores need. Algorithms that enlarge the tensors, such as FFTs, are
+/// excluded: their workspace would be the peak of a step and a lower bound of the budget. Not yet
+/// tuned on a GPU.
 pub(super) fn workspace_cap(tensors: usize) -> usize {
     tensors.saturating_mul(2).min(256 << 20)
 }
 
-/// How an algorithm multiplies: cuDNN's numbers.
+/// Math mode of an algorithm, with cuDNN's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Math {
-    /// f32, or TF32 where the device has it.
+    /// f32, or TF32 if the device has it.
     Default = 0,
     /// TF32 for f32 data.
     TensorOp = 1,
-    /// f32 alone.
+    /// f32 only.
     Fma = 3,
 }
 
 impl Math {
-    /// What to ask for.
+    /// Math mode to ask for.
     pub(super) const fn wanted(tf32: bool) -> Self {
         if tf32 { Self::Default } else { Self::Fma }
     }
 
-    /// What to run an algorithm with that was offered with `number`; `None` if it may not be used.
+    /// Math mode to run an algorithm with that was offered with mode `number`; `None` if the
+    /// algorithm may not be used.
     const fn allowed(number: u32, tf32: bool) -> Option<Self> {
         match (number, tf32) {
             (0, true) => Some(Self::Default),
             (1, true) => Some(Self::TensorOp),
-            // Offered as the default where the device has no TF32 (and the two are the same): f32 alone is
-            // asked for again, and whether that works before it is chosen.
+            // Without TF32, devices that lack it offer the default mode, which is the same as f32
+            // there. The algorithm is asked for again with f32 only, and is chosen only if that
+            // works.
             (0, false) | (3, _) => Some(Self::Fma),
-            // 2 rounds to f16.
+            // Mode 2 rounds to f16.
             _ => None,
         }
     }
 }
 
-/// What cuDNN says of an algorithm: `cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t`, which are all the
-/// same but for what `algorithm` counts. Numbers, as a newer cuDNN may have some that enums of today lack.
+/// cuDNN's description of an algorithm: `cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t`. The
+/// three types differ only in the enum of `algorithm`. Fields are plain numbers, as a newer cuDNN
+/// may return some that the enums lack.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Offer {
     algorithm: u32,
-    /// 0: it works.
+    /// 0 if the algorithm works.
     status: u32,
     seconds: f32,
     bytes: usize,
-    /// 1: the same bits each time.
+    /// 1 if every run gives the same bits.
     determinism: u32,
     math: u32,
     reserved: [c_int; 3],
@@ -65,29 +69,30 @@ pub(super) struct Offer {
 /// An algorithm that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// By cuDNN's number.
+    /// cuDNN's number of the algorithm.
     pub algorithm: u32,
-    /// How it multiplies.
+    /// Math mode to run with.
     pub math: Math,
-    /// Its workspace.
+    /// Bytes of workspace.
     pub bytes: usize,
 }
 
-/// Whether a status of cuDNN 9 is about what was asked, and so always the same: it was wrong, or is not
-/// supported. All others may be about memory, or what else there is just now.
+/// Whether a status of cuDNN 9 is about the request and therefore always the same: wrong, or not
+/// supported. Other statuses may be about memory or another temporary state.
 pub(super) const fn is_lasting(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
-/// Whether an algorithm is documented to add in any order, whatever is said of it when it is offered.
+/// Whether an algorithm is documented to add in any order, whatever its offer says.
 const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
     matches!((kind, algorithm), (Kind::GradInput, 0) | (Kind::GradWeight, 0 | 3))
 }
 
-/// Those offers that work, are deterministic and as exact as wanted, in cuDNN's order.
+/// Offers that work, are deterministic and as exact as wanted, in cuDNN's order.
 ///
 /// # Errors
-/// The status of an offer that may work at another time: other bits would come of it then.
+/// The status of an offer that may work at another time. Ignoring the offer would give other bits
+/// then.
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
@@ -104,8 +109,9 @@ pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec
     Ok(found)
 }
 
-/// The first, which cuDNN takes for the fastest, whose workspace is within the cap. Without one, the one with
-/// the smallest, unless the other way to do it, which takes `otherwise` bytes, takes no more.
+/// The first candidate whose workspace is within the cap; cuDNN takes it for the fastest. If none
+/// is, the one with the smallest workspace, provided that it needs less than `otherwise`, the bytes
+/// of the way without cuDNN.
 pub(super) fn choose(candidates: &[Candidate], cap: usize, otherwise: usize) -> Option<Candidate> {
     let within = candidates.iter().find(|candidate| candidate.bytes <= cap);
     let smallest = || {
@@ -180,7 +186,7 @@ mod tests {
             let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
             assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
         }
-        // What would not be used may fail as it likes.
+        // An offer that would not be used may fail with any status.
         assert_eq!(
             candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
             Ok(1)

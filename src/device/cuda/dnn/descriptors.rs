@@ -13,17 +13,17 @@ use std::ptr::null_mut;
 const DATA: sys::cudnnDataType_t = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
 const PACKED: sys::cudnnTensorFormat_t = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
 
-/// Why cuDNN did not do something.
+/// Reason why cuDNN did not do something.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It never does this: what was asked for goes without it.
+    /// cuDNN never does this, so the task must run without it.
     Unsupported(DeviceError),
-    /// It does not work just now, for want of memory or for what else is the matter.
+    /// cuDNN fails just now, for lack of memory or another temporary reason.
     Broken(DeviceError),
 }
 
 impl Failure {
-    /// What a status means that is not 0.
+    /// Sorts an error by the status, a number other than 0.
     const fn of(status: u32, error: DeviceError) -> Self {
         if is_lasting(status) { Self::Unsupported(error) } else { Self::Broken(error) }
     }
@@ -43,10 +43,10 @@ impl From<Failure> for DeviceError {
     }
 }
 
-/// What was found, or `None` if cuDNN never does this.
+/// The result, or `None` if cuDNN never does this.
 ///
 /// # Errors
-/// If it does not work just now.
+/// If cuDNN fails just now.
 pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, DeviceError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -58,7 +58,7 @@ pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, Devic
     }
 }
 
-/// Descriptions of a convolution's tensors, and of itself.
+/// Descriptors of a convolution's tensors, and of the convolution.
 pub(super) struct Descriptors {
     pub x: sys::cudnnTensorDescriptor_t,
     pub weight: sys::cudnnFilterDescriptor_t,
@@ -70,7 +70,7 @@ impl Descriptors {
     /// Describes a convolution.
     ///
     /// # Errors
-    /// If cuDNN does not take sizes like these, or has no memory.
+    /// If cuDNN does not take these sizes, or has no memory.
     pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
         let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;
@@ -78,9 +78,10 @@ impl Descriptors {
         let [h_out, w_out] = ints([shape.h_out(), shape.w_out()])?;
         let [[down, right], [above, left]] = [ints(stride)?, ints(padding)?];
         let [rows_apart, columns_apart] = ints(dilation)?;
-        // What was made is destroyed with this, also if the rest fails.
+        // Dropping `made` destroys the descriptors made so far, also after an error.
         let mut made = Self { x: null_mut(), weight: null_mut(), y: null_mut(), conv: null_mut() };
-        // SAFETY: descriptors are written to places that outlive the calls, and are set once they are made.
+        // SAFETY: cuDNN writes each descriptor to a field of `made`, which outlives the calls. A
+        // descriptor is set only after `check` has seen that it was made.
         unsafe {
             check("describing", sys::cudnnCreateTensorDescriptor(&raw mut made.x))?;
             check("describing", sys::cudnnCreateFilterDescriptor(&raw mut made.weight))?;
@@ -112,14 +113,14 @@ impl Descriptors {
         Ok(made)
     }
 
-    /// Changes how algorithms multiply.
+    /// Sets the math mode of the convolution.
     pub(super) fn set_math(&self, math: Math) -> Result<(), Failure> {
         let math = match math {
             Math::Default => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
             Math::TensorOp => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
             Math::Fma => sys::cudnnMathType_t::CUDNN_FMA_MATH,
         };
-        // SAFETY: made in `new`.
+        // SAFETY: the descriptor was made in `new`, and lives as long as `self`.
         check("math", unsafe { sys::cudnnSetConvolutionMathType(self.conv, math) })
     }
 }
@@ -127,7 +128,7 @@ impl Descriptors {
 impl Drop for Descriptors {
     fn drop(&mut self) {
         let Self { x, weight, y, conv } = *self;
-        // SAFETY: made in `new` or null, and used no more.
+        // SAFETY: each descriptor was made in `new` or is null, and is not used again.
         unsafe {
             for tensor in [x, y].into_iter().filter(|tensor| !tensor.is_null()) {
                 let _ = sys::cudnnDestroyTensorDescriptor(tensor);
@@ -142,7 +143,7 @@ impl Drop for Descriptors {
     }
 }
 
-/// Sizes as cuDNN takes them.
+/// Sizes for cuDNN: an error if a size does not fit in an `int`.
 fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], Failure> {
     let mut ints = [0; N];
     for (int, size) in ints.iter_mut().zip(sizes) {
@@ -154,25 +155,27 @@ fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], Failure> {
     Ok(ints)
 }
 
-/// The number of a status.
+/// Number of a status.
 pub(super) const fn number(status: sys::cudnnStatus_t) -> u32 {
-    // SAFETY: the enum is a `u32`. Read as a number, as a newer cuDNN may have some that it lacks.
+    // SAFETY: the enum is declared as a `u32`, and `status` is a live reference. The number is read
+    // without a match, as a newer cuDNN may return a status that the enum lacks.
     unsafe { (&raw const status).cast::<u32>().read() }
 }
 
-/// A call of cuDNN that may not have worked, in words.
+/// Turns a failed call of cuDNN into an error that names `what`.
 pub(super) fn check(what: impl fmt::Display, status: sys::cudnnStatus_t) -> Result<(), Failure> {
     let number = number(status);
     if number == 0 {
         return Ok(());
     }
-    // cuDNN's own word for it: a newer one may know more than the enum.
-    // SAFETY: answers with a text that lives as long as the library, whatever the number.
+    // The text is cuDNN's own, as a newer cuDNN may know more statuses than the enum. SAFETY: the
+    // function accepts any number, and returns a text that lives as long as the library.
     let text = unsafe { sys::cudnnGetErrorString(status) };
     let text = if text.is_null() {
         "unknown".into()
     } else {
-        // SAFETY: as above.
+        // SAFETY: the text is not null, ends with a 0, and lives as long as the library, which is
+        // never unloaded.
         unsafe { CStr::from_ptr(text) }.to_string_lossy()
     };
     let error = DeviceError::new(format!("cudnn: {what}: {text} ({number})"));
@@ -209,7 +212,8 @@ mod tests {
             *mut c_int,
             *mut c_int,
         ) -> sys::cudnnStatus_t;
-        // SAFETY: loading cuDNN has no preconditions; the type is that of the function.
+        // SAFETY: loading cuDNN has no preconditions; `OutputDim` is the type that cuDNN declares
+        // for this function.
         let output_dim = unsafe {
             sys::is_culib_present().then(|| {
                 sys::culib().get::<OutputDim>(b"cudnnGetConvolution2dForwardOutputDim\0").ok()
@@ -223,12 +227,13 @@ mod tests {
         made.set_math(Math::Fma).unwrap();
         let mut size = [0; 4];
         let [n, c, h, w] = size.each_mut().map(std::ptr::from_mut);
-        // SAFETY: the descriptors were just made; four numbers go to places that outlive the call.
+        // SAFETY: the descriptors were just made and are alive; the four numbers are written to
+        // `size`, which outlives the call.
         let status = unsafe { output_dim(made.conv, made.x, made.weight, n, c, h, w) };
         check("asking for the size", status).unwrap();
         let [n, c_out] = [SHAPE.n, SHAPE.c_out].map(|size| size as c_int);
         assert_eq!(size, [n, c_out, SHAPE.h_out() as c_int, SHAPE.w_out() as c_int]);
-        // SAFETY: as above.
+        // SAFETY: the descriptor was made above and is alive; cuDNN only checks the sizes.
         let refused = unsafe { sys::cudnnSetTensor4dDescriptor(made.x, PACKED, DATA, -1, 1, 1, 1) };
         let Err(Failure::Unsupported(error)) = check("x", refused) else {
             panic!("{refused:?} is about the shape");

@@ -4,16 +4,16 @@ use super::Sums;
 use crate::device::cpu::wide::widest;
 
 const LANES: usize = 16;
-/// Terms a lane adds up in f32 before its sum goes on in f64: few enough that the error is that of a few
-/// roundings, enough that going on costs nothing.
+/// Number of terms that a lane adds in f32 before its sum is added to an f64. Few enough for an
+/// error of a few roundings, and enough to make the conversion cheap.
 const ROUNDS: usize = 32;
 
-/// Adds in f32 lanes, and joins the lanes in f64 every [`ROUNDS`] rounds. What is added where depends
-/// on the lengths of the runs alone.
+/// Adds in f32 lanes, and joins the lanes in f64 every [`ROUNDS`] rounds. The order of additions
+/// depends on the lengths of the runs alone.
 #[derive(Default)]
 pub(super) struct Adder {
     lanes: [[f32; LANES]; 2],
-    /// Rounds since the lanes were zero, below [`ROUNDS`].
+    /// Rounds since the lanes were last zero; below [`ROUNDS`].
     rounds: usize,
     sums: Sums,
 }
@@ -76,7 +76,7 @@ impl Adder {
         self.rounds = 0;
     }
 
-    /// The two sums.
+    /// Returns the two sums.
     pub(super) fn finish(mut self) -> Sums {
         self.join();
         self.sums

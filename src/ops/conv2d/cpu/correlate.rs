@@ -1,9 +1,10 @@
 //! The forward pass and the gradient of the input: both slide a kernel over padded images.
 //!
-//! The gradient of the input slides the kernel over `dy`, rotated by 180 degrees and with input and output channels
-//! swapped. With a stride, input rows that differ by less than the stride depend on different kernel rows. So the
-//! gradient is split into phases. The input rows of a phase are a stride apart and depend on the same kernel rows, and
-//! the phase is a convolution with stride 1:
+//! The gradient of the input slides the kernel over `dy`, rotated by 180 degrees and with input and
+//! output channels swapped. With a stride, input rows that differ by less than the stride depend on
+//! different kernel rows. The gradient is therefore split into phases. The input rows of a phase
+//! are a stride apart and depend on the same kernel rows, and the phase is a convolution with
+//! stride 1:
 //!
 //! ```text
 //! stride 2, padding 1, kernel rows 0 1 2:     input row 0 1 2 3 4 5
@@ -25,33 +26,35 @@ use super::turned::{Phase, Turned};
 use super::windows::{ALIGN, SLACK, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Size of a packed strip, in floats. It and its outputs should stay in the level-2 cache.
+/// Largest size of a packed strip, in floats. The strip and its outputs should stay in the level-2
+/// cache.
 const STRIP_FLOATS: usize = 64 * 1024;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
+/// Most tasks, each with its own scratch. A constant, because results must not depend on the number
+/// of threads.
 const TASKS: usize = 8;
 
-/// The outputs that depend on the same kernel elements.
+/// Outputs that depend on the same kernel elements.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Its phase of rows, and of columns.
+    /// Phase of the rows, and phase of the columns.
     phase: [Phase; 2],
 }
 
 /// A convolution, for each image of a batch: each output is a sum over a window of the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correlation {
-    /// Counting each group of an image as one.
+    /// Number of images, with each group of an image counted as one.
     images: usize,
-    /// How many weights images take in turn.
+    /// Number of groups; consecutive images take the weights of consecutive groups.
     groups: usize,
-    /// What the parts read of a source image.
+    /// Windows of a source image that the parts read.
     windows: Windows,
     /// Channels, rows and columns of the destination.
     to: [usize; 3],
     /// Distance between neighbouring outputs of a part.
     to_step: [usize; 2],
-    /// Phases of rows and of columns. Each pair is a part.
+    /// Phases of rows and of columns. Each pair of phases is a part.
     phases: [Phases; 2],
     /// Strides of the weights along destination channels, source channels, and kernel rows.
     weight_strides: [usize; 3],
@@ -63,7 +66,7 @@ fn strip_floats(images: usize, windows: &Windows) -> usize {
 }
 
 impl Correlation {
-    /// The forward pass of a shape that is not empty.
+    /// Plan of the forward pass, for a shape that is not empty.
     pub fn forward(shape: &ConvShape) -> Self {
         let (images, groups, shape) = (shape.n * shape.groups, shape.groups, &shape.one_group());
         let windows = Windows {
@@ -88,7 +91,7 @@ impl Correlation {
         }
     }
 
-    /// The gradient of the input of a shape that is not empty.
+    /// Plan of the gradient of the input, for a shape that is not empty.
     pub fn grad_input(shape: &ConvShape) -> Self {
         let (images, groups, shape) = (shape.n * shape.groups, shape.groups, &shape.one_group());
         let of = |i: usize, len, kernel| {
@@ -117,8 +120,8 @@ impl Correlation {
         }
     }
 
-    /// Destination channels per task: all of them, unless there are few images. Each task packs its whole image, which
-    /// is cheap only beside the work for many channels.
+    /// Destination channels per task: all of them, unless there are few images. Each task packs its
+    /// whole image, which is cheap only beside the work for many channels.
     fn group(&self) -> usize {
         let groups = (TASKS / self.images).clamp(1, self.to[0].div_ceil(2 * MAX_TILE_ROWS));
         self.to[0].div_ceil(groups).next_multiple_of(MAX_TILE_ROWS)
@@ -128,14 +131,14 @@ impl Correlation {
         self.images.div_ceil(TASKS)
     }
 
-    /// Each output belongs to one part, or depends on no kernel element and is zero.
+    /// All parts. Each output belongs to one part, or depends on no kernel element and is zero.
     fn parts(&self) -> impl Iterator<Item = Part> {
         let [rows, columns] = self.phases;
         rows.each()
             .flat_map(move |row| columns.each().map(move |column| Part { phase: [row, column] }))
     }
 
-    /// The sum of the [`depth`](Self::depth) of all parts.
+    /// Sum of the [`depth`](Self::depth) of all parts.
     fn depths(&self) -> usize {
         let [rows, columns] = self.phases.map(Phases::taps);
         self.windows.channels.saturating_mul(rows).saturating_mul(columns)
@@ -146,12 +149,13 @@ impl Correlation {
         self.windows.channels * part.phase[0].taps * part.phase[1].taps
     }
 
-    /// Destination channels of packed weights.
+    /// Destination channels of packed weights, padded to whole tiles.
     fn packed_channels(&self) -> usize {
         self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
-    /// Whether outputs are stored in the order in which the inner loop writes them. Otherwise they go through a stage.
+    /// Whether outputs are stored in the order in which the inner loop writes them. If not, they
+    /// are written to a stage first.
     fn is_direct(&self) -> bool {
         self.to_step == [1, 1]
     }
@@ -221,7 +225,7 @@ impl Correlation {
         });
     }
 
-    /// Lists the window offsets of each part.
+    /// Writes the window offsets of each part.
     fn write_offsets(&self, mut offsets: &mut [u32]) {
         for part in self.parts() {
             let part_offsets;
@@ -272,7 +276,7 @@ impl Correlation {
         }
     }
 
-    /// Computes the destination channels of one image from `channel` on, as many as `to` has room for.
+    /// Computes destination channels of one image, from `channel` on, as many as fit in `to`.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_image(
         &self,
@@ -330,7 +334,7 @@ impl Correlation {
         }
     }
 
-    /// Copies rows of one channel from the stage to `to`. The last row and column may be outside.
+    /// Copies rows of one channel from the stage to `to`. The last row and column may lie outside.
     fn spread(&self, part: &Part, out_row: usize, stage: &[f32], to: &mut [f32]) {
         let [first_row, first_column] = part.phase.map(|phase| phase.origin);
         let rows = to
@@ -343,12 +347,12 @@ impl Correlation {
     }
 }
 
-/// All phases of one dimension.
+/// Phases of one dimension.
 #[derive(Clone, Copy, Debug)]
 enum Phases {
-    /// One phase with the whole kernel: its taps, first coordinate and distance.
+    /// One phase with the whole kernel: number of taps, first coordinate, and distance of taps.
     Whole(usize, isize, usize),
-    /// The phases of a gradient.
+    /// Phases of a gradient.
     Turned(Turned),
 }
 

@@ -1,4 +1,5 @@
-//! Gradient of the weight: each element is a dot product of an output channel of `dy` and a window of `x`.
+//! Gradient of the weight: each element is a dot product of an output channel of `dy` and a window
+//! of `x`.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -7,23 +8,28 @@ use super::simd::{Dots, Level};
 use super::windows::{ALIGN, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Size of the packed inputs in use, in floats. They and as much of `dy` should stay in the level-2 cache.
+/// Largest size of the packed inputs in use, in floats. The inputs and as much of `dy` should stay
+/// in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
 
-/// Products that are summed in registers before they are added to the result: enough to make that addition cheap.
+/// Number of products that are summed in registers before they are added to the result: enough to
+/// make that addition cheap.
 const POSITIONS: usize = 1024;
 
-/// Positions of small images that are packed together. Four times as many would be 3 % faster over all layers of
-/// ResNet-20, but need a workspace of twice the input's size, which counts against the budget.
+/// Positions of small images that are packed together. Four times as many would be 3 % faster over
+/// all layers of ResNet-20, but need a workspace of twice the input's size, which counts against
+/// the budget.
 const GROUP_POSITIONS: usize = 256;
 
 /// Most floats in the partial sums of all chunks, beyond the first chunk's.
 const PARTIAL_FLOATS: usize = 512 * 1024;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
+/// Most tasks, each with its own scratch. A constant, because results must not depend on the number
+/// of threads.
 const TASKS: usize = 8;
 
-/// How the work of a group is split: the batch into chunks with a partial sum each, the input channels into blocks.
+/// Plan of the work of a group. The batch is split into chunks with a partial sum each, and the
+/// input channels are split into blocks.
 ///
 /// ```text
 ///             channels 0..16    16..32    32..48
@@ -33,24 +39,24 @@ const TASKS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WeightGradient {
     groups: usize,
-    /// Groups that are worked on at a time, each with a workspace.
+    /// Number of groups that are computed at the same time, each with its own workspace.
     lanes: usize,
     images: usize,
-    /// Of a group.
+    /// Input channels of a group.
     channels: usize,
     rows: usize,
     /// Windows of one block of channels.
     windows: Windows,
-    /// Images per chunk.
+    /// Images in a chunk.
     chunk: usize,
-    /// Images that are packed at a time.
+    /// Images that are packed together.
     group: usize,
     blocks: usize,
     blocks_per_task: usize,
 }
 
 impl WeightGradient {
-    /// The plan of a shape that is not empty.
+    /// Plan for a shape that is not empty.
     pub fn new(shape: &ConvShape) -> Self {
         let groups = shape.groups;
         let lanes = groups.min(TASKS);
@@ -98,7 +104,7 @@ impl WeightGradient {
         self.images.div_ceil(self.chunk)
     }
 
-    /// Sums of one block, `[c_out][channels of the block][kh][kw]`.
+    /// Number of sums in one block, `[c_out][channels of the block][kh][kw]`.
     fn block_len(&self) -> usize {
         self.rows * self.windows.depth()
     }
@@ -112,14 +118,14 @@ impl WeightGradient {
         self.blocks.div_ceil(self.blocks_per_task)
     }
 
-    /// Floats of scratch for all tasks of a group, and of its partial sums.
+    /// Floats of scratch for all tasks of a group, and for its partial sums.
     fn lane_len(&self) -> usize {
         let tasks = self.chunks() * self.tasks_per_chunk();
         let partials = self.block_len().saturating_mul(self.chunks() * self.blocks);
         self.scratch_len().saturating_mul(tasks).saturating_add(align(partials))
     }
 
-    /// Floats of scratch for all groups that are worked on at a time, and of window offsets.
+    /// Floats of scratch for all groups that are computed at the same time, and for window offsets.
     pub fn workspace_len(&self) -> usize {
         let lanes = self.lane_len().saturating_mul(self.lanes);
         lanes.saturating_add(ALIGN + self.windows.depth())
@@ -162,7 +168,7 @@ impl WeightGradient {
 
         let x_len = x.len() / self.images;
         let dy_len = dy.len() / self.images;
-        // From the first channel of the group in the first image on.
+        // Start at the first channel of the group in the first image.
         let (x, dy) = (&x[group * x_len / self.groups..], &dy[group * dy_len / self.groups..]);
         let chunks = partials
             .par_chunks_exact_mut(self.blocks * block_len)
@@ -192,8 +198,8 @@ impl WeightGradient {
         self.add_chunks(partials, dw);
     }
 
-    /// Computes the blocks of channels from `first_block` on, as many as `sums` has room for, over the first `images`
-    /// images of `x` and `dy`: those of one chunk.
+    /// Computes blocks of channels from `first_block` on, as many as fit in `sums`, over the first
+    /// `images` images of `x` and `dy`, which are those of one chunk.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_task(
         &self,
@@ -245,7 +251,7 @@ impl WeightGradient {
         }
     }
 
-    /// Adds the partial sums of all chunks in order.
+    /// Adds up the partial sums of all chunks, in order.
     fn add_chunks(&self, partials: &[f32], dw: &mut [f32]) {
         let taps = self.windows.taps[0] * self.windows.taps[1];
         let block = self.windows.channels;

@@ -1,4 +1,4 @@
-//! Picks the inner loops for the processor.
+//! Choice of the inner loops for the processor.
 
 #[macro_use]
 mod kernels;
@@ -10,20 +10,22 @@ mod avx512;
 mod neon;
 mod portable;
 
-/// Rows of packed weights are padded to a multiple of this, whatever the instruction set.
+/// Multiple to which rows of packed weights are padded, whatever the instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
-/// `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`: a matrix product where the rows of the right-hand side
-/// are windows of one buffer, which may overlap.
+/// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. The result is a matrix
+/// product in which the rows of the right-hand side are windows of one buffer, which may overlap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product<'a> {
-    /// Left-hand side, in tiles of `tile_rows` rows; within a tile, tap by tap. The last tile is padded with zeros.
+    /// Left-hand side, in tiles of `tile_rows` rows; within a tile, tap by tap. The last tile is
+    /// padded with zeros.
     pub a: &'a [f32],
-    /// Rows per tile: what [`Level::tile_rows`] said.
+    /// Rows of a tile, as returned by [`Level::tile_rows`].
     pub tile_rows: usize,
-    /// Where each window of `x` starts; not empty.
+    /// Start of each window in `x`; not empty.
     pub offsets: &'a [u32],
-    /// The buffer, with at least [`SLACK`](super::windows::SLACK) floats after the last window.
+    /// Buffer of the windows, with at least [`SLACK`](super::windows::SLACK) floats after the last
+    /// window.
     pub x: &'a [f32],
     /// Length of each window.
     pub positions: usize,
@@ -31,7 +33,7 @@ pub(super) struct Product<'a> {
     pub y_stride: usize,
 }
 
-/// `sums[i][t] += sum over images and p of dy[i][p] * x[offsets[t] + p]`.
+/// Dot products `sums[i][t] += sum over images and p of dy[i][p] * x[offsets[t] + p]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dots<'a> {
     /// Left-hand rows, `dy_stride` apart; images are `dy_image` apart.
@@ -39,10 +41,10 @@ pub(super) struct Dots<'a> {
     pub rows: usize,
     pub dy_stride: usize,
     pub dy_image: usize,
-    /// The buffer of the windows; images are `x_image` apart.
+    /// Buffer of the windows; images are `x_image` apart.
     pub x: &'a [f32],
     pub x_image: usize,
-    /// Where each window starts; not empty.
+    /// Start of each window; not empty.
     pub offsets: &'a [u32],
     pub images: usize,
     /// Length of rows and windows.
@@ -50,7 +52,7 @@ pub(super) struct Dots<'a> {
 }
 
 impl Dots<'_> {
-    /// Scratch for a few rows of `dy`, in floats: enough for every instruction set.
+    /// Floats of scratch for a few rows of `dy`: enough for every instruction set.
     pub const fn tile_len(images: usize, positions: usize) -> usize {
         const MAX_LANES: usize = 16;
         const MAX_ROWS: usize = 4;
@@ -58,27 +60,28 @@ impl Dots<'_> {
     }
 }
 
-/// `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`, or that added to `c`. Small matrices, that lie in the cache.
+/// A product `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`, which overwrites `c` or is
+/// added to it. For small matrices that lie in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Matrices<'a> {
     /// Rows of `a` and `c`; columns of `a` and rows of `b`, at least one; columns of `b` and `c`.
     pub sizes: [usize; 3],
     pub a: &'a [f32],
-    /// Distances of rows, and of columns. Fastest where one of them is 1.
+    /// Distance between rows, and between columns, of `a`. Fastest if one of them is 1.
     pub a_strides: [usize; 2],
-    /// Rows of [`padded`] columns.
+    /// Right-hand side, whose rows have [`padded`] columns.
     pub b: &'a [f32],
     /// Distance between rows of `b`.
     pub b_stride: usize,
     /// Distance between rows of `c`.
     pub c_stride: usize,
     pub factor: f32,
-    /// Whether it is added to `c`.
+    /// Whether the product is added to `c`.
     pub add: bool,
 }
 
-/// So many columns of [`Matrices::b`] take up that many, whatever the instruction set. What is in those beyond does not
-/// matter.
+/// Padded number of columns of [`Matrices::b`], whatever the instruction set. The contents of the
+/// padding do not matter.
 pub(in crate::ops) const fn padded(columns: usize) -> usize {
     const MAX_LANES: usize = 16;
     columns.next_multiple_of(MAX_LANES)
@@ -86,11 +89,13 @@ pub(in crate::ops) const fn padded(columns: usize) -> usize {
 
 /// An instruction set that this processor has.
 ///
-/// Levels differ in the last bits of their results; on one machine, [`Level::detect`] always gives the same.
+/// Levels differ in the last bits of their results. On one machine, [`Level::detect`] always
+/// returns the same level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Level(Isa);
 
-/// Private, so that a [`Level`] can only come from [`Level::available`].
+/// Instruction set of a level. Private, so that a [`Level`] can only come from
+/// [`Level::available`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isa {
     #[cfg(target_arch = "x86_64")]
@@ -129,9 +134,9 @@ impl Level {
     /// Rows per tile of packed weights, for a product with `rows` rows. Divides [`MAX_TILE_ROWS`].
     pub fn tile_rows(self, rows: usize) -> usize {
         match self.0 {
-            // Depthwise.
+            // Depthwise convolutions.
             _ if rows == 1 => 1,
-            // Tiles of 4 rows are wider and as fast, if half of the last tile of 8 would be zeros.
+            // Tiles of 4 rows are wider, and as fast if half of the last tile of 8 would be zeros.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
             #[cfg(target_arch = "aarch64")]
@@ -143,29 +148,30 @@ impl Level {
     /// Computes a [`Product`], overwriting the positions of `y`.
     pub(super) fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
         match self.0 {
-            // SAFETY: `available` found avx512f and avx512vl.
+            // SAFETY: a `Level` comes from `available`, which found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::gather_product(m, y) },
-            // SAFETY: `available` found avx2 and fma.
+            // SAFETY: a `Level` comes from `available`, which found avx2 and fma.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::gather_product(m, y) },
-            // SAFETY: `available` found neon.
+            // SAFETY: a `Level` comes from `available`, which found neon.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_product(m, y) },
             Isa::Portable => portable::gather_product(m, y),
         }
     }
 
-    /// Adds [`Dots`] to `sums`, rows of one sum per window. `tile` is scratch of [`Dots::tile_len`].
+    /// Adds [`Dots`] to `sums`, whose rows have one sum for each window. `tile` is scratch of
+    /// [`Dots::tile_len`].
     pub(super) fn gather_dots(self, m: &Dots<'_>, tile: &mut [f32], sums: &mut [f32]) {
         match self.0 {
-            // SAFETY: `available` found avx512f and avx512vl.
+            // SAFETY: a `Level` comes from `available`, which found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::gather_dots(m, tile, sums) },
-            // SAFETY: `available` found avx2 and fma.
+            // SAFETY: a `Level` comes from `available`, which found avx2 and fma.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::gather_dots(m, tile, sums) },
-            // SAFETY: `available` found neon.
+            // SAFETY: a `Level` comes from `available`, which found neon.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_dots(m, tile, sums) },
             Isa::Portable => portable::gather_dots(m, tile, sums),
@@ -175,13 +181,13 @@ impl Level {
     /// Computes [`Matrices`].
     pub fn multiply(self, m: &Matrices<'_>, c: &mut [f32]) {
         match self.0 {
-            // SAFETY: `available` found avx512f and avx512vl.
+            // SAFETY: a `Level` comes from `available`, which found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::multiply(m, c) },
-            // SAFETY: `available` found avx2 and fma.
+            // SAFETY: a `Level` comes from `available`, which found avx2 and fma.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::multiply(m, c) },
-            // SAFETY: `available` found neon.
+            // SAFETY: a `Level` comes from `available`, which found neon.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::multiply(m, c) },
             Isa::Portable => portable::multiply(m, c),

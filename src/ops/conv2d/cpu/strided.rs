@@ -1,7 +1,7 @@
 //! Copies between elements that are a step apart and contiguous elements.
 //!
-//! Step 2 is common enough to deserve vector instructions: pairs of floats are treated as 64-bit integers, because
-//! compilers turn the selection of halves into shuffles.
+//! Step 2 is common enough to deserve vector instructions: pairs of floats are treated as 64-bit
+//! integers, because compilers turn the selection of halves into shuffles.
 
 const BLOCK: usize = 8;
 
@@ -22,8 +22,9 @@ pub(super) fn copy_every(step: usize, from: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Writes `from` to elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to`, and leaves the others.
-/// Elements beyond the end of `to` are dropped; `origin` is below `step` and inside `to`.
+/// Writes `from` to elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to`; the other
+/// elements are kept. Elements beyond the end of `to` are dropped; `origin` is below `step` and
+/// inside `to`.
 #[inline]
 pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f32]) {
     let from = &from[..from.len().min((to.len() - origin).div_ceil(step))];
@@ -41,8 +42,8 @@ pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f
     }
 }
 
-/// Starts of blocks that cover `len` elements. The last block is moved back to fit, so that it may overlap the one
-/// before.
+/// Starts of blocks that cover `len` elements. The last block is moved back to fit, so it may
+/// overlap the previous one.
 fn blocks(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(BLOCK).map(move |block| block.min(len.saturating_sub(BLOCK)))
 }
@@ -55,7 +56,7 @@ fn spread_every_slowly(step: usize, from: &[f32], to: &mut [f32]) {
     to.iter_mut().step_by(step).zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// Elements 0, 2, 4, ...
+/// Elements 0, 2, 4, ... of `pairs`.
 fn first_of_pairs(pairs: [f32; 2 * BLOCK]) -> [f32; BLOCK] {
     let pairs: [u64; BLOCK] = bytemuck::cast(pairs);
     bytemuck::cast(pairs.map(|pair| (pair >> shift_of_half(0)) as u32))

@@ -1,4 +1,4 @@
-//! Checks all three functions against loops in `f64`, with every instruction set of the machine.
+//! Comparison of all three functions with loops in `f64`, for every instruction set of the machine.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::sync::ThreadPoolBuilder;
 
 const ALL: [Kind; 3] = [Kind::Forward, Kind::GradWeight, Kind::GradInput];
 
-/// The input, weight and output of a convolution; a function computes one from the other two.
+/// Input, weight and output of a convolution; a function computes one of them from the other two.
 #[derive(Clone, Debug)]
 struct Operands {
     x: Vec<f32>,
@@ -18,7 +18,7 @@ struct Operands {
 }
 
 impl Operands {
-    /// The two that a function reads.
+    /// The two operands that a function reads.
     fn of(&self, kind: Kind) -> [&[f32]; 2] {
         match kind {
             Kind::Forward => [&self.x, &self.weight],
@@ -28,7 +28,7 @@ impl Operands {
     }
 }
 
-/// Elements of the result.
+/// Number of elements of the result.
 fn len(kind: Kind, shape: &ConvShape) -> usize {
     match kind {
         Kind::Forward => shape.output_len(),
@@ -49,7 +49,7 @@ fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> 
     out
 }
 
-/// The sum and the sum of absolute values behind each result.
+/// Sum behind each result, and the sum of the absolute values of its terms.
 fn naive(kind: Kind, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
     let mut sums = vec![[0.0; 2]; len(kind, s)];
     let (h_out, w_out) = (s.h_out(), s.w_out());
@@ -98,7 +98,7 @@ fn for_each(sizes: &[usize], mut f: impl FnMut(&[usize])) {
     }
 }
 
-/// Values between -1 and 1 from a fixed sequence.
+/// Operands with values between -1 and 1, from a fixed sequence.
 fn operands(shape: &ConvShape) -> Operands {
     let mut numbers = SplitMix64::new(1);
     let mut values = |len| (0..len).map(|_| (numbers.unit() * 2.0 - 1.0) as f32).collect();
@@ -117,7 +117,7 @@ fn check(shape: &ConvShape) {
             let got = result(function, Some(level), shape, &o);
             for (i, (got, [sum, magnitude])) in got.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*got) - sum).abs();
-                // NaN must fail too.
+                // A comparison that is false for NaN, so that NaN fails.
                 assert!(
                     error <= 1e-5 * magnitude,
                     "{function:?} {level:?} {shape:?}: [{i}] is {got}, not {sum}"
@@ -150,7 +150,8 @@ fn shape(
     }
 }
 
-/// Kernels, strides and paddings that networks use, at sizes that fill and miss tiles.
+/// Kernels, strides and paddings that networks use, with sizes that are and are not multiples of
+/// tiles.
 #[test]
 fn common_shapes() {
     for (k, s, p) in
@@ -162,7 +163,7 @@ fn common_shapes() {
     }
 }
 
-/// Depthwise, and in groups of several channels.
+/// Depthwise convolutions, and groups of several channels.
 #[test]
 fn groups() {
     for (n, groups, c, hw, k, s) in [
@@ -189,7 +190,7 @@ fn dilations() {
     }
 }
 
-/// Enough rows, channels and images for several strips, groups, blocks and chunks.
+/// Shapes with enough rows, channels and images for several strips, groups, blocks and chunks.
 #[test]
 fn shapes_cut_into_pieces() {
     check(&shape(1, [24, 10], [120, 112], [3, 3], [1, 1], [1, 1]));
@@ -198,7 +199,7 @@ fn shapes_cut_into_pieces() {
     check(&shape(33, [130, 5], [4, 4], [1, 1], [1, 1], [0, 0]));
 }
 
-/// Small images under many weights: windows are written out, those of several images together.
+/// Small images with many weights: their windows are written out, several images together.
 #[test]
 fn small_images() {
     for (n, c, hw, k, s, p, d) in [
@@ -226,7 +227,7 @@ fn empty_and_tiny_shapes() {
     check(&shape(2, [3, 0], [8, 8], [3, 3], [1, 1], [1, 1]));
     // The kernel is larger than the padded input: no outputs.
     check(&shape(2, [3, 4], [2, 8], [5, 3], [1, 1], [1, 1]));
-    // No input, but padding enough for outputs.
+    // No input rows, but enough padding for outputs.
     check(&shape(2, [3, 4], [0, 5], [3, 3], [1, 1], [2, 2]));
     // Rows and columns outside all windows, and phases without kernel elements.
     check(&shape(2, [3, 4], [10, 11], [2, 1], [4, 5], [0, 0]));
@@ -253,7 +254,7 @@ proptest! {
     }
 }
 
-/// The same bits for any number of threads and from run to run.
+/// Results have the same bits for any number of threads and from run to run.
 #[test]
 fn bits_do_not_depend_on_threads() {
     for s in [
@@ -282,7 +283,8 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// An infinity in an image affects exactly the results that read it: nothing leaks through unused vector lanes.
+/// An infinity in an image affects exactly the results that read it. Nothing leaks through unused
+/// vector lanes.
 #[test]
 fn infinities_stay_local() {
     let s = shape(2, [3, 5], [7, 7], [3, 3], [1, 1], [1, 1]);

@@ -1,14 +1,14 @@
-//! The phases of the gradient of the input, in one dimension.
+//! Phases of the gradient of the input, in one dimension.
 
-/// In one dimension, the outputs `origin + q * step`, which depend on the same kernel elements.
+/// The outputs `origin + q * step` in one dimension, which depend on the same kernel elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub origin: usize,
-    /// Number of these kernel elements, at least 1.
+    /// Number of kernel elements of the phase, at least 1.
     pub taps: usize,
-    /// Kernel element of tap 0, and the distance to that of the next tap.
+    /// Kernel element of tap 0, and the distance to the element of the next tap.
     pub kernel: (usize, isize),
-    /// Source coordinate that output 0 reads at tap 0, and the distance to that at the next tap.
+    /// Source coordinate that output 0 reads at tap 0; `distance` is added at each further tap.
     pub first: isize,
     pub distance: usize,
 }
@@ -20,8 +20,8 @@ impl Phase {
     }
 }
 
-/// The phases of a gradient. Input `i` depends on output `o` through kernel element `k`, or *meets* `k`, iff
-/// `i + padding = o * stride + k * dilation`.
+/// Phases of a gradient in one dimension. Input `i` depends on output `o` through kernel element
+/// `k`, or *meets* `k`, iff `i + padding = o * stride + k * dilation`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turned {
     /// Size of the input.
@@ -30,9 +30,9 @@ pub(super) struct Turned {
     stride: usize,
     padding: usize,
     dilation: usize,
-    /// Kernel elements so far apart are met by the same inputs, ...
+    /// Distance of kernel elements that the same inputs meet.
     cycle: usize,
-    /// ... which reach them from outputs so far apart.
+    /// Distance of the outputs through which an input meets two such kernel elements.
     distance: usize,
 }
 
@@ -49,12 +49,12 @@ impl Turned {
         Self { len, kernel, stride, padding, dilation, cycle, distance }
     }
 
-    /// The first input that meets kernel element `k`, if there were at least as many inputs as the stride.
+    /// First input that meets kernel element `k`, if there are at least `stride` inputs.
     fn origin(&self, k: usize) -> usize {
         (k * self.dilation % self.stride + self.stride - self.padding % self.stride) % self.stride
     }
 
-    /// In the order of the smallest kernel element that a phase meets.
+    /// All phases, in the order of the smallest kernel element that a phase meets.
     pub fn each(self) -> impl Iterator<Item = Phase> + Clone {
         let Self { len, kernel, stride, padding, dilation, cycle, distance } = self;
         (0..cycle.min(kernel)).filter_map(move |smallest| {
@@ -72,30 +72,30 @@ impl Turned {
         })
     }
 
-    /// A distance of outputs that divides all that are between taps of any phases.
+    /// Distance of outputs that divides all distances between the taps of any phase.
     pub const fn apart(&self) -> usize {
         if self.cycle == 1 { self.distance } else { 1 }
     }
 
-    /// At least as many as there are taps in all phases.
+    /// Number of taps of all phases together, or an upper bound.
     pub fn taps(&self) -> usize {
         if self.dilation == 1 { self.met_within(self.kernel) } else { self.kernel }
     }
 
-    /// Whether each input belongs to a phase, as far as that is plain.
+    /// Whether each input is known to belong to a phase.
     pub fn covers_all(&self) -> bool {
         self.stride == 1 || self.dilation == 1 && self.count() == self.stride.min(self.len)
     }
 
-    /// Number of phases, without dilation.
+    /// Number of phases, for a dilation of 1.
     fn count(&self) -> usize {
         self.met_within(self.kernel.min(self.stride))
     }
 
-    /// How many of the first `elements` kernel elements any input meets, without dilation.
+    /// Number of the first `elements` kernel elements that some input meets, for a dilation of 1.
     fn met_within(&self, elements: usize) -> usize {
-        // Inputs a stride apart meet the same elements. `met` counts those among `n` elements that start with one that
-        // input 0 meets.
+        // Inputs a stride apart meet the same elements. `met` counts the met elements among `n`
+        // elements, of which the first is one that input 0 meets.
         let met = |n: usize| {
             n / self.stride * self.len.min(self.stride) + (n % self.stride).min(self.len)
         };
@@ -103,8 +103,9 @@ impl Turned {
         met(skipped + elements) - met(skipped)
     }
 
-    /// The first output that the inputs of the first stride depend on, and the number of outputs [`apart`](Self::apart)
-    /// from each other up to the last. At least one, even if they depend on none.
+    /// First output that the inputs of the first stride depend on. Also the number of outputs
+    /// [`apart`](Self::apart) from each other up to the last such output: at least 1, even if these
+    /// inputs depend on no output.
     pub fn met(&self) -> (isize, usize) {
         let Self { len, kernel, stride, padding, dilation, cycle, .. } = *self;
         if cycle == 1 {
@@ -116,7 +117,7 @@ impl Turned {
         let first = ((kernel - 1) * dilation) as isize - padding as isize;
         let first = -first.div_euclid(stride as isize);
         let last = ((stride.min(len) - 1 + padding) / stride) as isize;
-        // With a dilation, they may depend on none of these.
+        // With a dilation, the inputs may depend on no output of this range.
         (first, (last - first + 1).max(1) as usize)
     }
 }
@@ -132,7 +133,7 @@ const fn common_divisor(mut a: usize, mut b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Against the definition.
+    /// Compares phases with the definition.
     #[test]
     fn phases_meet_what_inputs_depend_on() {
         for case in 0..6 * 5 * 6 * 6 * 5 {

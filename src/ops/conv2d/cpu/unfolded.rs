@@ -1,6 +1,6 @@
-//! Small images under large kernels: what deep layers have, where an image is 4x4 pixels or less and weights are most of
-//! what is read. All windows of several images are written out, one row each, and a convolution is a product of two
-//! matrices, in which weights are read where they are:
+//! Convolutions of small images with large kernels. Deep layers have images of 4x4 pixels or less,
+//! and most of the memory they read is weights. All windows of several images are written out, one
+//! row each. A convolution is then a product of two matrices, in which the weights are not packed:
 //!
 //! ```text
 //!   rows [position][channel, kernel element]      weight [output channel][channel, kernel element]
@@ -10,8 +10,8 @@
 //!   dx = fold(dy^T weight)    the gradient of each window, added where the window was
 //! ```
 //!
-//! The other way (`correlate.rs`) would pack all weights for each pass, to use them for a few pixels, which do not fill a
-//! vector.
+//! The other way (`correlate.rs`) would pack all weights for each pass, and then use them for only
+//! a few pixels, which do not fill a vector.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -21,38 +21,40 @@ use super::simd::{Dots, Level, Matrices};
 use super::windows::{ALIGN, align, aligned};
 use crate::device::conv_shape::ConvShape;
 
-/// Pixels of an output up to which images are small.
+/// Largest number of output pixels of a small image.
 const SMALL: usize = 16;
 
-/// Windows that are written out at a time, unless one image has more.
+/// Number of windows that are written out at a time, unless one image has more.
 const POSITIONS: usize = 64;
 
-/// Length of the pieces of long rows that dot products are made of: four rows of weights and six windows fit the level-1
-/// cache.
+/// Length of the pieces of long rows in dot products: four rows of weights and six windows fit in
+/// the level-1 cache.
 const PIECE: usize = 768;
 
-/// Columns of weights that are multiplied at a time in the gradient of the input, about.
+/// Approximate number of columns of weights that are multiplied at a time in the gradient of the
+/// input.
 const COLUMNS: usize = 144;
 
-/// Windows are a multiple of this long, so that products need no room beyond the last one.
+/// Divisor of the length of windows, so that products need no room beyond the last one.
 const STEP: usize = 16;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
+/// Most tasks, each with its own scratch. A constant, because results must not depend on the number
+/// of threads.
 const TASKS: usize = 8;
 
-/// A convolution of small images.
+/// Plan for a convolution of small images.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unfolded {
     shape: ConvShape,
-    /// Images whose windows are written out at a time.
+    /// Number of images whose windows are written out at a time.
     images: usize,
 }
 
-/// Images that are worked on, one after the other.
+/// Images that are computed together.
 type Images = Range<usize>;
 
 impl Unfolded {
-    /// The plan of a shape that is not empty, if it suits it.
+    /// Plan for a shape that is not empty; `None` if the shape is computed in the other way.
     pub fn of(shape: &ConvShape) -> Option<Self> {
         let plane = shape.h_out() * shape.w_out();
         let plan = Self { shape: *shape, images: (POSITIONS / plane).clamp(1, shape.n) };
@@ -61,12 +63,12 @@ impl Unfolded {
         (shape.groups == 1 && is_small && is_deep).then_some(plan)
     }
 
-    /// Pixels of an output.
+    /// Number of pixels of an output.
     fn plane(&self) -> usize {
         self.shape.h_out() * self.shape.w_out()
     }
 
-    /// Most windows at a time.
+    /// Largest number of windows at a time.
     fn positions(&self) -> usize {
         self.images * self.plane()
     }
@@ -80,22 +82,22 @@ impl Unfolded {
         self.shape.kh * self.shape.kw
     }
 
-    /// Output channels of a task.
+    /// Number of output channels of a task.
     fn share(&self) -> usize {
         self.shape.c_out.div_ceil(TASKS).next_multiple_of(8)
     }
 
-    /// Input channels whose weights are multiplied at a time.
+    /// Number of input channels whose weights are multiplied at a time.
     fn channels(&self) -> usize {
         (COLUMNS / self.taps()).max(1).next_multiple_of(STEP).min(self.shape.c_in)
     }
 
-    /// Input channels of a task.
+    /// Number of input channels of a task.
     fn share_of_input(&self) -> usize {
         self.shape.c_in.div_ceil(TASKS).next_multiple_of(self.channels())
     }
 
-    /// All images, a few at a time.
+    /// Ranges of images that are computed together.
     fn pieces(&self) -> impl Iterator<Item = Images> {
         let (all, each) = (self.shape.n, self.images);
         (0..all).step_by(each).map(move |first| first..(first + each).min(all))
@@ -108,36 +110,38 @@ impl Unfolded {
         }
     }
 
-    /// Scratch of [`forward`](Self::forward): windows, outputs, a tile for each task, and where each window is.
+    /// Floats of scratch of [`forward`](Self::forward): windows, outputs, a tile for each task, and
+    /// the offset of each window.
     fn lens_forward(&self) -> [usize; 4] {
         let tiles = self.tasks(false) * Dots::tile_len(1, PIECE);
         let outputs = self.positions() * self.shape.c_out;
         [self.positions() * self.depth(), outputs, tiles, self.positions()]
     }
 
-    /// Scratch of [`grad_weight`](Self::grad_weight): windows, and gradients of outputs.
+    /// Floats of scratch of [`grad_weight`](Self::grad_weight): windows, and gradients of outputs.
     fn lens_grad_weight(&self) -> [usize; 2] {
         [self.positions() * self.depth(), self.positions() * self.shape.c_out]
     }
 
-    /// Scratch of [`grad_input`](Self::grad_input): gradients of outputs and of inputs, and for each task those of windows.
+    /// Floats of scratch of [`grad_input`](Self::grad_input): gradients of outputs, gradients of
+    /// inputs, and gradients of windows for each task.
     fn lens_grad_input(&self) -> [usize; 3] {
         let windows = self.positions() * self.channels() * self.taps();
         let input = self.images * self.shape.c_in * self.shape.h * self.shape.w;
         [self.positions() * self.shape.c_out, input, self.tasks(true) * windows]
     }
 
-    /// Floats of scratch.
+    /// Floats of scratch of [`forward`](Self::forward).
     pub fn workspace_len_forward(&self) -> usize {
         sum(&self.lens_forward())
     }
 
-    /// Floats of scratch.
+    /// Floats of scratch of [`grad_weight`](Self::grad_weight).
     pub fn workspace_len_grad_weight(&self) -> usize {
         sum(&self.lens_grad_weight())
     }
 
-    /// Floats of scratch.
+    /// Floats of scratch of [`grad_input`](Self::grad_input).
     pub fn workspace_len_grad_input(&self) -> usize {
         sum(&self.lens_grad_input())
     }
@@ -270,7 +274,7 @@ impl Unfolded {
         }
     }
 
-    /// `dy [n, c_out, ..]` of some images, as `[c_out, n, ..]`.
+    /// Reorders `dy [n, c_out, ..]` of some images to `[c_out, n, ..]`.
     fn by_channel(&self, dy: &[f32], images: &Images, to: &mut [f32]) {
         let (plane, c_out) = (self.plane(), self.shape.c_out);
         for (channel, to) in to.chunks_exact_mut(images.len() * plane).enumerate().take(c_out) {
@@ -280,8 +284,8 @@ impl Unfolded {
         }
     }
 
-    /// Along one axis, the first pixel that the window of an output meets, with the first kernel element that meets one, and
-    /// one past the last.
+    /// Kernel elements that lie inside the image for the window of an output, along one axis.
+    /// Returns the pixel of the first such element, and the range of elements.
     fn met(&self, axis: usize, output: usize) -> (usize, Range<usize>) {
         let ConvShape { stride, padding, dilation, .. } = self.shape;
         let (len, kernel) = [(self.shape.h, self.shape.kh), (self.shape.w, self.shape.kw)][axis];
@@ -291,7 +295,7 @@ impl Unfolded {
         ((at + first * dilation[axis]).saturating_sub(padding[axis]), first.min(end)..end)
     }
 
-    /// Writes the windows of some images, a row each; zeros where they are outside.
+    /// Writes the windows of some images, one row each, with zeros outside the images.
     fn unfold(&self, x: &[f32], images: &Images, windows: &mut [f32]) {
         let ConvShape { c_in, h, w, kw, dilation, .. } = self.shape;
         let (depth, plane) = (self.depth(), self.plane());
@@ -315,8 +319,8 @@ impl Unfolded {
         });
     }
 
-    /// Adds up windows of a few channels, `[position, channel, kernel element]`, where they lie over images: to
-    /// `[channel, image, h, w]`.
+    /// Adds the windows of a few channels, `[position, channel, kernel element]`, to their places
+    /// in the images, `[channel, image, h, w]`.
     fn fold(&self, windows: &[f32], images: usize, to: &mut [f32]) {
         let ConvShape { h, w, kw, dilation, .. } = self.shape;
         let (taps, plane) = (self.taps(), self.plane());
@@ -339,7 +343,7 @@ impl Unfolded {
     }
 }
 
-/// Cuts pieces off the front, each at a cache line.
+/// Splits pieces off the front, each starting at a cache line.
 fn cut<const N: usize>(workspace: &mut [f32], lens: [usize; N]) -> [&mut [f32]; N] {
     let mut rest = aligned(workspace, sum(&lens));
     lens.map(|len| {

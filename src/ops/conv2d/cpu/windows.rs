@@ -1,15 +1,16 @@
-//! Packs an image so that what each kernel tap reads is contiguous.
+//! Packing of an image, so that the pixels which a kernel tap reads are contiguous.
 
 use std::ops::Range;
 
 use super::strided::copy_every;
 use crate::device::conv_shape::span;
 
-/// The packed forms of all tasks together take at most about a quarter of the operand: scratch counts against the
-/// budget. They are not smaller, because rows at the seams of strips are packed twice.
+/// Divisor of the operand's size that limits the packed forms of all tasks together, as scratch
+/// counts against the budget. The strips are not smaller, because rows at the seams of strips are
+/// packed twice.
 const SCRATCH_SHARE: usize = 4;
 
-/// Tasks get at least this many floats of scratch.
+/// Smallest number of floats of scratch of a task.
 const MIN_SCRATCH: usize = 16 * 1024;
 
 /// Floats of scratch that each of `tasks` tasks may take, for an operand of `len` floats.
@@ -17,21 +18,23 @@ pub(super) fn scratch_share(len: usize, tasks: usize) -> usize {
     (len / (SCRATCH_SHARE * tasks)).max(MIN_SCRATCH)
 }
 
-/// Scratch buffers start on a cache line, so that vector loads do not straddle two.
+/// Floats in a cache line. Scratch buffers start on a cache line, so that vector loads do not
+/// straddle two.
 pub(super) const ALIGN: usize = 16;
 
-/// A whole number of cache lines.
+/// `floats`, rounded up to whole cache lines.
 pub(super) fn align(floats: usize) -> usize {
     floats.div_ceil(ALIGN).saturating_mul(ALIGN)
 }
 
-/// Vector loads may read this many floats past the last output of a strip.
+/// Number of floats that vector loads may read past the last output of a strip.
 pub(super) const SLACK: usize = 16;
 
-/// Which source element each tap of each output reads.
+/// Source elements that each tap of each output reads.
 ///
-/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t * apart + first`, and zero outside the
-/// source. A convolution has `first = -padding`; each phase of its gradient is of this form, too.
+/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t * apart + first`,
+/// or zero outside the source. A convolution has `first = -padding`; each phase of its gradient is
+/// of this form, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     /// Channels of the source.
@@ -48,27 +51,28 @@ pub(super) struct Windows {
     pub apart: [usize; 2],
     /// Source coordinate that tap 0 of output 0 reads; negative inside the padding.
     pub first: [isize; 2],
-    /// Output rows packed at a time, at least 1.
+    /// Output rows that are packed at a time, at least 1.
     pub strip: usize,
 }
 
 impl Windows {
-    /// Products summed into one output.
+    /// Number of products summed into one output.
     pub fn depth(&self) -> usize {
         self.channels * self.taps[0] * self.taps[1]
     }
 
-    /// Outputs of a full strip, per output channel.
+    /// Number of outputs of a full strip, for one output channel.
     pub fn strip_positions(&self) -> usize {
         self.strip * self.out[1]
     }
 
-    /// Source rows from the first tap to the last.
+    /// Number of source rows from the first tap to the last.
     fn rows(&self) -> usize {
         span(self.taps[0], self.apart[0])
     }
 
-    /// Source rows come in this many planes: rows `step` apart are neighbours in the same plane.
+    /// Number of planes that hold the source rows: rows `step` apart are neighbours in the same
+    /// plane.
     fn row_phases(&self) -> usize {
         self.step[0].min(self.rows())
     }
@@ -93,7 +97,7 @@ impl Windows {
         self.channels * self.src[0] * self.src[1]
     }
 
-    /// With as many rows per strip as fit in `floats`, but at least one.
+    /// Chooses as many rows for a strip as fit in `floats`, but at least one.
     pub fn with_strip_in(mut self, floats: usize) -> Self {
         self.strip = 1;
         let overlap = self.plane_rows() - 1;
@@ -104,8 +108,8 @@ impl Windows {
         self
     }
 
-    /// Writes where the run of each tap starts in the packed form, for these rows and columns of taps, in the order of
-    /// the weights: channel, row, column.
+    /// Writes the offset of the run of each tap in the packed form, for these rows and columns of
+    /// taps. The order is that of the weights: channel, row, column.
     pub fn write_offsets(
         &self,
         rows: impl Iterator<Item = usize> + Clone,
@@ -127,7 +131,8 @@ impl Windows {
         }
     }
 
-    /// Packs the part of `image` (all channels of one image) that `rows` output rows from `out_row` on read.
+    /// Packs the part of `image` (all channels of one image) that `rows` output rows read, from
+    /// `out_row` on.
     pub fn pack(&self, image: &[f32], out_row: usize, rows: usize, packed: &mut [f32]) {
         let width = self.out[1];
         let plane_len = self.plane_rows() * width;
@@ -149,16 +154,16 @@ impl Windows {
     }
 }
 
-/// The source rows `row`, `row + step`, ... as one kernel column sees them.
+/// Source rows `row`, `row + step`, ... as one kernel column sees them.
 #[derive(Debug)]
 struct Plane {
-    /// Columns of the source and of the outputs.
+    /// Number of columns of the source, and of the outputs.
     widths: [usize; 2],
     step: [usize; 2],
     /// Rows and columns that read the source; the others read padding.
     rows: Range<usize>,
     columns: Range<usize>,
-    /// The source element that the first of these reads.
+    /// Position of the source element that the first such row and column reads.
     first: usize,
 }
 
@@ -168,7 +173,7 @@ impl Plane {
         let column = (column * windows.apart[1]) as isize + windows.first[1];
         let rows = coordinates_inside(row, windows.step[0], height, rows);
         let columns = coordinates_inside(column, windows.step[1], width, windows.out[1]);
-        // There is none if nothing reads the source.
+        // No element is read if all rows or all columns read padding.
         let first = if rows.is_empty() || columns.is_empty() {
             0
         } else {
@@ -209,14 +214,14 @@ impl Plane {
     }
 }
 
-/// The part of `0..count` whose coordinate `first + i * step` lies in `0..len`.
+/// Part of `0..count` whose coordinate `first + i * step` lies in `0..len`.
 fn coordinates_inside(first: isize, step: usize, len: usize, count: usize) -> Range<usize> {
     let before = |limit: isize| (limit - first).max(0) as usize;
     let end = before(len as isize).div_ceil(step).min(count);
     before(0).div_ceil(step).min(end)..end
 }
 
-/// The part of `workspace` from the first cache line on. `len` includes the floats lost to alignment.
+/// Part of `workspace` from the first cache line on. `len` includes the floats lost to alignment.
 ///
 /// # Panics
 /// If `workspace` is shorter than `len`.

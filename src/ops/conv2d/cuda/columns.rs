@@ -1,6 +1,7 @@
 //! Convolutions as matrix products, without cuDNN.
 //!
-//! The windows of an image are the columns of a matrix, `[c * kh * kw, h_out * w_out]`. Then, image by image,
+//! The windows of an image are the columns of a matrix, `[c * kh * kw, h_out * w_out]`. The
+//! products of each image are
 //!
 //! ```text
 //! y       = weight * columns            weight is [o, c * kh * kw], y and dy are [o, h_out * w_out]
@@ -8,11 +9,12 @@
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
-//! With groups, each has rows of its own in all of these, one group after the other: an image is a batch of as many
-//! products.
+//! With groups, each group has rows of its own in all of these matrices, one group after another.
+//! The products of the groups of an image are one batch.
 //!
-//! Columns are many times larger than the images and count against the budget. So they are made in chunks, of as many
-//! images as keep the GPU busy. If windows have one pixel each, the columns are the image itself.
+//! Columns are many times larger than the images, and count against the budget. Columns are
+//! therefore made in chunks of only as many images as keep the GPU busy. If a window has one pixel,
+//! the columns are the image itself.
 
 #![allow(unsafe_code)]
 
@@ -26,18 +28,19 @@ use crate::device::cuda::{Gpu, Ptr, Scratch};
 use crate::ops::conv2d::bytes;
 use std::ops::Range;
 
-/// Bounds of a chunk's columns in bytes, which are as many as those of the operands otherwise. A chunk has at least one
-/// image, whatever its size. Not tuned on a GPU.
+/// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns are
+/// as large as the operands. A chunk has at least one image, whatever its size. Not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
-/// How a task is split up.
+/// Division of a task into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// Numbers of floats of an image, of its result or the result's gradient, and of its columns.
+    /// Number of floats of an image; `result` counts its result or the result's gradient, and
+    /// `columns` its columns.
     image: usize,
     result: usize,
     columns: usize,
-    /// Images per chunk.
+    /// Number of images in a chunk.
     images: usize,
     /// Whether the columns are the image itself.
     direct: bool,
@@ -53,7 +56,7 @@ impl Plan {
         let [least, most] = CHUNK;
         let chunk = bytes(shape.input_len() + shape.output_len()).clamp(least, most);
         let fit = if direct { shape.n } else { (chunk / bytes(columns)).max(1) as usize };
-        // Chunks of about the same size, rather than a small one at the end.
+        // Chunks of about the same size, instead of a small one at the end.
         let chunks = shape.n.div_ceil(fit);
         Self {
             image: shape.c_in * shape.h * shape.w,
@@ -81,14 +84,14 @@ impl Plan {
         blas::workspace(bytes(floats), sum)
     }
 
-    /// The images of each chunk.
+    /// Images of each chunk.
     fn chunks(&self, n: usize) -> impl Iterator<Item = Range<usize>> {
         let images = self.images;
         (0..n).step_by(images).map(move |from| from..(from + images).min(n))
     }
 }
 
-/// Workspace of a run, in bytes. The task is not empty.
+/// Bytes of workspace of a run. The task is not empty.
 pub(super) fn workspace(task: &Task) -> u64 {
     let plan = Plan::new(task);
     padded(plan.columns_bytes()).saturating_add(plan.blas_bytes(task))
@@ -97,8 +100,8 @@ pub(super) fn workspace(task: &Task) -> u64 {
 /// Runs a task that is not empty.
 ///
 /// # Safety
-/// The addresses must be those of the current run's operands, which have the sizes of the task, and the scratch its
-/// workspace.
+/// The caller guarantees that the addresses are those of the current run's operands, which have the
+/// sizes of the task, and that the scratch is its workspace.
 pub(super) unsafe fn run(
     gpu: &mut Gpu,
     task: &Task,
@@ -123,7 +126,7 @@ pub(super) unsafe fn run(
 struct Run<'a> {
     shape: &'a ConvShape,
     plan: Plan,
-    /// As promised to [`run`].
+    /// Addresses of the operands, valid as the caller of [`run`] guarantees.
     addresses: Addresses,
     /// Columns of a chunk, in the workspace: [`Plan::columns_bytes`].
     columns: Ptr,
@@ -148,7 +151,8 @@ impl Run<'_> {
             workspace: self.blas,
         };
         if self.shape.groups == 1 {
-            // SAFETY: all of the weight, the columns of these images, and their results.
+            // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
+            // read the whole weight and the columns of these images, and write their results.
             return unsafe {
                 gpu.libraries().blas().multiply(&products(images.len(), [0, columns], read, y))
             };
@@ -156,7 +160,8 @@ impl Run<'_> {
         for i in 0..images.len() {
             let (read, y) = (at(read, i * columns), at(y, i * result));
             let products = products(self.shape.groups, [o * taps, taps * windows], read, y);
-            // SAFETY: all of the weight, the columns of an image, and its result.
+            // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
+            // read the whole weight and the columns of one image, and write its result.
             unsafe { gpu.libraries().blas().multiply(&products) }?;
         }
         Ok(())
@@ -179,20 +184,25 @@ impl Run<'_> {
         };
         if self.shape.groups == 1 {
             let products = products(images.len(), [0, result], dy, columns);
-            // SAFETY: all of the weight, the results of these images, and the images or their columns.
+            // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
+            // read the whole weight and the results of these images, and write the images or their
+            // columns.
             unsafe { gpu.libraries().blas().multiply(&products) }?;
         } else {
             for i in 0..images.len() {
                 let (dy, columns) = (at(dy, i * result), at(columns, i * self.plan.columns));
                 let products = products(self.shape.groups, [o * taps, o * windows], dy, columns);
-                // SAFETY: all of the weight, the result of an image, and the image or its columns.
+                // SAFETY: the caller of `run` guarantees the operands and the workspace. The
+                // products read the whole weight and the result of one image, and write the image
+                // or its columns.
                 unsafe { gpu.libraries().blas().multiply(&products) }?;
             }
         }
         if direct {
             return Ok(());
         }
-        // SAFETY: these images and their columns.
+        // SAFETY: the caller of `run` guarantees the operands and the workspace. `dx` has room for
+        // these images, and `columns` holds their columns.
         unsafe { col2im(gpu, dx, columns, self.shape, images.len()) }
     }
 
@@ -212,30 +222,32 @@ impl Run<'_> {
                 add: n > 0,
                 workspace: self.blas,
             };
-            // SAFETY: the columns of an image, its result, and all of the weight.
+            // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
+            // read the columns and the result of one image, and write the whole weight.
             unsafe { gpu.libraries().blas().multiply(&products) }?;
         }
         Ok(())
     }
 
-    /// Of a group: channels of the result, rows of columns, windows.
+    /// Sizes of one group: channels of the result, rows of columns, and windows.
     fn sizes(&self) -> [usize; 3] {
         let ConvShape { c_in, c_out, kh, kw, .. } = self.shape.one_group();
         [c_out, c_in * kh * kw, self.shape.h_out() * self.shape.w_out()]
     }
 
-    /// The columns of the `images` images at `x`.
+    /// Makes the columns of the `images` images at `x`.
     fn columns_of(&self, gpu: &mut Gpu, x: Ptr, images: usize) -> Result<Ptr, DeviceError> {
         if self.plan.direct {
             return Ok(x);
         }
-        // SAFETY: these images and their columns.
+        // SAFETY: the caller of `run` guarantees the operands and the workspace. `x` holds these
+        // images, and `columns` has room for their columns.
         unsafe { im2col(gpu, self.columns, x, self.shape, images) }?;
         Ok(self.columns)
     }
 }
 
-/// The address `floats` floats after `first`.
+/// Address `floats` floats after `first`.
 const fn at(first: Ptr, floats: usize) -> Ptr {
     first.plus(bytes(floats))
 }
@@ -273,11 +285,11 @@ mod tests {
             let smallest = plan.chunks(n).map(|chunk| chunk.len()).min().unwrap();
             assert!(plan.images - smallest < plan.chunks(n).count());
         }
-        // One image's columns are more than a chunk.
+        // The columns of one image are more than a chunk.
         let large = Plan::new(&task(Kind::Forward, [3, 512, 256, 1, 3]));
         assert_eq!((large.images, large.chunks(3).count()), (1, 3));
         assert!(large.columns_bytes() > CHUNK[1]);
-        // A small batch is done at once.
+        // A small batch is cut into two equal chunks.
         let small = Plan::new(&task(Kind::Forward, [64, 1, 28, 2, 3]));
         assert_eq!(small.images, 32);
     }

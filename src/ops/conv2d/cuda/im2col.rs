@@ -1,4 +1,5 @@
-//! im2col and col2im: images as matrices with a column per window, for convolutions as matrix products.
+//! im2col and col2im: images as matrices with a column for each window, for convolutions as matrix
+//! products.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +9,7 @@ use crate::device::conv_shape::ConvShape;
 use crate::device::cuda::windows::{Shape, Windows};
 use crate::device::cuda::{Gpu, Grid, Ptr};
 
-/// The shape as the kernels take it, with a thread for each of `threads` rows and columns.
+/// Windows as the kernels take them, with a thread for each of `threads` rows and columns.
 fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceError> {
     let of = Shape {
         image: [shape.h, shape.w],
@@ -21,11 +22,12 @@ fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceErro
     Windows::new(&of, threads)
 }
 
-/// Writes the columns of the `images` images at `x`: a matrix `[c * kh * kw, h' * w']` for each.
+/// Writes the columns of the `images` images at `x`: a matrix `[c * kh * kw, h' * w']` for each
+/// image.
 ///
 /// # Safety
-/// There must be `images` images at `x`, and room for as many matrices at `columns`, within the operands and the
-/// workspace of the current run.
+/// The caller guarantees `images` images at `x`, and room for as many matrices at `columns`, within
+/// the operands and the workspace of the current run.
 pub(super) unsafe fn im2col(
     gpu: &mut Gpu,
     columns: Ptr,
@@ -37,16 +39,17 @@ pub(super) unsafe fn im2col(
     let of = windows(shape, [rows, across])?;
     let count = (images * shape.c_in * rows * across) as u64;
     let kernel = FAMILY.counting("im2col", count);
-    // SAFETY: the kernel's parameters; each of its `count` threads copies a window of one channel, of the images and to
-    // the matrices that the caller promises.
+    // SAFETY: the parameters are the kernel's. Each of its `count` threads copies a window of one
+    // channel, from the images and to the matrices that the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&columns, &x, &count, &of]) }
 }
 
-/// Writes `images` images at `x`. Each element is the sum of its occurrences in the columns, in a fixed order.
+/// Writes `images` images at `x`. Each element is the sum of its occurrences in the columns, in a
+/// fixed order.
 ///
 /// # Safety
-/// There must be `images` matrices at `columns`, as [`im2col`] makes them, and room for as many images at `x`, within
-/// the operands and the workspace of the current run.
+/// The caller guarantees `images` matrices at `columns`, as [`im2col`] makes them, and room for as
+/// many images at `x`, within the operands and the workspace of the current run.
 pub(super) unsafe fn col2im(
     gpu: &mut Gpu,
     x: Ptr,
@@ -57,7 +60,7 @@ pub(super) unsafe fn col2im(
     let of = windows(shape, [shape.h, shape.w])?;
     let count = (images * shape.c_in * shape.h * shape.w) as u64;
     let kernel = FAMILY.counting("col2im", count);
-    // SAFETY: the kernel's parameters; each of its `count` threads writes an element of the images, and reads the
-    // matrices, which the caller promises.
+    // SAFETY: the parameters are the kernel's. Each of its `count` threads writes an element of the
+    // images and reads the matrices, all of which the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&x, &columns, &count, &of]) }
 }

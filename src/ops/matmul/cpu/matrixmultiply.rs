@@ -1,7 +1,8 @@
 //! Products of matrices, dense or strided, on the CPU.
 //!
-//! The result is cut into tiles, each computed by one single-threaded call of the `matrixmultiply` crate. Tiles depend
-//! only on the sizes of the product, so the bits do not depend on the number of threads:
+//! The result is cut into tiles, each computed by one single-threaded call of the `matrixmultiply`
+//! crate. Tiles depend only on the sizes of the product, so the bits do not depend on the number of
+//! threads:
 //!
 //! ```text
 //!                columns
@@ -17,17 +18,18 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// Tiles have at least about this many multiplications: with fewer, waking a thread costs more than it gains.
+/// Smallest number of multiplications in a tile, approximately: with fewer, waking a thread costs
+/// more than it gains.
 const MIN_TILE: usize = 512 * 1024;
 
-/// Tiles have at most this many rows and columns, which is enough to make reading the operands cheap.
+/// Largest number of rows and of columns of a tile: enough to make reading the operands cheap.
 const MAX_TILE: [usize; 2] = [512, 512];
 
-/// Tiles of at least this many results are halved even if there are two already. Halves of smaller tiles would spend
-/// their time reading the operands.
+/// Number of results from which tiles are halved even if there are two already. Halves of smaller
+/// tiles would spend their time reading the operands.
 const LARGE_TILE: usize = 256 * 256;
 
-/// Rows and columns of tiles are multiples of these, which suit the inner loops of `matrixmultiply`.
+/// Divisors of the rows and columns of tiles, which suit the inner loops of `matrixmultiply`.
 const TILE_STEP: [usize; 2] = [32, 64];
 
 /// One side of a product: elements of `data` seen as a batch of matrices. Any stride may be 0.
@@ -56,8 +58,9 @@ impl Operand<'_> {
     }
 }
 
-/// `c[i] = a[i] * b[i]` for all `i` below `batch`, with `a[i]` of `m` rows and `k` columns, `b[i]` of `k`
-/// rows and `n` columns, and `c` dense, row after row. All of `c` is overwritten, with zeros if `k` is 0.
+/// Computes `c[i] = a[i] * b[i]` for all `i` below `batch`. `a[i]` has `m` rows and `k` columns,
+/// `b[i]` has `k` rows and `n` columns, and `c` is dense, row after row. All of `c` is overwritten,
+/// with zeros if `k` is 0.
 ///
 /// # Panics
 /// If `c` does not have `batch * m * n` elements, or an element of `a` or `b` is outside its data.
@@ -122,14 +125,16 @@ struct Product<'a> {
     sizes: [usize; 3],
     a: Operand<'a>,
     b: Operand<'a>,
-    /// Where the results go, shared by the threads that compute disjoint tiles; the pointer itself never changes.
+    /// Address of the results, shared by threads that compute disjoint tiles. The pointer itself
+    /// never changes.
     c: AtomicPtr<f32>,
-    /// Elements behind `c`.
+    /// Number of elements at `c`.
     len: usize,
 }
 
 impl Product<'_> {
-    /// Computes `rows` and `columns` of product `i`; no tile may be computed by two threads at once.
+    /// Computes `rows` and `columns` of product `i`. Two threads must not compute the same tile at
+    /// once.
     #[expect(unsafe_code, reason = "`matrixmultiply` takes pointers")]
     fn run_tile(&self, i: usize, rows: Range<usize>, columns: Range<usize>) {
         let [m, k, n] = self.sizes;
@@ -141,8 +146,9 @@ impl Product<'_> {
         assert!(a.holds(self.batch, m, k), "elements of a are outside its data");
         assert!(b.holds(self.batch, k, n), "elements of b are outside its data");
         let c = self.c.load(Ordering::Relaxed);
-        // SAFETY: the asserts keep every element of the tile, its rows of `a` and its columns of `b` inside their
-        // slices. `c` comes from a mutable borrow that outlives this call, and tiles are disjoint.
+        // SAFETY: the asserts guarantee that every element of the tile, its rows of `a` and its
+        // columns of `b` is inside its slice. `matmul_batched` guarantees that `c` comes from a
+        // mutable borrow that outlives this call, and that tiles are disjoint.
         unsafe {
             matrixmultiply::sgemm(
                 rows.len(),
@@ -169,7 +175,7 @@ mod tests {
     use crate::sync::ThreadPoolBuilder;
     use proptest::prelude::*;
 
-    /// One matrix; for a transposed one, exchange the strides.
+    /// A single matrix; exchange the strides for a transposed one.
     fn matrix(data: &[f32], row_stride: usize, column_stride: usize) -> Operand<'_> {
         Operand { data, batch_stride: 0, row_stride, column_stride }
     }
@@ -184,7 +190,7 @@ mod tests {
         (0..len).map(|i| ((i * 7919) % 1013) as f32 / 512.0 - 1.0).collect()
     }
 
-    /// A dense operand, transposed or not, shared by the batch or not.
+    /// Form of a dense operand: transposed or not, shared by the batch or not.
     #[derive(Clone, Copy, Debug)]
     struct Form {
         transposed: bool,
@@ -213,7 +219,7 @@ mod tests {
             let (i, row, column) = (index / (m * n), index / n % m, index % n);
             let products = || (0..k).map(|j| at(&a, i, row, j) * at(&b, i, j, column));
             let (sum, magnitude) = (products().sum::<f64>(), products().map(f64::abs).sum::<f64>());
-            // NaN must fail too.
+            // A comparison that is false for NaN, so that NaN fails.
             assert!(
                 (f64::from(c) - sum).abs() <= 1e-5 * magnitude,
                 "[{i}][{row}][{column}] is {c}, not {sum}"
@@ -250,7 +256,8 @@ mod tests {
         assert_eq!(c, [0.0; 6]);
     }
 
-    /// A stride of 0 repeats an element: here, a column and a row of sums.
+    /// A stride of 0 repeats an element: here a row of the left matrix, and the element of the
+    /// right one.
     #[test]
     fn broadcast_rows_and_columns() {
         let mut c = [f32::NAN; 4];

@@ -1,12 +1,12 @@
-//! Group normalization. A row is a group of channels, each a run of neighbouring elements.
+//! Group normalization on the CPU. A row is a group of channels, each a run of contiguous elements.
 
 use super::{Rows, Sums, statistics_of, sum};
 use crate::device::cpu::split::{PIECE, pieces, pieces_of_two};
 use crate::device::cpu::wide::widest;
 use rayon::prelude::*;
 
-/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group, of `channels` channels of `inner` elements
-/// each, which are there.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group. A group
+/// has `channels` channels of `inner` elements each, and is not empty.
 pub fn group(
     [y, mean, inv_std]: [&mut [f32]; 3],
     [x, gamma, beta]: [&[f32]; 3],
@@ -40,24 +40,25 @@ pub fn group(
     });
 }
 
-/// Elements of a channel from which on its sums for each image are a small part of the operands.
+/// Number of elements of a channel from which on the sums for each image are much smaller than the
+/// operands.
 const LONG: usize = 8;
 
-/// Channels summed side by side.
+/// Number of channels that are summed side by side.
 const BLOCK: usize = 64;
 
-/// Scratch bytes of [`group_grad`] of so many groups of `channels` channels of `inner` elements.
+/// Scratch bytes of [`group_grad`] for `rows` groups of `channels` channels of `inner` elements.
 pub fn workspace_of_group_grad(rows: usize, [channels, inner]: [usize; 2]) -> u64 {
     if inner < LONG {
         return 0;
     }
-    // One word more, for they must be aligned.
+    // One word more, to align the sums.
     (size_of::<u32>() as u64)
         .saturating_add((rows as u64).saturating_mul((channels * size_of::<Sums>()) as u64))
 }
 
-/// `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and `dbeta = sum dy`, where
-/// `x' = (x - mean) * inv_std` and `z = gamma * dy`.
+/// Computes `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and
+/// `dbeta = sum dy`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
 pub fn group_grad(
     [dx, dgamma, dbeta]: [&mut [f32]; 3],
     of: Rows<'_>,
@@ -103,7 +104,7 @@ pub fn group_grad(
     }
 }
 
-/// The sums over all images of the channels from `first` on.
+/// Sums over all images, for the channels from `first` on.
 fn sums_of(of: Rows<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sums; BLOCK] {
     let [channels, inner] = sides;
     let mut sums = [[0.0; 2]; BLOCK];
@@ -123,12 +124,12 @@ fn sums_of(of: Rows<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sum
     sums
 }
 
-/// One group. `keep` is told the sums of each of its channels.
+/// Computes `dx` of one group. `keep` is called with the sums of each of its channels.
 fn one(dx: &mut [f32], of: Rows<'_>, row: usize, gamma: &[f32], mut keep: impl FnMut(usize, Sums)) {
     let (n, inner) = (dx.len(), dx.len() / gamma.len());
     let [x, dy] = [of.x, of.dy].map(|all| &all[row * n..][..n]);
     let (mean, inv_std) = of.statistics(row);
-    // `dy x'` passes through `dx` to be summed in lanes.
+    // `dx` temporarily holds `dy x'`, so that it can be summed in lanes.
     widest(
         #[inline(always)]
         || {

@@ -1,14 +1,15 @@
-//! Where the largest or smallest element is.
+//! Positions of the largest or smallest elements, on the CPU.
 
 use super::super::Extreme;
 use crate::device::cpu::lanes::Lanes;
 use crate::device::cpu::math::{larger, smaller};
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Neighbouring results looked for side by side.
+/// Number of neighbouring results that are searched side by side.
 const BLOCK: usize = 256;
 
-/// The place along the middle of `x [outer, n, inner]`, for each of the others.
+/// Writes the index of the extreme element along the middle dimension of `x [outer, n, inner]`, for
+/// each position of the other two.
 pub fn arg(kind: Extreme, out: &mut [i32], x: &[f32], [n, inner]: [usize; 2]) {
     match kind {
         Extreme::Max => places(out, x, [n, inner], f32::NEG_INFINITY, larger),
@@ -16,7 +17,7 @@ pub fn arg(kind: Extreme, out: &mut [i32], x: &[f32], [n, inner]: [usize; 2]) {
     }
 }
 
-/// `join` gives one of two; NaN if either is.
+/// Finds the indices, for a `join` that returns one of two numbers, or NaN if either is NaN.
 fn places(
     out: &mut [i32],
     x: &[f32],
@@ -42,7 +43,7 @@ fn places(
         });
         return;
     }
-    // Blocks do not go on into the next part.
+    // Blocks do not extend into the next part.
     let parts = (PIECE / (n * inner)).max(1);
     pieces(out, parts * inner, work, |piece, out| {
         for (i, out) in out.chunks_exact_mut(inner).enumerate() {
@@ -54,7 +55,7 @@ fn places(
                     let x = &x[block * BLOCK..][..out.len()];
                     for (out, (best, &x)) in out.iter_mut().zip(best.iter_mut().zip(x)) {
                         let next = join(*best, x);
-                        // Not where it stays what it is, or stays NaN.
+                        // The result changes only if `best` changes, and not if `best` stays NaN.
                         let is_new = next != *best && !best.is_nan();
                         *out = if is_new { row as i32 } else { *out };
                         *best = next;

@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 type V = __m256;
 const LANES: usize = 8;
-/// Vectors per row of a product tile of 4 rows: 8 sums, 2 inputs and a weight in registers; with 3 vectors they do not
-/// fit. Tiles of 8 rows are not used.
+/// Vectors in a row of a product tile of 4 rows. The registers hold 8 sums, 2 inputs and a weight;
+/// with 3 vectors they would not suffice. Tiles of 8 rows are not used.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 3;
 const DOT_TAPS: usize = 4;
@@ -54,7 +54,7 @@ fn fma(a: V, b: V, c: V) -> V {
     _mm256_fmadd_ps(a, b, c)
 }
 
-/// The sum of the lanes of each vector.
+/// Sum of the lanes of each vector.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {

@@ -4,7 +4,8 @@ use std::arch::x86_64::*;
 
 type V = __m512;
 const LANES: usize = 16;
-/// Vectors per row of product tiles of 4 and of 8 rows: 24 sums, 3 or 6 inputs and a weight in registers.
+/// Vectors in a row of product tiles of 4 and of 8 rows. The registers hold 24 sums, 3 or 6 inputs
+/// and a weight.
 const TILE_VECTORS: [usize; 2] = [6, 3];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 6;
@@ -27,7 +28,8 @@ fn load(from: &[f32; LANES]) -> V {
 #[target_feature(enable = "avx512f,avx512vl")]
 fn load_first(from: &[f32]) -> V {
     let mask = (1_u32 << from.len().min(LANES)) - 1;
-    // SAFETY: only lanes set in the mask are read, and there are no more of them than floats in the slice.
+    // SAFETY: only lanes set in the mask are read, and there are no more of them than floats in the
+    // slice.
     unsafe { _mm512_maskz_loadu_ps(mask as u16, from.as_ptr()) }
 }
 
@@ -43,7 +45,8 @@ fn store(to: &mut [f32; LANES], x: V) {
 #[target_feature(enable = "avx512f,avx512vl")]
 fn store_first(to: &mut [f32], x: V) {
     let mask = (1_u32 << to.len().min(LANES)) - 1;
-    // SAFETY: only lanes set in the mask are written, and there are no more of them than floats in the slice.
+    // SAFETY: only lanes set in the mask are written, and there are no more of them than floats in
+    // the slice.
     unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask as u16, x) }
 }
 
@@ -53,8 +56,8 @@ fn fma(a: V, b: V, c: V) -> V {
     _mm512_fmadd_ps(a, b, c)
 }
 
-/// The sum of the lanes of each vector. Four vectors are transposed and added at a time, at half the cost of one by
-/// one.
+/// Sum of the lanes of each vector. The four vectors are transposed and added together, at half the
+/// cost of one by one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {

@@ -1,10 +1,11 @@
 //! The inner loops, written once and compiled for each instruction set.
 
-/// Defines `gather_product`, `gather_dots` and `multiply` in a module that has a vector type `V` of `LANES` floats, the tile sizes
-/// `TILE_VECTORS`, `DOT_ROWS` and `DOT_TAPS`, and the functions `splat`, `load`, `load_first`, `store`, `store_first`,
-/// `fma` and `sums`.
+/// Defines `gather_product`, `gather_dots` and `multiply`. The surrounding module must have a
+/// vector type `V` of `LANES` floats, the tile sizes `TILE_VECTORS`, `DOT_ROWS` and `DOT_TAPS`, and
+/// the functions `splat`, `load`, `load_first`, `store`, `store_first`, `fma` and `sums`.
 ///
-/// Loops over the vectors of a tile use indices, so that they are unrolled and the sums stay in registers.
+/// Loops over the vectors of a tile use indices, so that they are unrolled and the sums stay in
+/// registers.
 macro_rules! kernels {
     ($(#[$feature:meta])*) => {
         /// See [`Level::gather_product`](super::Level::gather_product).
@@ -45,7 +46,8 @@ macro_rules! kernels {
             }
         }
 
-        /// `ROWS` output rows, `WIDTH` vectors of positions `p`; all sums stay in registers.
+        /// Computes `ROWS` output rows of `WIDTH` vectors at the positions `p`; all sums stay in
+        /// registers.
         #[inline]
         $(#[$feature])*
         fn product_tile<const ROWS: usize, const WIDTH: usize>(
@@ -95,7 +97,8 @@ macro_rules! kernels {
             }
         }
 
-        /// Copies `DOT_ROWS` rows from `row` on, vector by vector. Missing rows, and the ends of vectors, are zero.
+        /// Copies `DOT_ROWS` rows from `row` on, vector by vector. Missing rows, and the ends of
+        /// vectors, are zero.
         #[inline]
         $(#[$feature])*
         fn pack_dots_tile(m: &super::Dots<'_>, row: usize, tile: &mut [[[f32; LANES]; DOT_ROWS]]) {
@@ -117,7 +120,7 @@ macro_rules! kernels {
             }
         }
 
-        /// `DOT_ROWS` packed rows and `DOT_TAPS` windows; all sums stay in registers.
+        /// Multiplies `DOT_ROWS` packed rows with `DOT_TAPS` windows; all sums stay in registers.
         #[inline]
         $(#[$feature])*
         fn dots_tile(
@@ -128,8 +131,8 @@ macro_rules! kernels {
             out: &mut [f32],
         ) {
             let taps = m.offsets.len();
-            // Slices of one length, so that one bounds check covers all loads at the same index. A tile at the edge
-            // repeats its last window.
+            // Slices of one length, so that one bounds check covers all loads at the same index. A
+            // tile at the edge repeats its last window.
             let x_len = (m.images - 1) * m.x_image + m.positions;
             let mut xs = [&m.x[..0]; DOT_TAPS];
             for (j, xs) in xs.iter_mut().enumerate() {
@@ -192,7 +195,7 @@ macro_rules! kernels {
             }
         }
 
-        /// `ROWS` rows from `row` on.
+        /// Multiplies `ROWS` rows from `row` on.
         #[inline]
         $(#[$feature])*
         fn multiply_rows<const ROWS: usize>(m: &super::Matrices<'_>, row: usize, c: &mut [f32]) {
@@ -241,7 +244,7 @@ macro_rules! kernels {
             }
         }
 
-        /// `ROWS` rows and `WIDTH` vectors of columns `p`; all sums stay in registers.
+        /// Computes `ROWS` rows of `WIDTH` vectors at the columns `p`; all sums stay in registers.
         #[inline]
         $(#[$feature])*
         fn multiply_tile<const ROWS: usize, const WIDTH: usize>(

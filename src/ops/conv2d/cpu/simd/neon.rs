@@ -1,10 +1,11 @@
-//! Vectors of 4 floats in 32 registers: aarch64, where NEON is always there.
+//! Vectors of 4 floats in 32 registers: aarch64, which always has NEON.
 
 use std::arch::aarch64::*;
 
 type V = float32x4_t;
 const LANES: usize = 4;
-/// Vectors per row of product tiles of 4 and of 8 rows: 16 sums, 2 or 4 inputs and a weight in registers.
+/// Vectors in a row of product tiles of 4 and of 8 rows. The registers hold 16 sums, 2 or 4 inputs
+/// and a weight.
 const TILE_VECTORS: [usize; 2] = [4, 2];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 4;
@@ -53,7 +54,7 @@ fn fma(a: V, b: V, c: V) -> V {
     vfmaq_f32(c, a, b)
 }
 
-/// The sum of the lanes of each vector.
+/// Sum of the lanes of each vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {

@@ -2,7 +2,7 @@
 
 type V = [f32; LANES];
 const LANES: usize = 4;
-/// Vectors per row of a product tile of 4 rows. Tiles of 8 rows are not used.
+/// Vectors in a row of a product tile of 4 rows. Tiles of 8 rows are not used.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 2;
 const DOT_TAPS: usize = 4;
@@ -42,7 +42,7 @@ fn fma(a: V, b: V, c: V) -> V {
     std::array::from_fn(|i| a[i] * b[i] + c[i])
 }
 
-/// The sum of the lanes of each vector.
+/// Sum of the lanes of each vector.
 #[inline]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
     x.map(|x| (x[0] + x[2]) + (x[1] + x[3]))
