@@ -138,7 +138,7 @@ impl Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [budget, full] = ByteSize::apart(self.budget, self.full);
         if self.budget >= self.full {
-            return write!(f, "budget {budget}; it takes {full}, so nothing is evicted");
+            return write!(f, "budget {budget}; it takes {full}, so nothing is recomputed");
         }
         let percent = (1000.0 * self.budget as f64 / self.full as f64).round() / 10.0;
         write!(f, "budget {budget}, {percent} % of the {full} it takes without evictions")
