@@ -1,14 +1,16 @@
-//! What one small op costs the host, from the call to the freed output.
+//! Host cost of one small op, from the call to the freed output.
 //!
 //! ```text
 //! caller:   apply(relu, x) -> y0, drop(y0), apply(relu, x) -> y1, drop(y1), ...   (sync at the end)
 //! worker:   take, infer nothing, place, "run" on the sim device, free, ...
 //! ```
 //!
-//! The sim device does no work, so this is the runtime alone: shape inference and the handle on the
-//! caller's thread, the channel, tables, arena and books on the worker's. Memory is plentiful; the
-//! baseline is the same with a policy that never evicts, and beside it the bare channel with messages
-//! of about the same size. Rounds of all rows alternate, and each row's best round counts.
+//! The sim device does no work, so this measures the runtime alone: shape inference and the handle
+//! on the caller's thread; channel, tables, arena and statistics on the worker's.
+//!
+//! Memory is plentiful. The baseline has a policy that never evicts. Beside it stands the bare
+//! channel, with messages of about the same size. Rounds of all rows alternate, and each row's best
+//! round counts.
 
 #[path = "../src/rng.rs"]
 mod rng;
@@ -40,7 +42,7 @@ fn runtime(policy: PolicyKind) -> impl FnMut() -> f64 {
     }
 }
 
-/// A chain instead of a fan: every op reads the one before, so histories grow and go.
+/// Runs a chain instead of a fan: every op reads the one before, so histories grow and are freed.
 fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
     let runtime = Runtime::builder().budget("1GiB").policy(policy).sim().expect("a sim starts");
     move || {
@@ -56,7 +58,7 @@ fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
     }
 }
 
-/// Steps of 2,000 ops on 64 numbers, on the CPU, which repeat and end with a mark.
+/// Runs steps of 2,000 ops on 64 numbers on the CPU, which repeat and end with a mark.
 fn steps(plan: Plan) -> impl FnMut() -> f64 {
     let builder = Runtime::builder().budget("64MiB").threads(1).plan(plan);
     let runtime = builder.cpu().expect("a CPU starts");
@@ -77,7 +79,8 @@ fn steps(plan: Plan) -> impl FnMut() -> f64 {
     }
 }
 
-/// The same, in which every second step differs in one op: always in the same one, or in any.
+/// Runs steps of which every second one differs in one op, which is always the same one or is drawn
+/// at random.
 fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
     let builder = Runtime::builder().budget("64MiB").threads(1).plan(plan);
     let runtime = builder.cpu().expect("a CPU starts");
@@ -101,7 +104,7 @@ fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// What of that is the worker's: the same steps, given to a driver, on the sim device.
+/// Worker's share of the cost: the same steps, given to a driver on the sim device.
 fn worker(plan: Plan) -> impl FnMut() -> f64 {
     let device = Sim::<Op, HostTensor>::cpu(64 << 20);
     let costs = CostModelKind::Flops.build();
@@ -126,7 +129,8 @@ fn worker(plan: Plan) -> impl FnMut() -> f64 {
                 (input, next) = (made, next + 1);
             }
             commands.extend([Command::Del(input), Command::Step]);
-            // A step at a time: the commands of all would come from memory that no cache holds, as they never do from the channel.
+            // The commands of one step are made at a time. Those of all steps would not stay in a
+            // cache, as commands from the channel do.
             let start = Instant::now();
             commands.drain(..).for_each(|command| driver.execute(command));
             seconds += start.elapsed().as_secs_f64();
@@ -150,7 +154,7 @@ fn bare_channel() -> impl FnMut() -> f64 {
     }
 }
 
-/// A name, and what runs a round and returns its seconds.
+/// Name of a row, and the function that runs a round and returns the seconds.
 type Row = (&'static str, Box<dyn FnMut() -> f64>);
 
 fn main() {

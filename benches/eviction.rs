@@ -1,15 +1,18 @@
-//! What choosing a victim costs, against the number of candidates.
+//! Cost of choosing a victim, against the number of candidates.
 //!
 //! ```text
 //! source -> t0 -> t1 -> ... -> tn     all held, the arena full: every further op evicts exactly one
 //! ```
 //!
-//! The sim device does no work and every tensor has the same size, so an op costs the same for every
-//! policy but for the choice. The clock is in the engine (`search_seconds`); the baseline row is `lru`,
-//! whose score is one field. `megengine` promises nothing of its scores, so all are asked for.
+//! The sim device does no work, and every tensor has the same size. So policies differ only in the
+//! cost of the choice.
 //!
-//! With `--features lab`, whole steps as well, which the policy `learned` knows: chains, whose evicted neighbourhoods are
-//! deep, and the traces of the DTR paper where `../shared` has them. Budgets of 20 % to 90 %.
+//! The engine has the clock (`search_seconds`). The baseline row is `lru`, whose score is one
+//! field. `megengine` gives no bounds for its scores, so all scores are asked for.
+//!
+//! With `--features lab`, whole steps are measured as well, which the policy `learned` knows in
+//! advance. They are chains, whose evicted neighbourhoods are deep, and the traces of the DTR paper
+//! where `../shared` has them. Budgets are 20 % to 90 %.
 
 use remat::device::sim::Sim;
 use remat::engine::{Engine, Settings};
@@ -68,7 +71,7 @@ fn main() {
     steps::run();
 }
 
-/// Whole steps.
+/// Measurement of whole steps.
 #[cfg(feature = "lab")]
 mod steps {
     use super::ROUNDS;
@@ -80,12 +83,12 @@ mod steps {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    /// Short ones take turns until the processor knows them.
+    /// Least time for a budget's rounds. Short programs repeat until the processor is warm.
     const LEAST_TIME: Duration = Duration::from_millis(250);
 
     const POLICIES: [&str; 4] = ["dtr", "dtr-eq", "ancestors", "learned"];
 
-    /// A forward pass through so many layers, and a backward pass that reads each again.
+    /// A forward pass through `layers` layers, and a backward pass that reads each output again.
     fn chain(layers: usize) -> RecordedProgram {
         let mut program = RecordedProgram::default();
         let made = "a program that makes sense";
@@ -110,7 +113,7 @@ mod steps {
         program
     }
 
-    /// Nanoseconds per eviction over all budgets that pass, and how many were evicted.
+    /// Nanoseconds per eviction over all budgets that pass, and the number of evictions.
     fn measure(policy: PolicyKind, program: &RecordedProgram) -> (f64, u64) {
         let full = Replay::new(policy, u64::MAX).unbudgeted(program).expect("it runs").full_budget;
         let (mut seconds, mut evictions) = (0.0, 0);

@@ -1,11 +1,14 @@
-//! How near the GPU's kernels come to the speed of its memory: each op on shapes of a ResNet-50, batch 64.
+//! Speed of the GPU's kernels as a share of its memory's speed: each op on shapes of a ResNet-50
+//! with batch 64.
 //!
-//! A row counts the bytes of inputs and outputs once, over the time between an event before and one after. The
-//! baseline is the first row, a plain copy; `to it` is the share of its speed. Ops that must read twice (a batch
-//! norm whose channels no block can hold) cannot reach it: 0.67 forward, 0.6 backward, more where the cache
-//! holds a part. Products and convolutions are not bound by memory; see their GFLOP/s.
+//! A row counts the bytes of inputs and outputs once, over the time between an event before and an
+//! event after. The baseline is the first row, a plain copy; `to it` is the share of its speed.
 //!
-//! `cargo bench --features cuda --bench kernels`; with `-- small`, everything on a batch of 1.
+//! Ops that must read twice cannot reach the baseline, such as a batch norm whose channels fit no
+//! block: 0.67 forward and 0.6 backward, more where the cache holds a part. Products and
+//! convolutions are not bound by memory; see their GFLOP/s.
+//!
+//! `cargo bench --features cuda --bench kernels`; with `-- small`, all batches are 1.
 
 use remat::device::cuda::{Context, Cuda, Options};
 use remat::device::{Call, Device, DeviceError, Place};
@@ -27,7 +30,7 @@ fn int(shape: &[usize]) -> Layout {
     Layout::contiguous(DType::I32, Dims::new(shape))
 }
 
-/// A name, an op, and what it takes.
+/// Name of a row, its op, and the inputs' layouts.
 type Case = (String, Op, Vec<Layout>);
 
 fn elementwise(n: usize) -> Vec<Case> {
@@ -115,7 +118,7 @@ fn images(n: usize) -> Vec<Case> {
     cases
 }
 
-/// Some number from 0.5 to 1.5, so that logarithms and roots are of what they usually are.
+/// A number from 0.5 to 1.5, so that logarithms and roots get usual inputs.
 fn float(i: usize) -> f32 {
     0.5 + ((i as u32).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32
 }
@@ -143,7 +146,7 @@ fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, Device
     for input in &inputs {
         let (dtype, elements) = (input.layout.dtype(), input.layout.elements());
         let host = match dtype {
-            // Products of zeros take less power, and so less time.
+            // Values are not zeros, since products of zeros take less power and so less time.
             DType::F32 => HostTensor::f32([elements], (0..elements).map(float).collect())
                 .map_err(|e| e.to_string()),
             // Labels and places must be in range.

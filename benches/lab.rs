@@ -1,9 +1,12 @@
-//! The whole reference sweep of the DTR paper's simulator: 5 traces x 6 policies x 10 budgets.
+//! The whole reference sweep of simrd, the DTR paper's simulator: 5 traces x 6 policies x 10
+//! budgets.
 //!
-//! The baseline is that simulator, `simrd`, in CPython 3.11 on one core: seconds of CPU as they were recorded
-//! with its results in `../shared/reference/simrd.jsonl`, reading the traces not counted. Ours are the same
-//! replays on one thread of this machine: the same budgets, the dead kept, bytes counted. Without `../shared`
-//! the log of the tests is replayed, without a baseline.
+//! The baseline is simrd in CPython 3.11 on one core: the CPU seconds in
+//! `../shared/reference/simrd.jsonl`, without the time to read the traces. Ours are the same
+//! replays on one thread of this machine, with the same budgets, counted bytes, and unheld
+//! recomputed tensors kept.
+//!
+//! Without `../shared`, the log of the tests is replayed, with no baseline.
 //!
 //! `cargo bench --bench lab`
 
@@ -15,7 +18,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The simulator's names, and ours.
+/// Names in simrd's results, and our policies.
 const POLICIES: [(&str, PolicyKind); 6] = [
     ("DTR", PolicyKind::Dtr),
     ("DTREqClass", PolicyKind::DtrEq),
@@ -25,7 +28,7 @@ const POLICIES: [(&str, PolicyKind); 6] = [
     ("MSPS", PolicyKind::Msps),
 ];
 
-/// The quickest of so many rounds counts: other work on the machine only ever adds to it.
+/// Number of rounds, the quickest of which counts: other work on the machine only adds to a time.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -78,7 +81,7 @@ fn main() {
     print_row("all", 0, total.0, total.1);
 }
 
-/// Time for one replay at each budget, and the op runs in them.
+/// Time of one replay at each budget, and the number of ops run.
 fn quickest(trace: &Trace, policy: PolicyKind, budgets: &[u64]) -> (Duration, u64) {
     let mut time = Duration::ZERO;
     let mut runs = 0;

@@ -1,5 +1,5 @@
-//! Whether the host stays ahead of a device that runs behind: a chain of small ops, each of which costs
-//! the host a launch and the device a short kernel.
+//! Whether the host stays ahead of a device that runs behind. In a chain of small ops, each op
+//! costs the host a launch and the device a short kernel.
 //!
 //! ```text
 //! caller:  apply(relu, x0) -> x1, drop(x0), apply(relu, x1) -> x2, ...            (sync at the end)
@@ -7,10 +7,11 @@
 //! stream:         kernel ......... kernel ......... kernel ...   idle where the launch came too late
 //! ```
 //!
-//! Without a GPU the stream is simulated in real time: a launch keeps the worker busy for as long as the
-//! driver's does (about 2 us), and a kernel keeps the stream busy for as long as the row says. The baseline
-//! of each row is the same launches without a runtime: nothing but the device's `execute` in a loop. With
-//! a GPU (feature `cuda`), the same on it, with the kernels it has.
+//! Without a GPU, the stream is simulated in real time. A launch keeps the worker busy for about 2
+//! us, as a driver's does. A kernel keeps the stream busy for the time in the row.
+//!
+//! The baseline of each row is the same launches without a runtime: only the device's `execute` in
+//! a loop. With a GPU (feature `cuda`), its own kernels run as well.
 
 use remat::device::sim::{Sim, Speed};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -23,14 +24,14 @@ use std::time::{Duration, Instant};
 const OPS: u32 = 20_000;
 const ROUNDS: usize = 7;
 
-/// What a launch costs the host on a current driver, about.
+/// Host time of a launch on a current driver, roughly.
 const LAUNCH: Duration = Duration::from_micros(2);
 
-/// A device that runs behind, in real time.
+/// Device that runs behind the host, in real time.
 struct Stream {
     sim: Sim<Op, HostTensor>,
     kernel: Duration,
-    /// When it will have done all it was given.
+    /// Time at which the device will have done all its work.
     done: Instant,
 }
 
@@ -40,7 +41,7 @@ impl Stream {
     }
 }
 
-/// Does nothing until then, and keeps a core busy with it, as a driver does.
+/// Waits until `then`, keeping a core busy as a driver does.
 fn spin_until(then: Instant) {
     while Instant::now() < then {
         spin_loop();
@@ -89,17 +90,17 @@ impl Device for Stream {
     }
 }
 
-/// Seconds until all was given, and until all was done.
+/// Seconds until all commands were given, and until all were done.
 type Seconds = [f64; 2];
 
-/// The best of some rounds.
+/// Best of several rounds.
 fn best(mut round: impl FnMut() -> Seconds) -> Seconds {
     let rounds: Vec<Seconds> = (0..=ROUNDS).map(|_| round()).collect();
-    // The first warms up.
+    // The first round warms up.
     rounds[1..].iter().copied().min_by(|a, b| a[1].total_cmp(&b[1])).expect("there are some")
 }
 
-/// The launches alone.
+/// Runs the launches alone.
 fn bare<D: Device<Op = Op, Host = HostTensor>>(
     make: impl FnOnce(u64) -> Result<D, DeviceError>,
     elements: usize,
@@ -133,7 +134,7 @@ fn bare<D: Device<Op = Op, Host = HostTensor>>(
     })
 }
 
-/// The same through a runtime.
+/// Runs the same chain through a runtime.
 fn chain<D: Device<Op = Op, Host = HostTensor>>(
     make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
     elements: usize,
@@ -147,7 +148,7 @@ fn chain<D: Device<Op = Op, Host = HostTensor>>(
         for _ in 0..OPS {
             x = x.relu().expect("relu takes anything");
         }
-        // Answered when the worker has given everything.
+        // The answer comes when the worker has given every command.
         runtime.stats().expect("the worker lives");
         let given = start.elapsed().as_secs_f64();
         runtime.sync().expect("nothing failed");

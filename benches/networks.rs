@@ -1,8 +1,9 @@
-//! One training step of other networks than residual ones, at a size of about 100 ms, f32: a U-Net, DenseNet-121 and an LSTM, and a
-//! depthwise convolution forward and backward by itself.
+//! A training step of networks other than residual ones, of about 100 ms, in f32: a U-Net, a
+//! DenseNet-121, an LSTM, and a depthwise convolution forward and backward.
 //!
-//! The baseline is PyTorch eager on the same cores in the same run, where Python finds it (`benches/networks_pytorch.py`, set
-//! `REMAT_PYTHON` to its interpreter); otherwise the table says that it is missing.
+//! The baseline is PyTorch eager on the same cores in the same run, if Python finds it
+//! (`benches/networks_pytorch.py`; set `REMAT_PYTHON` to its interpreter). Otherwise the table says
+//! that it is missing.
 
 use remat::autograd::Tape;
 use remat::nn::{LstmSize, Mode, Module, UNet, Upsampling, densenet121, lstm, unet};
@@ -20,12 +21,12 @@ struct Training {
     network: Box<dyn Module>,
     sgd: Optimizer,
     x: Tensor,
-    /// Classes; none: the network is to give what it gets.
+    /// Classes. `None`: the network learns to give back its input.
     labels: Option<Tensor>,
 }
 
 impl Training {
-    /// Seconds of one step, the loss read back included.
+    /// Seconds of a step, with the loss read back.
     fn step(&mut self) -> Result<f64, Error> {
         let start = Instant::now();
         let tape = Tape::new(&self.runtime);
@@ -46,7 +47,7 @@ impl Training {
     }
 }
 
-/// Just a depthwise convolution.
+/// Network of a depthwise convolution alone.
 struct Depthwise {
     weight: Tensor,
 }
@@ -54,7 +55,7 @@ struct Depthwise {
 impl Module for Depthwise {
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
         let groups = self.weight.shape()[0];
-        // Twice, so that there is a gradient of an image.
+        // Two convolutions, so that the first one's output needs a gradient.
         let conv = Conv2d { groups, ..Conv2d::new([1, 1], [1, 1]) };
         x.conv2d(&self.weight, conv)?.conv2d(&self.weight, conv)
     }
@@ -104,7 +105,7 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     1e3 * seconds[seconds.len() / 2]
 }
 
-/// Milliseconds of a step in PyTorch, if there is one.
+/// Milliseconds of a step in PyTorch, if PyTorch is found.
 fn pytorch(name: &str) -> Option<f64> {
     let python = std::env::var("REMAT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/networks_pytorch.py");

@@ -1,11 +1,14 @@
-//! What planners take: time, and bytes over the load.
+//! Time of planners, and their bytes over the load.
 //!
-//! Each plans made-up steps of training with 10^4, 10^5 and 10^6 buffers (`plan::random::step`), and the files of buffers in
-//! `../shared/data`, where that is: MiniMalloc's, of up to 300 buffers, which are hard, and idealloc's, of up to 30,000. The
-//! baseline is `best-fit`, which places buffers as they come, as an allocator does that does not know what will be.
+//! Each planner plans made-up training steps with 10^4, 10^5 and 10^6 buffers
+//! (`plan::random::step`), and the files of buffers in `../shared/data`, where that folder exists.
+//! MiniMalloc's files have up to 300 buffers and are hard; idealloc's have up to 30,000.
 //!
-//! The quickest of up to five rounds counts, of which no further begins after a second; those that search have three
-//! seconds. `-- NAME ...` runs the planners of these names only.
+//! The baseline is `best-fit`, which places buffers in order, as an allocator that does not know
+//! the future.
+//!
+//! The quickest of up to five rounds counts. No round begins after a second. Planners that search
+//! have three seconds. `-- NAME ...` runs only the planners of these names.
 
 use remat::plan::{self, Instance, Lifetimes, Limits, Lives, random};
 use std::fs::{self, File};
@@ -20,7 +23,7 @@ const SEARCH: Duration = Duration::from_secs(3);
 const SEED: u64 = 1;
 
 fn main() {
-    // Cargo's own come first: `--bench`.
+    // Cargo's own arguments come first: `--bench`.
     let names: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     for power in 4..=6 {
         let count = 10_usize.pow(power);
@@ -43,7 +46,7 @@ fn main() {
     }
 }
 
-/// The files of buffers in a folder, by name; none where there is no folder.
+/// Files of buffers in a folder, by name. Empty if there is no folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -1,8 +1,9 @@
-//! One training step of ResNet-20, batch 64, 3x32x32, f32: what a user waits for.
+//! A training step of ResNet-20, batch 64, 3x32x32, f32: the time that a user waits.
 //!
-//! Unbudgeted and at 60 % and 40 % of the peak, with the same bits. The baseline is PyTorch eager on
-//! the same cores in the same run, where Python finds it (`benches/resnet20_pytorch.py`, set
-//! `REMAT_PYTHON` to its interpreter); otherwise the table says that it is missing.
+//! The step runs without a budget, and in 60 % and 40 % of the peak, with the same bits. The
+//! baseline is PyTorch eager on the same cores in the same run, if Python finds it
+//! (`benches/resnet20_pytorch.py`; set `REMAT_PYTHON` to its interpreter). Otherwise the table says
+//! that it is missing.
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
@@ -33,7 +34,7 @@ impl Training {
         Self { runtime, network, sgd: Optimizer::sgd(0.1, 0.9, 5e-4), images, labels }
     }
 
-    /// Seconds of one step, the upload and the loss read back included.
+    /// Seconds of a step, with the upload and the loss read back.
     fn step(&mut self) -> f64 {
         let start = Instant::now();
         let runtime = &self.runtime;
@@ -56,7 +57,7 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     seconds[seconds.len() / 2]
 }
 
-/// Milliseconds of a step in PyTorch, if there is one.
+/// Milliseconds of a step in PyTorch, if PyTorch is found.
 fn pytorch() -> Option<f64> {
     let python = std::env::var("REMAT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/resnet20_pytorch.py");
@@ -90,8 +91,8 @@ fn main() {
             })
             .collect();
     let baseline = pytorch();
-    // Rows take turns, so that a noisy neighbour is noise to all. One thread comes last, by itself: a
-    // virtual machine is slow to give back a core that was idle for a step.
+    // Rows take turns, so that other work on the machine disturbs all alike. The row of one thread
+    // runs last, by itself: a virtual machine is slow to give back a core that was idle for a step.
     let (two_threads, one_thread) = rows.split_at_mut(3);
     for group in [two_threads, one_thread] {
         for step in 0..WARM_UP + STEPS {

@@ -1,10 +1,14 @@
-//! What a search in the background costs the steps beside it.
+//! Slowdown of steps by a search in the background.
 //!
-//! ResNet-20 is trained with two threads on the CPU, in 60 % of its memory, while a [`Search`] on its step does simulated
-//! runs on a third thread, of the priority that a runtime's has. Steps with the search on and steps with it paused take
-//! turns, in pairs, in one process: the median of the ratios of pairs, with its 95 % interval (of ranks, by the binomial
-//! distribution). A runtime's search does two runs a step, on the average. One that does not stop is the last row: where
-//! all cores are taken, threads that wait for work yield to it, whatever its priority.
+//! ResNet-20 is trained with two threads on the CPU, in 60 % of its memory. A [`Search`] on its
+//! step does simulated runs on a third thread, of the priority that a runtime's search has.
+//!
+//! Steps with the search on and steps with it paused take turns, in pairs, in one process. The
+//! result is the median ratio of the pairs, with its 95 % interval (of ranks, by the binomial
+//! distribution).
+//!
+//! A runtime's search does two runs a step on average. The last row is a search that does not stop:
+//! where all cores are taken, threads that wait for work yield to it, whatever its priority.
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
@@ -38,7 +42,7 @@ impl Training {
         Self { runtime, network, sgd: Optimizer::sgd(0.1, 0.9, 5e-4), images, labels }
     }
 
-    /// Seconds of one step.
+    /// Seconds of a step.
     fn step(&mut self) -> f64 {
         let start = Instant::now();
         let runtime = &self.runtime;
@@ -56,7 +60,7 @@ impl Training {
     }
 }
 
-/// Two steps of it, and 60 % of the memory that they take.
+/// Recording of two steps, and 60 % of their peak.
 fn recorded(shape: [usize; 2]) -> (RecordedProgram, u64) {
     let file = std::env::temp_dir().join(format!("remat-search-{}.jsonl", std::process::id()));
     let recorder = JsonLines::create(&file).expect("there is room for a recording");
@@ -72,17 +76,18 @@ fn recorded(shape: [usize; 2]) -> (RecordedProgram, u64) {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wanted {
-    /// So many simulated runs.
+    /// Number of simulated runs to do.
     Runs(u64),
     End,
 }
 
 const PAUSE: Wanted = Wanted::Runs(0);
 
-/// What is wanted, and whether a simulated run is on.
+/// Work wanted of the search, and whether it is in a simulated run.
 type Switch = Arc<(Mutex<(Wanted, bool)>, Condvar)>;
 
-/// Does the runs that are wanted, and begins again where nothing is left to try. Returns how many.
+/// Does the runs that are wanted, and begins a new search when nothing is left to try. Returns the
+/// number of runs.
 fn search(program: Arc<RecordedProgram>, budget: u64, switch: &Switch) -> u64 {
     let replay = Replay::new(PolicyKind::default(), budget);
     let begin = |seed| Search::new(Arc::clone(&program), &replay, seed).expect("a usual budget");
@@ -106,7 +111,7 @@ fn search(program: Arc<RecordedProgram>, budget: u64, switch: &Switch) -> u64 {
     }
 }
 
-/// When this returns, no run is on that is not wanted.
+/// Sets the work wanted. After a pause is set, no run is going on when this returns.
 fn set(switch: &Switch, wanted: Wanted) {
     let mut state = switch.0.lock().expect("nobody panics");
     state.0 = wanted;
@@ -116,7 +121,8 @@ fn set(switch: &Switch, wanted: Wanted) {
     }
 }
 
-/// Ratios of pairs, sorted, the median step with the search paused in ms, and simulated runs a pair.
+/// Sorted ratios of pairs, median milliseconds of a step with the search paused, and simulated runs
+/// per pair.
 fn measure(shape: [usize; 2], a_step: u64) -> (Vec<f64>, f64, f64) {
     let (program, budget) = recorded(shape);
     let runtime = Runtime::builder().budget(budget).threads(2).cpu().expect("it starts");

@@ -1,20 +1,20 @@
-//! Values go in, ops run, values come out; and nothing of it needs to fit at once.
+//! Values go in, ops run, values come out. Memory need not hold them all at once.
 //!
 //! `cargo run --release --example 01_put_apply_get`
 
 use remat::prelude::*;
 
 fn main() -> Result<(), Error> {
-    // Room for three tensors of 4 MiB and a little.
+    // Three tensors of 4 MiB fit, with a little left.
     let runtime = Runtime::builder().budget("13MiB").cpu()?;
 
-    // Eight of them, all still wanted at the end: 32 MiB.
+    // Eight tensors are still needed at the end: 32 MiB.
     let mut powers = vec![runtime.ones(&[1024, 1024])?];
     for i in 0..7 {
         powers.push((&powers[i] * 2.0)?);
     }
 
-    // Reading one that was evicted brings it back, by running its ops again.
+    // A read of an evicted tensor runs its ops again.
     for (i, tensor) in powers.iter().enumerate() {
         println!("2^{i} = {}", tensor.to_vec::<f32>()?[0]);
     }

@@ -1,4 +1,4 @@
-//! A training loop, written as always, under half of the memory it would take; with the same bits out.
+//! Ordinary training loop in half of the memory it would take, with the same bits out.
 //!
 //! `cargo run --release --example 02_train_under_a_budget`
 
@@ -8,7 +8,7 @@ use remat::nn::{ResNet, resnet};
 use remat::optim::Optimizer;
 use remat::prelude::*;
 
-/// Ten steps of a small residual network on the digits. Returns the last loss.
+/// Trains a small residual network on the digits for ten steps. Returns the last loss.
 fn train(runtime: &Runtime) -> Result<f32, Error> {
     let digits = Dataset::digits().train;
     let mut network = resnet(runtime, ResNet::Cifar { n: 2 }, 1, [8, 8], 10)?;
@@ -22,7 +22,7 @@ fn train(runtime: &Runtime) -> Result<f32, Error> {
         tape.watch(&mut network);
         let logits = network.forward(&images, Mode::Train)?;
         let loss = logits.cross_entropy(&labels)?;
-        // What the gradients need, the tape holds; everything else is let go here.
+        // The tape holds the values that gradients need. All others are dropped here.
         drop((images, labels, logits));
         sgd.minimize(tape, &loss, &mut network)?;
         runtime.step()?;

@@ -1,12 +1,12 @@
-//! A budget is a wall; an eviction threshold is a line in front of it. With one, memory is freed before
-//! each op instead of when an allocation fails, at the price of more recomputing.
+//! A budget is a hard limit, and an eviction threshold is a softer line below it. With a threshold,
+//! memory is freed before each op, not only when an allocation fails. This costs more recomputing.
 //!
 //! `cargo run --release --example 03_eviction_threshold`
 
 use remat::Stats;
 use remat::prelude::*;
 
-/// Sixty-four tensors of 1 MiB, each made from the one before, all kept.
+/// Makes sixty-four tensors of 1 MiB, each from the one before, and keeps them all.
 fn work(runtime: &Runtime) -> Result<Stats, Error> {
     let mut kept = vec![runtime.tensor(&[1 << 18], vec![0.5; 1 << 18])?];
     for i in 0..63 {

@@ -1,6 +1,7 @@
-//! The engine under your own ops and your own memory. All it asks of an op is what its outputs look
-//! like; all it asks of a device is to write, read, copy and run at the offsets it is told. For an op of your own on
-//! the devices of the crate, see `08_your_own_op.rs`.
+//! The engine with custom ops and custom memory.
+//!
+//! An op must say what its outputs look like. A device must write, read, copy and run at the
+//! offsets it is told. `08_your_own_op.rs` has a custom op for the devices of the crate.
 //!
 //! `cargo run --release --example 04_your_own_device`
 
@@ -36,7 +37,7 @@ impl Operation for Text {
     }
 }
 
-/// Memory is a vector.
+/// Device whose memory is a vector.
 struct Shelf(Vec<u8>);
 
 impl Shelf {
@@ -89,7 +90,7 @@ impl Device for Shelf {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = PolicyKind::Lru.build(0);
     let costs = CostModelKind::Bytes.build();
-    // The budget of the engine is what its device has.
+    // The engine's budget is the memory of its device.
     let mut engine = Engine::new(Shelf(vec![0; 1280]), Settings::default(), policy, costs)?;
 
     let hello = engine.put(Arc::new("hello, ".to_owned()));
@@ -99,7 +100,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let both = engine.apply(Text::Join, &[joined, loud])?[0];
     let more = engine.apply(Text::Join, &[both, both])?[0];
 
-    // Six tensors of one granule (256 bytes) each, and room for five.
+    // Six tensors take one granule (256 bytes) each, and five fit.
     let all = [hello, world, joined, loud, both, more];
     println!("resident: {:?}", all.map(|key| engine.is_resident(key)));
     for key in all {

@@ -1,4 +1,4 @@
-//! A policy of your own: score what may be evicted, and the lowest score goes.
+//! A custom policy: it scores the candidates, and the one with the lowest score is evicted.
 //!
 //! `cargo run --release --example 05_your_own_policy`
 
@@ -7,7 +7,7 @@ use remat::evict::{Policy, View};
 use remat::graph::StorageKey;
 use remat::prelude::*;
 
-/// Evicts what takes the least work to bring back for the bytes it frees, whenever it was used.
+/// Evicts the storage with the least recompute cost per byte, however long ago it was used.
 #[derive(Debug)]
 struct CheapestBytes;
 
@@ -17,7 +17,8 @@ impl Policy for CheapestBytes {
     }
 }
 
-/// Matrix products (dear) and scalings (cheap), all kept. Returns the share of the work done twice.
+/// Makes matrix products (expensive) and scalings (cheap), and keeps them all. Returns the
+/// recomputed share of the work.
 fn work(runtime: &Runtime) -> Result<f64, Error> {
     let mut x = runtime.tensor(&[256, 256], vec![1.0 / 256.0; 1 << 16])?;
     let mut kept = Vec::new();

@@ -1,5 +1,6 @@
-//! Begins with a batch that is far too large, and halves it until a step fits the budget. A step that ran out of
-//! memory has changed nothing: parameters, velocities and running statistics are as they were before it.
+//! Begins with a batch that is far too large, and halves it until a step fits the budget. A step
+//! that ran out of memory changes nothing: parameters, velocities and running statistics are as
+//! before.
 //!
 //! `cargo run --release --example 07_halve_the_batch`
 
@@ -15,7 +16,7 @@ fn main() -> Result<(), Error> {
     let kind = ResNet::Cifar { n: 1 };
     let mut network = resnet(&runtime, kind, channels, [height, width], data.train.classes)?;
     let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0005);
-    // The updates of a step are made as one, or not at all.
+    // All updates of a step are made, or none.
     sgd.all_or_none = true;
 
     let mut batch = 1024;
@@ -44,7 +45,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// One step, and its loss. If anything in it fails, that is told here, where the loss is read.
+/// Runs a step and returns the loss. The read of the loss tells any failure of the step.
 fn step(
     runtime: &Runtime,
     network: &mut Sequential,

@@ -1,5 +1,5 @@
-//! An op of your own, for the CPU and for NVIDIA GPUs: `x * sigmoid(beta * x)` in one pass over memory instead of three.
-//! With its gradient it is used like any other, on a tape and under a budget.
+//! A custom op for the CPU and for NVIDIA GPUs: `x * sigmoid(beta * x)` in one pass over memory
+//! instead of three. It has a gradient, so it works on a tape and under a budget like any other op.
 //!
 //! `cargo run --release --example 08_your_own_op`
 
@@ -19,7 +19,7 @@ impl CustomOp for Swish {
         "swish"
     }
 
-    // What a recording needs to make it again, beside its name.
+    // Text from which, with the name, a recording can make the op again.
     fn attributes(&self) -> Option<String> {
         Some(self.beta.to_string())
     }
@@ -46,7 +46,8 @@ impl CustomOp for Swish {
                 u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
                 if (i < n) y[i] = x[i] / (1.0f + expf(-beta * x[i]));
             }"#;
-        // SAFETY: it takes an input, an output, their size and a number, and stays below that size.
+        // SAFETY: the kernel takes an input, an output, their number of elements and one float. It
+        // accesses only elements below that number.
         Some(unsafe { CudaKernel::new(self, SOURCE, "swish", vec![self.beta]) })
     }
 
@@ -65,7 +66,7 @@ pub fn swish(x: &Tensor, beta: f32) -> Result<Tensor, Error> {
     Ok(Tensor::apply(Swish { beta }, &[x])?.swap_remove(0))
 }
 
-/// The gradient of thirty-two layers.
+/// Gradient through thirty-two layers.
 fn work(runtime: &Runtime) -> Result<Vec<f32>, Error> {
     let mut w = runtime.normal(&[64, 64], 0.0, 0.2)?;
     let tape = Tape::new(runtime);

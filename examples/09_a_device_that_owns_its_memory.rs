@@ -1,5 +1,7 @@
-//! A device with buffers of its own, as frameworks have them: here, a map of boxed values. The engine hands out no
-//! offsets; it counts bytes, says which buffers may go, and calls again when the device itself runs out of memory.
+//! A device with buffers of its own, as frameworks have: here, a map of boxed values.
+//!
+//! The engine hands out no offsets. It counts bytes and says which buffers may be freed. It evicts
+//! and tries again when the device itself runs out of memory.
 //!
 //! `cargo run --release --example 09_a_device_that_owns_its_memory`
 
@@ -9,7 +11,7 @@ use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Settings};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An op of the framework, which is just a function.
+/// Op of the framework, which is just a function.
 #[derive(Debug)]
 struct Function {
     name: &'static str,
@@ -27,11 +29,11 @@ impl Operation for Function {
     }
 }
 
-/// Buffers by number.
+/// Device with its buffers by number.
 struct Framework {
     buffers: HashMap<u64, Box<[f64]>>,
     budget: u64,
-    /// What others leave of the machine's memory, which may be less than the budget.
+    /// Bytes of the machine's memory that other programs leave, which may be less than the budget.
     available: u64,
     refusals: u32,
 }
@@ -102,7 +104,7 @@ impl Device for Framework {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     const LENGTH: usize = 1000;
-    // Room for six buffers by the budget, and for four in truth.
+    // The budget has room for six buffers, but the machine only for four.
     let framework = Framework {
         buffers: HashMap::new(),
         budget: 6 * 8 * LENGTH as u64,
@@ -110,7 +112,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         refusals: 0,
     };
     let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Bytes.build());
-    // What is made again is to have the same bits.
+    // Each recomputed value must have the same bits.
     let mut settings = Settings::default();
     settings.verify_recomputed = Some(1.0);
     let mut engine = Engine::new(framework, settings, policy, costs)?;
@@ -122,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         kept.push(made);
     }
     for (i, &key) in kept.iter().enumerate() {
-        // Looked at where it is, without a copy.
+        // The value is read in place, without a copy.
         let sum = engine.visit(key, |framework, place| {
             Ok(framework.buffers[&place.storage].iter().sum::<f64>())
         })?;

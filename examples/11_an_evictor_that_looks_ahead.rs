@@ -1,4 +1,5 @@
-//! An evictor of your own that knows what comes: it evicts what is read last of all, or not at all as far as it can see.
+//! A custom evictor that knows the coming commands. It evicts the storage that is read last, or is
+//! not read as far as it can see.
 //!
 //! `cargo run --release --example 11_an_evictor_that_looks_ahead`
 
@@ -8,7 +9,8 @@ use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::{Builder, PolicyKind, Stats};
 
-/// Evicts what is read farthest in the future; of what is not, the largest.
+/// Evicts the storage that is read farthest in the future; among those not read at all, the
+/// largest.
 #[derive(Debug)]
 struct FarthestRead;
 

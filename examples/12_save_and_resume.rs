@@ -1,5 +1,5 @@
-//! A checkpoint of a network, its optimizer and its random numbers: a run that goes on from it ends with the bits of one
-//! that was never interrupted.
+//! A checkpoint of a network, its optimizer and its random numbers. A run that goes on from it ends
+//! with the bits of a run that was never interrupted.
 //!
 //! ```sh
 //! cargo run --release --example 12_save_and_resume
@@ -13,7 +13,7 @@ use remat::{Error, HostTensor, Runtime, Tensor};
 
 const STEPS: usize = 40;
 
-/// A run at some step.
+/// Training run at some step.
 struct Run {
     runtime: Runtime,
     network: Sequential,
@@ -21,7 +21,7 @@ struct Run {
 }
 
 impl Run {
-    /// At its beginning. The seed is that of the initial weights, and of what dropout leaves out.
+    /// Begins a run. The seed fixes the initial weights, and the numbers that dropout draws.
     fn new() -> Result<Self, Error> {
         let runtime = Runtime::builder().budget("512KiB").seed(7).cpu()?;
         let network = Sequential::new()
@@ -33,7 +33,7 @@ impl Run {
         Ok(Self { runtime, network, optimizer })
     }
 
-    /// At the step of a checkpoint.
+    /// Goes on from a checkpoint. Returns the step as well.
     fn resume(path: &std::path::Path) -> Result<(Self, usize), CheckpointError> {
         let mut run = Self::new()?;
         let checkpoint = Checkpoint::open(path)?;
@@ -44,7 +44,8 @@ impl Run {
         Ok((run, step))
     }
 
-    /// It learns the mean of eight numbers. Data and learning rate depend on the number of the step alone.
+    /// Learns the mean of eight numbers. Data and learning rate depend on the number of the step
+    /// alone.
     fn train(&mut self, steps: std::ops::Range<usize>) -> Result<f32, Error> {
         let schedule = Schedule::cosine(0.01, 0.0, STEPS - 5).warmup(5);
         let mut last = f32::NAN;

@@ -1,5 +1,6 @@
-//! A network that is another one at each step: a Tree-LSTM learns the values of nested minima and maxima, such as
-//! `max(3, min(7, 5), 1)`, over a tree that is drawn for each batch. In half of the memory, with the same bits.
+//! A network that differs in each step. A Tree-LSTM learns the values of nested minima and maxima,
+//! such as `max(3, min(7, 5), 1)`, over a tree drawn for each batch. It runs in half of the memory,
+//! with the same bits.
 //!
 //! `cargo run --release --example 13_a_tree_per_step`
 
@@ -10,7 +11,7 @@ use remat::prelude::*;
 
 const STEPS: u64 = 300;
 
-/// The mean loss of the first and of the last 50 steps, to the bit.
+/// Mean losses of the first and of the last 50 steps.
 fn train(runtime: &Runtime, tells: bool) -> Result<[f32; 2], Error> {
     let trees = Trees::new(1, 2..=12);
     let size = TreeLstmSize {
@@ -27,7 +28,8 @@ fn train(runtime: &Runtime, tells: bool) -> Result<[f32; 2], Error> {
         let (tokens, labels) = (runtime.put(batch.tokens)?, runtime.put(batch.labels)?);
         let tape = Tape::new(runtime);
         tape.watch(&mut network);
-        // The walk over the tree is a loop like any other: nothing is compiled, and no two steps need be alike.
+        // The walk over the tree is an ordinary loop. Nothing is compiled, and no two steps need be
+        // alike.
         let loss = network.classify(&batch.tree, &tokens)?.cross_entropy(&labels)?;
         drop((tokens, labels));
         sgd.minimize(tape, &loss, &mut network)?;

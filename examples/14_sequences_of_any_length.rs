@@ -1,5 +1,6 @@
-//! Sequences whose length is another one at each step, so that memory is never twice the same: a gated recurrent unit learns to
-//! remember the first token until the end. The budget is set for short ones, and long ones fit all the same.
+//! Sequences of another length at each step, so that memory differs each time. A gated recurrent
+//! unit learns to remember the first token until the end. The budget suits short sequences, and
+//! long ones fit all the same.
 //!
 //! `cargo run --release --example 14_sequences_of_any_length`
 
@@ -12,7 +13,7 @@ const TOKENS: usize = 8;
 const HIDDEN: usize = 32;
 const BATCH: usize = 32;
 
-/// Reads all tokens, and says what the first was.
+/// Network that reads all tokens and names the first one.
 struct Rememberer {
     embedding: Embedding,
     gru: Gru,
@@ -32,7 +33,7 @@ impl Module for Rememberer {
     }
 }
 
-/// `BATCH` sequences of a length, and the first token of each.
+/// `BATCH` sequences of `length` tokens, and the first token of each.
 fn batch(step: usize, length: usize) -> (Vec<i32>, Vec<i32>) {
     let token = |i: usize| ((i * 2_654_435_761 + step * 40_503) >> 7) % TOKENS;
     let tokens: Vec<i32> = (0..BATCH * length).map(|i| token(i) as i32).collect();
@@ -78,7 +79,7 @@ fn main() -> Result<(), Error> {
     println!("a budget of {budget} bytes, which is what sequences of 16 take\n");
 
     let runtime = Runtime::builder().seed(1).budget(budget).cpu()?;
-    // Short ones first, then any up to 24.
+    // Short sequences come first, then any of up to 24 tokens.
     let losses = train(&runtime, (0..150).map(|step| 2 + (step * 7) % (3 + step / 7)))?;
     let [first, last] = [&losses[..20], &losses[130..]].map(|of| of.iter().sum::<f32>() / 20.0);
     println!("mean loss {first:.3}, then {last:.3}");

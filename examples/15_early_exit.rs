@@ -1,5 +1,6 @@
-//! A network that decides for itself how deep it is: after each block it looks at how sure it is of its answer, and stops once it
-//! is sure enough. That is a question in the middle of the forward pass, which recording a graph ahead could not have.
+//! A network that decides its own depth. After each block it measures how sure it is of its answer,
+//! and stops once it is sure enough. A graph recorded in advance could not answer that question in
+//! the middle of the forward pass.
 //!
 //! `cargo run --release --example 15_early_exit`
 
@@ -11,12 +12,12 @@ use remat::prelude::*;
 const WIDTH: usize = 64;
 const BLOCKS: usize = 12;
 
-/// Blocks that each could be the last.
+/// Blocks, any of which may be the last.
 struct EarlyExit {
     first: Linear,
     blocks: Vec<[Linear; 2]>,
     out: Linear,
-    /// How many blocks the last forward pass went through.
+    /// Number of blocks in the last forward pass.
     depth: usize,
 }
 
@@ -40,7 +41,7 @@ impl Module for EarlyExit {
             let change = down.forward(&up.forward(&y, mode)?.relu()?, mode)?;
             y = y.add(&change)?;
             let logits = self.out.forward(&y.relu()?, mode)?;
-            // How likely the network finds its own answers, on average.
+            // Probability that the network gives to its own answers, on average.
             let sure = logits.detach().softmax()?.max_along(&[1], false)?.mean()?.item()?;
             self.depth = depth + 1;
             if sure > 0.9 {
@@ -60,7 +61,7 @@ impl Module for EarlyExit {
     }
 }
 
-/// The depth of each step, and the last loss.
+/// Trains, and returns the depth of each step and the last loss.
 fn train(runtime: &Runtime) -> Result<(Vec<usize>, f32), Error> {
     let digits = Dataset::digits().train;
     let mut network = EarlyExit::new(runtime)?;

@@ -1,4 +1,5 @@
-//! A budget that is found to pass before the first step, and the best way to run in it, as `remat train` has them.
+//! Finds a budget that passes before the first step, and the best way to run in it, as `remat
+//! train` does.
 //!
 //! `cargo run --release --example 16_tune_a_budget`
 
@@ -12,7 +13,7 @@ use remat::{Builder, Plan, PolicyKind};
 
 const STEPS: usize = 10;
 
-/// Makes a small residual network on the digits. Returns what does a step of its training.
+/// Makes a small residual network on the digits. Returns a function that does one training step.
 fn start(runtime: &Runtime) -> Result<impl FnMut() -> Result<(), Error> + use<>, Error> {
     let runtime = runtime.clone();
     let mut network = resnet(&runtime, ResNet::Cifar { n: 2 }, 1, [8, 8], 10)?;
@@ -32,7 +33,7 @@ fn start(runtime: &Runtime) -> Result<impl FnMut() -> Result<(), Error> + use<>,
     })
 }
 
-/// All but the budget.
+/// Settings of the runtime, except the budget.
 fn options() -> Builder {
     Runtime::builder().policy(PolicyKind::Learned(Learn::Portfolio)).plan(Plan::Auto).seed(1)
 }

@@ -1,5 +1,5 @@
-//! A training that begins with a budget that is too small. The error names one that the step passes with, so the loop begins
-//! again with that, and learns.
+//! Training that begins with a budget that is too small. The error names a budget with which the
+//! step passes. The loop begins again with it, and learns.
 //!
 //! `cargo run --release --example 17_a_budget_that_is_enough`
 

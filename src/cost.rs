@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_yet_costs_like_the_bytes_of_what_is() {
+    fn unknown_runs_cost_by_bytes_at_the_rate_of_known_ones() {
         let [small, large] = [10, 1000].map(|n| Layout::contiguous(DType::F32, [n]));
         let mut costs = Measured::default();
         assert_eq!(costs.cost(run(&small, None)), 40.0 * Measured::GUESS);

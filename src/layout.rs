@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_packed_and_in_order_is_contiguous() {
+    fn a_layout_is_contiguous_if_packed_and_in_order() {
         for n in 0..64 {
             let whole = Layout::contiguous(DType::F32, [n % 4, n / 4 % 4, n / 16]);
             for axes in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {

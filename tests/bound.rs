@@ -1,4 +1,5 @@
-//! No run recomputes less than the bound says, and on small programs neither does any that there could be.
+//! No run recomputes less than the bound says. On small programs, a search of all possible runs
+//! shows it.
 
 mod exact;
 mod random;
@@ -21,10 +22,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use working_set::working_sets;
 
-/// As many take seconds; ten times as many were tried.
+/// This number of programs takes seconds. Ten times as many were tried once.
 const PROGRAMS: u64 = 400;
 
-/// Excess bounds of a prototype, at 90 % to 20 % of the peak.
+/// Excess bounds that a prototype found, at 90 % to 20 % of the peak.
 const PROTOTYPE: [(&str, [f64; 8]); 5] = [
     ("unet", [0.007, 0.015, 0.030, 0.054, 0.081, 0.112, 0.171, f64::INFINITY]),
     ("resnet32", [0.012, 0.024, 0.036, 0.055, 0.089, 0.127, 0.165, 0.204]),
@@ -52,7 +53,7 @@ fn bounds_of_the_papers_traces_are_below_all_replays_and_no_lower_than_the_proto
             let budget = (peak as f64 * (9 - i) as f64 / 10.0) as u64;
             let bound = demand.bound(budget).map_or(f64::INFINITY, |bound| bound.excess());
             line += &format!(" {bound:.4}");
-            // They are told to a thousandth.
+            // The prototype's bounds are rounded to a thousandth.
             assert!(bound >= known - 6e-4, "{model} at {budget}: {bound}, once {known}");
             for policy in [PolicyKind::Dtr, PolicyKind::DtrEq] {
                 let outcome = Replay { policy, budget, ..like.clone() }.run(program).unwrap();
@@ -64,7 +65,8 @@ fn bounds_of_the_papers_traces_are_below_all_replays_and_no_lower_than_the_proto
     }
 }
 
-/// Of all policies and fates of the dead, at this budget: the least that a replay recomputes.
+/// Least cost that a replay at this budget recomputes, over all policies and both fates of unheld
+/// recomputed tensors.
 fn least_of_replays(program: &RecordedProgram, budget: u64) -> Option<f64> {
     let replays =
         PolicyKind::all().filter(|policy| *policy != PolicyKind::None).flat_map(|policy| {
@@ -135,7 +137,8 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
 }
 
-/// Six values that cost more and more, of which four have room while an op runs that reads none of them.
+/// Six values of rising cost are alive while an op runs that reads none of them and leaves room for
+/// four. The two cheapest should be evicted.
 #[test]
 fn the_cheapest_had_better_be_away() {
     let mut program = RecordedProgram::default();
@@ -173,7 +176,8 @@ fn the_linear_program_for_other_solvers_is_not_below_the_bound() {
         assert!(low <= 1 || demand.relaxation(low - 1, Effort::default()).is_err());
         for budget in [low.max(1), u64::midpoint(low.max(1), high)] {
             let text = demand.relaxation(budget, Effort::default()).unwrap();
-            // In whole numbers it may be above what a run costs: ways that only mixtures of others beat are left out.
+            // The whole-number solution may cost more than a run, since ways that only mixtures of
+            // other ways beat are left out.
             let Some(found) = Relaxed::read(&text).least() else { continue };
             let bound = demand.bound(budget).unwrap().excess();
             assert!(
@@ -187,7 +191,8 @@ fn the_linear_program_for_other_solvers_is_not_below_the_bound() {
     assert!(points > 50 && shared > 5, "{points}, {shared}");
 }
 
-/// Programs for `tests/bound/intervals.py`: small ones, each with what this search finds, and larger ones.
+/// Writes programs for `tests/bound/intervals.py`: small ones, each with the cost that the search
+/// finds, and larger ones.
 #[test]
 #[ignore = "writes files to target/tmp/bound, which tests/bound/intervals.py reads"]
 fn programs_for_cp_sat() {
@@ -229,7 +234,8 @@ fn programs_for_cp_sat() {
     }
 }
 
-/// Checks a demand against working sets that are computed by themselves. Returns the largest of them.
+/// Checks a demand against working sets that are computed independently. Returns the largest
+/// working set.
 fn check_refusals(program: &RecordedProgram, memory: MemoryKind, granule: u64) -> u64 {
     let sets = working_sets(program.commands(), granule);
     let largest = sets.iter().copied().max().unwrap_or(0);
@@ -242,7 +248,8 @@ fn check_refusals(program: &RecordedProgram, memory: MemoryKind, granule: u64) -
             continue;
         };
         let misfit = demand.bound(budget).unwrap_err();
-        // The one that is named needs that much, and it does not fit.
+        // The command that the refusal names needs as many bytes as it says, and more than the
+        // budget.
         assert_eq!((misfit.budget, misfit.bytes), (budget, sets[misfit.position]), "{misfit}");
         assert!(misfit.bytes > budget, "{misfit}");
         let named = program.commands()[misfit.position].op().map(|op| format!("`{op}`"));
@@ -266,7 +273,7 @@ fn a_budget_is_refused_for_a_command_that_needs_more() {
         let command = &program.commands()[misfit.position];
         of_updates += usize::from(command.calls().len() > 1);
         of_others += usize::from(command.calls().is_empty());
-        // Nor does the engine get past it, whatever it evicts.
+        // The engine fails at that command or earlier, whatever it evicts.
         for policy in [PolicyKind::None, PolicyKind::Dtr, PolicyKind::Lru] {
             for dead in [Dead::Drop, Dead::Keep] {
                 let mut replay = Replay::new(policy, largest - 1);
@@ -287,10 +294,11 @@ fn a_budget_is_refused_for_a_command_that_needs_more() {
     );
 }
 
-/// What `remat train` refuses without a rehearsal, too: less than the state that is held between steps.
+/// The demand of recorded steps is at least the state held between steps, which `remat train`
+/// refuses without a rehearsal, and at most the peak.
 #[cfg(feature = "cli")]
 #[test]
-fn what_recorded_steps_need_is_found_again() {
+fn demands_of_recorded_steps_lie_between_state_and_peak_bytes() {
     use crate::common::command::{folder, train};
     let folder = folder("working-sets");
     for (model, more) in [

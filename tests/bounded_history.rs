@@ -1,5 +1,5 @@
-//! History is bounded: after a step's handles are dropped, the slots it used are gone. Ten thousand
-//! steps hold no more slots than ten, however the loop updates its state.
+//! History is bounded: after a step's handles are dropped, its slots are freed. Ten thousand steps
+//! hold no more slots than ten, however the loop updates its state.
 
 use crate::common::toy::{Bytes, Toy, ToyEngine, engine, mix};
 use remat::graph::TensorKey;
@@ -10,7 +10,7 @@ fn one(engine: &mut ToyEngine, op: Toy, inputs: &[TensorKey]) -> TensorKey {
     engine.apply(op, inputs).unwrap()[0]
 }
 
-/// Forward and backward of a small net. Returns loss and gradient.
+/// Runs the forward and backward pass of a small network. Returns loss and gradient.
 fn gradient(engine: &mut ToyEngine, step: u64, w: TensorKey) -> (TensorKey, TensorKey) {
     let x = engine.put(Bytes::of(SIZE, step));
     let a = one(engine, mix(SIZE, 1), &[x, w]);
@@ -30,7 +30,8 @@ fn gradient(engine: &mut ToyEngine, step: u64, w: TensorKey) -> (TensorKey, Tens
     (loss, g)
 }
 
-/// Most slots ever held at the end of a step among the first ten, and among all.
+/// Trains for `steps` steps. Returns final bits, and the most slots held at the end of a step:
+/// among the first ten, and among all.
 fn train(
     engine: &mut ToyEngine,
     steps: u64,
@@ -104,7 +105,8 @@ fn ten_thousand_steps_that_replace_their_state() {
     assert_eq!(bits, train(&mut engine(1 << 20), 10_000, functional).0);
 }
 
-/// A parameter that could not be made a leaf for lack of memory when its step ended is caught up on.
+/// A parameter that could not become a leaf when its step ended, for lack of memory, becomes one
+/// later.
 #[test]
 fn a_step_end_without_room_is_made_up_for_later() {
     let mut engine = engine(64 * 4);
@@ -114,7 +116,7 @@ fn a_step_end_without_room_is_made_up_for_later() {
         engine.del(w);
         w = new;
         assert!(engine.drop_now(w).unwrap() || !engine.is_resident(w) || step > 0);
-        // Leaves that leave no room for two blocks at once.
+        // These leaves leave no room for two blocks at once.
         let leaf = (step % 2 == 0).then(|| {
             let leaf = engine.apply(mix(64 * 3, 1000 + step), &[]).unwrap()[0];
             engine.commit(leaf).unwrap();

@@ -1,8 +1,8 @@
-//! What `remat train` knows before the first step: which budget passes.
+//! Budgets that `remat train` checks, and names, before the first step.
 
 use crate::common::command::{folder, mnist, names, run, stderr, train};
 
-/// The budget of `--budget N% (B MiB) passes`, as `N%`.
+/// Budget `N%` of the text `--budget N% (B MiB) passes`.
 fn passing(said: &str) -> String {
     let named = said.split_once("--budget ").and_then(|(_, rest)| rest.split_once(" ("));
     let (percent, rest) = named.unwrap_or_else(|| panic!("no budget is named: {said}"));
@@ -64,7 +64,7 @@ fn without_a_budget_every_run_passes() {
             chosen.push((100.0 * part).round() as u64);
         }
     }
-    // The usual budget where it passes, and more where it does not.
+    // The usual budget of 40 % is used if it passes, and otherwise a larger one.
     assert!(chosen.contains(&40) && chosen.iter().all(|percent| (40..=100).contains(percent)));
     assert!(chosen.iter().any(|&percent| percent > 40), "{chosen:?}");
 }
@@ -101,11 +101,12 @@ fn a_threshold_is_taken_into_account_before_training() {
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
         stderr(&output)
     };
-    // The usual budget would be less than the threshold.
+    // The usual budget would be below the threshold.
     let text = said(&["--eviction-threshold", "70%"]);
     assert!(text.contains("not the usual 40 %, because of the eviction threshold\n"), "{text}");
     assert!(!text.contains("warning"), "{text}");
-    // Less than the parameters, and others that are less than what ops need at once.
+    // The first threshold is below the bytes that cannot be evicted, the second also below the
+    // parameters and optimizer state.
     let text = said(&["--eviction-threshold", "45%"]);
     assert!(text.contains("warning: the eviction threshold of 2.45 MiB cannot be met, "), "{text}");
     let args = ["--eviction-threshold", "1MiB", "--budget", "100%"];

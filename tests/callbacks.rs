@@ -1,6 +1,8 @@
-//! What users write may panic or answer nonsense: ops, cost models, policies, recorders, devices. The error names
-//! who it was. What was only asked fails its command and the runtime goes on; what was told of a change and
-//! panicked ends the runtime, and every later error says so.
+//! User code may panic or answer nonsense: ops, cost models, policies, recorders and devices. The
+//! error names the culprit.
+//!
+//! A callback that was asked a question fails only its command, and the runtime goes on. A callback
+//! that panics when told of a change ends the runtime, and every later error says so.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::faulty_cpu;
@@ -23,7 +25,7 @@ fn words<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     result.expect_err("somebody panicked").to_string()
 }
 
-/// An op that panics when it is asked.
+/// Op that panics when it is asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wild {
     Tame,
@@ -73,7 +75,7 @@ fn an_op_that_panics_when_it_is_asked_fails_alone() {
     }
 }
 
-/// A cost model that answers what it was made with.
+/// Cost model with a fixed answer.
 #[derive(Debug)]
 struct Costs(Answer);
 
@@ -125,11 +127,11 @@ fn a_cost_model_that_answers_nonsense_is_named() {
     }
 }
 
-/// A policy that panics while it is told to.
+/// Policy that panics while told to.
 #[derive(Debug)]
 struct Nervous {
     panics: Arc<AtomicBool>,
-    /// When it hears of an eviction, or else when it is asked for a score.
+    /// Whether it panics when it hears of an eviction. Otherwise it panics when asked for a score.
     when_told: bool,
 }
 
@@ -185,7 +187,7 @@ fn a_policy_that_panics_over_an_eviction_ends_the_runtime_and_is_named() {
     assert!(words(runtime.stats()).contains(expected));
 }
 
-/// A recorder that panics at its so manieth event, or when it is to finish.
+/// Recorder that panics at an event, or when it has to finish.
 #[derive(Debug)]
 struct Clumsy {
     left: usize,
@@ -220,7 +222,7 @@ fn a_recorder_that_panics_loses_the_recording_alone() {
         assert_eq!(words(runtime.finish_recording()), expected);
         runtime.get(&x).unwrap();
     }
-    // And when nobody asks: nothing hangs.
+    // Dropping a runtime whose recorder panics does not hang.
     let builder = Runtime::builder().budget("1MiB").threads(1).record(Clumsy { left: 1000 });
     drop(builder.cpu().unwrap());
 }
@@ -234,7 +236,7 @@ fn a_device_that_panics_when_it_is_made_is_an_error_of_starting() {
     assert!(text.ends_with("panicked: no power"), "{text}");
 }
 
-/// Every call to the device that training makes, once as a failure and once as a panic: errors are told, and the
+/// Each call that training makes to the device fails once and panics once. Errors are told, and the
 /// runtime goes on.
 #[test]
 fn any_call_to_the_device_may_fail() {
@@ -273,7 +275,8 @@ fn any_call_to_the_device_may_fail() {
                 break;
             }
             match result {
-                // It was repeated, or did not matter: a question of NoMemory is one of workspaces alone.
+                // The call was repeated or did not matter: `NoMemory` only affects calls that ask
+                // for workspaces.
                 Ok(bits) => assert!(bits == expected, "{fault:?} at call {call}"),
                 Err(error) => {
                     told += 1;

@@ -5,7 +5,7 @@ use remat::memory::ALIGNMENT;
 use remat::plan::order::{LeastPeak, Reach, Scheduler};
 use remat::plan::{self, BestFit, Capture, First, Gaps, Limits, Planner, TwoLevel};
 
-/// The last of two steps: the first makes the parameters.
+/// Captures the second of two steps, since the first makes the parameters.
 fn captured() -> Capture {
     let path = format!("{}/tests/data/resnet20-v3.jsonl.gz", env!("CARGO_MANIFEST_DIR"));
     let trace = Trace::open(path).unwrap();
@@ -24,7 +24,7 @@ fn a_step_is_placed_in_hardly_more_than_its_load() {
     };
     let best = ratio(&Gaps::by(First::Size));
     assert!(best < 1.0005, "{best}: 1.000 was expected");
-    // An allocator that knows nothing takes a little more.
+    // A simple allocator takes slightly more.
     assert!(best < ratio(&BestFit) && ratio(&BestFit) < 1.002);
     let quick = ["pushdown", "gaps-size", "gaps-area", "two-level"];
     for name in quick {

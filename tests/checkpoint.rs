@@ -1,5 +1,5 @@
-//! Checkpoints: what is written is what is read, a run that goes on has the bits of one that never ended, and what is not
-//! a whole checkpoint of this network is refused.
+//! Checkpoints are read back as they were written. A run that goes on from one has the bits of an
+//! uninterrupted run. A file that is not a whole checkpoint of the network is refused.
 
 use remat::autograd::Tape;
 use remat::checkpoint::{Checkpoint, CheckpointError, Writer};
@@ -10,7 +10,7 @@ use remat::{Error, HostTensor, Runtime, Tensor};
 use safetensors::SafeTensors;
 use std::path::PathBuf;
 
-/// A path of a test's own.
+/// Path in a folder of these tests.
 fn path(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("remat-checkpoint-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -21,7 +21,7 @@ fn start(budget: &str) -> Runtime {
     Runtime::builder().budget(budget).seed(5).threads(1).cpu().unwrap()
 }
 
-/// With batch norm, and with dropout, whose masks go on.
+/// Network with batch norm, and with dropout, whose random numbers go on after a checkpoint.
 fn network(runtime: &Runtime) -> Sequential {
     Sequential::new()
         .then("body", resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 16).unwrap())
@@ -78,11 +78,11 @@ fn a_run_that_goes_on_has_the_bits_of_one_that_never_ended() {
                 train(&runtime, &mut net, &mut optimizer, 0..at).unwrap();
                 let writer = Writer::of(&mut net).optimizer(&optimizer).with("step", at);
                 writer.save(&runtime, &path).unwrap();
-                // Nothing changes by it.
+                // Saving changes nothing in the run.
                 train(&runtime, &mut net, &mut optimizer, at..5).unwrap();
                 assert!(values(&runtime, &mut net) == whole);
             }
-            // Under a budget that takes evictions.
+            // The resumed run has a budget in which it evicts.
             let runtime = start(&format!("{budget}B"));
             let (mut net, mut optimizer) = (network(&runtime), optimizer());
             let saved = Checkpoint::open(&path).unwrap();
@@ -127,7 +127,7 @@ fn a_state_dict_of_pytorch_is_loaded_by_name() {
     for (a, b) in found.iter().zip(&expected) {
         assert!((f64::from(*a) - b).abs() <= 1e-5 * largest, "{a}, expected {b}");
     }
-    // It has no optimizer, and no random numbers.
+    // The checkpoint has no optimizer and no random numbers.
     let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
     let said = saved.load_optimizer(&runtime, &mut block, &mut sgd).unwrap_err().to_string();
     assert!(said.ends_with("its optimizer is none, expected sgd"), "{said}");
@@ -136,7 +136,7 @@ fn a_state_dict_of_pytorch_is_loaded_by_name() {
 }
 
 #[test]
-fn what_is_written_is_read_by_the_library_of_the_format() {
+fn checkpoints_are_read_by_the_safetensors_library() {
     let runtime = start("8MiB");
     let (mut net, mut adamw) = (network(&runtime), Optimizer::adamw(0.01, 0.1));
     train(&runtime, &mut net, &mut adamw, 0..2).unwrap();
@@ -165,7 +165,7 @@ fn what_is_written_is_read_by_the_library_of_the_format() {
         seen += if state == "exp_avg" { 2 } else { 1 };
     }
     assert_eq!(all.len(), seen);
-    // The same again, to the byte.
+    // Saving again gives the same bytes.
     Writer::of(&mut net)
         .optimizer(&adamw)
         .with("note", "one \"two\" é")
@@ -174,7 +174,7 @@ fn what_is_written_is_read_by_the_library_of_the_format() {
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }
 
-/// What was evicted is brought back to be written, within the budget.
+/// Evicted values are regenerated to be written, within the budget.
 #[test]
 fn evicted_values_are_written_within_the_budget() {
     struct Derived(Vec<Tensor>);
@@ -201,7 +201,7 @@ fn evicted_values_are_written_within_the_budget() {
     assert!(values(&again, &mut loaded) == values(&runtime, &mut module));
 }
 
-/// What is said of a file that cannot be loaded.
+/// Error of a file that cannot be loaded.
 fn refused(
     path: &PathBuf,
     load: impl FnOnce(&Runtime, &Checkpoint) -> Result<(), CheckpointError>,

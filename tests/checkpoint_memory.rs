@@ -1,4 +1,4 @@
-//! What a checkpoint takes of the host's memory: one tensor at a time, however large the network is.
+//! Host memory that a checkpoint takes: one tensor at a time, however large the network is.
 
 #[path = "common/counting.rs"]
 mod counting;
@@ -14,7 +14,7 @@ fn the_host_holds_one_tensor_of_many() {
     let path = std::env::temp_dir().join(format!("remat-memory-{}", std::process::id()));
     let start = || Runtime::builder().budget("64MiB").threads(1).cpu().unwrap();
     let runtime = start();
-    // 12 layers of 256 KiB, and velocities.
+    // 12 layers of 256 KiB, and their velocities.
     let mut network = mlp(&runtime, 256, &[256; 12], 4).unwrap();
     let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
     let tape = Tape::new(&runtime);
@@ -30,7 +30,7 @@ fn the_host_holds_one_tensor_of_many() {
     assert!(path.metadata().unwrap().len() as usize > all);
     assert!((layer..3 * layer).contains(&writing), "{writing} bytes for tensors of {layer}");
 
-    // Of what is read, no copy stays once it is on the device.
+    // No host copy stays of a value that was read and put on the device.
     let checkpoint = Checkpoint::open(&path).unwrap();
     let again = start();
     let mut other = mlp(&again, 256, &[256; 12], 4).unwrap();

@@ -23,7 +23,7 @@ fn a_budget_changes_no_bit() {
     );
 }
 
-/// A third of the memory of activations is not there.
+/// A budget of 60 % takes away a large part of the memory for activations.
 #[test]
 fn a_budget_changes_no_bit_of_any_kind_of_network() {
     for base in [
@@ -174,7 +174,7 @@ fn on_a_terminal_a_bar_shows_from_the_first_step_to_the_test() {
         rest = &rest[at..];
     }
     assert!(!shown.contains("testing on"), "bars instead of lines: {shown}");
-    // Where bars cannot be drawn, lines.
+    // A terminal that cannot draw bars gets lines.
     let shown = script("dumb").unwrap().stdout;
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains("step 1/3: loss") && shown.contains("testing on"), "{shown}");
@@ -224,7 +224,7 @@ fn lines_are_no_wider_than_the_terminal() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_done_and_not_shown() {
+fn declined_tests_and_progress_are_neither_run_nor_shown() {
     let args = ["train", "mlp", "--steps", "2", "--no-test", "--no-progress", "--json", "-"];
     let output = run(&args);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -232,7 +232,7 @@ fn what_is_not_wanted_is_not_done_and_not_shown() {
     let said = stderr(&output);
     assert!(said.contains("\nbudget ") && said.contains("\n  parameters  17,290"), "{said}");
     assert!(!said.contains("step 1/2") && !said.contains("test"), "{said}");
-    // Before or after the command.
+    // Options may come before or after the command.
     let output = run(&["--no-progress", "train", "mlp", "--steps", "2", "--quiet"]);
     assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
 }
@@ -331,7 +331,7 @@ fn a_recording_is_whole_and_of_training_alone() {
     let text = std::fs::read_to_string(path).unwrap();
     let events: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("a line is an event")).collect();
-    // A command is a name, or a name with what belongs to it.
+    // A command is a name, or a name with its parts.
     let is = |event: &Value, name: &str| {
         let command = &event["command"];
         event["event"] == name || command == name || command.get(name).is_some()
@@ -342,7 +342,7 @@ fn a_recording_is_whole_and_of_training_alone() {
     assert!(text.ends_with('\n'));
 }
 
-/// How the line of a recording begins that ends a step.
+/// Start of the line that ends a step in a recording.
 const STEP: &str = "\n{\"event\":\"did\",\"command\":\"step\",";
 
 #[test]
@@ -375,7 +375,7 @@ fn a_recording_may_be_packed_or_go_to_stdout_or_end_early() {
     assert_eq!((steps(&text), steps(two)), (3, 2));
     let last = |text: &[u8]| String::from_utf8_lossy(text).lines().last().unwrap().to_owned();
     assert!(last(two).starts_with(STEP.trim_start()), "{}", last(two));
-    // The summary does not come between.
+    // The summary goes to stderr, not into the recording.
     let output = run(&["train", "mlp", "--steps", "1", "--no-test", "--record", "-"]);
     assert!(stderr(&output).contains("\nmlp on digits: 1 step of 128 images in "));
     let steps = output.stdout.strip_suffix(end).expect("a recording says where it ends");
@@ -385,8 +385,8 @@ fn a_recording_may_be_packed_or_go_to_stdout_or_end_early() {
 #[test]
 fn a_recording_is_read_by_the_lab_and_its_last_step_repeated() {
     let path = folder("replayed").join("resnet20.jsonl");
-    // Two parts of its state: parameters updated in place, and statistics made anew by each step. The
-    // first step makes more than the second: parameters and velocities.
+    // The state has two parts: parameters updated in place, and statistics that each step makes
+    // anew. The first step also makes the parameters and velocities.
     let args = ["resnet20", "--batch", "8", "--steps", "2", "--budget", "90%", "--record"];
     train(&[&args[..], &[path.to_str().unwrap()]].concat());
     let trace = remat::lab::Trace::open(&path).unwrap();
@@ -398,13 +398,13 @@ fn a_recording_is_read_by_the_lab_and_its_last_step_repeated() {
     };
     let (once, twice) = (size(&trace), size(&trace.clone().repeat_step(2).unwrap()));
     let eleven = size(&trace.repeat_step(11).unwrap());
-    // Each turn is as long as any other, and leaves as much as the one before.
+    // Each repetition has the same length, and leaves as many tensors as the one before.
     assert_eq!(eleven.0 - once.0, 10 * (twice.0 - once.0));
     assert_eq!(eleven.1 - once.1, 10 * (twice.1 - once.1));
     assert_eq!((once.2, twice.2), (eleven.2, eleven.2));
 }
 
-/// A log of the DTR paper's format that comes with the tests.
+/// The tests' log in the DTR paper's format.
 fn small() -> String {
     format!("{}/tests/data/small.log", env!("CARGO_MANIFEST_DIR"))
 }
@@ -495,7 +495,7 @@ fn a_reader_that_leaves_is_no_reason_to_panic() {
 
 #[test]
 fn a_recording_that_cannot_be_written_is_an_error_before_the_rehearsal() {
-    // Which would take long enough for a line about it.
+    // This network would train long enough for a line about it.
     let args = ["train", "resnet1202", "--steps", "1", "--record"];
     let missing = folder("early").join("missing").join("run.jsonl");
     let said = stderr(&run(&[&args[..], &[missing.to_str().unwrap()]].concat()));
@@ -551,7 +551,7 @@ fn the_engine_tells_what_it_does_when_asked() {
     let output = remat(&args).env("RUST_LOG", "remat=debug").output().unwrap();
     let said = stderr(&output);
     assert!(said.contains("DEBUG remat: "), "{said}");
-    // Nothing of rehearsals, and the test is no step.
+    // Rehearsals log no lines, and the test is no step.
     let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
     assert_eq!(
         (lines("remat: training steps=2"), lines("remat: testing examples=360")),
@@ -559,7 +559,7 @@ fn the_engine_tells_what_it_does_when_asked() {
         "{said}"
     );
     assert_eq!((lines("remat: step step="), lines("step=2")), (2, 1), "{said}");
-    // By name.
+    // Labelled tensors are logged by their names.
     for what in ["will evict", "did regenerate"] {
         let by_name = |line: &&str| line.contains(what) && line.contains(" tensor=images ");
         assert!(said.lines().any(|line| by_name(&line)), "{what}: {said}");

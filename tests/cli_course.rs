@@ -1,11 +1,12 @@
-//! What `remat train` tells of a run's course: tests on the way, a log, a plot; and images from a folder, changed at random.
+//! Reports of `remat train` about the course of a run: tests on the way, a log, a plot. Also images
+//! from a folder, changed at random.
 
 use crate::common::command::{folder, run, stderr, train};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// A row of a log, as JSON lines have it.
+/// Rows of a log in JSON lines.
 fn rows(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -38,7 +39,7 @@ fn the_log_has_a_line_a_step_and_tests_where_they_were() {
     let picture = fs::read_to_string(&svg).unwrap();
     assert!(picture.contains("mlp on digits") && picture.contains("test"), "{picture}");
 
-    // Looking changes nothing of what is learned; and both formats have the same.
+    // Tests on the way change nothing in the training. Both formats of the log have the same rows.
     let other = train(&[&base[..], &["--no-test", "--log", &csv]].concat());
     assert_eq!(other["params_sha256"], report["params_sha256"]);
     let text = fs::read_to_string(&csv).unwrap();
@@ -87,7 +88,7 @@ fn a_log_that_cannot_be_written_is_refused_before_the_work() {
     }
 }
 
-/// A folder of classes of images whose brightest row tells the class.
+/// Makes a folder of classes of images, whose brightest rows tell the class.
 fn images(name: &str, classes: usize, each: usize, side: u32) -> String {
     let root = folder(name);
     for class in 0..classes {
@@ -118,7 +119,7 @@ fn a_folder_of_images_is_learned() {
 }
 
 #[test]
-fn what_is_changed_at_random_comes_from_the_seed() {
+fn random_changes_of_images_come_from_the_seed() {
     let data = format!("images:{}", images("augment", 2, 10, 8));
     let base = ["resnet20", "--data", &data, "--batch", "8", "--steps", "3"];
     let digest = |more: &[&str]| train(&[&base[..], more].concat())["params_sha256"].clone();

@@ -1,4 +1,5 @@
-//! Nothing that a command reads is written over, no file that it is given makes it wait, and a file beside the work costs no run.
+//! No file that a command reads is overwritten. No special file makes a command wait. An output
+//! file that fails does not end the run.
 #![cfg(unix)]
 
 use crate::common::command::{folder, names, remat, run, stderr, train};
@@ -16,13 +17,13 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs `remat` with words of a shell in front and behind; `remat` is `$0`.
+/// Runs a shell script, in which `$0` is `remat`.
 fn shell(script: &str) -> Output {
     let remat = env!("CARGO_BIN_EXE_remat");
     Command::new("bash").args(["-c", script, remat]).output().expect("there is bash")
 }
 
-/// A command that ends within a minute; otherwise it is killed, and the test fails.
+/// Runs a command. Fails if it takes more than a minute.
 fn ended(args: &[&str]) -> Output {
     let mut limited = Command::new("timeout");
     limited.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_remat")]).args(args);
@@ -31,14 +32,14 @@ fn ended(args: &[&str]) -> Output {
     output
 }
 
-/// An input, and the commands that read it.
+/// Input file, with the command that reads it and that command's options for outputs.
 struct Read {
     path: PathBuf,
     args: Vec<String>,
     options: &'static [&'static str],
 }
 
-/// Inputs of all kinds in an empty folder.
+/// Makes inputs of all kinds in an empty folder.
 fn inputs(folder: &Path) -> Vec<Read> {
     let own = |args: &[&str]| args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>();
     let novel = folder.join("novel");
@@ -131,7 +132,7 @@ fn inputs(folder: &Path) -> Vec<Read> {
     ]
 }
 
-/// The end that an option wants of a name.
+/// Ending that an option wants of a file name.
 fn end(option: &str) -> &'static str {
     match option {
         "--plot" => ".svg",
@@ -178,7 +179,7 @@ fn no_output_is_an_input_by_any_name() {
 }
 
 #[test]
-fn what_is_meant_to_be_both_is_replaced_when_it_is_whole() {
+fn files_both_read_and_written_are_replaced_once_whole() {
     let folder = folder("both");
     let [saved, log, cache] = ["run", "log.csv", "cache"].map(|name| folder.join(name));
     let files = ["--save", text(&saved), "--log", text(&log), "--learn-cache", text(&cache)];
@@ -197,7 +198,8 @@ fn what_is_meant_to_be_both_is_replaced_when_it_is_whole() {
     assert_eq!(left, ["cache", "log.csv", "run"]);
 }
 
-/// A full disk under the log ended the run, and the checkpoint on another one was lost with it.
+/// Regression: a full disk under the log ended the run, and with it the checkpoint on another disk
+/// was lost.
 #[test]
 fn a_log_that_does_not_fit_costs_no_run() {
     let folder = folder("full");
@@ -206,7 +208,7 @@ fn a_log_that_does_not_fit_costs_no_run() {
     train(&[&base[..], &["--steps", "2", "--save", text(&saved)]].concat());
     let bytes = fs::metadata(&saved).unwrap().len();
     fs::remove_file(&saved).unwrap();
-    // No file may be larger than a checkpoint, as on a disk that is full.
+    // A limit on file sizes stands for a full disk. A checkpoint fits under it.
     let (limit, steps) = (bytes / 1024 + 8, bytes / 100 + 200);
     for quiet in ["", "--quiet"] {
         let output = shell(&format!(
@@ -300,7 +302,7 @@ fn a_log_to_go_on_from_loses_nothing_that_is_not_remats() {
             assert!(said.contains("is none of a log of remat train"), "{said}");
             assert_eq!(fs::read(&log).unwrap(), foreign);
         }
-        // What was cut off when the program was killed goes.
+        // A line cut off when the program was killed is removed.
         for cut in [&b""[..], &ours[..9]] {
             let output = resume(&with(cut));
             assert!(output.status.success(), "{}", stderr(&output));
@@ -314,9 +316,9 @@ fn a_log_to_go_on_from_loses_nothing_that_is_not_remats() {
     }
 }
 
-/// Each of these made the program wait for ever, or write to what it must not.
+/// Regression: each of these files made the program wait for ever, or write to a wrong place.
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn special_files_are_refused_at_once() {
     let folder = folder("unusual");
     let [pipe, socket, other] = ["pipe", "socket", "other"].map(|name| folder.join(name));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

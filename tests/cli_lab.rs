@@ -11,7 +11,7 @@ fn run(args: &[&str]) -> Output {
     command.args(args).env_remove("RUST_LOG").output().expect("the program starts")
 }
 
-/// What it says on stdout, having done it.
+/// Runs a command that must succeed, and returns stdout.
 fn stdout(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -26,7 +26,7 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
 }
 
-/// An empty folder of a test's own.
+/// Makes an empty folder in the temporary directory, for a test.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("remat-cli-lab-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -42,12 +42,12 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A log of the DTR paper's format that comes with the tests.
+/// The tests' log in the DTR paper's format.
 fn small() -> String {
     format!("{}/tests/data/small.log", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A recording of two steps.
+/// Makes a recording of two training steps.
 fn recording(folder: &Path, name: &str) -> String {
     let path = folder.join(name).into_os_string().into_string().unwrap();
     let args = ["train", "mlp", "--quiet", "--batch", "16", "--steps", "2", "--budget", "200%"];
@@ -108,7 +108,7 @@ fn shares_are_written_as_they_were_asked_for() {
     let expected =
         ["0.1", "0.128", "0.2", "0.3", "0.3525", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"];
     assert_eq!(ratios, expected);
-    // No number has more digits than a millionth, or a nanosecond.
+    // Figures have at most nine decimals.
     for field in text.split([',', '\n']) {
         let decimals = field.split_once('.').map_or("", |(_, decimals)| decimals);
         assert!(decimals.len() <= 9 || field.contains("e-"), "{field}");
@@ -124,19 +124,19 @@ fn a_table_is_headed_as_budgets_were_given_and_fits_80_columns() {
     assert_eq!(heads, ["small", "35.5%", "40%", "64KiB", "100KB", "140001"]);
     let text = stdout(&["sweep", &small, "--policy", "ablation", "--dead", "drop,keep"]);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    // All budgets are there, in blocks, and each block has all lines.
+    // Blocks of lines hold all budgets, and each block has a line per curve.
     let blocks: Vec<&str> = text.split("\n\n").collect();
     assert!(blocks.len() > 2, "{text}");
     for percent in (1..=10).map(|tenth| format!(" {}%", 10 * tenth)) {
         assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
     }
     assert!(blocks[..blocks.len() - 1].iter().all(|block| block.lines().count() == 74), "{text}");
-    // Any number of them.
+    // A sweep takes any number of budgets.
     let text = stdout(&["sweep", &small, "--policy", "lru", "--budget", "5%..100%:5%"]);
     for percent in (1..=20).map(|part| format!(" {}%", 5 * part)) {
         assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
     }
-    // A threshold is called what it was called.
+    // A threshold is shown as the user wrote it.
     let thresholds = ["--policy", "lru", "--budget", "100%", "--eviction-threshold", "50%,100KB"];
     let text = stdout(&[&["sweep", &small][..], &thresholds].concat());
     assert!(text.contains("lru, from 50%") && text.contains("lru, from 100KB"), "{text}");
@@ -237,18 +237,18 @@ fn a_run_that_fails_says_so_in_text_and_plot() {
     );
     assert!(text.contains(": fails\n") && text.contains("out of memory"), "{text}");
     assert!(std::fs::read_to_string(&svg).unwrap().contains("fails: out of memory: "));
-    // With a budget that passes.
+    // The error names a budget that passes.
     let (_, passes) = text.split_once("  --budget ").unwrap();
     let (budget, _) = passes.split_once(" passes\n").unwrap();
     stdout(&["simulate", &small, "--budget", budget]);
-    // All are replayed, whether one fails or not.
+    // Every replay runs, even after one has failed.
     let output = run(&["simulate", &small, &small, "--budget", "10%", "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).ends_with("error: 2 of 2 replays failed\n"), "{}", stderr(&output));
     let rows = objects(&String::from_utf8(output.stdout).unwrap());
     assert_eq!(rows.len(), 2);
     assert_eq!(format!("{}%", 100.0 * rows[0]["passing_budget_ratio"].as_f64().unwrap()), budget);
-    // Or that evicts nothing.
+    // For the policy `none`, the budget named evicts nothing.
     let output =
         run(&["simulate", &small, "--budget", "10%", "--policy", "none", "--recompute-limit", "0"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("  --budget 100% passes\n"));
@@ -268,7 +268,7 @@ fn without_a_budget_a_recording_is_replayed_in_one_that_passes() {
             assert_eq!(rows[0]["status"], "ok");
             let ratio = rows[0]["budget_ratio"].as_f64().unwrap();
             assert!((0.4..=1.0).contains(&ratio), "{ratio}");
-            // 40 % is not left without need.
+            // A larger budget is chosen only if 40 % fails.
             let usual = run(&["simulate", trace, "--policy", policy, "--budget", "40%"]);
             assert_eq!(usual.status.success(), ratio == 0.4, "{batch} {policy} {ratio}");
         }
@@ -311,7 +311,7 @@ fn equal_curves_of_the_ablation_are_drawn_once() {
         let name = policy.to_string();
         assert!(svg.contains(&name), "{name} is in the legend");
     }
-    // What each curve is equal to, as the rows say.
+    // Curves that are equal to each other are drawn once.
     let rows =
         objects(&stdout(&["sweep", &small(), "--policy", "ablation", "--json", "-", "--quiet"]));
     let mut curves: Vec<(String, Vec<String>)> = vec![];
@@ -326,7 +326,7 @@ fn equal_curves_of_the_ablation_are_drawn_once() {
     distinct.sort();
     distinct.dedup();
     let drawn = distinct.iter().filter(|slowdowns| slowdowns.iter().any(|s| s != "null")).count();
-    // And the bound.
+    // One more line is the bound.
     assert_eq!((curves.len(), lines), (36, drawn + 1));
 }
 
@@ -374,7 +374,7 @@ fn a_packed_recording_is_read_like_a_plain_one() {
         row
     });
     assert_eq!(rows[0], rows[1]);
-    // Half of it, as a killed program leaves it, is no recording.
+    // A recording cut in half, as of a killed program, is refused.
     let half = folder.join("half.jsonl");
     let lines = unpacked.lines().count() / 2;
     let cut: String = unpacked.split_inclusive('\n').take(lines).collect();
@@ -456,7 +456,7 @@ fn a_bound_is_told_everywhere_and_a_budget_is_refused_by_proof() {
         let least = |i: usize| bounds[i]["least_excess"].as_f64();
         assert!(trace != small() || least(1) > least(2) && least(2) > Some(0.0), "{bounds:?}");
         assert_eq!(least(7), Some(0.0));
-        // A sweep takes less trouble, so that its bounds may be a little lower.
+        // A sweep spends less effort on its bounds, which may be a little lower.
         let table = stdout(&[&["sweep", &trace, "--policy", "dtr-eq,lru"][..], &grid].concat());
         let line = table.lines().find(|line| line.starts_with("bound")).expect("there is a line");
         assert!(line.contains(" none ") && line.ends_with("1.000"), "{table}");
@@ -484,7 +484,7 @@ fn a_bound_is_told_everywhere_and_a_budget_is_refused_by_proof() {
     }
 }
 
-/// `--learn` says the same as the names of policies do, and once is enough.
+/// `--learn` gives the same rows as the names of policies, and each policy only once.
 #[test]
 fn a_sweep_learns_as_training_does() {
     let rows = |policy: &str, learn: &[&str]| {
@@ -555,7 +555,7 @@ fn traces_that_make_no_sense_leave_no_file() {
     assert_eq!(names(&folder), ["broken.log"]);
 }
 
-/// It is of the run itself: the figures are those that training reports.
+/// The figures of the history are those that training reported for the run.
 #[test]
 fn the_history_of_a_recording_is_that_of_its_run() {
     let folder = folder("history");
@@ -607,15 +607,15 @@ fn the_history_of_a_recording_is_that_of_its_run() {
         assert_eq!(text.contains("\n  threshold    "), told["threshold_bytes"].is_u64(), "{text}");
         let drawn = std::fs::read_to_string(&svg).unwrap();
         assert!(drawn.starts_with("<svg") && drawn.contains(">\nbudget"), "{options:?}");
-        // One of them on stdout: what is for people goes elsewhere.
+        // With one output on stdout, the text for people goes to stderr.
         let drawing = self::run(&["history", &recording, "--plot", "-"]);
         assert_eq!(String::from_utf8(drawing.stdout).unwrap(), drawn);
-        // Lines may be broken there.
+        // Lines may be wrapped on stderr.
         assert!(text.starts_with(stderr_line(&drawing.stderr)), "{text}");
     }
 }
 
-/// The first line.
+/// First line of a command's stderr.
 fn stderr_line(text: &[u8]) -> &str {
     std::str::from_utf8(text).unwrap().lines().next().unwrap()
 }
@@ -630,7 +630,7 @@ fn a_history_that_is_not_there_is_refused_in_words() {
     assert!(begin.contains("\"version\":5"), "{begin}");
     let later = folder.join("later.jsonl").into_os_string().into_string().unwrap();
     std::fs::write(&later, begin.replace("\"version\":5", "\"version\":6")).unwrap();
-    // What is known of commands is there.
+    // An old recording can be replayed, though it has no history of its memory.
     let old = format!("{}/tests/data/resnet20-v2.jsonl.gz", env!("CARGO_MANIFEST_DIR"));
     assert!(stdout(&["simulate", &old]).starts_with("resnet20-v2 by ancestors"));
     let small = small();
@@ -655,7 +655,7 @@ fn a_history_that_is_not_there_is_refused_in_words() {
     assert_eq!(names(&folder), ["later.jsonl", "mlp.jsonl"]);
 }
 
-/// Scripts search these lines: that there are spans is no reason to change them.
+/// Scripts search these lines, so spans must not change them.
 #[test]
 fn logged_lines_are_as_they_were_before_there_were_spans() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
@@ -674,7 +674,8 @@ fn logged_lines_are_as_they_were_before_there_were_spans() {
     assert!(!said.contains("command") && !said.contains("regenerate{"), "{said}");
 }
 
-/// What was learned, and when, is found again: a replay that knows what the run knew has its evictions.
+/// A recording keeps what the run learned, and when. A replay that knows it has the run's
+/// evictions.
 #[test]
 fn a_replay_knows_what_the_run_knew() {
     let folder = folder("as-run");

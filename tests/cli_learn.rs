@@ -1,15 +1,15 @@
-//! How much `remat train` finds out about its steps.
+//! How much `remat train` learns about its steps.
 
 use crate::common::cells;
 use crate::common::command::{folder, run, stderr, train};
 
-/// Twelve steps of resnet20.
+/// Arguments of twelve steps of resnet20.
 fn args<'a>(batch: &'a str, budget: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let args = ["resnet20", "--steps", "12", "--no-test", "--batch", batch, "--budget", budget];
     [&args[..], more].concat()
 }
 
-/// One setting may be worse than none: of all, the best is chosen.
+/// More settings to choose from never recompute more, since the best of them is chosen.
 #[test]
 fn more_knowledge_recomputes_less_with_the_same_bits() {
     let mut sha256 = None;
@@ -26,7 +26,7 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
         let simulated = matches!(learn, "portfolio" | "search");
         assert!(!simulated || recomputed <= best, "{learn}: {recomputed} after {best}");
         best = best.min(recomputed);
-        // Where it only looks ahead, it is rehearsed beside the policies that know nothing.
+        // With `ahead`, the policy is rehearsed beside those that know nothing.
         let predicted = number("predicted_recompute_ratio").is_some();
         assert!(learn == "ahead" || predicted == simulated, "{learn}");
         if let (Some(predicted), Some(least)) =
@@ -37,7 +37,7 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
     }
 }
 
-/// What is simulated before the first step is bounded in ops, whatever the budget, and by how many steps the run has.
+/// The ops simulated before the first step are bounded by the number of steps, whatever the budget.
 #[test]
 fn learning_is_bounded_in_work() {
     let cases = [
@@ -60,7 +60,8 @@ fn learning_is_bounded_in_work() {
                 let report = train(&[network, &options].concat());
                 let number = |field: &str| report[field].as_u64();
                 let Some(simulated) = number("simulated_ops") else { continue };
-                // Most networks have two kinds of steps, for the first makes the state of the optimizer; the GAN has four.
+                // Most networks have two kinds of steps, since the first step makes the optimizer's
+                // state. The GAN has four kinds.
                 let turns = simulated / (number("ops").unwrap() / steps);
                 let most = if learn == "ahead" { 64 } else { (16 * steps).max(128) };
                 assert!(turns <= 4 * most, "{network:?} {learn} {budget}: {turns} turns");
@@ -69,7 +70,8 @@ fn learning_is_bounded_in_work() {
     }
 }
 
-/// Where less memory is the better for a run, as in 42 % of the GAN's and in 93 % of the transformer's, only so much is used.
+/// Some runs recompute less in less memory, as the GAN does in 42 % and the transformer in 93 %.
+/// Such a run uses only a part of its budget.
 #[test]
 fn more_memory_never_makes_a_run_recompute_more() {
     let vit = ["vit", "--data", "synthetic:3x32x32", "--batch", "4"];
@@ -88,7 +90,7 @@ fn more_memory_never_makes_a_run_recompute_more() {
             let report = train(&[network, &options].concat());
             let recomputed = report["recompute_ratio"].as_f64().unwrap();
             assert!(recomputed <= before, "{network:?} {budget}: {recomputed} after {before}");
-            // Between two whole percents another one may be better still.
+            // Budgets between two whole percents may be better still.
             if !budget.contains('.') {
                 before = recomputed;
             }
@@ -103,8 +105,8 @@ fn more_memory_never_makes_a_run_recompute_more() {
     assert!(smaller > 0, "in none is less memory the better");
 }
 
-/// Short runs, a threshold below which no budget makes sense, a longer search, a recording: whatever the run, no more than the
-/// budget is used, no less than the threshold, and the bits are the same.
+/// A run uses no more than its budget and no less than its threshold, with the same bits. The cases
+/// are short runs, a threshold, a longer search, and a recording.
 #[test]
 fn any_run_uses_a_part_of_its_budget() {
     let folder = folder("parts");
@@ -133,7 +135,8 @@ fn any_run_uses_a_part_of_its_budget() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A step of several batches is one step: what one batch makes for the update is kept, or not, by when that will come.
+/// A step of several batches is learned as one step. The gradients of one batch are kept or evicted
+/// by when the update comes.
 #[test]
 fn steps_of_several_batches_are_learned_as_well() {
     for (parts, budget) in cells([("2", "65%"), ("3", "70%")], 2) {
@@ -152,7 +155,7 @@ fn steps_of_several_batches_are_learned_as_well() {
     }
 }
 
-/// What is learned of a step helps with the next one like it, so where each has a tree of its own, nothing is.
+/// Learning needs steps that repeat. It is not the default where each step has a tree of its own.
 #[test]
 fn learning_is_the_default_where_steps_repeat() {
     let policy = |more: &[&str]| {
@@ -187,7 +190,7 @@ fn a_cache_keeps_what_was_found_out() {
     let found = std::fs::read(&file).unwrap();
     assert_eq!(with("32", "60%"), first);
     assert_eq!(std::fs::read(&file).unwrap(), found, "nothing new was found");
-    // Another step and another budget find their own, beside it.
+    // Forecasts for another step and another budget are stored beside the first.
     for (batch, budget) in [("48", "60%"), ("32", "70%")] {
         assert!(with(batch, budget)[0].is_number(), "{batch} {budget}");
     }

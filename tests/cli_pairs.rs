@@ -1,6 +1,9 @@
-//! `remat train` with each model and each option that there is, and with each two options: it runs, or refuses in words that
-//! name the option. What is refused is known here, with the words for it: a refusal for another reason fails, and so does what
-//! runs and should not. A third of the pairs, and half of the options, but for `.ci/release`, which tries all.
+//! `remat train` with each model and each option, and with each pair of options. Each run must
+//! succeed, or be refused in words that name the option.
+//!
+//! The refusals are listed here with their words. A refusal for another reason fails, and so does a
+//! run that should have been refused. Only every third pair and every second option is tried, but
+//! `.ci/release` tries all.
 
 use crate::common::cells;
 use crate::common::command::{folder, mnist, names, run, stderr};
@@ -8,22 +11,23 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// What an option is about.
+/// Topic of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
-    /// What computes, in how much memory.
+    /// Device, memory and speed.
     Running,
-    /// The size of the network, and what it learns from.
+    /// Size of the network, and the data.
     Learning,
-    /// How it learns.
+    /// Optimizer and schedule.
     Updating,
-    /// What is printed and kept.
+    /// Output and files.
     Writing,
 }
 
 use About::{Learning, Running, Updating, Writing};
 
-/// An option with a value and with those that it needs. `FOLDER` is one of the run's own, `DATA` that of the data.
+/// Option with a value, and the options it needs. `FOLDER` stands for the run's own folder and
+/// `DATA` for the folder of the data.
 struct Opt {
     name: &'static str,
     about: About,
@@ -98,7 +102,7 @@ const OPTIONS: &[Opt] = &[
     option("no-progress", Writing, &["--no-progress"]),
 ];
 
-/// A model at a small size. What an option that is tried says is left out.
+/// Model at a small size. An argument here gives way to an option under test of the same name.
 struct Model {
     name: &'static str,
     given: &'static [&'static str],
@@ -140,7 +144,7 @@ fn options_about(about: About) -> impl Iterator<Item = &'static Opt> {
     OPTIONS.iter().filter(move |option| option.about == about)
 }
 
-/// Images in folders and in MNIST's format, a text, and a checkpoint of each model.
+/// Folder of data: images in folders and in MNIST's format, a text, and a checkpoint of each model.
 static DATA: LazyLock<PathBuf> = LazyLock::new(|| {
     let data = folder("pairs-data");
     for class in ["a", "b"] {
@@ -164,19 +168,20 @@ impl Model {
         names.contains(&self.name)
     }
 
-    /// What it learns from without `--data`, as an option for other data.
+    /// Data given as an option. Models that learn from images get MNIST's format; others, what they
+    /// learn from anyway.
     fn other_data(&self) -> &'static str {
         match self.given[0] {
             text if text.starts_with("--data=text:") => "--data=text:DATA/text",
             "--data=trees" => "--data=trees",
             "--data=ring" => "--data=ring",
-            // Others are too small.
+            // Images of the other sets are too small.
             text if self.is(&["inceptionv4"]) => text,
             _ => "--data=idx:DATA/idx",
         }
     }
 
-    /// The arguments of a run with some options, in a folder of its own.
+    /// Arguments of a run with some options, in the folder `own`.
     fn arguments(&self, options: &[&Opt], own: &Path) -> Vec<String> {
         let usual = [
             "--budget=200%",
@@ -190,7 +195,7 @@ impl Model {
         let given = options.iter().flat_map(|option| option.given);
         all.extend(given.map(|given| match *given {
             "--data=DATA/idx" => self.other_data(),
-            // All together, they leave little.
+            // All options together leave too little room for a tight budget.
             "--budget=80%" if options.len() > 2 => "--budget=100%",
             "--eviction-threshold=70%" if options.len() > 2 => "--eviction-threshold=100%",
             given => given,
@@ -202,7 +207,7 @@ impl Model {
                 "steps" => has("epochs") || has("resume"),
                 "no-test" => has("eval-every"),
                 "budget" => false,
-                // That of the checkpoint.
+                // The checkpoint brings its own value.
                 _ => has("resume"),
             };
             if !has(name) && !instead {
@@ -229,12 +234,13 @@ impl Model {
             .collect()
     }
 
-    /// Whether it goes through all examples, of which there are many where they are made up.
+    /// Whether the option makes the model go through all examples. Models with made-up data have
+    /// many.
     fn takes_long(&self, option: &Opt) -> bool {
         self.is(&["treelstm", "unrolled-gan"]) && ["epochs", "eval-every"].contains(&option.name)
     }
 
-    /// What may be said where options are refused; nothing: they are to run.
+    /// Words that may refuse these options. Empty if the run must succeed.
     fn refusals(&self, options: &[&Opt]) -> Vec<&'static str> {
         let has = |name: &str| options.iter().any(|option| option.name == name);
         let is_text = self.is(&["gpt", "gpt2", "lstm"]);
@@ -250,7 +256,7 @@ impl Model {
         let of_megengine = ["policy", "exponents", "own-cost", "rerun-factor"];
         let other_policy = of_megengine.iter().any(|option| has(option));
         let all_sizes = ["layers", "width", "heads", "context", "vocabulary", "dropout"];
-        // What the bits of a run depend on is that of the checkpoint.
+        // Options that change the bits of a run must be those of the checkpoint.
         let differs = |option: &&Opt| {
             let is_free = ["steps", "epochs", "no-test", "eval-every"].contains(&option.name);
             matches!(option.about, Learning | Updating) && !is_free
@@ -282,7 +288,7 @@ impl Model {
         rules.into_iter().filter(|(applies, _)| *applies).map(|(_, words)| words).collect()
     }
 
-    /// Runs it with some options, and fails unless that comes to what it should.
+    /// Runs the model with some options. Fails unless it succeeds or is refused as expected.
     fn check(&self, options: &[&Opt], own: &Path) {
         let arguments = self.arguments(options, own);
         let all: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -313,7 +319,7 @@ impl Model {
         }
     }
 
-    /// Writes the checkpoint that it is resumed from.
+    /// Writes the checkpoint from which runs of this model are resumed.
     fn prepare(&self) {
         let path = DATA.join(format!("{}.safetensors", self.name));
         let save = option("", Writing, &["--save=DATA/MODEL.safetensors"]);
@@ -322,14 +328,15 @@ impl Model {
         assert!(ran.status.success() && path.exists(), "{}: {}", self.name, stderr(&ran));
     }
 
-    /// Each option by itself.
+    /// Runs the model with each option alone.
     fn with_each_option(&self) {
         self.prepare();
         let own = folder(&format!("pairs-{}", self.name));
         cells(OPTIONS, 2).for_each(|option| self.check(&[option], &own));
     }
 
-    /// Each option that is refused by itself, and the others in as few runs as they go together.
+    /// Runs the model with each refused option alone, and with all others in as few runs as
+    /// possible.
     fn with_all_options(&self) {
         self.prepare();
         let own = folder(&format!("pairs-{}", self.name));
@@ -351,7 +358,7 @@ impl Model {
     }
 }
 
-/// The largest: they differ from others of their kind in nothing else.
+/// The largest models differ from others of their kind only in size, so few options are tried.
 #[test]
 fn the_largest_models_take_what_others_take() {
     let own = folder("pairs-large");
@@ -362,7 +369,8 @@ fn the_largest_models_take_what_others_take() {
     }
 }
 
-/// All pairs of an option about one thing and an option about another, with the model that takes most of them.
+/// Runs all pairs of an option about `one` and an option about `other`, with the model that takes
+/// most options.
 fn pairs(one: About, other: About) {
     static PREPARED: LazyLock<()> = LazyLock::new(|| model_of("vit").prepare());
     LazyLock::force(&PREPARED);
@@ -389,16 +397,16 @@ macro_rules! pairs {
 }
 
 pairs! {
-    what_computes_goes_with_itself: Running, Running;
-    what_computes_goes_with_what_is_learned: Running, Learning;
-    what_computes_goes_with_how_it_is_learned: Running, Updating;
-    what_computes_goes_with_what_is_written: Running, Writing;
-    what_is_learned_goes_with_itself: Learning, Learning;
-    what_is_learned_goes_with_how_it_is_learned: Learning, Updating;
-    what_is_learned_goes_with_what_is_written: Learning, Writing;
-    how_it_is_learned_goes_with_itself: Updating, Updating;
-    how_it_is_learned_goes_with_what_is_written: Updating, Writing;
-    what_is_written_goes_with_itself: Writing, Writing;
+    options_about_running_go_together: Running, Running;
+    options_about_running_and_learning_go_together: Running, Learning;
+    options_about_running_and_updating_go_together: Running, Updating;
+    options_about_running_and_writing_go_together: Running, Writing;
+    options_about_learning_go_together: Learning, Learning;
+    options_about_learning_and_updating_go_together: Learning, Updating;
+    options_about_learning_and_writing_go_together: Learning, Writing;
+    options_about_updating_go_together: Updating, Updating;
+    options_about_updating_and_writing_go_together: Updating, Writing;
+    options_about_writing_go_together: Writing, Writing;
 }
 
 macro_rules! models {
@@ -420,7 +428,7 @@ models! {
     unet_takes_or_refuses_each_option "unet";
 }
 
-// Those that take longer.
+// These models take longer, so their options share runs.
 models! {
     with_all_options:
     resnet32_takes_or_refuses_all_options "resnet32";
@@ -433,7 +441,7 @@ models! {
     unrolled_gan_takes_or_refuses_all_options "unrolled-gan";
 }
 
-/// A model or an option that nobody tries here is found by the help.
+/// The help names no model and no option that is missing here.
 #[test]
 fn no_model_and_no_option_is_left_out() {
     let help = String::from_utf8(run(&["train", "--help"]).stdout).unwrap();
@@ -445,7 +453,7 @@ fn no_model_and_no_option_is_left_out() {
             let end =
                 line.find(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit() && c != '-');
             let (name, rest) = line.split_at(end.unwrap_or(line.len()));
-            // Not a line of a text that begins with an option.
+            // A line of a description may begin with an option's name as well.
             (rest.is_empty() || rest.starts_with(" <") || rest.starts_with("[=")).then_some(name)
         })
         .filter(|name| *name != "help")

@@ -11,7 +11,8 @@ fn simulated(args: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// By its own flags or by the text of the policy, a run is the same; and a replay by that text is that run.
+/// A run is the same by flags or by the text of the policy. A replay by that text has the run's
+/// evictions.
 #[test]
 fn runs_with_parameters_replay() {
     let folder = folder("parameters");
@@ -48,9 +49,9 @@ fn runs_with_parameters_replay() {
         assert_eq!(swept[0]["evictions"], by_text["evictions"], "{policy}");
         evictions.push((policy, by_text["evictions"].clone(), by_text["recomputed_ops"].clone()));
     }
-    // Parameters matter: otherwise nothing was seen.
+    // The parameters must make a difference, or the test shows nothing.
     assert!(evictions[0].1 != evictions[1].1 || evictions[0].2 != evictions[1].2, "{evictions:?}");
-    // Several at once, with commas between them.
+    // A list of policies with parameters is separated by commas.
     let list = "megengine,megengine:own-cost,dtr:staleness=0.5";
     let swept = simulated(&["sweep", &recording, "--policy", list, "--budget", "60%"]);
     let policies: Vec<&str> = swept.iter().map(|row| row["policy"].as_str().unwrap()).collect();
@@ -87,7 +88,8 @@ fn parameters_that_make_no_sense_are_refused_in_words() {
     }
 }
 
-/// They say where memory comes from and how it is cut, and nothing else: no bit of the result.
+/// Growth and the split rule decide where memory comes from and how it is cut. They change no bit
+/// of the result.
 #[test]
 fn growth_and_the_split_rule_change_no_bit() {
     same_bits(
@@ -109,7 +111,7 @@ fn growth_and_the_split_rule_change_no_bit() {
             ],
         ],
     );
-    // They arrive: cut otherwise, more memory is lost to the same evictions.
+    // The split rule reaches the arena: cut otherwise, the same budget has other evictions.
     let run = |more: &[&str]| {
         let args = ["resnet20", "--batch", "64", "--steps", "2", "--no-test", "--budget", "7MiB"];
         train(&[&args[..], &["--cost", "flops", "--policy", "lru", "--plan", "off"], more].concat())

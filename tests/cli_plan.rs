@@ -9,14 +9,14 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// What it says on stdout, having done it.
+/// Runs a command that must succeed, and returns stdout.
 fn stdout(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Its exit code and message, having failed.
+/// Exit code and message of a command that must fail.
 fn fails(args: &[&str]) -> (i32, String) {
     let output = run(args);
     assert!(output.stdout.is_empty(), "{args:?}");
@@ -28,7 +28,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
 }
 
-/// A recording of three steps.
+/// Makes a recording of three training steps.
 fn recording(folder: &Path) -> String {
     let path = folder.join("run.jsonl").into_os_string().into_string().unwrap();
     let args = ["train", "mlp", "--quiet", "--no-test", "--batch", "16", "--steps", "3"];
@@ -40,7 +40,7 @@ fn log() -> String {
     format!("{}/tests/data/small.log", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A to E of the article on CANN.
+/// Buffers A to E of the article on CANN.
 const EXAMPLE: &str =
     "id,lower,upper,size\nA,1,2,1024\nB,2,4,2048\nC,3,4,1024\nD,4,5,512\nE,5,6,4096\n";
 
@@ -77,7 +77,7 @@ fn rows_are_what_the_library_finds() {
         let all = row["buffers"].as_u64().zip(row["workspaces"].as_u64()).map(|(a, b)| a + b);
         assert_eq!(all, Some(lifetimes.len() as u64));
         let bytes = row["bytes"].as_u64().unwrap();
-        // Those that search may find more or less in another time.
+        // Planners that search depend on time.
         if !["exact", "portfolio"].contains(&text("reuse")) {
             let planned = planner.plan(&lifetimes, &Limits::none()).unwrap();
             assert_eq!(
@@ -101,7 +101,7 @@ fn the_table_has_a_line_a_row() {
         |name: &str| text.lines().filter(|line| line.trim_start().starts_with(name)).count();
     assert_eq!((lines("pushdown "), lines("nnvm:16 ")), (2, 2), "{text}");
     assert_eq!((lines("program: load "), lines("dfs, ")), (1, 1), "{text}");
-    // Without options: the program's order, and planners that are of use.
+    // Without options, the program's order and the useful planners are shown.
     let text = stdout(&["plan", &path]);
     assert!(text.contains("\n  pushdown ") && !text.contains("nnvm"), "{text}");
 }
@@ -131,7 +131,7 @@ fn closed_lives_are_those_of_cann() {
     let two_level = all.iter().find(|row| row["reuse"] == "two-level").unwrap();
     assert_eq!((&two_level["bytes"], &two_level["load"]), (&4608.into(), &4608.into()));
     assert!(two_level["proven"].as_bool().unwrap() && two_level["order"].is_null());
-    // Half open, nothing meets that is written as touching.
+    // Read as half-open, buffers that only touch do not meet.
     let open = rows(&[&path, "--reuse", "two-level"]);
     let open_load = Instance::read(EXAMPLE.as_bytes(), Lives::HalfOpen).unwrap().lifetimes().load();
     assert_eq!(open[0]["load"], open_load);
@@ -161,7 +161,7 @@ fn the_best_placement_is_written_and_drawn() {
             && svg.contains("example, two-level")
             && svg.contains("size = load")
     );
-    // Gzip in and out.
+    // Files may be packed with gzip.
     let packed = folder.join("placed.csv.gz");
     stdout(&["plan", &path, "--closed", "--csv", packed.to_str().unwrap()]);
     let head = fs::read(&packed).unwrap();
@@ -194,7 +194,7 @@ fn a_budget_is_kept_by_recomputing() {
         }
     }
     assert!(slowdowns.len() >= 4, "{rows:?}");
-    // The best of those that fit, else the best.
+    // The file has the best row that fits the budget, or else the best row.
     let best = slowdowns.iter().copied().min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let best = rows.iter().position(|row| row["slowdown"].as_f64() == best.map(|it| it.1)).unwrap();
     let lines = fs::read_to_string(&csv).unwrap().lines().count();
@@ -215,7 +215,7 @@ fn a_budget_of_everything_recomputes_nothing() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn nonsensical_plan_requests_are_refused_in_words() {
     let folder = folder("plan-errors");
     let csv = example(&folder);
     let write = |name: &str, text: &str| {
@@ -272,7 +272,7 @@ fn files_are_written_whole_or_not_at_all() {
     let files = ["--json", json, "--csv", csv, "--plot", svg];
     fails(&[&["plan", &path, "--budget", "50%"], &files[..]].concat());
     assert_eq!(names(&folder), ["example.csv"]);
-    // Nothing to draw.
+    // An empty file gives no plot.
     let nothing = folder.join("nothing.csv");
     fs::write(&nothing, "id,lower,upper,size\n").unwrap();
     let output = run(&["plan", nothing.to_str().unwrap(), "--plot", svg]);
@@ -309,7 +309,7 @@ fn help_has_examples_and_names() {
     assert!(stdout(&["completions", "bash"]).contains("remat__subcmd__plan"));
 }
 
-/// A step that is written as a program costs and takes what it did.
+/// A step written as a program has the same cost and peak.
 #[test]
 fn a_step_alone_replays_as_it_was() {
     let trace = Trace::open(log()).unwrap();

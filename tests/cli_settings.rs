@@ -8,7 +8,7 @@ use remat::{PolicyKind, Stats};
 use serde_json::Value;
 use std::path::Path;
 
-/// Steps that make, read and let go the same again; `before` is called before each.
+/// Records equal steps that make, read and drop values. Calls `before` before each.
 fn record(path: &Path, builder: remat::Builder, before: impl Fn(&Runtime, usize)) -> Stats {
     let runtime = builder.record(JsonLines::create(path).unwrap()).sim().unwrap();
     let x = runtime.ones(&[1024]).unwrap();
@@ -57,7 +57,8 @@ fn a_run_whose_settings_changed_is_replayed_with_them_unless_told_otherwise() {
     let figures = [ran.evictions, ran.recomputed_ops, BUDGET, 5].map(Some);
     assert_eq!(of(&simulated(recording, &[])), figures);
     assert_eq!(simulated(recording, &[])["policy"], "learned");
-    // The same budget for all of it; what no option says is as in the run.
+    // A budget in the options holds for the whole replay. Settings without an option are as in the
+    // run.
     let budget = BUDGET.to_string();
     let roomy = simulated(recording, &["--budget", &budget]);
     assert_eq!(of(&roomy)[2..], [Some(BUDGET), Some(3)]);
@@ -93,7 +94,7 @@ fn a_run_by_a_policy_without_a_name_wants_another() {
     assert_eq!(simulated(recording, &["--policy", "dtr"])["policy"], "dtr");
 }
 
-/// Budgets of a run lie in its picture as they were.
+/// The history draws each budget of the run at its time.
 #[test]
 fn the_history_of_a_run_draws_each_budget() {
     let folder = folder("settings-history");

@@ -1,4 +1,4 @@
-//! `remat train` with transformers: texts, sizes, and what goes with what.
+//! `remat train` with transformers: texts, sizes, and combinations of options.
 
 use crate::common::command::{folder, run, stderr, train};
 
@@ -33,7 +33,7 @@ fn a_gpt_learns_a_file_and_tells_bits_a_byte() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(said.contains(" bits a byte, "), "{said}");
     let bits = said.split(" bits a byte").next().unwrap().rsplit(' ').next().unwrap();
-    // Of 256 bytes that are all as likely, it would be 8.
+    // 256 equally likely bytes would take 8 bits.
     assert!(bits.parse::<f64>().unwrap() < 3.0, "{said}");
     assert!(stderr(&output).contains("windows"), "{}", stderr(&output));
     std::fs::remove_dir_all(folder).unwrap();
@@ -45,7 +45,7 @@ fn a_vit_learns_the_digits() {
     let sizes = ["--lr", "0.004", "--layers", "2", "--width", "32", "--heads", "4"];
     let report = train(&[&options[..], &sizes].concat());
     assert_eq!(report["data"], "digits");
-    // One in ten would be chance.
+    // Chance would be one in ten.
     assert!(report["test_accuracy"].as_f64().unwrap() > 0.5, "{}", report["test_accuracy"]);
 }
 
@@ -62,7 +62,7 @@ fn a_gpt_takes_less_memory_in_bf16() {
 }
 
 #[test]
-fn what_does_not_go_together_is_told() {
+fn models_and_data_or_options_that_do_not_match_are_refused() {
     let folder = folder("short");
     let short = folder.join("short.txt");
     std::fs::write(&short, "Call me Ishmael.").unwrap();
@@ -103,7 +103,7 @@ fn a_trained_gpt_writes_what_the_seed_says() {
     let options = ["gpt", "--data", &data, "--steps", "160", "--optimizer", "adamw"];
     let rest = ["--lr", "0.01", "--no-test", "--save", &saved];
     train(&[&options[..], &rest, &SMALL].concat());
-    // Only the network is needed.
+    // Only the network is needed, not the text.
     std::fs::remove_file(&text).unwrap();
     let write = |options: &[&str]| {
         let output =

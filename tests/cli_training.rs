@@ -59,13 +59,13 @@ fn a_norm_that_is_never_reached_clips_nothing() {
     assert_ne!(with("0.01"), digest(&base));
 }
 
-/// Also when a checkpoint lies between: it may go on either way.
+/// A run may also switch between the two ways at a checkpoint.
 #[test]
 fn updates_while_the_backward_pass_runs_save_gradients_and_change_no_bit() {
     let folder = folder("in_backward");
     let file = folder.join("net.safetensors");
     let file = file.to_str().unwrap();
-    // Parameters that are large beside the activations.
+    // Parameters are large beside the activations.
     let base =
         "mlp --batch 8 --optimizer adamw --schedule constant --no-test --budget 100% --steps";
     let base: Vec<&str> = base.split(' ').collect();
@@ -74,7 +74,7 @@ fn updates_while_the_backward_pass_runs_save_gradients_and_change_no_bit() {
     assert_eq!(on["params_sha256"], off["params_sha256"]);
     let peak = |report: &Value| report["unbudgeted_peak_bytes"].as_u64().unwrap();
     assert_eq!(peak(&with("4", &[])), peak(&on), "it is the default");
-    // Parameters, and twice as much that is kept of them.
+    // The state is the parameters and two values per parameter.
     let parameters = on["state_bytes"].as_u64().unwrap() / 3;
     let saved = peak(&off) - peak(&on);
     assert!(2 * saved > parameters, "{saved} of {parameters} bytes");
@@ -114,7 +114,7 @@ fn options_of_learning_are_checked() {
     }
 }
 
-/// Steps that a checkpoint's run had done; `None`: there is no checkpoint yet.
+/// Steps that a checkpoint's run had done. `None`: there is no checkpoint yet.
 fn done(path: &Path) -> Option<u64> {
     if !path.exists() {
         return None;
@@ -124,7 +124,7 @@ fn done(path: &Path) -> Option<u64> {
     kept["done"].as_u64()
 }
 
-/// Batch norm, augmentation, and batches in parts: all that has a position.
+/// Batch norm, augmentation and batches in parts: everything in which a run has a position.
 const POSITIONS: [&str; 11] = [
     "resnet20",
     "--batch",
@@ -154,7 +154,7 @@ fn stopped_after_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
             let steps = steps.to_string();
             train(&[&base[..], &["--steps", &steps, "--save", file]].concat());
             assert_eq!(done(Path::new(file)), steps.parse().ok());
-            // What it learns and from what is in the file.
+            // Model, data and training options are in the file.
             let options = ["--resume", file, "--steps", "10", "--no-test", "--budget", "90%"];
             let resumed = train(&options);
             assert_eq!(resumed["params_sha256"], whole.as_str(), "{optimizer}, step {steps}");
@@ -173,7 +173,7 @@ fn a_log_goes_on_where_the_run_does() {
         let log_name = log.to_str().unwrap();
         let outputs = ["--save", name, "--log", log_name, "--no-test"];
         train(&[&["mlp", "--steps", "3", "--schedule", "constant"][..], &outputs].concat());
-        // As a program leaves it that is killed after its last checkpoint.
+        // A killed program may leave rows after its last checkpoint, and half a row.
         let text = std::fs::read_to_string(log).unwrap();
         let last = text.lines().last().unwrap().replace('3', "4");
         std::fs::write(log, format!("{text}{last}\n{}", &last[..last.len() / 2])).unwrap();
@@ -194,7 +194,7 @@ fn a_log_goes_on_where_the_run_does() {
     }
 }
 
-/// A program that is running. It ends with the test, if not before.
+/// Running program, which is killed at the end of the test.
 struct Running(Child);
 
 impl Running {
@@ -203,7 +203,7 @@ impl Running {
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Waits until it has done something, or has ended.
+    /// Waits until `is_done`, or until the program ends.
     fn wait_until(&mut self, is_done: impl Fn() -> bool) {
         let start = Instant::now();
         while !is_done() && self.0.try_wait().unwrap().is_none() {
@@ -214,7 +214,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// As an out-of-memory killer does.
+    /// Kills the program, as an out-of-memory killer does.
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -226,7 +226,7 @@ fn killed_at_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
     let folder = folder("killed");
     let file = folder.join("net.safetensors");
     let name = file.to_str().unwrap();
-    // The rate falls along a cosine over all ten.
+    // The learning rate falls along a cosine over all ten steps.
     let base = [&POSITIONS[..], &["--steps", "10", "--optimizer", "adamw", "--clip", "1"]].concat();
     let whole = digest(&base);
     let save = ["--save", name, "--save-every", "1"];
@@ -246,7 +246,7 @@ fn killed_in_mid_write_it_leaves_a_whole_checkpoint() {
     let folder = folder("mid-write");
     let file = folder.join("net.safetensors");
     let name = file.to_str().unwrap();
-    // A large first layer: almost all of the time is for writing.
+    // The first layer is large, so that almost all time is spent on writing.
     let args = ["train", "mlp", "--data", "synthetic:3x96x96", "--batch", "1", "--no-test"];
     let save = ["--steps", "100000", "--quiet", "--save", name, "--save-every", "1"];
     let partial = folder.join("net.safetensors.partial");

@@ -3,7 +3,7 @@
 use crate::common::command::{folder, run, stderr, train};
 
 #[test]
-fn what_is_recomputed_is_verified_and_the_summary_says_how_much() {
+fn recomputed_values_are_verified_and_the_summary_counts_them() {
     let base = ["resnet20", "--batch", "16", "--steps", "8", "--budget", "85%", "--no-test"];
     for precision in ["f32", "bf16"] {
         for plan in ["off", "auto"] {

@@ -1,5 +1,5 @@
-//! What a runtime does beside its commands: it can be cancelled, it holds back a program that is far ahead, it
-//! notices what an idle program drops, and it says so when a wish makes no sense.
+//! Control of a runtime beside its commands. It can be cancelled, holds back a program that is far
+//! ahead, frees what an idle program drops, and reports wishes that make no sense.
 
 use crate::common::faulty::{Doing, Faults};
 use crate::common::heard::{Heard, storage};
@@ -26,7 +26,7 @@ fn put(runtime: &Runtime, x: f32) -> Tensor {
     runtime.put(host(x)).unwrap()
 }
 
-/// A chain of which only the last value is held, and evicted.
+/// Chain of values of which only the last is held, and evicted.
 fn evicted_chain(runtime: &Runtime, length: usize) -> Tensor {
     let mut x = put(runtime, 0.5);
     for _ in 0..length {
@@ -42,7 +42,7 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     let faults = Arc::<Faults>::default();
     let runtime = faulty_cpu(Runtime::builder().budget("1MiB"), &faults).unwrap();
     let x = evicted_chain(&runtime, 200);
-    // The device waits at its 50th run from here until this thread has cancelled.
+    // The device waits at its 50th run from here on until this thread has cancelled.
     let (reached, cancelled) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let (there, go_on) = (Arc::clone(&reached), Arc::clone(&cancelled));
     let mut runs = 0;
@@ -55,7 +55,7 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     });
     let before = runtime.stats().unwrap().recomputed_ops;
     let waiting = runtime.get_later(&x).unwrap();
-    // Behind it in the queue, and would have to bring back the same.
+    // A second read waits in the queue, and would regenerate the same value.
     let behind = runtime.get_later(&x).unwrap();
     reached.wait();
     runtime.cancel();
@@ -67,13 +67,13 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     let stats = runtime.stats().unwrap();
     assert!(stats.recomputed_ops - before <= 51, "{}", stats.recomputed_ops - before);
     runtime.sync().expect("whoever waited was told");
-    // What comes later is not affected, and the value is not lost.
+    // Later commands are not affected, and the value is not lost.
     runtime.get(&x).unwrap();
     let y = x.square().unwrap();
     runtime.get(&y).unwrap();
 }
 
-/// Only readers that are gone waited for it.
+/// Dropping a runtime ends a regeneration for which no reader waits any more.
 #[test]
 fn dropping_a_runtime_gives_up_what_nobody_waits_for() {
     const LENGTH: usize = 4000;
@@ -86,7 +86,7 @@ fn dropping_a_runtime_gives_up_what_nobody_waits_for() {
         faults.watch(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
             if !reads {
-                // Far more in all than it takes to drop a runtime.
+                // All runs together take far longer than dropping a runtime may take.
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
@@ -112,7 +112,7 @@ fn cancelling_an_idle_runtime_does_nothing() {
     runtime.get(&x).unwrap();
 }
 
-/// 600 values of 4 MiB filled 2.4 GiB under a budget of 64 MiB.
+/// Regression: 600 values of 4 MiB filled 2.4 GiB of host memory under a budget of 64 MiB.
 #[test]
 fn a_program_far_ahead_waits_with_its_values_in_hand() {
     const BYTES: usize = 4 << 20;
@@ -123,7 +123,7 @@ fn a_program_far_ahead_waits_with_its_values_in_hand() {
     let highest = Arc::clone(&most);
     let mut written = 0;
     faults.watch(move |doing| {
-        // It does not begin before the program is ahead.
+        // The first upload begins only once the program is ahead.
         while written == 0 && seen.load(Ordering::SeqCst) < 12 {
             std::thread::yield_now();
         }
@@ -152,9 +152,9 @@ fn one_value_may_be_larger_than_all_that_may_be_on_its_way() {
     assert_eq!(runtime.get(&x).unwrap().as_f32().unwrap().len(), n);
 }
 
-/// Their memory came back with the next command only.
+/// Regression: the memory of dropped handles was freed only with the next command.
 #[test]
-fn what_an_idle_program_drops_is_freed() {
+fn handles_dropped_by_an_idle_program_are_freed() {
     let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
     for round in 0..20 {
         let value = Arc::new(host(1.0));
@@ -164,7 +164,7 @@ fn what_an_idle_program_drops_is_freed() {
             runtime.sync().unwrap();
         }
         drop((x, y));
-        // No command from here on. The engine's copy goes with the tensor.
+        // No command follows. The engine's host copy is freed with the tensor.
         let mut patience = 0;
         while Arc::strong_count(&value) > 1 {
             std::thread::sleep(Duration::from_millis(1));
@@ -191,7 +191,7 @@ fn host_copies_are_counted_and_can_be_given_up() {
     assert_eq!(runtime.stats().unwrap().host_bytes, 0);
 }
 
-/// Every target beyond the 64th was copied in silence.
+/// Regression: every target beyond the 64th was copied, and nothing told so.
 #[test]
 fn an_update_of_many_tensors_copies_none() {
     #[derive(Clone, Debug)]
@@ -211,7 +211,7 @@ fn an_update_of_many_tensors_copies_none() {
     use remat::device::sim::{Sim, Speed};
     let sim = |bytes| Ok(Sim::<Many, remat::Layout>::new(bytes, Speed::CPU));
     let runtime = Runtime::builder().budget("64KiB").device(sim).unwrap();
-    // They fill all memory: there is no room for a single copy.
+    // The targets fill all memory, so that no copy has room.
     let mut targets: Vec<Tensor> = (0..256)
         .map(|_| runtime.put_leaf(remat::Layout::contiguous(remat::DType::F32, [64])).unwrap())
         .collect();
@@ -222,7 +222,8 @@ fn an_update_of_many_tensors_copies_none() {
     assert_eq!(runtime.stats().unwrap().peak_bytes, 64 << 10);
 }
 
-/// Whether there are places was a setting that could contradict the device: two tensors shared offset 0.
+/// Regression: a setting said whether memory has addresses and could contradict the device. Two
+/// tensors then shared offset 0.
 #[test]
 fn the_budget_is_what_the_device_has_and_never_more_than_was_asked_for() {
     use remat::device::sim::{Sim, Speed};
@@ -272,7 +273,8 @@ impl Recorder for Events {
     }
 }
 
-/// It was recorded as `flops`, and its costs replayed as such.
+/// Regression: a custom cost model was recorded as `flops`, and a replay took its costs for
+/// operations.
 #[test]
 fn a_cost_model_of_ones_own_is_recorded_under_its_name() {
     let events = Events::default();
@@ -330,7 +332,7 @@ fn learning_from_nothing_is_an_error() {
         assert!(said.starts_with("optimizer: none of the parameters is watched"), "{said}");
     }
     assert!(parameters(&mut network).count() > 0);
-    // And one that is watched but not a parameter of what is to learn.
+    // This tensor is watched but is not a parameter of the network.
     tape.watch(&mut x);
     let loss = x.square().unwrap().mean().unwrap();
     let said = text(Optimizer::sgd(0.1, 0.9, 0.0).minimize(tape, &loss, &mut network));
@@ -338,7 +340,7 @@ fn learning_from_nothing_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn unmet_wishes_are_told_as_events() {
     use crate::common::toy::{Bytes, engine_with, mix, settings};
     let mut settings = settings();
     settings.eviction_threshold = Some(64);
@@ -356,7 +358,7 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(heard.take(), [Event::DidKeepLeaf { storage, bytes: 80 }]);
 }
 
-/// It grew for ever in silence.
+/// Regression: the history grew without end, and nothing told so.
 #[test]
 fn a_loop_that_marks_no_steps_is_told_so() {
     use crate::common::toy::{Bytes, engine, mix};
@@ -378,7 +380,7 @@ fn a_loop_that_marks_no_steps_is_told_so() {
     }
 }
 
-/// The warning blamed the budget when it was the threshold.
+/// Regression: the warning blamed the budget when the threshold was too low.
 #[test]
 fn thrashing_is_blamed_on_what_is_too_low() {
     use crate::common::toy::{Bytes, GRANULE, engine_with, mix, settings};
@@ -399,7 +401,7 @@ fn thrashing_is_blamed_on_what_is_too_low() {
         }
         let told = heard.take();
         let mut said = told.iter().filter(|event| matches!(event, Event::Thrash { .. }));
-        // The first step is 1, as in the event at its end; a figure has no more digits than it means.
+        // Steps count from 1, as in the event at a step's end. The figure has no needless digits.
         let Some(&Event::Thrash { step: 1, times, raise, .. }) = said.next() else {
             panic!("{told:?}")
         };

@@ -1,4 +1,4 @@
-//! Ctrl-C ends `remat train` with what it has.
+//! Ctrl-C ends `remat train`, which keeps its results so far.
 #![cfg(unix)]
 
 use crate::common::command::{folder, mnist, names, remat};
@@ -7,14 +7,14 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-/// How the line of a recording begins that ends a step.
+/// Start of the line that ends a step in a recording.
 const STEP: &str = "\n{\"event\":\"did\",\"command\":\"step\",";
 
 fn files<'a>(trace: &'a Path, result: &'a Path) -> [&'a str; 4] {
     ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()]
 }
 
-/// A program that is running. It ends with the test, if not before.
+/// Running program, which is killed at the end of the test.
 struct Running {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -28,7 +28,7 @@ impl Running {
         Self { child, stderr }
     }
 
-    /// Waits for a line on stderr, however long that takes, but not beyond the end of the program.
+    /// Waits for a line on stderr. Fails if the program ends without it.
     fn wait_for(&mut self, is_wanted: impl Fn(&str) -> bool) {
         let (mut line, mut said) = (String::new(), String::new());
         while !is_wanted(&line) {
@@ -48,7 +48,7 @@ impl Running {
         assert!(sent.unwrap().success());
     }
 
-    /// The exit code, and what is left of stdout and stderr.
+    /// Waits for the program. Returns the exit code, and the rest of stdout and stderr.
     fn end(&mut self) -> (Option<i32>, String, String) {
         let (mut summary, mut said) = (String::new(), String::new());
         self.stderr.read_to_string(&mut said).unwrap();
@@ -70,7 +70,7 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     let folder = folder("ctrl-c");
     let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
     let files = files(&trace, &result);
-    // Far more steps than there is time for, and a line about the first of them.
+    // The steps are far more than there is time for, with a line about the first of them.
     let args = ["train", "mlp", "--steps", "100000000"];
     let mut run = Running::new(&[&args[..], &files].concat());
     run.wait_for(|line| line.starts_with("step 1/"));
@@ -87,7 +87,7 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     let last = said.lines().last().unwrap().replace(',', "");
     assert_eq!(last, format!("interrupted after {steps} of 100000000 steps"));
     assert!(summary.contains(" of 100,000,000 steps of 128 images in "), "{summary}");
-    // What was recorded is whole.
+    // The recording is whole.
     let mut left = names(&folder);
     left.sort();
     assert_eq!(left, ["result.json", "trace.jsonl"]);
@@ -97,7 +97,7 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     assert!(last[0] == "{\"event\":\"end\"}" && last[1].starts_with(STEP.trim_start()));
 }
 
-/// As batch systems end a program: all that it had done was lost.
+/// Regression: SIGTERM, by which batch systems end a program, lost all work.
 #[test]
 fn sigterm_does_as_ctrl_c_does() {
     let folder = folder("sigterm");
@@ -129,7 +129,7 @@ fn ctrl_c_in_a_rehearsal_leaves_nothing_half_written() {
 
 #[test]
 fn ctrl_c_in_the_test_keeps_what_was_learned() {
-    // A test of far more batches than there is time for.
+    // The test has far more batches than there is time for.
     let data = format!("idx:{}", mnist("ctrl-c-in-the-test", 1, [10, 5_000_000]).display());
     let mut run = Running::new(&["train", "mlp", "--data", &data, "--batch", "1", "--steps", "2"]);
     run.wait_for(|line| line == "testing on 5,000,000 images\n");
@@ -143,7 +143,7 @@ fn ctrl_c_in_the_test_keeps_what_was_learned() {
 }
 
 #[test]
-fn what_was_done_of_an_abandoned_step_is_counted() {
+fn the_work_of_an_abandoned_step_is_counted() {
     let folder = folder("abandoned");
     let json = folder.join("result.json");
     let args = [
@@ -165,7 +165,7 @@ fn what_was_done_of_an_abandoned_step_is_counted() {
     run.press_ctrl_c();
     let (code, _, said) = run.end();
     assert_eq!(code, Some(130), "{said}");
-    // Wherever in the first step it was, it had put its parameters.
+    // The step had put its parameters by then, wherever it was.
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert!(report["ops"].as_u64().unwrap() > 0, "{report}");
     assert!(report["peak_bytes"].as_u64().unwrap() > 0, "{report}");
@@ -173,8 +173,8 @@ fn what_was_done_of_an_abandoned_step_is_counted() {
 
 #[test]
 fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
-    // Of its recording, which is more than a pipe holds, only the beginning is read. So the first step never
-    // ends, and the first Ctrl-C waits for it.
+    // Only the beginning of the recording is read, which is more than a pipe holds. So the first
+    // step never ends, and the first Ctrl-C waits for it.
     let folder = folder("ctrl-c-thrice");
     let result = folder.join("result.json");
     let args = ["train", "resnet32", "--steps", "1", "--record", "-", "--json"];

@@ -1,4 +1,4 @@
-//! Ops of a user's own: on each device, on a tape, under budgets; and what is said where one is not as it should be.
+//! Custom ops on each device, on a tape and under budgets, and the errors of faulty ones.
 
 use crate::common::custom::Clip;
 use crate::common::device::{Target, targets};
@@ -17,7 +17,8 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| number(i) / (1 << 22) as f32 - 2.0).collect()
 }
 
-/// The result of twenty-four layers, and its gradient. No op in it rounds differently on another device.
+/// Result of twenty-four layers, and its gradient. No op in it rounds differently on another
+/// device.
 fn work(runtime: &Runtime) -> Result<[Vec<f32>; 2], Error> {
     const SHAPE: [usize; 2] = [64, 100];
     let mut w = runtime.tensor(&SHAPE, numbers(6400, 1))?;
@@ -59,7 +60,7 @@ fn the_same_bits_on_every_device_and_under_every_budget() {
     }
 }
 
-/// A run on the simulator takes the same memory.
+/// The simulator counts the same memory for a custom op.
 #[test]
 fn a_simulated_runtime_runs_it_too() {
     let stats = |runtime: Runtime| {
@@ -101,7 +102,7 @@ fn the_example_is_the_same_on_every_device() {
     }
 }
 
-/// One that takes any floats, and gives as many.
+/// Custom op that takes any floats, with a replaceable `infer` and kernel.
 #[derive(Debug)]
 struct Own {
     name: &'static str,
@@ -137,7 +138,7 @@ impl CustomOp for Own {
 }
 
 #[test]
-fn what_it_says_of_its_outputs_is_checked_at_once() {
+fn outputs_inferred_by_a_custom_op_are_checked_at_the_call() {
     let runtime = Runtime::builder().budget("1MiB").cpu().unwrap();
     let x = runtime.tensor(&[2, 3], vec![0.0; 6]).unwrap();
     let turned: fn(&Layout) -> Layout = |x| x.permute(&[1, 0]).unwrap();
@@ -173,15 +174,15 @@ mod on_a_gpu {
         let broken = |op: &Own| {
             let source =
                 "extern \"C\" __global__ void f(const float *x, float *y, u64 n) { oops; }";
-            // SAFETY: it does not compile.
+            // SAFETY: the source does not compile, so no kernel runs.
             Some(unsafe { CudaKernel::new(op, source, "f", Vec::new()) })
         };
         let absent = |op: &Own| {
             let source = "extern \"C\" __global__ void g(const float *x, float *y, u64 n) {}";
-            // SAFETY: there is no such function.
+            // SAFETY: the source has no function `f`, so no kernel runs.
             Some(unsafe { CudaKernel::new(op, source, "f", Vec::new()) })
         };
-        // It would write behind what `Own` says it makes.
+        // The kernel would write past the outputs that `Own` declares.
         let anothers = |_: &Own| Clip { low: 0.0, high: 1.0 }.cuda();
         let cases: [(Own, &[&str]); 4] = [
             (
@@ -197,12 +198,13 @@ mod on_a_gpu {
             let error = run(&runtime, op, &[1.0, 2.0]).unwrap_err().to_string();
             assert!(expected.iter().all(|part| error.contains(part)), "{name}: {error}");
         }
-        // And the runtime goes on.
+        // The runtime goes on.
         let x = runtime.tensor(&[2], vec![1.0, 2.0]).unwrap();
         assert_eq!(x.square().unwrap().to_vec::<f32>().unwrap(), [1.0, 4.0]);
     }
 
-    /// Kernels of one name in sources of different text, one of which is the beginning of the other.
+    /// Kernels may have one name in sources of different texts, one of which is the start of the
+    /// other.
     #[test]
     fn kernels_are_not_mixed_up() {
         const BOTH: &str = concat!(
@@ -214,14 +216,17 @@ mod on_a_gpu {
         static ALL: &str = BOTH;
         const OTHER: &str = "extern \"C\" __global__ void f(const float *x, float *y, u64 n)\n\
                              { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] + 3.0f; }\n";
-        // SAFETY: for tensors of up to 256 elements, of which alone there are some here.
+        // SAFETY: the kernel works on tensors of up to 256 elements, and this test has only tensors
+        // of two.
         let first = |op: &Own| {
             let (source, _) = ALL.split_at(ALL.rfind("extern").expect("the second one"));
             Some(unsafe { CudaKernel::new(op, source, "f", Vec::new()) })
         };
-        // SAFETY: as above.
+        // SAFETY: the kernel works on tensors of up to 256 elements, and this test has only tensors
+        // of two.
         let second = |op: &Own| Some(unsafe { CudaKernel::new(op, ALL, "g", Vec::new()) });
-        // SAFETY: as above.
+        // SAFETY: the kernel works on tensors of up to 256 elements, and this test has only tensors
+        // of two.
         let third = |op: &Own| Some(unsafe { CudaKernel::new(op, OTHER, "f", Vec::new()) });
         let Some(runtime) = start() else { return };
         for _ in 0..2 {

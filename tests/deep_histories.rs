@@ -1,4 +1,4 @@
-//! Regeneration of any depth needs no call stack, and work that is linear in what must be run.
+//! Regeneration of any depth needs no call stack. Its work is linear in the ops that must run.
 
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
 use remat::engine::Dead;
@@ -17,7 +17,7 @@ fn one(engine: &mut ToyEngine, salt: u64, inputs: &[TensorKey]) -> TensorKey {
     engine.apply(mix(BLOCK, salt), inputs).unwrap()[0]
 }
 
-/// Too little for a hundred thousand frames of any recursion.
+/// Runs `body` on a stack too small for a hundred thousand frames of any recursion.
 fn on_a_small_stack(body: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(128 << 10);
     thread.spawn(body).unwrap().join().unwrap();
@@ -43,14 +43,14 @@ fn a_chain_of_a_hundred_thousand_ops_comes_back() {
             assert_eq!(stats.recomputed_ops, LENGTH + 1, "each op runs once more");
             assert_eq!(stats.max_regeneration_depth as u64, LENGTH + 1);
             engine.check();
-            // All of it goes at once.
+            // The whole history is freed at once.
             engine.del(x);
             assert_eq!(engine.stats().storages, 0);
         });
     }
 }
 
-/// `y = g(f(x), x)` or `g(x, f(x))`, over and over, with only the last one kept.
+/// Repeats `y = g(f(x), x)` or `y = g(x, f(x))`, and keeps only the last value.
 fn residual_blocks(engine: &mut ToyEngine, depth: u64, skip_first: bool) -> TensorKey {
     let mut x = engine.put(Bytes::of(BLOCK, 1));
     for salt in 0..depth {
@@ -89,14 +89,16 @@ fn a_chain_of_diamonds_comes_back_in_linear_work() {
     }
 }
 
-/// Each step of a spine needs a branch whose own steps read values that can be evicted. While a step
-/// waits it holds what it has, so a regeneration that never let go would hold all of it; and one that
-/// let go of what it had just brought back would go round in circles.
+/// Each step of a spine needs a branch whose steps read values that can be evicted. A waiting step
+/// holds its inputs.
+///
+/// A regeneration that never released inputs would hold all of memory. One that evicted what it had
+/// just regenerated would go round in circles.
 #[test]
 fn waiting_steps_do_not_exhaust_memory_by_what_they_hold() {
     for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
         for (spine, branch) in [(1, 100), (20, 10), (200, 6)] {
-            // Each step of a branch reads a value of its own, or one of three that all share.
+            // Each step of a branch reads a value of its own, or one of three shared values.
             for shared in [false, true] {
                 let mut engine = engine(5, dead);
                 let mut values = Vec::new();

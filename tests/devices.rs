@@ -1,5 +1,5 @@
-//! Choosing a device and how much of its memory, as a user does it. Nothing here needs a GPU: what there is
-//! decides what is tested, and what is skipped is said.
+//! Choice of a device and of a share of its memory, as a user does it. No test here needs a GPU:
+//! those that do not suit the machine are skipped, with a line.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -13,19 +13,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The JSON object of a command, which succeeds.
+/// JSON object of a command, which must succeed.
 fn json(args: &[&str]) -> Value {
     let output = run(&[args, &["--json", "-"]].concat());
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
 }
 
-/// Why there is no GPU, if there is none.
+/// Reason why there is no GPU, if there is none.
 fn no_gpu() -> Option<String> {
     json(&["devices"]).get("no_gpu").map(|reason| reason.as_str().unwrap().to_owned())
 }
 
-/// The same for tests of what is said then.
+/// Like [`no_gpu`], but prints that the test is skipped if there is a GPU.
 fn without_gpu() -> Option<String> {
     let reason = no_gpu();
     if reason.is_none() {
@@ -116,7 +116,7 @@ fn a_budget_of_what_is_free_changes_no_bit() {
 }
 
 #[test]
-fn what_fits_is_said_to_fit() {
+fn budgets_without_evictions_are_announced_as_such() {
     let lines = |budget| {
         let output = run(&["train", "mlp", "--steps", "1", "--threads", "1", "--budget", budget]);
         assert!(output.status.success());

@@ -1,5 +1,8 @@
-//! What the engine owes beside a command, it owes on every path: a loop that runs by plan, under a window, while it is recorded
-//! or learned from is told, counted, limited, cancelled and warned as one that runs plainly. `docs/design.md` has the list.
+//! Duties of the engine beside a command hold on every path. A loop that runs by plan, under a
+//! window, recorded or learned from is told, counted, limited, cancelled and warned like a plain
+//! one.
+//!
+//! `docs/design.md` lists the duties.
 
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
@@ -15,20 +18,20 @@ use std::sync::{Arc, Mutex};
 const TURNS: usize = 20;
 const LAYERS: usize = 6;
 
-/// How commands reach the engine.
+/// Way in which commands reach the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
     Plain,
     Plan,
     Window,
     Recorded,
-    /// With plans, too.
+    /// Learns, and also uses plans.
     Learned,
 }
 
 const PATHS: [Path; 4] = [Path::Plan, Path::Window, Path::Recorded, Path::Learned];
 
-/// Throws a recording away.
+/// Recorder that throws everything away.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -52,7 +55,7 @@ impl Path {
     }
 }
 
-/// Counts what is told.
+/// Listener that counts events.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Counts>>);
 
@@ -82,7 +85,7 @@ impl Listener for Heard {
     }
 }
 
-/// Passes its input on; waits before it does, or fails.
+/// Custom op that passes its input on. It first waits, or it fails.
 #[derive(Debug)]
 struct Pass {
     fails: bool,
@@ -115,13 +118,13 @@ impl CustomOp for Pass {
     }
 }
 
-/// What one turn does beside what every turn does.
+/// Extra act of a turn, beside what every turn does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Nothing,
     Fails,
     Cancels,
-    /// Wishes a leaf to be evicted.
+    /// Asks for the eviction of a leaf.
     DropsLeaf,
     Budget(u64),
     Threshold(u64),
@@ -153,7 +156,7 @@ impl Loop {
         }
     }
 
-    /// Forward through all layers, backward through all that was kept, and an update of each weight.
+    /// Runs a forward pass, a backward pass over all values kept, and an update of each weight.
     fn turn(&mut self, turn: usize, deed: Deed) -> Result<(), Error> {
         let runtime = self.runtime.clone();
         let mut passed = vec![runtime.full(&[64, 16], 0.5)?];
@@ -203,7 +206,7 @@ impl Loop {
     }
 }
 
-/// What is the same on each path.
+/// Observations that are the same on each path.
 #[derive(Debug, PartialEq)]
 struct Seen {
     told: Vec<(usize, String)>,
@@ -238,7 +241,7 @@ fn run(
         end,
         ops: stats.ops,
         steps: stats.steps,
-        // Sums of the same numbers, in another order.
+        // Paths add the same costs in another order, so the sums are rounded.
         cost: stats.base_cost as f32,
         kept_leaves: counts.kept_leaves,
         thrashed: counts.thrashes > 0,
@@ -252,7 +255,8 @@ fn peak() -> u64 {
     run(Path::Plain, builder, |_| Deed::Nothing).unwrap().1.peak_bytes
 }
 
-/// At each turn once: where plans are prepared, entered and followed.
+/// Runs loops with `deed` in one turn each, so that it comes while plans are prepared, entered and
+/// followed.
 fn at_each_turn(deed: Deed, budget: u64) {
     say_nothing_of_what_is_on_purpose();
     let mut planned = 0;
@@ -297,7 +301,7 @@ fn settings_hold_at_once() {
     at_each_turn(Deed::Budget(10), 4 * peak);
 }
 
-/// A plan takes its block at once, which may be more than was ever in use at a time.
+/// A plan takes its whole block at once, which may be more than the steps ever had in use.
 #[test]
 fn a_threshold_holds_by_plan() {
     let peak = peak();
@@ -314,9 +318,9 @@ fn a_threshold_holds_by_plan() {
     }
 }
 
-/// Over budgets in which steps recompute, by plan and not.
+/// Budgets in which steps recompute, by plan and without.
 #[test]
-fn what_recomputes_is_cancelled_limited_and_warned_of() {
+fn recomputing_steps_can_be_cancelled_limited_and_warned_of() {
     let peak = peak();
     let (mut cancelled, mut thrashed, mut evicting, mut limited) = (0, 0, 0, 0);
     for percent in (40..90).step_by(5) {
@@ -335,7 +339,7 @@ fn what_recomputes_is_cancelled_limited_and_warned_of() {
             );
             evicting += stats.planned_steps_evicting;
             thrashed += counts.thrashes;
-            // A warning is due in each step that is worth one, or in none.
+            // Both loops warn of thrashing, or neither does.
             assert_eq!(seen.thrashed, plain.thrashed, "{path:?} at {percent} %");
             for at in [3, 10, 15] {
                 let deed = |turn| if turn == at { Deed::Cancels } else { Deed::Nothing };

@@ -1,4 +1,4 @@
-//! Ops that make nothing are run once, for what they do elsewhere and what they cost.
+//! Ops without outputs run once, for their effect elsewhere and for their cost.
 
 use crate::common::toy::{
     Broken, Bytes, GRANULE, Toy, engine, engine_with, mix, runtime, settings,
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const BLOCK: usize = GRANULE as usize;
 
-/// Would fail if it were run again.
+/// Op without outputs that would fail in a second run.
 fn effect(salt: u64) -> Toy {
     Toy::Break { bytes: vec![], salt, run: 2, how: Broken::Fails }
 }
@@ -47,7 +47,7 @@ fn they_run_once_whatever_is_evicted_before_and_after() {
                 assert_eq!(after.ops, before.ops + 1);
                 let cost = after.base_cost - before.base_cost;
                 assert!((cost - 2.0 * BLOCK as f64 / 1e8).abs() < 1e-15, "{cost}");
-                // Nothing is there that was not before.
+                // No tensor, storage or path was added.
                 assert_eq!(after.paths, before.paths);
                 assert_eq!((after.tensors, after.storages), (before.tensors, before.storages));
                 engine.check();
@@ -83,7 +83,7 @@ fn a_failure_is_told_once_and_loses_nothing() {
         assert!(later.to_string().contains("broken on purpose"), "{later}");
         assert!(engine.take_failure().is_none(), "once");
         engine.check();
-        // Nothing stays pinned.
+        // No storage stays pinned.
         engine.apply(mix(4 * BLOCK, 3), &[]).unwrap();
         assert_eq!(engine.get(y).unwrap(), bits);
     }

@@ -1,4 +1,4 @@
-//! What an engine tells: every event, in an order that can be relied on, and in agreement with the counters.
+//! Events of an engine: all of them occur, in the documented order, and agree with the counters.
 
 use crate::common::heard::{Heard, storage};
 use crate::common::rng::SplitMix64;
@@ -13,7 +13,7 @@ use remat::{CostModel, CostModelKind, Dead, PolicyKind, Run, Settings, Stats};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-/// The storage that an event is about.
+/// Storage that an event is about.
 fn subject(event: &Event) -> Option<StorageKey> {
     match *event {
         Event::WillEvict { storage, .. }
@@ -30,9 +30,9 @@ fn subject(event: &Event) -> Option<StorageKey> {
     }
 }
 
-/// Panics if events of a whole run come in an order that is not as it is documented.
+/// Panics if the events of a whole run are not in the documented order.
 fn check_order(events: &[Event]) {
-    // Evicted now, with its size; deleted.
+    // Evicted storages with their sizes, and deleted storages.
     let mut evicted: HashMap<StorageKey, u64> = HashMap::new();
     let mut deleted: HashSet<StorageKey> = HashSet::new();
     let mut leaves: HashSet<StorageKey> = HashSet::new();
@@ -101,7 +101,7 @@ fn check_order(events: &[Event]) {
                 assert_eq!(step, steps, "{}", what());
             }
             Event::Thrash { step, path, times, .. } => {
-                // What the end of a step runs is the next one's.
+                // Runs at the end of a step count for the next step.
                 assert!(step == steps + 1 || step == steps + 2, "{}", what());
                 assert_eq!(
                     last_run.map(|(path, again, _)| (path, again)),
@@ -181,7 +181,7 @@ fn check_sums(events: &[Event], stats: Stats) {
     assert_eq!(figures(&sums), figures(&stats));
 }
 
-/// Names of variants as the source has them, so that one that is added is missed here.
+/// Names of an enum's variants, read from the source, so that the tests miss no new variant.
 fn variants(of: &str) -> BTreeSet<String> {
     let source = include_str!("../src/event.rs");
     let (_, body) = source.split_once(&format!("pub enum {of} {{\n")).unwrap();
@@ -191,7 +191,7 @@ fn variants(of: &str) -> BTreeSet<String> {
     names.map(|name| name.trim_end_matches([',', ' ', '{']).to_owned()).collect()
 }
 
-/// What was told in all programs.
+/// Events and causes of evictions that all programs together produced.
 #[derive(Default)]
 struct Told {
     events: BTreeSet<String>,
@@ -199,7 +199,7 @@ struct Told {
 }
 
 impl Told {
-    /// Does something on a new engine, and checks all that is told.
+    /// Runs `work` on an engine, and checks all its events.
     fn check(&mut self, engine: ToyEngine, work: impl FnOnce(&mut ToyEngine)) -> Vec<Event> {
         let mut engine = engine;
         let heard = Heard::of(&mut engine);
@@ -218,7 +218,7 @@ impl Told {
     }
 }
 
-/// Costs that are others each time.
+/// Cost model whose costs differ each time.
 #[derive(Debug, Default)]
 struct Restless(f64);
 
@@ -246,7 +246,7 @@ fn lru(bytes: u64) -> ToyEngine {
     engine(bytes, settings(), PolicyKind::Lru, CostModelKind::Flops.build())
 }
 
-/// Commands of all kinds, of which some fail.
+/// Runs commands of all kinds, some of which fail.
 fn anything(engine: &mut ToyEngine, seed: u64) {
     let mut dice = SplitMix64::new(seed);
     let mut held = vec![engine.put(Bytes::of(32, seed))];
@@ -318,10 +318,10 @@ fn every_event_is_told_in_order_and_counted() {
     history_that_grows(&mut told);
     a_schedule(&mut told);
     settings_that_change(&mut told);
-    // By whoever drives an engine by a plan: `tests/plans.rs`.
+    // Only a driver that replays a plan tells this event: `tests/plans.rs`.
     told.events.insert("DidReplay".to_owned());
     assert_eq!(told.events, variants("Event"));
-    // Of what was evicted before, only the evictor is told that takes over.
+    // Only a new evictor is told of what was evicted before it came.
     told.causes.insert("Before".to_owned());
     assert_eq!(told.causes, variants("Cause"));
 }
@@ -421,7 +421,8 @@ fn settings_that_change(told: &mut Told) {
     assert!(set.eq(&[100, 256].map(|bytes| Event::DidSetBudget { bytes })));
 }
 
-/// Rungs of a ladder, each made from the two before, of which only the last is held.
+/// Values each made from the two before, of which only the last is held. Regenerating it needs a
+/// schedule.
 fn a_schedule(told: &mut Told) {
     told.check(lru(5 * GRANULE), |engine| {
         let mut rungs = vec![engine.put(Bytes::of(16, 1)), engine.put(Bytes::of(16, 2))];
@@ -436,7 +437,7 @@ fn a_schedule(told: &mut Told) {
     });
 }
 
-/// Evicts by `lru`, and keeps what it hears.
+/// Evictor that evicts by `lru`, and keeps the events it asked for.
 #[derive(Debug)]
 struct Choosy {
     lru: Box<dyn Evictor>,
@@ -494,7 +495,7 @@ fn an_evictor_hears_what_it_wants_and_nothing_else() {
         assert!(kinds.iter().all(|&kind| all.iter().any(|event| kind_of(event) == kind)));
         all.retain(|event| chosen().any(|kind| kind == kind_of(event)));
         assert_eq!(std::mem::take(&mut *told.lock().unwrap()), all, "{hears:?}");
-        // Of what was evicted before, too.
+        // A new evictor is also told of what was evicted before it came.
         let x = engine.put(Bytes::of(16, 1));
         engine.drop_now(x).unwrap();
         told.lock().unwrap().clear();

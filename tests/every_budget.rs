@@ -1,5 +1,6 @@
-//! Training under many budgets and policies ends with the same bits. A crate of its own, so that no other test is built
-//! in release for it: `cargo test --release --test every_budget -- --ignored`.
+//! Training under many budgets and policies ends with the same bits. This is a crate of its own, so
+//! that no other test is built in release for it: `cargo test --release --test every_budget --
+//! --ignored`.
 
 mod common;
 

@@ -1,16 +1,16 @@
-//! A failure loses the values that depend on it and no others, and is told with the op that failed
+//! A failure loses the values that depend on it and no others. The error names the op that failed
 //! first.
 
 use crate::common::toy::{Broken, Bytes, Toy, engine, mix, update};
 use remat::Error;
 
-/// A split into three that breaks on run number `run`.
+/// A split into three that fails on run number `run`.
 fn split(run: u32, how: Broken) -> Toy {
     Toy::Break { bytes: vec![64, 64, 64], salt: 1, run, how }
 }
 
-/// The device may leave half an output behind: a sibling that was still there when the run began had
-/// been written over, and was read with wrong bits afterwards.
+/// Regression: a failed rerun may leave half an output behind. A resident sibling had been
+/// overwritten and was read later with wrong bits.
 #[test]
 fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
     for how in [Broken::Fails, Broken::Panics] {
@@ -29,8 +29,8 @@ fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
     }
 }
 
-/// The report on the failed request named all holders, and looked for the op of one of them where it
-/// was not while it ran: a panic instead of an error.
+/// Regression: the report of the failed request named all storages in memory, among them one whose
+/// op was being run. That was a panic instead of an error.
 #[test]
 fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
     let mut engine = engine(256);
@@ -47,8 +47,8 @@ fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
     engine.check();
 }
 
-/// An update first regenerates what needs the old value. When that fails and takes an input of the
-/// update with it, the update is not made.
+/// An update first regenerates the values that need the old one. If that fails and loses an input
+/// of the update, the update is not made.
 #[test]
 fn an_update_whose_input_is_lost_to_a_failed_run_is_not_made() {
     let mut engine = engine(1 << 16);
@@ -66,7 +66,7 @@ fn an_update_whose_input_is_lost_to_a_failed_run_is_not_made() {
     engine.get(y).unwrap();
 }
 
-/// An op that could not be issued took the failure before it along.
+/// Regression: an op that could not be issued took the failure before it along.
 #[test]
 fn a_failure_waits_until_somebody_is_told() {
     let mut engine = engine(1 << 16);
@@ -80,7 +80,8 @@ fn a_failure_waits_until_somebody_is_told() {
     assert!(engine.take_failure().is_none());
 }
 
-/// A command that was cancelled was taken for one that had been cancelled before it, and nobody was told.
+/// Regression: a cancelled command was taken for one cancelled before it, and its failure was never
+/// told.
 #[test]
 fn a_failure_that_looks_like_an_earlier_one_is_told_all_the_same() {
     let mut engine = engine(1 << 16);
@@ -97,16 +98,16 @@ fn a_failure_that_looks_like_an_earlier_one_is_told_all_the_same() {
     let second = engine.take_failure().expect("it is another one");
     assert_eq!((first.to_string(), error.key()), (second.to_string(), second.key()));
     assert_ne!(first.key(), second.key());
-    // What is lost to the first is no news, whoever comes upon it.
+    // Values lost to the first failure are no news, whichever command finds them.
     let known = engine.commit(lost).unwrap_err();
     assert_eq!(known.key(), first.key());
     engine.fail(known);
     assert!(engine.take_failure().is_none());
 }
 
-/// Users can tell whether they have heard of a failure before.
+/// The key of an error tells users whether they have heard of the failure before.
 #[test]
-fn what_is_lost_to_one_failure_is_lost_with_one_key() {
+fn all_outputs_lost_to_a_failure_carry_its_key() {
     let mut engine = engine(1 << 16);
     let x = engine.put(Bytes::of(64, 1));
     let mut lost = |run| {

@@ -1,5 +1,6 @@
-//! The gradient of every op is what central differences say, and so is the gradient of that; and neither changes by a bit
-//! when memory is short. The walks go through the registry: a new op is in them by its samples.
+//! Gradients of every op, and gradients of gradients, agree with central differences. No bit of
+//! them changes when memory is short. The walks go through the registry, so a new op is included by
+//! its samples.
 
 use crate::common::device::{Target, targets};
 use crate::common::walk::{Case, H, Pass, constant_inputs};
@@ -10,25 +11,25 @@ use remat::ops::{Accumulate, BatchNormParameters, CrossEntropy, Distribution, Op
 use remat::{Error, HostTensor, PolicyKind, Runtime, Stats, Tensor};
 use std::collections::BTreeSet;
 
-/// The ops without a gradient.
+/// Ops without a gradient.
 const MISSING: [&str; 4] = ["accumulate", "adamw", "lion", "sgd_momentum"];
 
-/// Samples of each op that differences are taken of.
+/// Number of samples of each op that are compared with differences.
 const SAMPLES: usize = 20;
 
-/// Elements of each operand that are moved alone. All are moved together, too.
+/// Number of elements of each operand that are moved alone. All are moved together, too.
 const MOVED: usize = 6;
 
 fn start(target: Target) -> Runtime {
     target.start(Runtime::builder().budget("4MiB").threads(1))
 }
 
-/// All ops that have a gradient.
+/// Ops with a gradient.
 fn with_gradient() -> impl Iterator<Item = Op> {
     each().into_iter().filter(|op| !MISSING.contains(&op.name()))
 }
 
-/// The inputs with elements moved: `by[i]` is what is added to input `i`, `None` nothing.
+/// Inputs with elements moved: `by[i]` is added to input `i`; `None` adds nothing.
 fn moved(hosts: &[HostTensor], by: &[Option<Vec<f32>>]) -> Vec<HostTensor> {
     let each = hosts.iter().zip(by).map(|(host, by)| {
         let Some(by) = by else { return host.clone() };
@@ -38,7 +39,8 @@ fn moved(hosts: &[HostTensor], by: &[Option<Vec<f32>>]) -> Vec<HostTensor> {
     each.collect()
 }
 
-/// Checks the gradients of order `order` by differences of those of one order less. Returns whether any is not zero.
+/// Checks the gradients of order `order` by differences of the values of the order before. Returns
+/// whether any gradient is not zero.
 fn check(runtime: &Runtime, case: &Case, order: usize) -> Result<bool, Error> {
     let hosts = case.hosts();
     let mut pass = Pass::start(runtime, case, &hosts)?;
@@ -68,7 +70,7 @@ fn check(runtime: &Runtime, case: &Case, order: usize) -> Result<bool, Error> {
     let compare = |what: &str, by: &[Option<Vec<f32>>]| {
         let products = found.iter().flatten().flatten().zip(by.iter().flatten().flatten());
         let found = products.map(|(dx, by)| f64::from(*dx) * f64::from(*by)).sum::<f64>();
-        // The error is of order H^4.
+        // The error of the difference is of order H^4.
         let [[a, size], [b, _], [c, _], [d, _]] =
             [sum(by, 2.0 * H)?, sum(by, H)?, sum(by, -H)?, sum(by, -2.0 * H)?];
         let expected = (8.0 * (b - c) - (a - d)) / (12.0 * f64::from(H));
@@ -110,7 +112,8 @@ fn check_op(runtime: &Runtime, op: &Op, order: usize) -> bool {
     any
 }
 
-/// Whether the function of twice the inputs, but for a constant, is twice itself: linear, or with kinks at 0.
+/// Whether the function is linear, or has kinks at 0 only: from input 0, twice the inputs change
+/// the result twice as much.
 fn doubles(runtime: &Runtime, case: &Case) -> bool {
     let hosts = case.hosts();
     let at = |times: f32| {
@@ -143,7 +146,8 @@ fn gradients_of_gradients_are_what_differences_say() {
         println!("second order: {}", names(&curved));
         println!("zero: {}", names(&straight));
         for op in straight {
-            // Not for want of samples: what is flat or straight has no more than kinks.
+            // A zero second gradient is not for want of samples: such an op is flat, or straight
+            // apart from kinks.
             let is_flat = !check_op(&runtime, &op, 1);
             let cases = Case::small(&op, SAMPLES);
             assert!(is_flat || cases.iter().all(|case| doubles(&runtime, case)), "{}", op.name());
@@ -194,7 +198,8 @@ fn running_statistics_are_constants_to_the_gradient() {
     assert!(tape.backward(&running).unwrap().get(&x).is_none());
 }
 
-/// By the chain through the statistics of the batch, which the gradient's op takes as inputs.
+/// The third order comes through the statistics of the batch, which the gradient's op takes as
+/// inputs.
 #[test]
 fn batch_norm_has_a_third_order() {
     for target in targets() {
@@ -266,8 +271,8 @@ fn the_second_derivative_of_a_cube_is_six_times_its_root() {
     }
 }
 
-/// The outputs, gradients and gradients of gradients of all cases, one after the other; all are held to the end, and then
-/// read.
+/// Makes outputs, gradients and second gradients of all cases in a row. All are held to the end,
+/// and then read.
 fn program(runtime: &Runtime, cases: &[Case]) -> Result<(Vec<HostTensor>, Stats), Error> {
     let (mut passes, mut held) = (Vec::new(), Vec::new());
     for case in cases {
@@ -303,7 +308,8 @@ fn gradients_have_the_same_bits_under_every_budget() {
                 |case: &Case| Pass::start(&plenty, case, &case.hosts()).unwrap().values.len();
             let is_flat = expected.len() == cases.iter().map(outputs).sum::<usize>();
             drop(plenty);
-            // The scratch of a GPU may be more than all else: leave room for a case by itself.
+            // The scratch of one case on a GPU may exceed everything else, so the budget has room
+            // for each case alone.
             let least = if target == Target::Cpu { 0 } else { largest(target, &cases) };
             for (share, policy) in settings {
                 let part = (stats.peak_bytes as f64 * share) as u64;
@@ -313,7 +319,7 @@ fn gradients_have_the_same_bits_under_every_budget() {
                     .unwrap_or_else(|e| panic!("{} at {share}: {e}", op.name()));
                 assert!(stats.peak_bytes <= budget, "{}", op.name());
                 let is_short = stats.evictions > 0 && stats.recomputed_ops > 0;
-                // What ends at the outputs reads nothing again.
+                // An op whose cases have no gradient reads nothing again.
                 let may_do = is_flat || budget > part;
                 assert!(is_short || may_do, "{} at {share}: {stats:?}", op.name());
                 evictions += stats.evictions;
@@ -330,7 +336,7 @@ fn gradients_have_the_same_bits_under_every_budget() {
     }
 }
 
-/// The most bytes that one of the cases takes.
+/// Largest peak of any of the cases alone.
 fn largest(target: Target, cases: &[Case]) -> u64 {
     let runtime = target.start(Runtime::builder().budget("64MiB").threads(1));
     for case in cases {
@@ -361,7 +367,7 @@ fn watched_results_and_steps_on_the_way_have_gradients_too() {
 }
 
 #[test]
-fn what_has_no_gradient_is_an_error() {
+fn ops_and_values_without_a_gradient_are_errors() {
     let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
     let mut x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0]).unwrap()).unwrap();
     let tape = Tape::new(&runtime);

@@ -1,4 +1,5 @@
-//! Training with activations of `bf16`: the same bits under every budget, little more than half the memory, and it learns.
+//! Training with activations of `bf16` has the same bits under every budget, takes little more than
+//! half the memory, and learns.
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
@@ -12,7 +13,7 @@ use remat::ops;
 use remat::optim::Optimizer;
 use remat::{DType, Error, PolicyKind, Runtime};
 
-/// What some steps came to.
+/// Results of some training steps.
 #[derive(Debug, PartialEq)]
 struct Course {
     losses: Vec<u32>,
@@ -66,7 +67,7 @@ fn train(
     Ok(Course { losses, parameters: parameters.collect::<Result<_, Error>>()? })
 }
 
-/// The peak of a run without evictions.
+/// Peak of a run without evictions.
 fn peak(model: Model, storage: DType, batch: usize) -> u64 {
     let runtime = Runtime::builder().budget("1GiB").seed(1).sim().unwrap();
     train(&runtime, model, storage, batch, 2).unwrap();
@@ -125,7 +126,7 @@ fn it_learns_as_well() {
 
 type Make = fn(&Runtime) -> Result<Box<dyn Module>, Error>;
 
-/// A layer or network, and what goes in.
+/// Layers and networks: a name, a maker, and the shape of the input.
 const MODULES: &[(&str, Make, &[usize])] = &[
     ("linear", |rt| Ok(Box::new(Linear::new(rt, 4, 3)?)), &[2, 4]),
     ("conv1d", |rt| Ok(Box::new(Conv1d::new(rt, 3, 2, 3, ops::Conv1d::default())?)), &[2, 3, 8]),
@@ -147,7 +148,7 @@ const MODULES: &[(&str, Make, &[usize])] = &[
     ("block", |rt| Ok(Box::new(TransformerBlock::new(rt, 4, 2)?.causal())), &[2, 3, 4]),
     ("lstm_cell", |rt| Ok(Box::new(LstmCell::new(rt, 3, 4)?)), &[2, 3]),
     ("gru_cell", |rt| Ok(Box::new(GruCell::new(rt, 3, 4)?)), &[2, 3]),
-    // In two pieces, each of which begins where the other ended.
+    // The sequence runs in two pieces, each of which begins where the other ended.
     ("lstm", |rt| Ok(Box::new(Lstm::new(rt, 3, 4, 2)?)), &[2, 70, 3]),
     ("gru", |rt| Ok(Box::new(Gru::new(rt, 3, 4, 2)?)), &[2, 70, 3]),
     ("mlp", |rt| Ok(Box::new(mlp(rt, 12, &[8], 3)?)), &[2, 1, 3, 4]),
@@ -194,7 +195,7 @@ const MODULES: &[(&str, Make, &[usize])] = &[
     ),
 ];
 
-/// None of them puts what it has itself beside what comes in without a cast.
+/// Layers cast before they combine their own values with the input.
 #[test]
 fn each_layer_and_network_takes_activations_of_bf16() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("16MiB").threads(1).seed(1).cpu()?;
@@ -225,7 +226,7 @@ fn each_layer_and_network_takes_activations_of_bf16() -> Result<(), Error> {
                 [DType::F32, DType::BF16].map(|storage| pass(storage).unwrap_or_else(what));
             assert_eq!(full.2, half.2, "{name}");
             assert!(half.1.iter().all(|x| x.is_finite()), "{name} {mode:?}");
-            // What is left out differs each time.
+            // Dropout draws other elements each time.
             let is_drawn = mode == Mode::Train && ["dropout", "vit"].contains(&name);
             let error = (full.0 - half.0).abs() / full.0.abs().max(1.0);
             assert!(is_drawn || error < 0.1, "{name} {mode:?}: {} {}", full.0, half.0);

@@ -1,6 +1,8 @@
-//! What kernels take beside the budget. A run of an op may use the operands and the workspace it asked for;
-//! beside them there is what a matrix product packs, of a fixed size for each thread, and a little for
-//! handing work around. So no shape makes the process larger than the budget says.
+//! Memory that kernels take beside the budget.
+//!
+//! An op may use its operands and the workspace it asked for. Beside them there is a fixed packing
+//! buffer per thread for matrix products, and a little for handing work around. So no shape makes
+//! the process larger than the budget says.
 
 #[path = "common/counting.rs"]
 mod counting;
@@ -14,18 +16,18 @@ use remat::ops::samples::{Operand, Sample, each, samples};
 use remat::{DType, HostTensor, Layout};
 use std::collections::BTreeSet;
 
-/// For queues of the thread pool, lists of operands and the like.
+/// Bytes for queues of the thread pool, lists of operands and the like.
 const LITTLE: usize = 64 << 10;
 
 /// Bytes of tensors. The largest sample takes two thirds of them.
 const BYTES: u64 = 192 << 20;
 
-/// A device to run one op at a time on.
+/// Device that runs one op at a time.
 struct Rig<D> {
     device: D,
-    /// Heap that a matrix product may take there.
+    /// Bytes of heap that a matrix product may take.
     packing: usize,
-    /// How often memory was taken so far that is not on the heap.
+    /// Number of allocations outside the heap so far.
     elsewhere: Box<dyn Fn() -> usize>,
 }
 
@@ -34,7 +36,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         Self { device, packing, elsewhere: Box::new(elsewhere) }
     }
 
-    /// Runs a sample, if there is anything to run. The excess, if it takes too much, as text.
+    /// Runs a sample, if there is anything to run. Returns a text if the run takes too much memory.
     fn run(&mut self, sample: &Sample) -> Option<String> {
         let Sample { op, operands } = sample;
         let seen = sample.layouts();
@@ -49,7 +51,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         let mut read = Vec::new();
         for operand in operands {
             let storage = place(operand.stored.bytes());
-            // What floats are there does not matter.
+            // The values of floats do not matter.
             if let Some(numbers) = numbers(operand) {
                 self.device.write(&numbers, Place { storage, layout: operand.stored }).unwrap();
             }
@@ -84,12 +86,12 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             };
             (peak > allowed || times > 0).then(text)
         };
-        // The first run may make what stays, such as code for a GPU.
+        // The first run may allocate things that stay, such as code for a GPU.
         excess().and_then(|_| excess())
     }
 }
 
-/// Elements for all of the storage, if they are integers.
+/// Elements for the whole storage, if they are integers.
 fn numbers(operand: &Operand) -> Option<HostTensor> {
     if operand.stored.dtype() != DType::I32 {
         return None;
@@ -104,7 +106,7 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>, samples: &[Sam
     assert!(over.is_empty(), "{what}: too much on the heap:\n{}", over.join("\n"));
 }
 
-/// One test, so that nothing else takes memory meanwhile.
+/// A single test, so that nothing else allocates meanwhile.
 #[test]
 fn kernels_take_no_memory_that_grows_with_the_shapes() {
     let samples = samples();
@@ -132,7 +134,7 @@ fn kernels_take_no_memory_that_grows_with_the_shapes() {
     }
 }
 
-/// One of each op, and every `n`th.
+/// One sample of each op, and every `n`th sample.
 fn some(samples: &[Sample], n: usize) -> Vec<Sample> {
     let mut seen = BTreeSet::new();
     let wanted = |(i, sample): &(usize, &Sample)| {
@@ -141,11 +143,13 @@ fn some(samples: &[Sample], n: usize) -> Vec<Sample> {
     samples.iter().enumerate().filter(wanted).map(|(_, sample)| sample.clone()).collect()
 }
 
-/// How often memory was taken on the device, and pinned memory. A pretend GPU tells.
+/// Number of allocations of device memory and of pinned memory so far. Only a pretend GPU reports
+/// them.
 #[cfg(feature = "cuda")]
 fn gpu_allocations() -> impl Fn() -> usize {
     type Tell = unsafe extern "C" fn(*mut usize, *mut usize);
-    // SAFETY: the driver is loaded already, and the name is that of the pretend GPU's function, if it is there.
+    // SAFETY: loading the driver has no side effect, since it is loaded already. `Tell` is the type
+    // of the pretend GPU's function; a real driver has no symbol of this name.
     let tell = unsafe {
         let driver = libloading::Library::new("libcuda.so.1").unwrap();
         let tell = driver.get::<Tell>(b"pretendGpuAllocations").ok().map(|tell| *tell);
@@ -158,15 +162,17 @@ fn gpu_allocations() -> impl Fn() -> usize {
     move || {
         let (mut device, mut pinned) = (1, 0);
         if let Some(tell) = tell {
-            // SAFETY: it writes two numbers.
+            // SAFETY: the function writes one number through each pointer, and both variables live
+            // here.
             unsafe { tell(&raw mut device, &raw mut pinned) };
         }
         device + pinned
     }
 }
 
-/// What comes out of the budget beside the operands, on the cpu. Convolutions pack whole strips of images, and have
-/// a test of their own.
+/// Checks the workspaces of the cpu, which come out of the budget, against the operands.
+///
+/// Convolutions pack whole strips of images, and have a test of their own.
 fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {
     for sample in samples {
         let (op, seen) = (&sample.op, sample.layouts());
@@ -174,9 +180,11 @@ fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {
         let convolves = op.name().starts_with("conv2d");
         let scratch = op.cpu_workspace(&seen, &made);
         let operands = seen.iter().chain(&made).map(Layout::bytes).sum::<u64>();
-        // Of up to sixteen heads, keys and values are packed in whole vectors: much of few heads, little of many.
+        // Attention packs keys and values of up to sixteen heads in whole vectors, which adds much
+        // for few heads and little for many.
         let attends = op.name().starts_with("attention");
-        // The weight is packed in whole vectors; and there is a product with it of some sequences at a time.
+        // An LSTM packs the weight in whole vectors, and keeps its product with some sequences at a
+        // time.
         let recurs = op.name().starts_with("lstm");
         let share = match () {
             () if attends => 3 * operands + (8 << 10),

@@ -1,4 +1,5 @@
-//! The memory of a run as its recording has it: what was in use after each command, what was evicted and brought back.
+//! Memory of a run as its recording has it: bytes in use after each command, evictions and
+//! regenerations.
 
 use crate::common::training::Shared;
 use remat::autograd::Tape;
@@ -13,7 +14,7 @@ use remat::trace::{Entry, JsonLines, Recorder};
 use remat::{Builder, DType, Dead, Error, HostTensor, Listener, PolicyKind, Runtime, Stats};
 use std::sync::{Arc, Mutex};
 
-/// Keeps a recording.
+/// Recorder that keeps its entries.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<Entry>>>);
 
@@ -22,7 +23,7 @@ impl Kept {
         self.0.lock().unwrap().len()
     }
 
-    /// As it would be read from a file.
+    /// Reads the recording back, as from a file.
     fn trace(&self) -> Trace {
         let text = Shared::default();
         let mut lines = JsonLines::to(text.clone());
@@ -46,7 +47,7 @@ fn is_step(entry: &Entry) -> bool {
     matches!(entry, Entry::Did { command: Command::Step, .. })
 }
 
-/// Bytes of evicted storages that somebody holds, at each end of a step.
+/// Listener that keeps, for each end of a step, the bytes of evicted storages with handles.
 #[derive(Clone, Debug, Default)]
 struct HeldEvicted(Arc<Mutex<Vec<u64>>>);
 
@@ -60,12 +61,12 @@ impl Listener for HeldEvicted {
     }
 }
 
-/// A run that is recorded, and looked at after each command.
+/// Recorded run, whose counters are read after each command.
 struct Watched {
     runtime: Runtime,
     kept: Kept,
     held_evicted: HeldEvicted,
-    /// How many entries there were then, and the counters.
+    /// Number of entries after each command, and the counters.
     seen: Vec<(usize, Stats)>,
 }
 
@@ -76,20 +77,20 @@ impl Watched {
         Self { runtime, kept, held_evicted, seen: Vec::new() }
     }
 
-    /// What a command gave, after a look at what it left.
+    /// Reads the counters after a command. Returns the command's result.
     fn look<T>(&mut self, done: Result<T, Error>) -> Result<T, Error> {
         let stats = self.runtime.stats()?;
         self.seen.push((self.kept.len(), stats));
         done
     }
 
-    /// Compares all that was seen with what the recording says.
+    /// Compares all counters with the recording.
     fn check(mut self, what: &str, is_done: bool) -> History {
-        // Handles that went are deleted with this, and not whenever the worker finds them.
+        // This command deletes the dropped handles now, not whenever the worker finds them.
         self.look(Ok(())).unwrap();
         let trace = self.kept.trace();
         let history = trace.history().unwrap();
-        // One for each entry but the first and the last.
+        // Each entry but the first and the last has one sample.
         let samples = &history.timeline.samples;
         assert_eq!(samples.len() + 1, self.kept.len(), "{what}");
         for (entries, stats) in &self.seen {
@@ -102,7 +103,7 @@ impl Watched {
         assert!(samples.is_sorted_by(|a, b| a.at <= b.at), "{what}");
         assert_eq!(history.timeline.budget, stats.budget_bytes);
         assert_eq!(history.steps, stats.steps, "{what}");
-        // An op that fails is an op of the program, too.
+        // A failed op is an op of the program, but is not counted by the engine.
         assert!(history.ops >= stats.ops, "{what}");
         assert!(history.ops == stats.ops || !is_done, "{what}");
         let of = |wanted: fn(Cause) -> bool| {
@@ -117,7 +118,7 @@ impl Watched {
         assert_eq!(history.regenerations.bytes, regenerated);
         let by_op = history.regenerated_ops.iter().map(|(_, tally)| tally.times);
         assert_eq!(history.regenerations.times, by_op.sum::<u64>());
-        // What is evicted and held, where that is known.
+        // Bytes of evicted storages with handles, at the ends of steps.
         let kept = self.kept.0.lock().unwrap();
         let ends = kept.iter().enumerate().filter(|(_, entry)| is_step(entry));
         let evicted: Vec<u64> = ends.map(|(at, _)| samples[at - 1].evicted).collect();
@@ -135,14 +136,14 @@ fn cpu(builder: Builder) -> Result<Runtime, Error> {
     builder.threads(1).cpu()
 }
 
-/// What is trained.
+/// Network to train.
 #[derive(Clone, Copy, Debug)]
 enum Net {
     Mlp,
     ResNet,
 }
 
-/// Steps of training, with a look after each call.
+/// Trains `steps` steps, reading the counters after each call.
 fn train(watched: &mut Watched, net: Net, batch: usize, steps: usize) -> Result<(), Error> {
     let runtime = watched.runtime.clone();
     let mut network: Sequential = match net {
@@ -169,7 +170,7 @@ fn train(watched: &mut Watched, net: Net, batch: usize, steps: usize) -> Result<
     Ok(())
 }
 
-/// A chain of single ops that is held and read back, with a look after each: nothing is between two looks but one
+/// Runs a chain of single ops, with evictions and reads. Between two looks there are only one
 /// command and deletions.
 fn single_ops(watched: &mut Watched) -> Result<(), Error> {
     let runtime = watched.runtime.clone();
@@ -203,7 +204,7 @@ fn single_ops(watched: &mut Watched) -> Result<(), Error> {
     Ok(())
 }
 
-/// A view of a view.
+/// Reshapes a view, which makes a view of a view.
 fn watched_flat(view: Result<remat::Tensor, Error>) -> Result<remat::Tensor, Error> {
     view?.reshape(&[512])
 }
@@ -224,7 +225,7 @@ fn builders(budget: u64) -> impl Iterator<Item = (String, Builder)> {
     })
 }
 
-/// The smallest budget under which nothing is evicted.
+/// Smallest budget in which nothing is evicted.
 fn full_budget(work: impl FnOnce(&mut Watched) -> Result<(), Error>) -> u64 {
     let mut watched = Watched::new(Runtime::builder().budget("1GiB"), Builder::sim);
     work(&mut watched).unwrap();
@@ -242,7 +243,7 @@ fn the_history_of_training_is_what_was_in_use_after_each_command() {
         for percent in [100, 80, 60, 40] {
             for (what, builder) in builders(full * percent / 100) {
                 let mut watched = Watched::new(builder, Builder::sim);
-                // One that fails is drawn as well.
+                // The memory of a failed run is drawn as well.
                 let done = train(&mut watched, net, 96, 2);
                 let what = format!("{net:?} at {percent} %, {what}");
                 let history = watched.check(&what, done.is_ok());
@@ -269,9 +270,9 @@ fn the_history_of_single_ops_is_what_was_in_use_after_each() {
     }
 }
 
-/// A value that found no room is not there, and has cost nothing, until it is read.
+/// A put that found no room is not resident and costs nothing until its value is read.
 #[test]
-fn what_was_put_off_is_drawn_when_it_is_made() {
+fn a_deferred_put_is_drawn_when_it_is_made() {
     let mut watched = Watched::new(Runtime::builder().budget(4096).min_evict_bytes(1), cpu);
     let runtime = watched.runtime.clone();
     let full = watched.look(runtime.put_leaf(HostTensor::f32([1024], vec![1.0; 1024]).unwrap()));
@@ -284,7 +285,7 @@ fn what_was_put_off_is_drawn_when_it_is_made() {
 }
 
 #[test]
-fn what_happens_during_a_command_comes_before_it() {
+fn events_during_a_command_are_recorded_before_it() {
     let watched = Watched::new(Runtime::builder().budget(4096).min_evict_bytes(1), cpu);
     let runtime = watched.runtime.clone();
     let x = runtime.put(HostTensor::f32([512], vec![1.0; 512]).unwrap()).unwrap();
@@ -319,12 +320,12 @@ fn what_happens_during_a_command_comes_before_it() {
     assert_eq!(told[..4], expected);
     let back = told.iter().position(|line| *line == format!("regenerate {x}: 4096")).unwrap();
     assert!(told[back - 1].starts_with("evict ") && told[back + 1].starts_with("get "), "{told:?}");
-    // The question that waits for all that is recorded when it comes.
+    // The question that waits for everything is recorded when it comes.
     assert_eq!(told[told.len() - 2..], [format!("del {z}: 2048"), "sync: 2048".to_owned()]);
 }
 
 #[test]
-fn what_does_not_say_what_was_in_use_has_no_history() {
+fn traces_without_used_bytes_have_no_history() {
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
     assert_eq!(Trace::open(log).unwrap().history().unwrap_err(), NoHistory::Log);
     let lines = |begin: &str, used: &str| {

@@ -1,5 +1,5 @@
-//! An update in place never changes what anybody else sees: handles and views of the old value keep
-//! it, and what was made from the old value is never recomputed from the new one.
+//! An update in place never changes what other handles see. Handles and views of the old value keep
+//! it. A value made from the old value is never recomputed from the new one.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
 use remat::Error;
@@ -13,7 +13,7 @@ fn one(engine: &mut ToyEngine, op: Toy, inputs: &[TensorKey]) -> TensorKey {
     made[0]
 }
 
-/// The one output of an op on these values.
+/// Output of an op on these values.
 fn expected(op: &Toy, inputs: &[&[u8]]) -> Vec<u8> {
     compute(op, &inputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>(), 0).remove(0)
 }
@@ -27,7 +27,7 @@ fn read(engine: &mut ToyEngine, key: TensorKey) -> Vec<u8> {
 
 #[test]
 fn without_other_handles_the_storage_is_taken_over() {
-    // One parameter and one gradient fill all of it.
+    // One parameter and one gradient fill all the memory.
     let mut engine = engine(2 * SIZE as u64);
     let w = engine.put(Bytes::of(SIZE, 1));
     let g = engine.put(Bytes::of(SIZE, 2));
@@ -39,9 +39,9 @@ fn without_other_handles_the_storage_is_taken_over() {
     assert_eq!(engine.stats().storages, 2);
 }
 
-/// By commit: what needs the old value becomes a leaf, regenerated first if it was evicted.
+/// Values that need the old value become leaves. Evicted ones are regenerated first.
 #[test]
-fn what_was_made_from_the_old_value_is_brought_back_before() {
+fn dependents_of_the_old_value_become_leaves_before_an_update() {
     let mut engine = engine(1 << 12);
     let w = engine.put(Bytes::of(SIZE, 1));
     let old = read(&mut engine, w);
@@ -63,9 +63,10 @@ fn what_was_made_from_the_old_value_is_brought_back_before() {
     }
 }
 
-/// By copy: what needs the old value cannot be brought back now, so the old value stays.
+/// An update works on a copy, and keeps the old value, if a dependent of the old value cannot be
+/// regenerated now.
 #[test]
-fn what_cannot_be_brought_back_now_keeps_the_old_value() {
+fn a_dependent_that_does_not_fit_now_keeps_the_old_value() {
     let granules = |n: u64| n * GRANULE;
     let mut engine = engine(granules(8));
     let w = engine.put(Bytes::of(16, 1));
@@ -74,7 +75,8 @@ fn what_cannot_be_brought_back_now_keeps_the_old_value() {
     assert!(engine.drop_now(wide).unwrap());
     let leaf = one(&mut engine, mix(16, 3), &[]);
     engine.commit(leaf).unwrap();
-    // 6 granules for the wide one beside the parameter, the leaf, and the gradient: one too many.
+    // The wide value needs 6 granules beside the parameter, the leaf and the gradient: one too
+    // many.
     let g = engine.put(Bytes::of(16, 4));
     let grad = read(&mut engine, g);
     let new = one(&mut engine, update(5), &[w, g]);
@@ -98,7 +100,7 @@ fn another_handle_keeps_the_old_value() {
     assert_eq!(read(&mut engine, new), expected(&update(2), &[&old]));
 }
 
-/// The old value stays for its other handle, so there is no reason to nail down what needs it.
+/// The old value stays for its other handle, so the values made from it need not become leaves.
 #[test]
 fn an_update_by_copy_leaves_dependents_evictable() {
     let mut engine = engine(1 << 12);
@@ -142,7 +144,7 @@ fn an_update_of_a_part_leaves_the_whole() {
     }
 }
 
-/// The kernel writes its output while it still reads the input elsewhere.
+/// The kernel would write its output while it still reads the input elsewhere.
 #[test]
 fn an_input_that_is_also_read_is_copied() {
     let mut engine = engine(1 << 12);
@@ -161,7 +163,7 @@ fn an_input_that_is_also_read_is_copied() {
 }
 
 #[test]
-fn what_is_not_contiguous_cannot_be_updated() {
+fn a_value_that_is_not_contiguous_cannot_be_updated() {
     let mut engine = engine(1 << 12);
     let w = engine.put(Bytes::of(SIZE, 1));
     let turned = one(&mut engine, Toy::Turn { rows: 8 }, &[w]);

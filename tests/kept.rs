@@ -1,4 +1,4 @@
-//! What a loop that runs by plan, or keeps the loss of each step, takes on the heap.
+//! Heap bytes of a loop that runs by plan, or that keeps the loss of each step.
 
 #[path = "common/counting.rs"]
 mod counting;
@@ -9,7 +9,7 @@ use remat::{Plan, PolicyKind};
 
 const POLICIES: [&str; 4] = ["learned", "learned:portfolio", "dtr-eq", "lru"];
 
-/// A step of a small network. Returns its loss.
+/// Runs a step of a small network. Returns the loss.
 fn step(rt: &Runtime, weight: &mut Tensor) -> Tensor {
     let x = rt.full(&[4, 16], 0.5).unwrap();
     let tape = Tape::new(rt);
@@ -26,7 +26,7 @@ fn step(rt: &Runtime, weight: &mut Tensor) -> Tensor {
     loss
 }
 
-/// One test, so that nothing else takes memory meanwhile.
+/// A single test, so that nothing else allocates meanwhile.
 #[test]
 fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
     for policy in POLICIES {
@@ -41,20 +41,21 @@ fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
                 rt.sync().unwrap();
                 kept
             };
-            // Each step by plan left 8 bytes for each tensor that it had made: some 200 KiB here.
+            // Regression: each step by plan left 8 bytes for each tensor it had made, some 200 KiB
+            // here.
             drop(steps(50));
             (0..3000).for_each(|_| drop(steps(1)));
             let before = counting::live();
             (0..3000).for_each(|_| drop(steps(1)));
             let grown = counting::live().saturating_sub(before);
             assert!(grown < 64 << 10, "{name}: {grown} bytes in 3000 steps");
-            // A loss that is kept takes what it takes, however many there are.
+            // Each kept loss takes the same, however many are kept.
             let few = steps(2000);
             let with_few = counting::live();
             let more = steps(4000);
             let each = counting::live().saturating_sub(with_few) / 4000;
             assert!(each < 2048, "{name}: {each} bytes for each loss");
-            // When they go, so does most of what was held for them, but for slots that are kept to be used again.
+            // Dropping the losses frees most of their memory, except slots that are kept for reuse.
             drop((few, more));
             drop(steps(100));
             let left = counting::live().saturating_sub(before) / 6000;

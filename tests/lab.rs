@@ -1,7 +1,8 @@
-//! The lab against the DTR paper's simulator: the same budgets suffice, and no more is recomputed.
+//! The lab compared with simrd, the DTR paper's simulator: the same budgets suffice, and no more is
+//! recomputed.
 //!
-//! `tests/data/small.log` is a log of our own, in the paper's format; what its simulator makes of it is in
-//! `small.jsonl`. The paper's own traces are looked for in `../shared`.
+//! `tests/data/small.log` is a log of ours in the paper's format, and `small.jsonl` has simrd's
+//! results for it. The paper's own traces are looked for in `../shared`.
 
 use crate::common::custom::Clip;
 use crate::common::rng::SplitMix64;
@@ -20,16 +21,16 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What the simulator found for a policy at a budget.
+/// Result of simrd for a policy at a budget.
 struct Reference {
     policy: PolicyKind,
     budget: u64,
-    /// `None` if it ran out of memory, or recomputed more than the step itself.
+    /// `None` if simrd ran out of memory, or recomputed more than the work of the step.
     slowdown: Option<f64>,
 }
 
 impl Reference {
-    /// The paper's names, and ours.
+    /// Reads a row that names the policy in the paper's way or in ours.
     fn new(row: &Value) -> Self {
         let policy = match row["heuristic"].as_str().or(row["policy"].as_str()).unwrap() {
             "DTR" => PolicyKind::Dtr,
@@ -44,7 +45,7 @@ impl Reference {
         Self { policy, budget, slowdown: row["slowdown"].as_f64() }
     }
 
-    /// How much worse than the simulator is still as good: it does some things in another order.
+    /// Slowdown allowed beyond simrd's, which does some things in another order.
     fn tolerance(&self) -> f64 {
         match self.policy {
             PolicyKind::Dtr | PolicyKind::DtrEq | PolicyKind::Msps => 0.01,
@@ -58,14 +59,15 @@ fn lines(path: &Path) -> Option<Vec<Value>> {
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
-/// As the simulator counts: bytes without places, the dead kept.
+/// Replay that counts as simrd does: bytes without addresses, and unheld recomputed tensors kept.
 fn replay(policy: PolicyKind, budget: u64) -> Replay {
     let mut replay = Replay::new(policy, budget);
     replay.settings.dead = Dead::Keep;
     replay
 }
 
-/// Replays a trace at every budget of the reference, and says how it compares.
+/// Replays a trace at every budget of the reference. Fails if a run is slower than simrd's, and
+/// prints how many are faster.
 fn compare(trace: &Trace, peak: u64, cost: f64, reference: &[Reference]) {
     let program = trace.program();
     let unbudgeted = replay(PolicyKind::None, 1).unbudgeted(program).unwrap();
@@ -164,7 +166,7 @@ fn rows_do_not_depend_on_the_number_of_threads() {
         rows.into_iter().map(still).collect::<Vec<_>>()
     };
     let one = timeless(rows(&small(), &like, &grid, 1));
-    // The lowest budget is below the threshold, so there is one row less for it.
+    // The eviction threshold is above the lowest budget, which therefore has no row with it.
     let below = (3..10).filter(|i| i * 14_516 < 60_000).count();
     assert_eq!(one.len(), PolicyKind::all().count() * 3 * 2 * (7 + 7 - below));
     assert_eq!(one, timeless(rows(&small(), &like, &grid, 3)));
@@ -202,7 +204,7 @@ fn in_an_arena_holes_count() {
     assert!(outcome.stats.compactions > 0, "{:?}", outcome.stats);
 }
 
-/// Logs of the paper's format, and fresh recordings of training.
+/// The small log, and new recordings of training.
 fn traces() -> Vec<Trace> {
     let builder = || Runtime::builder().budget("8GiB");
     let recording = |name: &str, model, batch, steps| {
@@ -233,7 +235,7 @@ fn arenas(replay: &Replay) -> [Replay; 2] {
     [replay.clone(), placed]
 }
 
-/// Evictions that the program itself asks for.
+/// Number of evictions that the program itself asks for.
 fn wishes(program: &RecordedProgram) -> u64 {
     program.commands().iter().filter(|c| matches!(c, Command::Drop(_))).count() as u64
 }
@@ -253,7 +255,7 @@ fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
         for mut replay in arenas(&Replay::new(PolicyKind::None, 1)) {
             let unbudgeted = replay.unbudgeted(program).unwrap();
             assert!(unbudgeted.full_budget >= unbudgeted.peak_bytes, "{unbudgeted:?}");
-            // No more than holes are worth.
+            // Holes in the arena may cost at most 5 %.
             assert!(unbudgeted.full_budget <= unbudgeted.peak_bytes * 21 / 20, "{unbudgeted:?}");
             replay.budget = unbudgeted.full_budget;
             for policy in PolicyKind::all().chain([PolicyKind::None]) {
@@ -265,7 +267,7 @@ fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
                     evicts_nothing(&replay, program, &what);
                 }
             }
-            // The program's own default in an arena, and a threshold that never acts.
+            // The program's own defaults in an arena, with a threshold that never acts.
             replay.policy = PolicyKind::DtrEq;
             replay.settings.min_evict_bytes = None;
             replay.settings.eviction_threshold = Some(unbudgeted.full_budget);
@@ -289,7 +291,8 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
                 let what = format!("{} under {budget}, 100 % is {full}", trace.name());
                 evicts_nothing(&replay, program, &what);
             }
-            // With the dead kept the first eviction counts; it may be of what nobody needs any more.
+            // With unheld recomputed tensors kept, the first eviction counts, even of a tensor that
+            // nothing needs any more.
             let step = if replay.memory == MemoryKind::Counted { 1 } else { full / 1000 + 256 };
             replay.budget = full - step;
             let outcome = replay.run(program).unwrap();
@@ -300,13 +303,13 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
     }
 }
 
-/// Random steps: values that were there before, uploads, ops, views, updates, wishes.
+/// Random steps of constants, uploads, ops, views, updates and wishes to evict.
 fn random_program(seed: u64) -> RecordedProgram {
     let mut numbers = SplitMix64::new(seed);
     let mut below = |n: u64| numbers.below(n as usize) as u64;
     let mut program = RecordedProgram::default();
     let (mut held, mut views): (Vec<TensorId>, Vec<TensorId>) = (Vec::new(), Vec::new());
-    // Tensor -> bytes of its storage that it looks at.
+    // Tensor number -> bytes of its storage that it views.
     let mut spans: Vec<u64> = Vec::new();
     for _ in 0..20 + below(80) {
         let size = below(14);
@@ -340,7 +343,7 @@ fn random_program(seed: u64) -> RecordedProgram {
                         spans.push(bytes.min(span));
                         Outputs::view(0, look(span, bytes))
                     }
-                    // A view may repeat elements, and is not updated then.
+                    // A view may repeat elements, so views are not updated.
                     7 if !views.contains(&inputs[0]) => {
                         held.retain(|tensor| *tensor != inputs[0]);
                         spans.push(span);
@@ -375,7 +378,7 @@ fn random_program(seed: u64) -> RecordedProgram {
     program
 }
 
-/// A view of so many bytes where there are `span`: what shows more repeats all there is.
+/// View of `bytes` bytes of a tensor that spans `span` bytes. A larger view repeats the whole span.
 fn look(span: u64, bytes: u64) -> Layout {
     let (span, bytes) = (span as usize, bytes as usize);
     match bytes <= span || span == 0 {
@@ -414,12 +417,12 @@ fn memory_over_time_ends_where_the_run_does() {
     assert!(svg.contains("budget"));
 }
 
-/// What a program holds, as its commands say.
+/// Storages that a program holds, as its commands say.
 #[derive(Default)]
 struct Holdings {
-    /// Tensor -> its storage.
+    /// Tensor -> index of its storage.
     storage_of: HashMap<TensorId, usize>,
-    /// Of each storage: its size, and the tensors that look at it.
+    /// Size of each storage, and the number of tensors that view it.
     storages: Vec<(u64, u32)>,
     bytes: u64,
 }
@@ -468,7 +471,7 @@ impl Holdings {
     }
 }
 
-/// After each command: bytes of the storages that the program holds, resident or not.
+/// Bytes of the storages that the program holds after each command, resident or not.
 fn held_bytes(program: &RecordedProgram) -> Vec<u64> {
     let mut holdings = Holdings::default();
     let after = |command: &RecordedCommand| {
@@ -478,7 +481,8 @@ fn held_bytes(program: &RecordedProgram) -> Vec<u64> {
     program.commands().iter().map(after).collect()
 }
 
-/// What the plot calls evicted is what the program holds and is not in memory: nothing that it let go.
+/// The plot's evicted bytes are held by the program and not in memory. Storages the program has let
+/// go do not count.
 #[test]
 fn evicted_is_what_the_program_still_holds() {
     for trace in traces() {
@@ -491,7 +495,7 @@ fn evicted_is_what_the_program_still_holds() {
         let held = held_bytes(program);
         assert!(timeline.samples.len() == held.len() || outcome.slowdown().is_none());
         let mut most = 0;
-        // The command that a run fails at has not made what it should.
+        // The command at which a run fails has not made its outputs.
         let done = timeline.samples.len() - usize::from(outcome.slowdown().is_none());
         for (i, (sample, held)) in timeline.samples[..done].iter().zip(&held).enumerate() {
             let what = format!("{}, command {i}: {sample:?}, {held} held", trace.name());
@@ -499,7 +503,7 @@ fn evicted_is_what_the_program_still_holds() {
             most = most.max(sample.evicted);
         }
         assert!(most > 0 || outcome.stats.evictions == 0, "{}", trace.name());
-        // In the end there are parameters, which are never evicted.
+        // Only parameters are left at the end, and parameters are never evicted.
         if outcome.slowdown().is_some() {
             assert_eq!(timeline.samples.last().unwrap().evicted, 0, "{}", trace.name());
         }
@@ -529,8 +533,8 @@ fn a_run_that_fails_says_so_in_its_picture() {
     assert!(!picture(None).contains("fails: "));
 }
 
-/// What the cost axis ends at, in seconds, operations or bytes, whatever recorded it and whatever it is
-/// replayed with.
+/// The cost axis ends at the same seconds, operations or bytes, whichever cost model the recording
+/// or the replay uses.
 #[test]
 fn the_cost_axis_counts_the_same_however_it_was_recorded() {
     let end = |trace: &Trace, costs| {
@@ -567,12 +571,13 @@ fn the_cost_axis_counts_the_same_however_it_was_recorded() {
     close(end(&flops, Costs::Trace), (arithmetic + 10.0 * moved, "flop"));
     close(end(&bytes, Costs::Trace), (moved, "B"));
     let (seconds, unit) = end(&measured, Costs::Trace);
-    // The simulated device takes a microsecond for each op, and no more than a second for all of them.
+    // The simulated device takes at least a microsecond for each op, and less than a second for all
+    // of them.
     assert!(unit == "s" && (1e-5..1.0).contains(&seconds), "{seconds} {unit}");
     close(end(&small(), Costs::Trace), (small().program().base_cost() * 1e-9, "s"));
 }
 
-/// Milliseconds of a log were counted as hundreds of megabytes.
+/// Regression: the milliseconds of a log were counted as hundreds of megabytes.
 #[test]
 fn time_that_passes_costs_time_alone() {
     let cost = |waits: f64, costs| {
@@ -592,7 +597,7 @@ fn time_that_passes_costs_time_alone() {
     }
 }
 
-/// A recording knows no ops but their names, sizes and costs.
+/// A recording has only the names, sizes and costs of its ops, so a custom op replays too.
 #[test]
 fn a_recording_with_a_users_own_op_replays_in_simulation() {
     let text = Shared::default();

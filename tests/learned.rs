@@ -1,4 +1,4 @@
-//! Eviction by what is known to come, and the policies of others to compare it with.
+//! Eviction by the known future, and policies of other systems for comparison.
 
 use remat::engine::Stats;
 use remat::lab::{Grid, Job, MemoryKind, Replay, Status, Trace, Verdict, sweep};
@@ -72,7 +72,8 @@ fn belady_evicts_what_will_be_used_last() {
         replay.settings.recompute_limit = None;
         run(&replay, &program).recomputed_ops
     };
-    // The second goes for the third, and comes back in place of the first, which is not read again.
+    // The second value is evicted for the third. It is regenerated in place of the first, which is
+    // not read again.
     assert_eq!(recomputed("belady"), 1);
     assert!(recomputed("lru") > 1);
 }
@@ -104,7 +105,7 @@ fn hubs_are_spared() {
     for _ in 0..20 {
         op(&mut program, 10.0, hub, 10);
     }
-    // Nobody reads the hub here, and there is no room.
+    // No op reads the hub here, and memory is full.
     op(&mut program, 10.0, source, 20);
     program.push(Command::Get(hub)).unwrap();
     let recomputed = |name| {
@@ -136,8 +137,11 @@ fn knowledge_does_no_harm() {
     assert!(better > 10, "it does good at {better} budgets");
 }
 
-/// What is made from a value of an earlier step that is gone becomes a leaf at the end of the step, and has to be there.
-/// As nothing else reads it in the last step, it was evicted first, with all of its history.
+/// A value made from a freed value of an earlier step becomes a leaf at the end of the step, and
+/// must be resident then.
+///
+/// Regression: no other op read such a value in the last step, so it was evicted first, with all
+/// its history.
 #[test]
 fn the_end_of_a_step_reads_what_it_makes_leaves_of() {
     let mut program = RecordedProgram::default();
@@ -152,7 +156,8 @@ fn the_end_of_a_step_reads_what_it_makes_leaves_of() {
     }
     program.push(Command::Step).unwrap();
     let future = program.future();
-    // Positions: 0 put, 1 op, 2 step, 3 to 5 ops, 6 step. Values in the order in which they are made.
+    // Positions: 0 is the put, 1 an op, 2 a step, 3 to 5 ops, 6 a step. Values are numbered in the
+    // order in which they are made.
     let uses = |value| future.uses(value).to_vec();
     assert_eq!((uses(1), uses(2)), (vec![3], vec![4]), "read by ops");
     assert_eq!(uses(3), [6], "{state} is held, and made from what is gone");

@@ -1,4 +1,5 @@
-//! A runtime learns how the steps of its program are best run while it runs them, and nothing but evictions changes.
+//! A runtime learns, while its program runs, how the steps are best run. Learning changes nothing
+//! but evictions.
 
 use remat::evict::{Clock, Forecast, Learn, Setting, View};
 
@@ -15,7 +16,10 @@ use remat::{Builder, CostModelKind, Listener, PolicyKind, Stats};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A training loop of so many steps, after some of which it does something else: what the counters are after each.
+/// Runs a training loop of `steps` steps, with an inference pass after every `looks` steps, if
+/// above 0.
+///
+/// Returns the counters at the start and after each step.
 fn train(
     builder: Builder,
     steps: usize,
@@ -25,7 +29,7 @@ fn train(
     train_slowly(builder, steps, marked, looks, || {})
 }
 
-/// The same, stopping for a while in each step.
+/// Like [`train`], but calls `pause` in each step.
 fn train_slowly(
     builder: Builder,
     steps: usize,
@@ -65,14 +69,14 @@ fn of(policy: &str, budget: u64) -> Builder {
     Runtime::builder().budget(budget).policy(policy.parse::<PolicyKind>().unwrap())
 }
 
-/// What was recomputed between two steps, over their own work.
+/// Cost recomputed between two steps, as a share of the work of those steps.
 fn recomputed(stats: &[Stats], from: usize, to: usize) -> f64 {
     let (from, to) = (stats[from], stats[to]);
     (to.recompute_cost - from.recompute_cost) / (to.base_cost - from.base_cost)
 }
 
-/// Knowing the step is better than guessing, and searching better than knowing, whether steps are marked or not, and
-/// whatever comes in between.
+/// Knowing the step recomputes less than guessing, and searching less than knowing. Steps may be
+/// marked or not, with passes of inference in between.
 #[test]
 fn the_more_is_learned_the_less_is_recomputed() {
     let peak = peak();
@@ -94,7 +98,7 @@ fn the_more_is_learned_the_less_is_recomputed() {
     }
 }
 
-/// Where memory suffices, knowing the step takes none.
+/// Knowing the step takes no memory where memory suffices.
 #[test]
 fn nothing_is_kept_that_is_not_needed() {
     let peak = peak();
@@ -105,7 +109,7 @@ fn nothing_is_kept_that_is_not_needed() {
     }
 }
 
-/// What one run has found serves the next from where it recognizes the step on.
+/// Forecasts of one run help the next run, once that run recognizes the step.
 #[test]
 fn forecasts_are_for_later_runs_too() {
     let budget = peak() * 45 / 100;
@@ -119,7 +123,7 @@ fn forecasts_are_for_later_runs_too() {
     assert!(share(&second) < share(&plain), "{} {}", share(&second), share(&plain));
 }
 
-/// Keeps the turns that it is given.
+/// Learner that keeps the turns it is given.
 #[derive(Debug)]
 struct Notebook(Arc<Mutex<Vec<Turn>>>);
 
@@ -129,20 +133,20 @@ impl Learner for Notebook {
     }
 }
 
-/// Ops of a turn, and how many are asked for before each of the turns to come.
+/// Number of ops in a turn, and of simulated ops asked for before each later turn.
 #[derive(Debug, Default)]
 struct Asked {
     turn_ops: u64,
     ops: Vec<u64>,
 }
 
-/// Keeps what it is asked for.
+/// Learner that keeps the numbers it is asked for.
 #[derive(Debug)]
 struct Counter(Arc<Mutex<Asked>>);
 
 impl Learner for Counter {
     fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
-        // Of the first kind of step.
+        // Only the first kind of step is wanted.
         self.0.lock().unwrap().turn_ops == 0
     }
 
@@ -155,7 +159,8 @@ impl Learner for Counter {
     }
 }
 
-/// A tight budget takes no more effort than a wide one: ops that are simulated are counted, not runs.
+/// Effort is counted in simulated ops, not in runs, so a tight budget takes no more of it than a
+/// wide one.
 #[test]
 fn a_runtime_asks_for_as_many_simulated_ops_in_any_budget() {
     let peak = peak();
@@ -175,7 +180,7 @@ fn a_runtime_asks_for_as_many_simulated_ops_in_any_budget() {
     assert_eq!(all[1], all[2]);
 }
 
-/// Turns of a run without a limit are searched in the budget of a later one.
+/// A turn of a run without a limit is searched in the budget of a later run.
 #[test]
 fn turns_may_be_learned_from_elsewhere() {
     let turns = Arc::<Mutex<Vec<Turn>>>::default();
@@ -202,13 +207,14 @@ fn turns_may_be_learned_from_elsewhere() {
     }
     assert!(better > 1, "{better} of 5 forecasts help");
 
-    // Of another policy it is told nothing.
+    // Setting a policy drops the learner.
     runtime.set_policy(PolicyKind::Learned(Learn::Ahead)).unwrap();
     drop(runtime);
     assert_eq!(Arc::strong_count(&turns), 1, "nobody has the notebook any more");
 }
 
-/// A forecast by which turns recompute much more than was simulated is tried against none, and what recomputes less goes on.
+/// A forecast is compared with none if turns recompute much more than it promised. The better of
+/// the two is kept.
 #[test]
 fn a_forecast_that_does_not_hold_is_dropped() {
     let peak = peak();
@@ -225,10 +231,11 @@ fn a_forecast_that_does_not_hold_is_dropped() {
         };
         let good = last(&|_| {});
         let plain = last(&|forecast| forecast.step ^= 1);
-        // A good one of which too much was promised.
+        // A good forecast that promises too much.
         let promised = last(&|forecast| forecast.excess = Some(0.0));
         assert!(promised <= good.min(plain) * 1.001, "{percent} %: {promised}, {good}, {plain}");
-        // As if costs were others now: what is used last goes, whatever it takes to bring that back.
+        // A bad forecast, as if costs had changed: the storage used last is evicted first, whatever
+        // its recomputation costs.
         let bad = |excess| {
             last(&move |forecast| {
                 forecast.clock = Clock::default();
@@ -236,7 +243,7 @@ fn a_forecast_that_does_not_hold_is_dropped() {
                 forecast.excess = Some(excess);
             })
         };
-        // It holds what it promises, and stays.
+        // A bad forecast that promises little keeps its promise, and is not dropped.
         let kept = bad(10.0);
         let mended = bad(good);
         assert!(mended <= plain.max(1.2 * good + 0.01) * 1.001, "{percent} %: {mended}, {plain}");
@@ -245,7 +252,8 @@ fn a_forecast_that_does_not_hold_is_dropped() {
     assert!(dropped > 0, "no forecast was bad");
 }
 
-/// Notes what is evicted, and if it is told how often, sleeps when an op ran: the search is ahead then.
+/// Listener that keeps evictions and regenerations. Given random numbers, it also sleeps now and
+/// then after an op, so that the search gets ahead.
 #[derive(Debug)]
 struct Sleepy {
     evictions: Arc<Mutex<Vec<Event>>>,
@@ -292,7 +300,7 @@ fn evictions_do_not_depend_on_how_fast_anything_is() {
     }
 }
 
-/// What one run has seen of its steps, and found out about them, serves the next from its first step on.
+/// Steps seen by one run, and forecasts for them, help the next run from its first step on.
 #[test]
 fn the_first_step_may_be_known() {
     let peak = peak();
@@ -314,14 +322,15 @@ fn the_first_step_may_be_known() {
             guessed += first(of("learned", budget));
             known += first(of("learned", budget).known_steps(steps.clone()).forecasts(found));
         }
-        // Where steps are not marked, one is taken to begin elsewhere, and the first is not all of one.
+        // Recognition may find that an unmarked step begins elsewhere, so that the first step is
+        // not a whole one.
         let most = guessed * if marked { 0.98 } else { 1.01 };
         assert!(known < most, "marked {marked}, looks {looks}: {known}, {guessed}");
     }
 }
 
-/// Steps of several turns of a smaller loop, which are taken for turns of a step now and then: searches end, and nothing is
-/// recomputed without end.
+/// A step that contains turns of a smaller loop is sometimes taken for several steps. Searches
+/// still end, and the work recomputed stays bounded.
 #[test]
 fn loops_in_steps_are_learned_too() {
     let accumulated = |builder: Builder, batches: usize| {
@@ -369,28 +378,28 @@ fn loops_in_steps_are_learned_too() {
     assert!(all < 12.0, "worse than a guess: {}", all / 12.0);
 }
 
-/// Layers of the step that differs.
+/// Layers of the chain in which a step may differ.
 const LAYERS: usize = 12;
 
-/// How a step differs.
+/// Difference of a step.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// Another op comes in between.
+    /// Additional op.
     More,
-    /// An op is left out.
+    /// One op less.
     Less,
-    /// It is another one.
+    /// Another op.
     Other,
-    /// All from there on is of another shape.
+    /// Another shape from this layer on.
     Shape,
-    /// The value is read.
+    /// A read of the value.
     Read,
-    /// The forward pass ends early.
+    /// Early end of the forward pass.
     Exit,
 }
 
-/// Steps of a chain of layers and back, of which number 6 differs at a position: the bits of what is left of it at the end,
-/// and the runtime.
+/// Runs steps of a chain of layers, forward and back. Step 6 differs at a layer. Returns the final
+/// bits of the weight, and the runtime.
 fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<u32>, Runtime) {
     let runtime = builder.cost_model(CostModelKind::Flops).cpu().unwrap();
     let ramp = |rows: usize| (0..rows * 32).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
@@ -417,7 +426,7 @@ fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<u32>, Ru
                 _ => {}
             }
         }
-        // Backwards, all that was made is needed once more.
+        // The backward pass reads all values once more.
         let mut sum = x.mean().unwrap();
         for x in kept.into_iter().rev() {
             sum = (sum + x.square().unwrap().mean().unwrap()).unwrap();
@@ -430,8 +439,10 @@ fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<u32>, Ru
     (left.into_iter().map(f32::to_bits).collect(), runtime)
 }
 
-/// A step that goes another way loses nothing but the knowledge: same bits, within the budget, wherever and however it
-/// differs, from the steps before it or from those that an earlier run has seen.
+/// A step that differs loses nothing but the forecast. Bits stay the same and the budget holds,
+/// wherever the step differs.
+///
+/// The earlier steps may be of the same run or known from another run.
 #[test]
 fn a_step_may_differ_anywhere() {
     use Change::{Exit, Less, More, Other, Read, Shape};

@@ -1,5 +1,5 @@
-//! Handles and runtimes may go in any order, from any thread, also while a panic unwinds: nothing
-//! blocks, nothing is lost that was sent, and nothing stays that nobody holds.
+//! Handles and runtimes may be dropped in any order, from any thread, also while a panic unwinds.
+//! Nothing blocks, no sent command is lost, and no unheld value stays.
 
 use crate::common::toy::{Broken, Bytes, Toy, Watch, compute, mix, runtime, update};
 use remat::error::HandleError;
@@ -62,11 +62,11 @@ fn a_handle_is_deleted_when_its_last_clone_goes() {
     assert_eq!(runtime.stats().unwrap().tensors, 0);
 }
 
-/// Threads share a tensor and each works on, under a budget that makes them evict one another's.
+/// Threads share a tensor under a budget that makes them evict each other's values.
 #[test]
 fn several_threads_give_commands_at_once() {
     let watch = Arc::<Watch>::default();
-    // Granules are of 256 bytes.
+    // Granules have 256 bytes.
     let runtime = runtime(256 * 14, &watch);
     let shared = runtime.put(Bytes::of(64, 1)).unwrap();
     let start = Bytes::of(64, 1).0.clone();
@@ -106,7 +106,7 @@ fn a_failure_poisons_what_depends_on_it_and_nothing_else() {
         let mut state = runtime.put(Bytes::of(64, 4)).unwrap();
         runtime.update(update(5), &mut [&mut state], &[&view]).unwrap();
         let unharmed = one(&runtime, mix(64, 6), &[&good]);
-        // The first one is told because the update of `state` was skipped.
+        // The first read tells the failure of the skipped update of `state`, not of its own tensor.
         for lost in [&unharmed, &view, &worse, &bad[0]] {
             let error = runtime.get(lost).unwrap_err();
             assert!(matches!(&error, Error::Device(e) if e.op == "break"), "{error}");
@@ -136,7 +136,7 @@ fn the_first_failure_is_told_by_sync_unless_get_has_told_it() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error_at_the_call() {
+fn mismatched_operands_are_errors_at_the_call() {
     let runtime = Runtime::builder().budget("1MiB").cpu().unwrap();
     let a = runtime.put(HostTensor::f32([2, 3], vec![0.0; 6]).unwrap()).unwrap();
     let b = runtime.put(HostTensor::i32([3], vec![0; 3]).unwrap()).unwrap();
@@ -178,7 +178,7 @@ fn tensors_of_another_runtime_are_told_apart() {
     assert!(here.sync().is_ok() && there.sync().is_ok());
 }
 
-/// What an op says of its outputs is checked where the op is given, not when it is too late.
+/// An op's outputs are checked at the call.
 #[test]
 fn an_op_that_contradicts_itself_is_an_error_at_the_call() {
     let runtime = runtime(1 << 16, &Arc::default());

@@ -1,15 +1,17 @@
-//! What the engine does is told to `tracing`, too, in lines of target `remat`, where a tensor goes by its label, or else by
-//! its number.
+//! `tracing` is told what the engine does, in lines of target `remat`. A line names a tensor by its
+//! label, or else by its number.
 
 mod common;
 
 use common::log::Log;
 use common::toy::{Broken, Bytes, Toy, engine, mix};
 
-/// People read these lines, and scripts search them. One test, for a line that another thread tells for the first time, to
-/// nobody, while this one begins to listen, is lost to both.
+/// People read these lines, and scripts search them.
+///
+/// A single test: a line that another thread tells first, while nobody listens, would be lost to
+/// this thread as well.
 #[test]
-fn what_happens_can_be_read() {
+fn events_are_told_as_readable_lines() {
     let log = Log::default();
     log.during(|| {
         let mut engine = engine(64);

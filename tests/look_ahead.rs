@@ -1,5 +1,5 @@
-//! Commands are known before they run, and nothing else is different for it: policies that do not look ahead evict the
-//! same for any window, and what an evictor sees depends on the program alone.
+//! Commands are known before they run, and nothing else changes. Policies that do not look ahead
+//! evict the same for any window. The view of an evictor depends on the program alone.
 
 use crate::common::rng::SplitMix64;
 use remat::device::sim::Sim;
@@ -18,10 +18,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How many commands an evictor knew of, when its victim is read next, and when its last handle goes.
+/// Number of commands an evictor knew of, and the distances of its victim's next read and of the
+/// drop of its last handle.
 type Seen = (usize, Option<usize>, Option<usize>);
 
-/// Evicts what is read farthest ahead, and notes what it saw.
+/// Evictor that evicts the storage read farthest ahead, and keeps what it saw.
 #[derive(Clone, Debug, Default)]
 struct Farthest {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -39,7 +40,7 @@ impl Evictor for Farthest {
     }
 }
 
-/// Bytes and causes of evictions, in order.
+/// Listener that keeps evictions and regenerations in order.
 #[derive(Clone, Debug, Default)]
 struct Evictions(Arc<Mutex<Vec<Event>>>);
 
@@ -57,7 +58,8 @@ fn without_times(stats: Stats) -> Stats {
     stats
 }
 
-/// Trains for a few steps, with a batch norm or without, sleeping now and then if asked to.
+/// Trains a deep network with batch norm, or a plain one, for three steps. Calls `sleep` between
+/// commands.
 fn train(runtime: &Runtime, deep: bool, mut sleep: impl FnMut()) -> Result<(), Error> {
     let mut net = match deep {
         true => resnet(runtime, ResNet::Cifar { n: 2 }, 3, [8, 8], 10)?,
@@ -114,7 +116,7 @@ fn whoever_does_not_look_ahead_evicts_the_same_for_any_window() {
     }
 }
 
-/// Sleeps when an op ran.
+/// Listener that sleeps now and then after an op.
 #[derive(Debug)]
 struct Sleepy(SplitMix64);
 
@@ -127,7 +129,7 @@ impl Listener for Sleepy {
 }
 
 #[test]
-fn what_an_evictor_sees_does_not_depend_on_time() {
+fn an_evictors_view_does_not_depend_on_time() {
     let peak = trained(Runtime::builder().budget("1GiB"), false, || {}).0.peak_bytes;
     for window in [1, 5, 40, 1000] {
         let run = |seed: u64| {
@@ -139,7 +141,8 @@ fn what_an_evictor_sees_does_not_depend_on_time() {
             let mut draw = SplitMix64::new(seed);
             let sleep = || {
                 if seed > 0 && draw.below(2) == 0 {
-                    // Longer, at times, than a worker waits before it takes the program for idle.
+                    // Some sleeps are longer than a worker waits before it takes the program for
+                    // idle.
                     std::thread::sleep(Duration::from_millis(7 * draw.below(4) as u64));
                 }
             };
@@ -159,7 +162,8 @@ fn what_an_evictor_sees_does_not_depend_on_time() {
     }
 }
 
-/// Values on their way are limited in bytes, and so is the window: neither waits for the other.
+/// Queued values are limited in bytes, and the window does not wait for commands that the limit
+/// holds back.
 #[test]
 fn a_window_that_never_fills_stops_nobody() {
     let runtime = Runtime::builder().budget("1GiB").look_ahead(1000).sim().unwrap();
@@ -176,7 +180,7 @@ fn a_window_that_never_fills_stops_nobody() {
     });
     let later = runtime.get_later(&after).unwrap();
     assert_eq!(later.wait().unwrap().as_f32().unwrap().len(), 1 << 25);
-    // Commands that nobody waits for are done before the runtime is gone.
+    // Commands that no call waits for still run before the runtime ends.
     let recorded = runtime.zeros(&[4]).unwrap();
     let clone = runtime.clone();
     drop(runtime);
@@ -184,7 +188,7 @@ fn a_window_that_never_fills_stops_nobody() {
     assert!(recorded.to_host().is_err());
 }
 
-/// A command, drawn, with what it reads resolved as the plainest model has it: which storage each number stands for.
+/// Random commands, and the storage that each tensor number stands for.
 struct Script {
     commands: Vec<Command<Op, HostTensor>>,
     /// Number of a tensor -> number of the tensor that its storage was made for.
@@ -283,7 +287,7 @@ fn script(seed: u64) -> Script {
     Script { commands, storage_of }
 }
 
-/// What the graph says of the future is what the commands say that wait.
+/// The graph's next reads are those of the waiting commands.
 #[test]
 fn the_future_is_what_is_to_come() {
     let mut reads = 0;
@@ -299,6 +303,7 @@ fn the_future_is_what_is_to_come() {
             let (mut admitted, mut failed) = (0, false);
             for (at, command) in commands.iter().enumerate() {
                 let end = (commands.len()).min(at + window);
+                // The next `window` commands are admitted before each command runs.
                 while admitted < end {
                     driver.admit(&commands[admitted]);
                     admitted += 1;
@@ -310,7 +315,7 @@ fn the_future_is_what_is_to_come() {
                 let waiting = &commands[at + 1..admitted.max(at + 1)];
                 let future = driver.engine().graph().future();
                 assert_eq!(future.commands(), waiting.iter().filter(|c| counts(c)).count());
-                // Each storage that a number stands for now: when a waiting command first reads it.
+                // For each storage that exists now: the first waiting command that reads it.
                 for (&tensor, root) in &storage_of {
                     let Ok(key) = driver.key(tensor) else { continue };
                     let storage = driver.engine().graph().tensor(key).unwrap().storage;
@@ -324,7 +329,8 @@ fn the_future_is_what_is_to_come() {
                                     let graph = driver.engine().graph();
                                     graph.tensor(other).unwrap().storage == storage
                                 }
-                                // Not made yet: a view of it, or of a view of it.
+                                // The tensor is not made yet: it is a view of the storage, directly
+                                // or not.
                                 Err(_) => storage_of[&read] == *root && *root == tensor,
                             };
                         });
@@ -332,7 +338,8 @@ fn the_future_is_what_is_to_come() {
                     });
                     let known = future.next_read(storage);
                     reads += usize::from(known.is_some());
-                    // A replacement that was not made names another value than was to be expected.
+                    // After a replacement that was skipped, a number names another value than
+                    // expected.
                     if !failed {
                         assert_eq!(known, first, "seed {seed}, {at}, window {window}");
                     }
@@ -359,13 +366,15 @@ fn a_window_counts_commands_up_to_a_blocking_one() {
     let kept: Vec<Tensor> = (0..8).map(|_| x.square().unwrap()).collect();
     runtime.get(&kept[0]).unwrap();
     let seen = evictor.seen.lock().unwrap().clone();
-    // Nine ops and a get: the evictor is first asked for the fifth op (or so), and sees no further than the get.
+    // There are nine ops and a get. The evictor is first asked at about the fifth op, and sees no
+    // further than the get.
     assert!(seen.iter().all(|(commands, ..)| *commands <= 9), "{seen:?}");
     let lefts: Vec<usize> = seen.iter().map(|(commands, ..)| *commands).collect();
     assert!(lefts.is_sorted_by(|a, b| a >= b) && lefts.last() <= Some(&1), "{lefts:?}");
 }
 
-/// The window is in the recording, and where the caller waited: a replay sees what the run saw.
+/// A recording has the window and the calls that waited, so a replay sees the same future as the
+/// run.
 #[cfg(feature = "lab")]
 #[test]
 fn a_replay_sees_what_the_run_saw() {
@@ -399,7 +408,7 @@ fn a_replay_sees_what_the_run_saw() {
                 (stats.evictions, stats.evicted_bytes, stats.recomputed_ops, stats.peak_bytes)
             };
             assert_eq!(figures(&outcome.stats), figures(&stats), "{what}");
-            // With another window it sees something else.
+            // With another window, the replay sees another future.
             replay.window = Window::of(window + 1);
             replay.run_by(trace.program(), Box::new(evictor.clone())).unwrap();
             let wider = evictor.seen.lock().unwrap()[seen.len()..].to_vec();

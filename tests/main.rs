@@ -1,8 +1,8 @@
 //! Tests of the crate as others use it, and of the program.
 //!
-//! They are one crate: what they have in common is compiled and linked once, and any two of them run at the same time.
-//! Those that want a process of their own are crates of their own: they count threads or what
-//! is in memory, or hear what is told in all of the process.
+//! These tests are one crate, so that shared code is compiled and linked once, and any two tests
+//! run at the same time. Tests that count threads or memory, or that listen to the whole process,
+//! need a process of their own and are crates of their own.
 
 mod common;
 

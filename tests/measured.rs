@@ -1,5 +1,5 @@
-//! A replay does what the run did, where each run of an op has a cost of its own, too: under `measured`, and under costs that
-//! vary more than any that are measured.
+//! A replay does what its run did even if each run of an op has its own cost: with measured costs,
+//! and with costs that vary more.
 
 use crate::common::heard::Heard;
 use crate::common::rng::SplitMix64;
@@ -22,7 +22,7 @@ use remat::{
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Each run costs something else, up to a million times as much as another of the same op.
+/// Cost model with random costs, which differ by up to a million times for the same op.
 #[derive(Debug)]
 struct Wild(SplitMix64);
 
@@ -32,7 +32,7 @@ impl CostModel for Wild {
     }
 }
 
-/// Now and then sleeps for some microseconds.
+/// Source of short random sleeps.
 #[derive(Debug)]
 struct Sleeper(SplitMix64);
 
@@ -50,7 +50,8 @@ impl Listener for Sleeper {
     }
 }
 
-/// Hears what is evicted and brought back, and leaves the rest to another evictor.
+/// Evictor that keeps the evictions and regenerations it hears, and passes everything on to another
+/// evictor.
 #[derive(Debug)]
 struct Ear(Box<dyn Evictor>, Heard);
 
@@ -88,30 +89,30 @@ impl Evictor for Ear {
     }
 }
 
-/// Whether something was evicted or brought back.
+/// Whether the event is an eviction or a regeneration.
 fn is_of_memory(event: &Event) -> bool {
     matches!(event, Event::DidEvict { .. } | Event::DidRegenerate { .. })
 }
 
-/// What was evicted and brought back, of all that was heard.
+/// Evictions and regenerations heard since the last call.
 fn story(heard: &Heard) -> Vec<Event> {
     heard.take().into_iter().filter(is_of_memory).collect()
 }
 
-/// How often something was put off for want of room.
+/// Number of values deferred for want of room.
 fn put_off(story: &[Event]) -> usize {
     let put_off = |event: &&Event| matches!(event, Event::DidEvict { cause: Cause::Postponed, .. });
     story.iter().filter(put_off).count()
 }
 
-/// A run that was recorded.
+/// Recorded run.
 struct Recorded {
     trace: Trace,
     story: Vec<Event>,
     stats: Stats,
 }
 
-/// Records a run, whose worker sleeps now and then.
+/// Records a run whose worker sleeps now and then.
 fn recorded(
     builder: Builder,
     start: impl FnOnce(Builder) -> Result<Runtime, Error>,
@@ -130,7 +131,8 @@ fn recorded(
     Ok(Recorded { trace, story: story(&heard), stats })
 }
 
-/// Replays it, and fails if anything else is evicted, or anything is brought back otherwise.
+/// Replays a run. Fails unless the same is evicted and regenerated, in the same order and at the
+/// same cost.
 fn replays(run: &Recorded, replay: &Replay, what: &str) {
     let heard = Heard::default();
     let evictor = match replay.sqrt_sampling {
@@ -157,7 +159,7 @@ enum Net {
     ResNet(ResNet),
 }
 
-/// Steps of training on images of 3x8x8, by a thread that sleeps now and then.
+/// Trains `steps` steps on images of 3x8x8, on a thread that sleeps now and then.
 fn train(runtime: &Runtime, net: Net, steps: usize, seed: u64) -> Result<(), Error> {
     let mut sleeper = Sleeper(SplitMix64::new(!seed));
     let batch = if matches!(net, Net::Mlp) { 256 } else { 64 };
@@ -190,7 +192,7 @@ fn policies() -> impl Iterator<Item = PolicyKind> {
     names.into_iter().map(|name| name.parse().unwrap())
 }
 
-/// As the runs of [`train`].
+/// Replay with the settings of [`train`]'s runs.
 fn replay(policy: PolicyKind, budget: u64, seed: u64) -> Replay {
     let mut settings = Settings::default();
     settings.dead = Dead::Drop;
@@ -205,7 +207,7 @@ fn full_budget(net: Net, steps: usize) -> u64 {
     replay.unbudgeted(plain.unwrap().trace.program()).unwrap().full_budget
 }
 
-/// On the simulated device, with costs that are never the same.
+/// Runs on the simulated device, with costs that are never the same.
 #[test]
 fn a_replay_of_training_does_what_the_run_did_whatever_each_run_cost() {
     const STEPS: usize = 6;
@@ -220,7 +222,7 @@ fn a_replay_of_training_does_what_the_run_did_whatever_each_run_cost() {
                 let builder = Runtime::builder().budget(budget).policy(policy).dead(Dead::Drop);
                 let builder = builder.seed(seed).cost_model(Wild(SplitMix64::new(seed)));
                 let work = |runtime: &Runtime| train(runtime, net, STEPS, seed);
-                // What fails goes on in a run, and ends a replay.
+                // A failed command ends a replay but not a run.
                 let Ok(run) = recorded(builder, Builder::sim, seed, work) else { continue };
                 let what = format!("{net:?} by {policy} at {percent} %");
                 replays(&run, &replay(policy, budget, seed), &what);
@@ -232,7 +234,7 @@ fn a_replay_of_training_does_what_the_run_did_whatever_each_run_cost() {
     assert!(runs > 45 && recomputed > 2000, "{runs} {recomputed}");
 }
 
-/// On the cpu, where times are what they are, and both threads sleep.
+/// Runs on the cpu with real times, while both threads sleep.
 #[test]
 fn a_replay_does_what_the_run_did_by_measured_costs() {
     const STEPS: usize = 4;
@@ -246,13 +248,13 @@ fn a_replay_does_what_the_run_did_by_measured_costs() {
         let builder = Runtime::builder().budget(budget).policy(policy).dead(Dead::Drop);
         let builder = builder.seed(seed).cost_model(CostModelKind::Measured).threads(1);
         let work = |runtime: &Runtime| train(runtime, net, STEPS, seed);
-        // There may be room, but in pieces.
+        // A run may fail because its free memory is in pieces.
         let Ok(run) = recorded(builder, Builder::cpu, seed, work) else { continue };
         replays(&run, &replay(policy, budget, seed), &format!("run {seed} by {policy}"));
         runs += 1;
         recomputed += run.stats.recomputed_ops;
     }
-    // How many depends on times, but for a few.
+    // Times decide how many runs succeed, but a few always do.
     assert!(runs > 4 && recomputed > 100, "{runs} {recomputed}");
 }
 
@@ -262,7 +264,7 @@ fn a_replay_of_any_program_does_what_the_run_did_whatever_each_run_cost() {
     let usual = check("whatever it cost", 600, 1, (deterministic(70), shares()), |case| {
         let (program, shares) = case;
         let seed = shares.rest.seed;
-        // It evicts nothing, and is told of nothing.
+        // The policy `none` evicts nothing and hears nothing.
         if shares.rest.policy == PolicyKind::None {
             return;
         }
@@ -278,7 +280,7 @@ fn a_replay_of_any_program_does_what_the_run_did_whatever_each_run_cost() {
             failed.set(played.observed.iter().any(|one| !one.failures.is_empty()));
             Ok(())
         });
-        // What fails goes on in a run, and ends a replay.
+        // A failed command ends a replay but not a run.
         if failed.get() {
             return;
         }
@@ -309,7 +311,7 @@ fn a_replay_of_any_program_does_what_the_run_did_whatever_each_run_cost() {
     assert!(!usual || programs.get() > 100 && recomputed.get() > 1000);
 }
 
-/// What was not recorded costs what is known.
+/// Runs that were not recorded cost what the recording knows of the op.
 #[test]
 fn a_recording_of_wild_costs_replays_in_any_budget_and_as_often_as_wanted() {
     let net = Net::ResNet(ResNet::Cifar { n: 1 });
@@ -333,7 +335,7 @@ fn a_recording_of_wild_costs_replays_in_any_budget_and_as_often_as_wanted() {
             assert!(matches!(outcome.status, Status::Done), "{what}: {:?}", outcome.status);
             assert_eq!(outcome.stats.base_cost, program.base_cost(), "{what}");
             assert_eq!(outcome.stats.recomputed_ops > 0, percent < 100, "{what}");
-            // It counts the runs of a replay, not of all replays.
+            // Costs are counted per replay, not over all replays.
             let again = std::thread::scope(|scope| {
                 let both = [(), ()].map(|()| scope.spawn(|| replay.run(program).unwrap()));
                 both.map(|one| one.join().unwrap())
@@ -346,9 +348,9 @@ fn a_recording_of_wild_costs_replays_in_any_budget_and_as_often_as_wanted() {
     }
 }
 
-/// What is put off for want of room costs something meanwhile, and something else once it is made.
+/// A deferred value has one cost while it waits and another once it is made.
 #[test]
-fn what_is_put_off_in_a_run_is_put_off_in_its_replay() {
+fn puts_and_ops_deferred_in_a_run_are_deferred_in_its_replay() {
     for (seed, policy) in (0..20).flat_map(|seed| policies().map(move |policy| (seed, policy))) {
         let builder = Runtime::builder().budget(4 * 1024u64).policy(policy).dead(Dead::Drop);
         let builder = builder.seed(seed).cost_model(Wild(SplitMix64::new(seed)));

@@ -1,7 +1,8 @@
-//! `megengine-article` against a transcription of the code it follows: MegEngine 1.4's, as the article on it has it.
+//! `megengine-article` compared with a transcription of the code it follows: MegEngine 1.4's, as
+//! quoted in the article about it.
 //!
-//! Random programs run in an engine that asks both for each score. The transcription learns of the graph from the
-//! tables and of events from the engine, and keeps all it ever knew. Names are those of the code.
+//! Random programs run in an engine that asks both for each score. The transcription learns the
+//! graph from the engine's tables and events, and forgets nothing. Names are those of the code.
 
 use crate::common::rng::SplitMix64;
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
@@ -15,7 +16,7 @@ use remat::{CostModel, CostModelKind, Run, Settings};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-/// The numbers as they stand in the code.
+/// Constants as they stand in the code.
 const AS_WRITTEN: ArticleConstants = ArticleConstants {
     exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 1.0 },
     rerun_factor: 1.0001,
@@ -48,11 +49,11 @@ struct Transcription {
     nodes: Vec<DsuNode>,
     tensors: Vec<TensorInfo>,
     paths: Vec<ComputePath>,
-    /// How often which of [`PECULIAR`].
+    /// How often each of [`PECULIAR`] happened.
     seen: BTreeMap<&'static str, u32>,
 }
 
-/// What the programs must come upon, so that this is no test of the usual alone.
+/// Situations that the programs must reach, so that the test covers more than the usual ones.
 const PECULIAR: [&str; 14] = [
     "a score",
     "a score with reruns",
@@ -179,7 +180,7 @@ impl Transcription {
     }
 }
 
-/// Both, side by side.
+/// Policy that asks [`MegEngineArticle`] and the transcription side by side.
 #[derive(Clone)]
 struct Both(Arc<Mutex<BothInner>>);
 
@@ -189,7 +190,7 @@ struct BothInner {
     tensors: HashMap<StorageKey, usize>,
     paths: HashMap<PathKey, usize>,
     scores: Vec<(StorageKey, f64)>,
-    /// A policy that panics is caught, so it is kept what went wrong.
+    /// Mismatches found. They are kept, since an engine catches the panics of a policy.
     wrong: Vec<String>,
 }
 
@@ -208,7 +209,7 @@ impl BothInner {
         number
     }
 
-    /// What stands for a storage, which was not evicted before if it is new.
+    /// Number of a storage in the transcription. A new storage counts as never evicted.
     fn tensor(&mut self, key: StorageKey, view: View<'_>) -> usize {
         if let Some(&tensor) = self.tensors.get(&key) {
             return tensor;
@@ -269,7 +270,7 @@ impl Policy for Both {
             }
             Event::DidRegenerate { storage, .. } => {
                 let tensor = both.tensor(storage, view);
-                // The first output of a run stands for all.
+                // The first output of a run stands for all outputs.
                 if both.transcription.tensors[tensor].dropped {
                     let path = view.graph.storage(storage).producer.unwrap();
                     let number = both.path_of(path, view);
@@ -320,7 +321,8 @@ impl Both {
     }
 }
 
-/// Ops of one to three outputs over what is held, deletions, drops and reads. Commands may fail for lack of memory.
+/// Runs random commands: ops of one to three outputs, deletions, evictions and reads. Commands may
+/// fail for lack of memory.
 fn play(engine: &mut ToyEngine, draw: &mut SplitMix64, commands: usize) {
     let mut held: Vec<TensorKey> = Vec::new();
     for salt in 0..commands as u64 {
@@ -386,7 +388,7 @@ fn each_score_is_that_of_the_code_to_the_last_bit() {
     }
 }
 
-/// Evicts as the article does, and asks what `megengine` would do.
+/// Policy that evicts as the article does, and counts where `megengine` would choose otherwise.
 #[derive(Clone, Debug, Default)]
 struct Compared(Arc<Mutex<ComparedInner>>);
 
@@ -394,7 +396,7 @@ struct Compared(Arc<Mutex<ComparedInner>>);
 struct ComparedInner {
     article: MegEngineArticle,
     usual: MegEngine,
-    /// Of each candidate of the choice that is made: by `megengine`.
+    /// Scores that `megengine` gives to the candidates of the current choice.
     scores: Vec<(StorageKey, f64)>,
     choices: usize,
     other: usize,
@@ -422,7 +424,7 @@ impl Policy for Compared {
     }
 }
 
-/// What the page of `megengine` says: the two are not one, and they are alike.
+/// The two policies differ in about as many choices as the page of `megengine` says.
 #[test]
 fn megengine_chooses_otherwise_as_often_as_its_page_says() {
     let (mut choices, mut other) = (0, 0);
@@ -438,7 +440,7 @@ fn megengine_chooses_otherwise_as_often_as_its_page_says() {
         (choices, other) = (choices + inner.choices, other + inner.other);
     }
     println!("{other} of {choices} choices");
-    // Another number of programs, or another machine's powers, may move it a little.
+    // Another number of programs, or another machine's `pow`, may move the share a little.
     let share = 100.0 * other as f64 / choices as f64;
     let page = include_str!("../src/evict/megengine.rs");
     let said = page.split("about ").find_map(|rest| rest.split_once(" % of the choices"));
@@ -446,7 +448,7 @@ fn megengine_chooses_otherwise_as_often_as_its_page_says() {
     assert!(choices > 1_000 && (share - said).abs() < 6.0, "{other} of {choices}: {share}");
 }
 
-/// As by bytes; but an op that makes nothing costs 2.
+/// Cost model by bytes, in which an op without outputs costs 2.
 #[derive(Debug)]
 struct Waits(Box<dyn CostModel>);
 
@@ -460,7 +462,8 @@ impl CostModel for Waits {
     }
 }
 
-/// By hand: bytes read and written by the neighbour, not divided by anything.
+/// The score of one case, computed by hand: costs are the bytes that the neighbour reads and
+/// writes, not divided by anything.
 #[test]
 fn costs_are_bytes_and_the_clock_is_not() {
     let both = Both::new(MegEngineArticle::default(), AS_WRITTEN);
@@ -469,7 +472,7 @@ fn costs_are_bytes_and_the_clock_is_not() {
     let x = engine.put(Bytes::of(64, 1));
     engine.commit(x).unwrap();
     let y = engine.apply(mix(64, 2), &[x]).unwrap()[0];
-    // Reads it twice, so what it costs counts twice.
+    // The op reads y twice, so its cost counts twice.
     engine.apply(mix(32, 3), &[y, y]).unwrap();
     assert!(engine.drop_now(y).unwrap());
     let before = both.0.lock().unwrap().scores.len();
@@ -477,7 +480,7 @@ fn costs_are_bytes_and_the_clock_is_not() {
     engine.apply(mix(176, 4), &[x]).unwrap();
     let inner = both.0.lock().unwrap();
     assert!(inner.wrong.is_empty(), "{:?}", inner.wrong);
-    // x, the bytes that y left, what is scored, and the rest.
+    // 256 bytes of memory, without the 64 of x: the candidate and its free neighbours.
     let bytes = 256.0 - 64.0;
     let expected = (2.0 * 128.0 + 1e-3) / (bytes / 1048576.0 * 2.001);
     let score = inner.scores[before].1;

@@ -1,4 +1,4 @@
-//! What is where in device memory, by name.
+//! Map of device memory, with names of tensors.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, engine, mix};
 use remat::Error;
@@ -31,7 +31,8 @@ fn a_snapshot_has_the_names_of_tensors() {
     engine.del(mixed);
 }
 
-/// The largest holders are those of the arena's report, what was placed for the op at hand among them.
+/// The largest holders are those of the arena's report, with the outputs already placed for the
+/// current op.
 #[test]
 fn the_out_of_memory_error_lists_what_the_op_at_hand_already_has() {
     let mut engine = engine(8 * GRANULE);

@@ -1,5 +1,5 @@
-//! The networks of the library: shapes, a gradient for every parameter, and the same bits under budgets. Small ones, whose
-//! activations are most of what they need.
+//! Networks of the library: shapes, a gradient for every parameter, and the same bits under
+//! budgets. The networks are small, and activations take most of their memory.
 
 use remat::autograd::Tape;
 use remat::data::{Ring, Trees};
@@ -10,15 +10,15 @@ use remat::nn::{
 use remat::optim::Optimizer;
 use remat::{CostModelKind, DType, Error, Runtime, Tensor};
 
-/// A network, with what it learns from.
+/// Network with its data.
 trait Learner {
     fn module(&mut self) -> &mut dyn Module;
 
-    /// The loss of a step.
+    /// Loss of a step.
     fn loss(&mut self, tape: &Tape, step: usize) -> Result<Tensor, Error>;
 }
 
-/// Learns from the same batch again and again.
+/// Learns the same batch again and again.
 struct Classifier {
     module: Box<dyn Module>,
     x: Tensor,
@@ -54,7 +54,7 @@ fn images(
     }))
 }
 
-/// Predicts images from themselves.
+/// Network that predicts its own input images.
 struct Pixels {
     module: Box<dyn Module>,
     x: Tensor,
@@ -164,7 +164,7 @@ fn start(budget: u64) -> Runtime {
     builder.cost_model(CostModelKind::Flops).cpu().unwrap()
 }
 
-/// All bits that are learned or kept in so many steps, and the peak and the largest loss.
+/// Trains for `steps` steps. Returns all bits of the network's state, and the peak.
 fn train(build: Build, budget: u64, steps: usize) -> Result<(Vec<u32>, u64), Error> {
     let runtime = start(budget);
     let mut learner = build(&runtime)?;
@@ -189,7 +189,8 @@ fn train(build: Build, budget: u64, steps: usize) -> Result<(Vec<u32>, u64), Err
 fn ten_steps_have_the_same_bits_under_any_budget() {
     for (name, build) in MODELS {
         let (expected, peak) = train(build, 1 << 30, 10).unwrap();
-        // The products of all steps with the weights of a layer are one tensor each, forward and backward.
+        // An LSTM's products of all steps with the weights of a layer are one tensor, forward and
+        // backward.
         let least = if name == "lstm" { 45 } else { 40 };
         for percent in [100, 60, least] {
             let budget = peak * percent / 100;
@@ -220,7 +221,7 @@ fn every_parameter_has_a_gradient() {
     }
 }
 
-/// Of a module, `name: shape` of some of its state.
+/// Entries `name: shape` of some of a module's state.
 fn shapes(module: &mut dyn Module, wanted: &[&str]) -> Vec<String> {
     let all = state(module).into_iter().map(|(name, state)| {
         let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
@@ -310,13 +311,13 @@ fn images_that_are_too_small_are_refused() {
     let expected =
         "unet: x is f32[1, 1, 7, 8], expected height and width of at least 8, to be halved 3 times";
     assert_eq!(error, expected);
-    // The least.
+    // The smallest images that the network takes.
     let mut net = inceptionv4(&runtime, 2, 3, [75, 75], 10).unwrap();
     let x = runtime.zeros(&[2, 3, 75, 75]).unwrap();
     assert_eq!(*net.forward(&x, Mode::Train).unwrap().shape(), [2, 10]);
 }
 
-/// A discriminator that is looked through is the one that gradient descent would give.
+/// The unrolled discriminator is the one that gradient descent would give.
 #[test]
 fn the_steps_ahead_are_those_of_gradient_descent() {
     let runtime = start(64 << 20);

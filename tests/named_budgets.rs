@@ -1,5 +1,7 @@
-//! An out-of-memory names a budget that the program passes with as far as it came: whoever takes it is past the first step, mostly the
-//! second, too, and after one more out-of-memory past all of them.
+//! An out-of-memory error names a budget that suffices for the program so far.
+//!
+//! A loop that takes this budget passes its first step, and mostly the second. After at most one
+//! more out-of-memory error it passes all steps.
 
 use remat::data::Dataset;
 use remat::error::PassingBudget;
@@ -9,18 +11,20 @@ use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::{Builder, OutOfMemory, PolicyKind, Stats};
 
-/// A loop, and where in it failures are told.
+/// Training loop, and the place where it is told of failures.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     is_deep: bool,
     batch: usize,
     adam: bool,
-    /// Whether the loss is read before the step is marked; else nothing is read, and the loop waits after the mark.
+    /// Whether the loss is read before the step is marked. Otherwise nothing is read, and the loop
+    /// waits after the mark.
     reads_loss: bool,
 }
 
 impl Loop {
-    /// Does so many steps. Returns the steps done before the first failure, with that.
+    /// Runs up to `steps` steps. Returns the number of steps done, and the first failure or the
+    /// counters.
     fn run(self, runtime: &Runtime, steps: usize) -> (usize, Result<Stats, Error>) {
         let mut done = 0;
         let ran = self.try_run(runtime, steps, &mut done);
@@ -89,7 +93,7 @@ fn whoever_takes_the_budget_that_is_named_is_past_the_failure() {
                         let report = out_of_memory(error);
                         let what = format!("{of:?} by {policy} in {percent} %, {budget}: {report}");
                         let Some(PassingBudget { bytes, ops }) = report.passing else {
-                            // Nothing was written down yet.
+                            // No op was written down yet, so no budget is named.
                             assert!(done == 0 && report.used < budget / 2, "{what}");
                             budget = budget.max(report.op_needed()) + most / 20;
                             continue;
@@ -97,7 +101,8 @@ fn whoever_takes_the_budget_that_is_named_is_past_the_failure() {
                         named += 1;
                         assert!(bytes > budget && ops > 10, "{what}");
                         assert!(bytes <= most + most / 4, "{what}");
-                        // One more step at least, or the rest of the first.
+                        // Each named budget gets past one more step at least, or the rest of the
+                        // first.
                         raises += 1;
                         assert!(raises <= 2, "{raises} times: {what}");
                         budget = bytes;
@@ -113,7 +118,8 @@ fn whoever_takes_the_budget_that_is_named_is_past_the_failure() {
     assert!(once > 2 * twice, "{once} once, {twice} twice");
 }
 
-/// Whoever goes on after an out-of-memory with a smaller batch hears of a budget each time.
+/// A loop that goes on with a smaller batch after each out-of-memory error is told a budget each
+/// time.
 #[test]
 fn a_loop_that_halves_its_batch_hears_of_budgets_that_fall() {
     let runtime = Runtime::builder().budget("1MiB").sim().unwrap();
@@ -151,7 +157,7 @@ fn a_failure_names_one_budget_however_often_it_is_told() {
     assert_eq!(size.to_string().parse(), Ok(size));
 }
 
-/// A policy of one's own cannot be rehearsed by.
+/// A custom policy cannot be rehearsed.
 #[test]
 fn without_a_policy_of_the_crate_the_op_alone_is_told_of() {
     #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The engine says what it does: what it is about to evict or regenerate, and what it did. Listeners hear it as
-//! events.
+//! Events tell listeners what the engine does: what it is about to evict or regenerate, and what it
+//! did.
 
 use crate::common::heard::{Heard, storage};
 use crate::common::toy::{Broken, Bytes, Toy, engine, mix};

@@ -1,4 +1,5 @@
-//! Tests that run on every device that is there. CI runs them on a pretend GPU, too, and `.ci/gpu` on a real one.
+//! Tests that run on every device of the machine. CI runs them on a pretend GPU too, and `.ci/gpu`
+//! on a real one.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What optimizers do: as PyTorch's in float64, which `tests/fixtures/optimizers.py` wrote down; and the same bits however
-//! updates are grouped.
+//! Optimizers step as PyTorch's do in float64, by the numbers that `tests/fixtures/optimizers.py`
+//! wrote. The bits are the same however updates are grouped.
 
 use crate::common::device::targets;
 use remat::autograd::Gradients;
@@ -8,10 +8,10 @@ use remat::optim::{Group, Optimizer, Rule, Schedule, clip_grad_norm};
 use remat::prelude::*;
 use serde_json::Value;
 
-/// Largest error, of the largest element.
+/// Largest error, as a share of the largest element.
 const TOLERANCE: f64 = 1e-5;
 
-/// Two tensors, each on its way to a goal.
+/// Two tensors, each moving towards a goal.
 struct Pair {
     weight: Tensor,
     vector: Tensor,
@@ -49,7 +49,7 @@ impl Pair {
     }
 }
 
-/// The optimizer of a case, and its learning rates.
+/// Optimizer of a case, and its learning rates.
 fn optimizer_of(name: &str) -> (Optimizer, Schedule) {
     let stairs = Schedule::constant(0.1).then(3, Schedule::constant(0.01)).warmup(4);
     let (optimizer, schedule) = match name {
@@ -76,7 +76,7 @@ fn optimizer_of(name: &str) -> (Optimizer, Schedule) {
     (optimizer, schedule.unwrap_or(constant))
 }
 
-/// What differs from a case of the fixture, if anything.
+/// Runs a case of the fixture. Returns a text about the first difference, if any.
 fn differs(runtime: &Runtime, case: &Value, in_backward: bool) -> Result<Option<String>, Error> {
     let name = case["name"].as_str().expect("a name");
     let mut pair = Pair::new(runtime, case)?;
@@ -132,7 +132,7 @@ fn norms_are_those_of_pytorch() {
     assert!((f64::from(norm) - expected).abs() < 1e-5 * expected, "{norm}, expected {expected}");
 }
 
-/// A small network, its images, and their labels.
+/// Small network with its optimizer. [`Self::loss`] makes images and labels.
 struct Learner {
     runtime: Runtime,
     network: Box<dyn Module>,
@@ -150,7 +150,7 @@ impl Learner {
         Ok(Self { runtime, network, optimizer })
     }
 
-    /// The loss of some of a step's images.
+    /// Loss of `n` of a step's images, from number `from` on.
     fn loss(&mut self, step: usize, from: usize, n: usize) -> Result<Tensor, Error> {
         let pixel = |i: usize| ((i * 37 + step * 11) % 64) as f32 / 32.0 - 1.0;
         let images = (from * 64..(from + n) * 64).map(pixel).collect();
@@ -160,7 +160,7 @@ impl Learner {
         self.network.forward(&x, Mode::Train)?.cross_entropy(&labels)
     }
 
-    /// A step in so many parts.
+    /// Runs a step whose batch comes in `parts` parts.
     fn step(&mut self, step: usize, parts: usize) -> Result<(), Error> {
         let mut gradients = Gradients::default();
         let each = BATCH / parts;
@@ -181,7 +181,7 @@ impl Learner {
         self.runtime.step()
     }
 
-    /// All state, the optimizer's as well.
+    /// All state of the network and of the optimizer.
     fn values(&mut self) -> Result<Vec<HostTensor>, Error> {
         let mut found = Vec::new();
         for (_, state) in state(&mut *self.network) {
@@ -205,12 +205,12 @@ fn each_optimizer() -> [Optimizer; 3] {
     ]
 }
 
-/// How parameters may be updated.
+/// How parameters are updated.
 #[derive(Clone, Copy, Debug)]
 enum How {
     InBackward,
     AllOrNone,
-    /// So many bytes of the budget at once.
+    /// Several parameters at once, up to this share of the budget.
     Fused(f64),
 }
 
@@ -271,7 +271,7 @@ fn bits_do_not_depend_on_the_budget() {
     }
 }
 
-/// The smallest budget in steps of 1 % under which a run passes, below one that does.
+/// Smallest budget that passes, in steps of 1 % of the peak.
 fn smallest<T>(peak: u64, run: impl Fn(u64) -> Result<T, Error>) -> u64 {
     let passes = |percent: u64| run(peak * percent / 100).is_ok();
     let (mut low, mut high) = (1, 100);
@@ -320,7 +320,7 @@ fn micro_batches_come_to_the_batch_but_for_rounding() {
 
 #[test]
 fn stepping_in_the_backward_pass_saves_the_gradients() {
-    // Parameters outweigh activations.
+    // Parameters are larger than activations.
     let peak = |in_backward| {
         let runtime = Runtime::builder().budget(AMPLE).threads(1).cpu().unwrap();
         let mut network = mlp(&runtime, 64, &[256; 6], 4).unwrap();
@@ -339,7 +339,7 @@ fn stepping_in_the_backward_pass_saves_the_gradients() {
     assert!(saved * 10 > bytes * 6, "{in_backward} and {after}, with {bytes} of parameters");
 }
 
-/// A step that fails is as if it had not been, what is counted included.
+/// A failed step changes nothing, and is not counted as a step of the optimizer.
 #[test]
 fn a_step_that_fails_does_not_count() {
     let run = |fails: bool| {
@@ -366,7 +366,7 @@ fn a_step_that_fails_does_not_count() {
     assert!(run(true) == run(false));
 }
 
-/// Many tensors are one op.
+/// Updates of many tensors are one op.
 #[test]
 fn updates_are_few_ops() {
     let ops = |share: f64| {

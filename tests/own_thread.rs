@@ -1,4 +1,5 @@
-//! Whoever runs on a runtime's own threads and asks it for an answer is told that there will be none, and everything goes on.
+//! Code on a runtime's own threads that waits for the runtime gets an error, and everything goes
+//! on.
 
 use crate::common::say_nothing_of_what_is_on_purpose;
 use remat::device::{DeviceError, cpu};
@@ -11,7 +12,7 @@ use remat::{CostModel, Layout, Listener, Plan, Run};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// A runtime that its own parts know of, and what they were told.
+/// Runtime that its own parts know, and the answers these parts got.
 #[derive(Clone, Debug, Default)]
 struct Inside(Arc<State>);
 
@@ -23,7 +24,7 @@ struct State {
 }
 
 impl Inside {
-    /// Asks all that waits. Before the runtime is known, nothing.
+    /// Makes every call that waits for an answer. Does nothing before the runtime is known.
     fn ask(&self) {
         let (Some(runtime), Some(tensor)) = (self.0.runtime.get(), self.0.tensor.get()) else {
             return;
@@ -62,7 +63,8 @@ impl CostModel for Inside {
     }
 }
 
-/// An op that asks when its costs are counted, or when it runs: on the worker, or on another thread of its pool.
+/// Custom op that asks when its cost is counted, or when it runs: on the worker, or on other
+/// threads of its pool too.
 #[derive(Debug)]
 struct Asks(Inside, When);
 
@@ -100,7 +102,7 @@ impl CustomOp for Asks {
     }
 }
 
-/// Does it on another thread, and waits for so long and no longer.
+/// Runs `work` on another thread. Panics if it takes more than a minute.
 fn within_a_minute(name: String, work: impl FnOnce() + Send + 'static) {
     let (done, wait) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -135,7 +137,7 @@ fn loops(inside: &Inside, runtime: Runtime, op: Option<When>) {
 }
 
 #[test]
-fn what_would_wait_for_itself_is_told_so() {
+fn calls_that_would_wait_for_their_own_thread_are_errors() {
     for plan in [Plan::Off, Plan::Auto] {
         for threads in [1, 2] {
             let builder = move || Runtime::builder().budget("64KiB").threads(threads).plan(plan);
@@ -156,7 +158,8 @@ fn what_would_wait_for_itself_is_told_so() {
     }
 }
 
-/// Gives more commands than the worker's queue holds, or more bytes than may be on their way.
+/// Listener that gives more commands than the worker's queue holds, or more bytes than may be
+/// queued.
 #[derive(Debug)]
 struct Floods(Inside, u64);
 
@@ -178,7 +181,7 @@ impl Listener for Floods {
 }
 
 #[test]
-fn what_floods_its_own_queue_is_told_so() {
+fn a_listener_that_floods_its_own_queue_gets_an_error() {
     for floats in [1, 1 << 20] {
         within_a_minute(format!("{floats} floats"), move || {
             let inside = Inside::default();
@@ -198,7 +201,7 @@ fn what_floods_its_own_queue_is_told_so() {
     }
 }
 
-/// The last handle goes with an op that the worker holds: it would wait for its own end.
+/// The worker drops the last handle with an op, and must not wait for its own end.
 #[test]
 fn the_last_handle_may_go_on_the_worker() {
     for threads in [1, 2] {
@@ -224,19 +227,19 @@ fn a_runtime_in_a_forked_process_is_an_error() {
     x.to_vec::<f32>().unwrap();
     let forked =
         |error: Error| matches!(error, Error::Runtime(e) if matches!(*e, RuntimeError::Forked));
-    // SAFETY: the child has the memory of this process to itself, waits for nothing, and ends without going on as this one.
+    // SAFETY: the child calls only code that waits for no other thread, and ends with `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: it only sets a timer, by which a child that waits is ended.
+        // SAFETY: `alarm` takes a number and sets a timer, which ends a child that hangs.
         unsafe { libc::alarm(30) };
         let is_told = x.to_vec::<f32>().is_err_and(forked) && runtime.sync().is_err_and(forked);
         let is_told = is_told && (0..5000).any(|_| runtime.step().is_err_and(forked));
         drop((x, runtime));
-        // SAFETY: it ends this process, and runs nothing of its parent's.
+        // SAFETY: `_exit` ends the child at once and runs no code of the parent.
         unsafe { libc::_exit(i32::from(!is_told)) };
     }
     let mut status = 0;
-    // SAFETY: `status` is there to be written to.
+    // SAFETY: `status` is a live local variable that `waitpid` writes to.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "it waited");
     assert_eq!(libc::WEXITSTATUS(status), 0, "it was told otherwise");

@@ -1,5 +1,5 @@
-//! A device that owns its memory: numbers in place of offsets, one door for all that goes, outputs made anew, and an
-//! out-of-memory of its own.
+//! Device that owns its memory: buffers have numbers in place of offsets, outputs are always made
+//! anew, and the device can run out of memory by itself.
 
 use crate::common::rng::SplitMix64;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Clone, Debug)]
 enum Fun {
-    /// `(a, b) -> (a + b, a - b)`
+    /// `(a, b) -> (3 a + b, a - b)`.
     Pair,
-    /// `(a, b) -> (a + b, in place of a)`
+    /// `(a, b) -> (3 a + b, in place of a)`.
     AddTo,
-    /// `(a) -> (the second half of a)`, a view.
+    /// `(a) -> (second half of a)`, a view.
     Half,
 }
 
@@ -41,15 +41,16 @@ impl Operation for Fun {
     }
 }
 
-/// Buffers by number, and what must hold of them.
+/// Device with its buffers by number, and the rules that numbers and memory must keep.
 struct Owner {
     buffers: HashMap<u64, Vec<i64>>,
-    /// Numbers that were given, ever.
+    /// Numbers given so far. Each is given once.
     seen: BTreeSet<u64>,
     budget: u64,
     available: u64,
     peak: u64,
-    /// The element of the second output of each pair that is one more, if there is such an element.
+    /// Index of an element of a pair's second output that is made one too large, if there is such
+    /// an element.
     odd: Arc<AtomicUsize>,
 }
 
@@ -106,7 +107,7 @@ impl Device for Owner {
 
     fn read(&mut self, from: Place) -> Result<Vec<i64>, DeviceError> {
         let values = self.look(&from);
-        // What is a part of a buffer is made packed first.
+        // Reading a part of a buffer needs room for a packed copy.
         let packed = if from.layout.offset() > 0 { 8 * values.len() as u64 } else { 0 };
         if self.bytes() + packed > self.available {
             return Err(DeviceError::out_of_memory("no more to read"));
@@ -133,7 +134,7 @@ impl Device for Owner {
     }
 
     fn release(&mut self, storage: u64) {
-        // A run that failed may have made nothing.
+        // A failed run may have made no buffer.
         self.buffers.remove(&storage);
     }
 
@@ -172,7 +173,7 @@ fn engine(budget: u64, available: u64) -> OwnerEngine {
 const LENGTH: usize = 16;
 const TENSOR: u64 = 8 * LENGTH as u64;
 
-/// A program over pairs, views and updates. What it reads.
+/// Runs random pairs, views and updates. Returns the values read.
 fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
     let mut numbers = SplitMix64::new(seed);
     let mut below = |n: usize| numbers.below(n);
@@ -190,7 +191,8 @@ fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
                 engine.del(half);
             }
             3 if below(4) == 0 => {
-                // The old value may be needed still, so that the update works on a copy.
+                // With a second handle, the old value may still be needed, so that the update works
+                // on a copy.
                 let target = if below(2) == 0 { engine.alias(held[i]).unwrap() } else { held[i] };
                 let other = held[j];
                 let made = engine.apply(Fun::AddTo, &[target, other]).unwrap()[0];
@@ -219,13 +221,13 @@ fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn what_is_counted_is_what_is_there_and_the_bits_are_the_same() {
+fn used_bytes_are_the_devices_bytes_and_the_bits_stay_the_same() {
     let (mut evictions, mut recomputed) = (0, 0);
     for seed in 0..30 {
         let mut plenty = engine(1 << 30, 1 << 30);
         let expected = play(&mut plenty, seed);
         for tensors in [17, 16] {
-            // By the engine's count, or by what the device has.
+            // Either the engine's budget or the device's own memory is short.
             for (budget, available) in [(tensors, u64::MAX), (1 << 20, tensors)] {
                 let mut tight = engine(budget * TENSOR, available.saturating_mul(TENSOR));
                 assert_eq!(play(&mut tight, seed), expected, "{seed}: {tensors}");
@@ -238,7 +240,8 @@ fn what_is_counted_is_what_is_there_and_the_bits_are_the_same() {
     assert!(evictions > 100 && recomputed > 100, "{evictions} evictions, {recomputed} runs again");
 }
 
-/// A rerun for one of two outputs makes the other one, too, which is there already: that is room it takes.
+/// A rerun for one of two outputs also makes the other, which is resident already. The second copy
+/// takes room.
 #[test]
 fn an_output_that_is_made_again_beside_another_is_counted() {
     for (tensors, fits) in [(5, true), (4, false)] {
@@ -247,7 +250,7 @@ fn an_output_that_is_made_again_beside_another_is_counted() {
         engine.commit(x).unwrap();
         let pair = engine.apply(Fun::Pair, &[x, x]).unwrap();
         assert!(engine.drop_now(pair[0]).unwrap());
-        // While the run is going on, there are x, the old pair[1], and two that are made.
+        // x, the old pair[1] and the two new outputs are in memory during the run.
         engine.commit(x).unwrap();
         let ballast = engine.put(Arc::new(vec![7; LENGTH]));
         engine.commit(ballast).unwrap();
@@ -308,7 +311,7 @@ fn a_read_that_takes_memory_of_the_device_evicts_for_it() {
     }
 }
 
-/// What is made again beside a value that is there is compared with that, too.
+/// A recomputed output is also compared with its resident sibling.
 #[test]
 fn other_bits_are_found_whichever_of_two_outputs_was_evicted() {
     for which in [0, 1] {

@@ -1,4 +1,4 @@
-//! A device that fails in the middle of a step that runs by plan: what is lost and what is told is as without a plan.
+//! A device that fails in a step by plan loses and tells the same as in a step without a plan.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::{Learner, Net, batch, faulty_cpu};
@@ -7,7 +7,7 @@ use remat::{Plan, Runtime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A memory, and what runs in it before something fails.
+/// Budget, examples per batch, and the number of steps before the failure.
 #[derive(Clone, Copy, Debug)]
 struct In {
     bytes: u64,
@@ -17,11 +17,11 @@ struct In {
 
 const PLENTY: In = In { bytes: 64 << 20, examples: 8, steps: 8 };
 
-/// Failed or not, and the bits of what is there then.
+/// Whether the step failed, whether the next step failed, and the bits left.
 type Left = (bool, bool, Option<Vec<(String, Vec<u8>)>>);
 
-/// The same in a memory in which steps recompute. Nobody knows then which of the calls without a plan a call by plan would
-/// have been. But what a failure leaves is what some failure without a plan leaves, or nothing is lost at all.
+/// Calls with a plan cannot be matched with calls without, if steps recompute. But each failure
+/// leaves the state that some failure without a plan leaves, or loses nothing.
 #[test]
 fn a_step_that_recomputes_by_plan_loses_no_more_than_any_other() {
     loses_no_more(Net::Mlp, 64);
@@ -33,7 +33,8 @@ fn a_step_of_a_residual_net_that_recomputes_by_plan_loses_no_more_than_any_other
     loses_no_more(Net::Residual, 16);
 }
 
-/// With so many examples, so that what a step makes takes more memory than all it keeps.
+/// Checks a network with a batch of `examples`, so large that a step's values take more memory than
+/// the state.
 fn loses_no_more(net: Net, examples: usize) {
     say_nothing_of_what_is_on_purpose();
     let all = peak(net, examples);
@@ -66,14 +67,14 @@ fn loses_no_more(net: Net, examples: usize) {
     assert!(calls > 20 && harmless > 0, "{calls}, {harmless}");
 }
 
-/// What became of the step in which call number `call` failed, of the next one, and of what is there then.
+/// Results of the step in which call number `call` failed and of the next step, and the bits left.
 type Outcome = (Result<u32, String>, Result<u32, String>, Option<Vec<(String, Vec<u8>)>>);
 
 fn run(net: Net, plan: Plan, call: u64, fault: Fault) -> (Outcome, bool) {
     run_in(PLENTY, net, plan, call, fault)
 }
 
-/// Bytes that it takes at most, if nothing is evicted.
+/// Peak bytes of a run without evictions.
 fn peak(net: Net, examples: usize) -> u64 {
     let runtime = faulty_cpu(Runtime::builder().budget(PLENTY.bytes), &Arc::default()).unwrap();
     let mut learner = Learner::new(runtime, net, true).unwrap();
@@ -81,7 +82,7 @@ fn peak(net: Net, examples: usize) -> u64 {
     learner.runtime.stats().unwrap().peak_bytes
 }
 
-/// Whether the last of its steps runs by plan, and recomputes.
+/// Whether the last step runs by plan and recomputes.
 fn recomputes_by_plan(memory: In, net: Net) -> bool {
     let builder = Runtime::builder().budget(memory.bytes).plan(Plan::Auto);
     let Ok(runtime) = faulty_cpu(builder, &Arc::default()) else { return false };
@@ -104,7 +105,7 @@ fn run_in(memory: In, net: Net, plan: Plan, call: u64, fault: Fault) -> (Outcome
     let mut learner = Learner::new(faulty_cpu(builder, &faults).unwrap(), net, true).unwrap();
     let mut step = |seed| {
         let done = learner.step(batch(memory.examples, seed));
-        // Each failure is told once.
+        // Each failure is told once, by the read of the loss or by the sync.
         let told = learner.runtime.sync();
         done.and_then(|loss| told.map(|()| loss.to_bits())).map_err(|error| error.to_string())
     };
@@ -129,14 +130,15 @@ fn a_step_by_plan_fails_as_any_other() {
         for call in 0.. {
             let fault = [Fault::Fails, Fault::Panics][call as usize % 2];
             let (off, happened) = run(net, Plan::Off, call, fault);
-            // At the end of a planned step, what replaces something is copied, which are calls of its own.
+            // The end of a planned step copies replacements, which takes calls of its own.
             let is_past = off.0.as_ref().is_err_and(|error| error.starts_with("sync failed"));
             if !happened || is_past {
                 break;
             }
             let (auto, _) = run(net, Plan::Auto, call, fault);
             failures += usize::from(off.0.is_err());
-            // A question that fails is asked again once the plan is left, and this one fails once.
+            // A failed question is asked again once the plan is left, and the fault happens only
+            // once.
             let asked = off
                 .0
                 .as_ref()

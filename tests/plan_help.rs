@@ -1,4 +1,4 @@
-//! What is counted of how much plans help, against what a device saw.
+//! Counters of how much plans help, compared with what the device saw.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, Watch, update};
 use remat::{CostModelKind, Error, Plan, PolicyKind, Runtime, Stats, Tensor};
@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 const STEPS: u64 = 40;
 
-/// What there is between steps, by size.
+/// Sizes of the values held between steps, in bytes.
 const STATE: [usize; 4] = [64, 16, 128, 32];
 
-/// A program of several kinds of step, among values that are there all the time, with holes between them.
+/// Program of several kinds of step. Its state lies in memory all the time, with holes between.
 struct Program {
     runtime: Runtime<Toy, Bytes>,
     watch: Arc<Watch>,
     state: Vec<Tensor>,
-    /// Where that is.
+    /// Ranges of the state in memory.
     before: Vec<Range<u64>>,
 }
 
@@ -47,7 +47,8 @@ impl Program {
         Ok(Self { runtime, watch, state, before })
     }
 
-    /// Forward, backward and updates, over so many layers. A twist is an op more at the end.
+    /// Runs a forward pass, a backward pass and updates, over `layers` layers. A twist adds an op
+    /// at the end.
     fn step(&mut self, number: u64, layers: usize, twist: bool) -> Result<(), Error> {
         let seed = Bytes((0..96).map(|i| (i + number) as u8).collect());
         let mut passed = vec![self.runtime.put(seed)?];
@@ -80,13 +81,13 @@ impl Program {
         self.runtime.step()
     }
 
-    /// Where something was written since that was last asked, and the counters then.
+    /// Ranges written since the last call, and the counters.
     fn look(&self) -> Result<(Vec<Range<u64>>, Stats), Error> {
         let stats = self.runtime.stats()?;
         Ok((self.watch.written.lock().unwrap().replace(vec![]).unwrap_or_default(), stats))
     }
 
-    /// From the first byte that a step wrote to the last, what is there between steps left out.
+    /// Bytes from the first to the last byte that a step wrote, without the state.
     fn spread(&self, written: &[Range<u64>]) -> u64 {
         let own = || written.iter().filter(|range| !self.before.contains(range));
         let start = own().map(|range| range.start).min().unwrap_or_default();
@@ -96,7 +97,7 @@ impl Program {
     }
 }
 
-/// Layers of the kinds of step, in the order in which they come.
+/// Layers of each kind of step, in the order in which the kinds come.
 const KINDS: [&[usize]; 4] = [&[6], &[2], &[6, 2], &[6, 6, 2, 4]];
 
 #[derive(Debug, Default)]
@@ -110,7 +111,7 @@ struct Sums {
 }
 
 #[test]
-fn what_plans_spare_is_what_steps_took_without_them() -> Result<(), Error> {
+fn counters_of_plans_match_the_steps_without_them() -> Result<(), Error> {
     let mut sums = Sums::default();
     for kinds in KINDS {
         for twisted in [u64::MAX, 7, 20] {
@@ -126,13 +127,13 @@ fn what_plans_spare_is_what_steps_took_without_them() -> Result<(), Error> {
     Ok(())
 }
 
-/// Every so many steps, one is another.
+/// Compares the counters after each step. One of every `twisted` steps differs.
 fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<(), Error> {
     let case = format!("{kinds:?}, each {twisted}th is another, in {budget} bytes");
     let mut program = Program::new(Plan::Auto, budget)?;
     let mut last = Stats::default();
-    // Of the steps of each kind without a plan: over how many bytes they were spread, and what they evicted. And evictions of
-    // the last one before the tape.
+    // Spread and evictions of each step without a plan, by kind; and the evictions of the last step
+    // before the plan was recorded.
     let (mut unplanned, mut without) = (BTreeMap::<_, Vec<(u64, u64)>>::new(), None::<u64>);
     for number in 0..STEPS {
         let layers = kinds[number as usize % kinds.len()];
@@ -140,17 +141,18 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
         program.step(number, layers, is_twisted)?;
         let (written, stats) = program.look()?;
         let say = || format!("{case}, step {number}: {stats:?}, before {last:?}");
-        // Time: what runs by plan takes some, and is compared with what took some without.
+        // Steps by plan take time, and so did the steps they are compared with.
         let ran = stats.planned_steps - last.planned_steps;
         assert_eq!(stats.planned_seconds > last.planned_seconds, ran > 0, "{}", say());
         assert_eq!(stats.unplanned_seconds > last.unplanned_seconds, ran > 0, "{}", say());
         assert!(stats.planned_seconds >= last.planned_seconds);
         let is_changed = stats.left_plans > last.left_plans || stats.plan_bytes > last.plan_bytes;
         assert!(!is_changed || stats.planning_seconds > last.planning_seconds, "{}", say());
-        // Memory: the last step of some kind was written down, or the one before, if another ran while that was planned.
+        // The step compared with a plan is the last one of its kind, or the one before if another
+        // ran while the plan was made.
         let latest: Vec<_> = unplanned.values().flat_map(|of| of.iter().rev().take(2)).collect();
         if stats.plan_bytes > last.plan_bytes {
-            // What is there between steps is where it was, if nothing was moved.
+            // The state is where it was unless blocks were moved.
             if stats.compactions == 0 {
                 let is_one = latest.iter().any(|(spread, _)| *spread == stats.unplanned_bytes);
                 assert!(is_one, "{latest:?}, {}", say());
@@ -176,7 +178,7 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
         }
         last = stats;
     }
-    // What was counted stays, whatever becomes of the plans.
+    // Counters of the past stay, whatever happens to the plans.
     program.runtime.set_budget(budget - GRANULE)?;
     let (_, stats) = program.look()?;
     assert_eq!((stats.plan_bytes, stats.unplanned_bytes), (0, 0), "{case}");

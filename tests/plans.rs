@@ -1,4 +1,5 @@
-//! Steps that run by plan give the same bits as without, whatever comes instead of what was expected.
+//! Steps that run by plan give the same bits as steps without, whatever comes instead of the
+//! expected commands.
 
 use crate::common::rng::SplitMix64;
 use remat::event::Event;
@@ -12,27 +13,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const STEPS: usize = 32;
 const WIDTH: usize = 32;
 
-/// What one step does otherwise.
+/// Difference of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twist {
     None,
-    /// Another op in place of the one.
+    /// Another op after this one, in place of its result.
     OtherOp,
-    /// One op more.
+    /// Additional op.
     MoreOps,
-    /// Values are read that are not else.
+    /// Additional read.
     MoreGets,
-    /// A handle is kept, to be read in the next step.
+    /// A handle is kept, and read in the next step.
     Kept,
-    /// A handle is kept until the step after the next, and made something of then.
+    /// A handle is kept, and used and read in the step after the next.
     KeptLonger,
     /// The step ends here.
     Exit,
-    /// An op fails.
+    /// An op that is refused.
     Error,
-    /// A wish to evict.
+    /// A wish to evict the value.
     Drop,
-    /// It becomes a leaf.
+    /// A commit of the value.
     Commit,
 }
 
@@ -77,7 +78,8 @@ impl Loop {
         Ok(Self { runtime, weights, momenta, statistics, sum, tenth, kept: vec![], read: vec![] })
     }
 
-    /// The same as a network does: forward, backward, updates in place. At op number `at` of it comes the twist.
+    /// Runs a step like a network's: forward, backward, updates in place. The twist comes at op
+    /// number `at`, counted from 1.
     fn step(&mut self, number: usize, twist: Twist, at: usize, shape: usize) -> Result<(), Error> {
         let data = (0..shape * WIDTH).map(|i| ((i * 7 + number * 13) % 11) as f32 / 11.0 - 0.4);
         let mut ops = 0;
@@ -134,7 +136,7 @@ impl Loop {
         self.runtime.step()
     }
 
-    /// Forward only, over other data.
+    /// Runs a forward pass over other data.
     fn evaluate(&mut self, number: usize) -> Result<(), Error> {
         let data = (0..8 * WIDTH).map(|i| ((i * 5 + number) % 7) as f32 / 7.0 - 0.5);
         let mut passed = self.runtime.tensor(&[8, WIDTH], data.collect())?;
@@ -156,7 +158,7 @@ impl Loop {
     }
 }
 
-/// With and without plans.
+/// Results of a program without plans and with plans.
 fn both(
     budget: u64,
     run: impl Fn(&mut Loop) -> Result<(), Error>,
@@ -170,7 +172,7 @@ fn both(
     Ok(ran.try_into().expect("there are two"))
 }
 
-/// Counts steps and ops that ran by plan.
+/// Listener that counts the steps and the ops that ran by plan.
 #[derive(Debug, Default)]
 struct Heard(Arc<[AtomicU64; 2]>);
 
@@ -215,7 +217,8 @@ fn a_step_that_repeats_runs_by_plan() -> Result<(), Error> {
     Ok(())
 }
 
-/// Before a step runs by plan, in the first that does, and in one of many; at each of its ops.
+/// Steps differ before any step runs by plan, in the first that does, and later. The twist comes at
+/// each of their ops.
 #[test]
 fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
     const OPS: usize = 35;
@@ -240,7 +243,7 @@ fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
     Ok(())
 }
 
-/// The same in budgets in which each step evicts and recomputes.
+/// Steps differ in budgets in which each step evicts and recomputes.
 #[test]
 fn a_step_that_differs_in_short_memory_changes_nothing_else() -> Result<(), Error> {
     const OPS: usize = 35;
@@ -280,7 +283,8 @@ fn a_step_that_differs_in_short_memory_changes_nothing_else() -> Result<(), Erro
     Ok(())
 }
 
-/// A turn of one of four kinds: two shapes of training, evaluation, and one that is different each time.
+/// Runs a turn of one of four kinds: two shapes of training, evaluation, and a step with another
+/// twist each time.
 fn turn(program: &mut Loop, number: usize, kind: usize) -> Result<(), Error> {
     match kind {
         0 => program.step(number, Twist::None, 0, 8),
@@ -290,7 +294,7 @@ fn turn(program: &mut Loop, number: usize, kind: usize) -> Result<(), Error> {
     }
 }
 
-/// So many turns by plan at least, in a program in which kinds come in this order, again and again.
+/// Orders in which kinds of turns repeat, and the least number of turns that run by plan.
 const ORDERS: [(&[usize], u64); 9] = [
     (&[0, 1], 100),
     (&[0, 2], 100),
@@ -317,7 +321,8 @@ fn several_kinds_of_step_have_their_plans_side_by_side() -> Result<(), Error> {
     Ok(())
 }
 
-/// Kinds come at random, as they do for who evaluates when the loss is low, in budgets down to where nothing can be planned.
+/// Kinds come at random, as in a program that evaluates when its loss is low. The smallest budgets
+/// leave no room for plans.
 #[test]
 fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
     let (mut planned, mut left, mut numbers) = (0, 0, SplitMix64::new(1));
@@ -344,8 +349,8 @@ fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a budget is no larger than a plan and what is kept, a step by plan has nothing evicted and nothing moved. Steps without
-/// one evict there, or move, since their memory has holes.
+/// A step by plan evicts and moves nothing in a budget just for the plan and the tensors held
+/// between steps. Steps without a plan evict or move there, since their memory has holes.
 #[test]
 fn a_plan_needs_no_more_than_its_bytes() -> Result<(), Error> {
     let mut short = 0;
@@ -374,8 +379,8 @@ fn a_plan_needs_no_more_than_its_bytes() -> Result<(), Error> {
     Ok(())
 }
 
-/// What is held between steps is what is held, by plan or not: the block of a plan has nothing in it then. Also where something
-/// is read or let go before the next step begins.
+/// Between steps, the bytes in use are the tensors held, by plan or not: the block of a plan is not
+/// counted. Reads and deletes before the next step do not change that.
 #[test]
 fn between_steps_the_block_of_a_plan_is_not_in_use() -> Result<(), Error> {
     for layers in [2, 5] {
@@ -397,7 +402,7 @@ fn between_steps_the_block_of_a_plan_is_not_in_use() -> Result<(), Error> {
     Ok(())
 }
 
-/// Down to budgets in which no plan has room, and below.
+/// Budgets go down to where no plan fits, and below.
 #[test]
 fn short_memory_changes_no_bits() -> Result<(), Error> {
     let kinds = |program: &mut Loop| {

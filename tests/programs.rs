@@ -1,4 +1,5 @@
-//! Steps as values: programs are valid by construction, and a recorded step is loaded and executed with the same bits.
+//! Steps as values: programs are valid by construction. A recorded step can be loaded and executed,
+//! with the same bits.
 
 use crate::common::custom::Clip;
 use crate::common::training::Shared;
@@ -18,7 +19,7 @@ use remat::{CostModelKind, DType, Engine, Layout, Op, PolicyKind, Settings};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A runtime that is recorded, and what was put there, in order.
+/// Recorded runtime, and the values put there, in order.
 struct Recorded {
     runtime: Runtime,
     text: Shared,
@@ -50,7 +51,7 @@ fn numbers(shape: &[usize], seed: usize) -> HostTensor {
     HostTensor::f32(remat::Dims::new(shape), (0..count).map(value).collect()).unwrap()
 }
 
-/// All that is held after some steps of training, as values.
+/// Trains for `steps` steps, recorded.
 fn train(recorded: &mut Recorded, net: &mut Sequential, steps: usize) -> Result<(), Error> {
     let mut sgd = Optimizer::sgd(0.05, 0.9, 1e-3);
     for step in 0..steps {
@@ -68,7 +69,8 @@ fn train(recorded: &mut Recorded, net: &mut Sequential, steps: usize) -> Result<
     Ok(())
 }
 
-/// Executes a program within a share of what it takes. Returns the values of all that it holds in the end.
+/// Executes a program within `share` percent of its peak. Returns the values of all tensors held at
+/// the end.
 fn execute(program: &Program<Op, HostTensor>, share: u64) -> Vec<HostTensor> {
     let run = |budget: u64| {
         let costs = CostModelKind::Flops.build();
@@ -178,19 +180,19 @@ fn call(inputs: &[u64], outputs: Outputs, made: u64) -> Apply<RecordedOp> {
     }
 }
 
-/// An update that gives its only input away.
+/// Update of a single input, which is given away.
 fn given_away(input: u64, made: u64) -> Apply<RecordedOp> {
     let mut update = call(&[input], Outputs::updates(1), made);
     update.consumed.insert(0);
     update
 }
 
-/// An update of the first input by the others.
+/// Update of the first input by the others.
 fn apply_of(inputs: &[u64], made: u64) -> Apply<RecordedOp> {
     call(inputs, Outputs::updates(1), made)
 }
 
-/// A program that holds tensors 0 and 1, and once held 2.
+/// Program that holds tensors 0 and 1, and has deleted 2.
 fn small() -> RecordedProgram {
     let mut program = RecordedProgram::default();
     for bytes in [8, 16, 24] {
@@ -231,7 +233,7 @@ fn commands_that_make_no_sense_are_refused_and_change_nothing() {
             ]),
             numbering(3, 4),
         ),
-        // What an update before it in the same command gave away.
+        // The earlier update in the same command gave the input away.
         (Command::UpdateAll(vec![given_away(0, 3), apply_of(&[1, 0], 4)]), gone.clone()),
         (
             Command::Replace {

@@ -1,7 +1,8 @@
-//! Values, gradients and gradients of gradients of every op are what PyTorch says in float64. Its say is in
-//! `tests/fixtures/ops.json`, written by `make.py` beside it.
+//! Values, gradients and second gradients of every op are those of PyTorch in float64. PyTorch's
+//! numbers are in `tests/fixtures/ops.json`, written by `make.py` beside it.
 //!
-//! A new op is a few lines there, and nothing here; a method that is made of ops is a line here, too.
+//! A new op needs a few lines in `make.py` and none here. A method made of ops also needs a line
+//! here.
 
 use crate::common::device::{Target, targets};
 use crate::common::walk::{Case, Pass};
@@ -17,14 +18,14 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Largest error, of the largest element, in f32 and of what is stored as `bf16`.
+/// Largest error as a share of the largest element, in f32 and for values stored as `bf16`.
 const TOLERANCE: [f64; 2] = [1e-5, 1e-2];
 
-/// Ops that take no `bf16`: the method casts. And a whole block of a transformer, of which each op is compared by itself:
-/// the roundings of some twenty of them come together.
+/// Cases that are compared in f32 only. `cross_entropy` takes no `bf16`: the method casts. In a
+/// transformer block, the roundings of some twenty ops add up; each op is compared alone.
 const IN_F32_ALONE: [&str; 2] = ["cross_entropy", "transformer_block"];
 
-/// Ops that no case runs, and why not.
+/// Ops that no case runs, with the reason.
 const LEFT_OUT: [(&str, &str); 7] = [
     ("accumulate", "updates in place"),
     ("adamw", "updates in place; tests/optimizers.rs"),
@@ -35,7 +36,7 @@ const LEFT_OUT: [(&str, &str); 7] = [
     ("bernoulli", "random"),
 ];
 
-/// What is made of ops: the attributes and inputs of a case, to the outputs.
+/// Function made of ops: from the attributes and inputs of a case to the output.
 type Function = fn(&Value, &[Tensor]) -> Result<Tensor, Error>;
 
 const FUNCTIONS: &[(&str, Function)] = &[
@@ -117,7 +118,8 @@ const FUNCTIONS: &[(&str, Function)] = &[
     ("contiguous", |_, x| x[0].permute(&[2, 0, 1])?.contiguous()),
 ];
 
-/// Makes a module from the attributes of a case. Its inputs are `x` and the parameters, which the attributes name.
+/// Makes a module from the attributes of a case. The inputs are `x` and the parameters that the
+/// attributes name.
 type Maker = fn(&Runtime, &Value) -> Result<Box<dyn Module>, Error>;
 
 const MODULES: &[(&str, Maker)] = &[("transformer_block", |runtime, attributes| {
@@ -126,7 +128,7 @@ const MODULES: &[(&str, Maker)] = &[("transformer_block", |runtime, attributes| 
     Ok(Box::new(if causal { block.causal() } else { block }))
 })];
 
-/// The output of a module for a case's inputs.
+/// Output of a module for a case's inputs.
 fn run_module(
     make: Maker,
     runtime: &Runtime,
@@ -143,7 +145,7 @@ fn run_module(
     module.forward(&x[0], Mode::Train)
 }
 
-/// Of a case's inputs: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+/// Cell with the inputs `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`.
 fn lstm_cell(x: &[Tensor]) -> Result<LstmCell, Error> {
     LstmCell::of(x[0].clone(), x[1].clone(), x[2].clone(), x[3].clone())
 }
@@ -152,24 +154,24 @@ fn gru_cell(x: &[Tensor]) -> Result<GruCell, Error> {
     GruCell::of(x[0].clone(), x[1].clone(), x[2].clone(), x[3].clone())
 }
 
-/// An attribute of a case, which has the usual one if it says nothing.
+/// Size in an attribute of a case, or `usual` if the case has none.
 fn size(value: &Value, usual: usize) -> usize {
     value.as_u64().map_or(usual, |size| size as usize)
 }
 
-/// A case, and what PyTorch says of it.
+/// Case, and PyTorch's numbers for it.
 struct Fixture {
     case: Case,
     constants: BTreeSet<usize>,
-    /// Of the inputs as they are.
+    /// Numbers for the inputs as they are.
     full: Expected,
-    /// Of inputs rounded to `bf16`, if any is a float.
+    /// Numbers for inputs rounded to `bf16`, if any input is a float.
     half: Option<Expected>,
 }
 
 struct Expected {
     outputs: Vec<HostTensor>,
-    /// Of each order, of each input; `None`: it is not watched.
+    /// Gradients by order, then by input. `None`: the input is not watched.
     gradients: Vec<Vec<Option<HostTensor>>>,
 }
 
@@ -189,11 +191,11 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().expect("a list")
 }
 
-/// Floats as f64, but those of inputs, which are the same in f32.
+/// Tensor of a fixture. Floats become f64, but those of inputs become f32, exactly.
 fn host(value: &Value, is_input: bool) -> HostTensor {
     let shape: Vec<usize> =
         list(&value["shape"]).iter().map(|size| size.as_u64().unwrap() as usize).collect();
-    // What is infinite or NaN is text.
+    // Infinities and NaN are written as text.
     let float = |x: &Value| x.as_f64().or_else(|| x.as_str()?.parse().ok()).expect("a float");
     let floats = || list(&value["floats"]).iter().map(float);
     let host = if let Some(ints) = value["ints"].as_array() {
@@ -244,12 +246,12 @@ impl Fixture {
         }
     }
 
-    /// What differs in f32, if anything.
+    /// Compares the case in f32. The error says what differs.
     fn check(&self, runtime: &Runtime) -> Result<(), String> {
         self.compare(runtime, &self.case.hosts(), &self.full, TOLERANCE[0])
     }
 
-    /// What differs in `bf16`.
+    /// Compares the case in `bf16`. The error says what differs.
     fn check_half(&self, runtime: &Runtime) -> Result<(), String> {
         let Some(expected) = &self.half else { return Ok(()) };
         let round = |host: HostTensor| match host.as_f32() {
@@ -260,7 +262,7 @@ impl Fixture {
             None => host,
         };
         let hosts: Vec<HostTensor> = self.case.hosts().into_iter().map(round).collect();
-        // Dozens of ops one after the other, each of which rounds.
+        // A GRU runs dozens of ops in a row, each of which rounds.
         let ops = if self.case.name.starts_with("gru") { 3.0 } else { 1.0 };
         self.compare(runtime, &hosts, expected, ops * TOLERANCE[1])
     }
@@ -280,7 +282,7 @@ impl Fixture {
                 pass.values.get(k).and_then(Option::as_ref).ok_or("an output is missing")?;
             compare(Some(found), expected).map_err(|e| format!("output {k} {e}"))?;
             let is_derived = expected.as_slice::<f64>().is_some() && !self.constants.contains(&k);
-            // In f32: what is rounded is the op's.
+            // The loss is computed in f32, so that only the op under test rounds.
             let curve = || {
                 let found = found.cast(DType::F32)?;
                 found.mul(&found.affine(0.25, 1.0)?)
@@ -305,7 +307,7 @@ impl Fixture {
     }
 }
 
-/// `None`: zeros.
+/// Compares a tensor with the expected one. `None` stands for zeros.
 fn compare(found: Option<&Tensor>, expected: &HostTensor, tolerance: f64) -> Result<(), String> {
     let Some(expected) = expected.as_slice::<f64>() else {
         let found = found.ok_or("is missing")?.to_host().map_err(|e| e.to_string())?;
@@ -337,7 +339,7 @@ fn fixtures() -> Vec<Fixture> {
     list(&all).iter().map(Fixture::new).collect()
 }
 
-/// What differs in any case.
+/// Texts about all cases that differ.
 fn differences(
     runtime: &Runtime,
     check: impl Fn(&Fixture, &Runtime) -> Result<(), String>,
@@ -368,7 +370,7 @@ fn so_they_are_stored_in_half_the_bytes() {
     }
 }
 
-/// The names of the ops that ran.
+/// Recorder that keeps the names of the ops that ran.
 #[derive(Clone, Debug, Default)]
 struct Names(Arc<Mutex<BTreeSet<String>>>);
 
@@ -385,7 +387,7 @@ impl Recorder for Names {
     }
 }
 
-/// Ops of gradients run where those of the ops that they belong to are compared.
+/// Ops of gradients run in the cases of the ops they belong to.
 #[test]
 fn every_op_has_a_case() {
     let names = Names::default();
@@ -396,7 +398,7 @@ fn every_op_has_a_case() {
     let ran = names.0.lock().unwrap();
     let all: BTreeSet<String> = each().iter().map(|op| op.name().to_owned()).collect();
     let left_out: BTreeSet<String> = LEFT_OUT.iter().map(|&(name, _)| name.to_owned()).collect();
-    // Modules begin with random weights.
+    // Modules start with random weights, so random ops ran too.
     let ran: BTreeSet<String> = ran.difference(&left_out).cloned().collect();
     let missing: BTreeSet<String> = all.difference(&ran).cloned().collect();
     assert_eq!(missing, left_out, "an op without a case");

@@ -1,8 +1,10 @@
-//! Random programs through the public interface, on the real device: whatever the memory, the policy and the
-//! options, and whatever call to the device fails, every value that is read has the bits that it has with plenty of
-//! memory and no failure; and each failure is heard of once.
+//! Random programs through the public interface, on the real device. Memory, policy and options
+//! vary, and any call to the device may fail.
 //!
-//! The programs are the same each time; with `REMAT_RANDOM_PROGRAMS=N` there are N others.
+//! Every value read has the bits it has in plenty of memory without failures, and each failure is
+//! told once.
+//!
+//! The programs are the same in each run. `REMAT_RANDOM_PROGRAMS=N` draws N others.
 
 #[path = "common/public/mod.rs"]
 pub mod public;
@@ -19,7 +21,7 @@ use remat::{Builder, CostModelKind};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Memory may be short. Nothing else may go wrong.
+/// Memory may run out, and nothing else may fail.
 const SHORT: May = May { run_out: true, break_down: false };
 
 #[test]
@@ -66,7 +68,8 @@ fn the_same_again_evicts_the_same() {
     assert!(!usual || evictions.get() > 5 * runs.get());
 }
 
-/// Each call once as a failure and once as a panic, and each run of an op once without memory for its workspace.
+/// Each call fails once and panics once, and each run of an op once finds no memory for its
+/// workspace.
 #[test]
 fn any_call_to_the_device_may_fail() {
     say_nothing_of_what_is_on_purpose();
@@ -102,7 +105,8 @@ fn any_call_to_the_device_may_fail() {
     if !usual {
         return;
     }
-    // What needs no more than room is made up for; and who does not wait for an answer does not hear what it is.
+    // An op that fails for lack of room may run again later, and a program that forgets an answer
+    // is not told of its failure.
     assert!(injected.get() > 1000 && heard.get() > injected.get() / 2);
     let sum = &figures.borrow().sum;
     assert!(sum.evictions > 0 && sum.recomputed > 0 && sum.updated > 0 && sum.skipped > 0);

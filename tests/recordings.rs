@@ -1,5 +1,5 @@
-//! Recordings: those of earlier programs, of which some are in `tests/data`; those of this one, line by line; and that a
-//! replay does what the run did.
+//! Recordings: those of earlier programs, some of them in `tests/data`, can still be read. New
+//! recordings are checked line by line. A replay does what its run did.
 
 use crate::common::training::{Shared, counts};
 use remat::autograd::Tape;
@@ -33,8 +33,8 @@ fn unpacked(name: &str) -> String {
     text
 }
 
-/// Two steps of a ResNet-20, which programs of their time recorded, as each version of the format has them. Version 1
-/// is version 2 without its end.
+/// Recordings of two steps of a ResNet-20, made by programs that wrote these versions of the
+/// format. Version 1 is made here from version 2, without its end.
 fn old_recordings() -> [(u32, &'static str, Trace); 3] {
     let second = unpacked("resnet20-v2.jsonl.gz");
     assert!(second.starts_with(r#"{"event":"begin","version":2,"#));
@@ -47,8 +47,8 @@ fn old_recordings() -> [(u32, &'static str, Trace); 3] {
     ]
 }
 
-/// `recordings.csv` is what `remat sweep` said of them before there was version 4, but for six rows: missing inputs are brought
-/// back in another order since.
+/// `recordings.csv` has the figures of `remat sweep` for these recordings, from before version 4.
+/// Six rows are newer, since missing inputs are now regenerated in another order.
 #[test]
 fn recordings_of_earlier_versions_replay_with_the_figures_they_had() {
     let text = std::fs::read_to_string(data("recordings.csv")).unwrap();
@@ -106,7 +106,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
         let program = trace.program();
         let steps = program.commands().iter().filter(|c| matches!(c, Command::Step)).count();
         assert_eq!(steps, 2);
-        // Steps go on: with the same work in each.
+        // Repeated steps have the same work each.
         let [twice, thrice] = [2, 3].map(|times| trace.clone().repeat_step(times).unwrap());
         let base = |trace: &Trace| (trace.program().base_cost(), trace.program().ops());
         let (one, two, three) = (base(&trace), base(&twice), base(&thrice));
@@ -115,7 +115,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
         assert!((third / second - 1.0).abs() < 1e-9, "version {version}: {second} {third}");
         assert_eq!(trace.history().is_ok(), version >= 3);
     }
-    // As the program that made it drew it.
+    // The history has the figures that the program of that time drew.
     let [.., (_, _, trace)] = old_recordings();
     let history = trace.history().unwrap();
     assert_eq!((history.steps, history.ops, history.peak_bytes), (2, 648, 3_560_448));
@@ -135,7 +135,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
 #[test]
 fn a_version_to_come_is_refused_by_its_number() {
     for version in [0, VERSION + 1, 99, u32::MAX] {
-        // Whatever else its first line has.
+        // An unknown version is refused whatever follows on its first line.
         for rest in [r#","cost_model":"flops"}"#, r#","costs":{}}"#] {
             let text = format!("{{\"event\":\"begin\",\"version\":{version}{rest}\n");
             let error = Trace::read(text.as_bytes(), "later.jsonl").unwrap_err();
@@ -148,7 +148,7 @@ fn a_version_to_come_is_refused_by_its_number() {
     }
 }
 
-/// What was updated in place could be recorded in any order, among values that are new.
+/// Earlier recordings may list updated and fresh outputs in any order.
 #[test]
 fn updates_of_earlier_recordings_may_be_in_any_order() {
     let put = |tensor: u64, bytes: u64| {
@@ -173,7 +173,7 @@ fn updates_of_earlier_recordings_may_be_in_any_order() {
                 r#"{{"event":"apply","op":"f","inputs":[10,11,12,11],"outputs":[{listed}],"workspace":0,"cost":5.0,"rematerializable":false}}"#
             ),
         ];
-        // The first is kept, and goes now; the third was consumed, and cannot.
+        // Tensor 20 was kept and can be deleted; tensor 12 was consumed and cannot.
         lines.extend([10, 11, 20].map(|n| format!(r#"{{"event":"del","tensor":{n}}}"#)));
         lines.extend([21, 22].map(|n| format!(r#"{{"event":"get","tensor":{n}}}"#)));
         lines.extend((version > 1).then(|| r#"{"event":"end"}"#.to_owned()));
@@ -182,14 +182,14 @@ fn updates_of_earlier_recordings_may_be_in_any_order() {
         let call = trace.program().calls().next().unwrap();
         let Outputs::Updates { targets: 2, fresh } = &call.outputs else { panic!("{call:?}") };
         assert_eq!((fresh.len(), fresh[0].bytes(), call.inputs.len()), (1, 16, 4));
-        // Its targets come first, in the order in which they were recorded.
+        // Targets come first, in the order in which they were recorded.
         let third_first = order.iter().position(|i| *i == 0) < order.iter().position(|i| *i == 2);
         let expected = if third_first { [2, 0, 1, 1] } else { [0, 2, 1, 1] };
         assert_eq!(call.inputs[..], expected.map(TensorId), "{order:?}");
         let ended: Vec<TensorId> = call.ended().collect();
         assert_eq!(ended, [TensorId(2)], "{order:?}");
         let replay = Replay::new(PolicyKind::Lru, 1 << 20);
-        // 100, 200 and 300 bytes, a copy of the first, and what is new.
+        // The peak is 100, 200 and 300 bytes, a copy of the first, and the 16 new bytes.
         assert_eq!(replay.unbudgeted(trace.program()).unwrap().peak_bytes, 716, "{order:?}");
         let outcome = replay.run(trace.program()).unwrap();
         assert!(matches!(outcome.status, Status::Done), "{order:?}: {:?}", outcome.status);
@@ -200,7 +200,7 @@ fn updates_of_earlier_recordings_may_be_in_any_order() {
     }
 }
 
-/// Keeps what it writes.
+/// Recorder that also keeps the entries it writes.
 #[derive(Debug)]
 struct Kept(Arc<Mutex<Vec<Entry>>>, JsonLines);
 
@@ -215,7 +215,7 @@ impl Recorder for Kept {
     }
 }
 
-/// What is trained.
+/// Network to train.
 #[derive(Clone, Copy, Debug)]
 enum Net {
     Mlp,
@@ -223,7 +223,7 @@ enum Net {
 }
 
 impl Net {
-    /// So that most of its memory is of activations.
+    /// Batch so large that activations take most of the memory.
     const fn batch(self) -> usize {
         match self {
             Self::Mlp => 512,
@@ -232,7 +232,7 @@ impl Net {
     }
 }
 
-/// Steps of training on images of 3x16x16.
+/// Trains `steps` steps on images of 3x16x16.
 fn train(runtime: &Runtime, net: Net, steps: usize) -> Result<(), Error> {
     let batch = net.batch();
     let mut network: Sequential = match net {
@@ -241,7 +241,7 @@ fn train(runtime: &Runtime, net: Net, steps: usize) -> Result<(), Error> {
     };
     let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     let zeros = |dtype, shape: &[usize]| HostTensor::zeros(dtype, Dims::new(shape));
-    // Stays for all steps.
+    // The scale is a leaf for all steps.
     let scale = runtime.put_leaf(HostTensor::f32([], vec![0.5]).expect("it is one"))?;
     runtime.label(&scale, "the \"scale\"")?;
     for _ in 0..steps {
@@ -261,7 +261,7 @@ fn train(runtime: &Runtime, net: Net, steps: usize) -> Result<(), Error> {
     runtime.sync()
 }
 
-/// The recording of a run as text, its entries, and the runtime that it is of.
+/// Records a run. Returns the text, the entries, and the runtime.
 fn recorded(
     builder: Builder,
     work: impl FnOnce(&Runtime) -> Result<(), Error>,
@@ -280,7 +280,7 @@ fn plenty() -> Builder {
     Runtime::builder().budget("1GiB")
 }
 
-/// Each kind of command and how many there are.
+/// Number of commands of each kind.
 fn kinds<'a>(commands: impl Iterator<Item = &'a RecordedCommand>) -> HashMap<&'static str, usize> {
     let mut kinds = HashMap::new();
     commands.for_each(|command| *kinds.entry(command.name()).or_default() += 1);
@@ -291,12 +291,13 @@ fn kinds<'a>(commands: impl Iterator<Item = &'a RecordedCommand>) -> HashMap<&'s
 fn each_line_of_a_recording_reads_back_as_it_was() {
     let nets = [Net::Mlp, Net::ResNet(ResNet::Cifar { n: 1 }), Net::ResNet(ResNet::R18)];
     for (net, ahead) in nets.into_iter().flat_map(|net| [(net, 0), (net, 5)]) {
-        // Short of memory, so that there is something to tell of that.
+        // The budget is short, so that evictions are recorded.
         let (text, ..) = recorded(plenty(), |runtime| train(runtime, net, 2)).unwrap();
         let mut replay = Replay::new(PolicyKind::None, 1);
         replay.memory = MemoryKind::Arena;
         let budget = replay.unbudgeted(read(&text, "a").program()).unwrap().full_budget * 8 / 10;
         let short = Runtime::builder().budget(budget).look_ahead(ahead);
+        // Training gives most kinds of commands; the calls after it give the others.
         let all = |runtime: &Runtime| {
             train(runtime, net, 2)?;
             let x = runtime.ones(&[4, 4])?;
@@ -318,6 +319,7 @@ fn each_line_of_a_recording_reads_back_as_it_was() {
         let (text, entries, _) = recorded(short, all).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), entries.len() + 1, "and the end");
+        // Each line is read as its entry, and written again as the same text.
         for (line, entry) in lines.iter().zip(&entries) {
             let again: Entry = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
             assert_eq!(format!("{again:?}"), format!("{entry:?}"));
@@ -333,6 +335,7 @@ fn each_line_of_a_recording_reads_back_as_it_was() {
         let is_leaf =
             |command: &&RecordedCommand| matches!(command, Command::Put { leaf: true, .. });
         assert_eq!(commands().filter(is_leaf).count(), 1, "{net:?}");
+        // Every kind of command is in the recording, and so are evictions and regenerations.
         let mut found = kinds(commands());
         assert_eq!(found["step"], 2);
         assert_eq!(found.remove("replace").is_some(), matches!(net, Net::ResNet(_)), "{net:?}");
@@ -355,7 +358,7 @@ fn each_line_of_a_recording_reads_back_as_it_was() {
         let of_memory =
             |entry: &&Entry| matches!(entry, Entry::Evict { .. } | Entry::Regenerate { .. });
         assert!(entries.iter().filter(of_memory).count() > 10, "{net:?}");
-        // And the whole is read as the same commands, but for their numbers.
+        // The text is read as the same commands, apart from their tensor numbers.
         let trace = read(&text, "whole");
         assert_eq!(trace.window(), Window::of(ahead));
         let program = trace.program();
@@ -383,7 +386,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
             let (text, ..) = recorded(plenty(), |runtime| train(runtime, net, steps)).unwrap();
             read(&text, "steps")
         };
-        // As if training had gone on.
+        // A recording of two steps, repeated four times, is compared with a run of five steps.
         let (repeated, real) = (of(2).repeat_step(4).unwrap(), of(5));
         let (repeated, real) = (repeated.program(), real.program());
         assert_eq!(repeated.ops(), real.ops(), "{net:?}");
@@ -407,7 +410,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
                 assert!(a.slowdown().is_some(), "{net:?} at {percent} %: {:?}", a.status);
             }
         }
-        // What a step replaces is what the one before put in its place.
+        // Each step replaces the tensors that the step before put in place.
         let mut steps: Vec<Vec<(TensorId, TensorId)>> = vec![vec![]];
         for command in repeated.commands() {
             match *command {
@@ -431,7 +434,8 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
     assert_eq!(read(&nothing, "a").repeat_step(2).unwrap_err(), RepeatError::NoStep);
 }
 
-/// Under `flops`, which are the same each time. Whatever the run was told to do, and however short its memory was.
+/// The replay of a run under the cost model `flops` has exactly its evictions and recomputations,
+/// for many settings and budgets.
 #[test]
 fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
     let nets = [Net::Mlp, Net::ResNet(ResNet::Cifar { n: 1 }), Net::ResNet(ResNet::R18)];
@@ -443,6 +447,7 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
         let (plain, ..) = recorded(plenty(), work).unwrap();
         let full = replay.unbudgeted(read(&plain, "plain").program()).unwrap().full_budget;
         let foresees = plenty().policy(PolicyKind::Learned(Learn::Ahead));
+        // Some runs below begin with steps that this run has recognized.
         let known = recorded(foresees.known_steps(KnownSteps::default()), work).unwrap();
         let known = known.2.known_steps().unwrap();
         assert!(known.as_ref().is_some_and(|known| known.len() > 100));
@@ -469,10 +474,11 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
                 if let Some(known) = known.clone().filter(|_| percent % 2 == 0) {
                     builder = builder.known_steps(known);
                 }
-                // What fails goes on in a run, and ends a replay.
+                // A failed command ends a replay but not a run.
                 let Ok((text, _, runtime)) = recorded(builder, work) else { continue };
                 let ran = runtime.stats().unwrap();
                 let trace = read(&text, "run");
+                // The replay has the settings of the run, and knows what the run knew.
                 let mut settings = Settings::default();
                 settings.eviction_threshold = threshold;
                 settings.min_evict_bytes = min_evict_bytes;

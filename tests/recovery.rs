@@ -1,4 +1,5 @@
-//! A failure loses as little as it can: catching an out-of-memory, taking a smaller batch and going on works.
+//! A failure loses as little as possible: a program can catch an out-of-memory error, take a
+//! smaller batch and go on.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::{Learner, Net, batch, faulty_cpu};
@@ -6,7 +7,7 @@ use remat::ops::Accumulate;
 use remat::{Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// So much, and so little that some is recomputed.
+/// Budgets for each network: an ample one, and one in which some values are recomputed.
 const BUDGETS: [(Net, &str); 4] = [
     (Net::Mlp, "16MiB"),
     (Net::Mlp, "40KiB"),
@@ -20,7 +21,8 @@ fn start(net: Net, budget: &str, all_or_none: bool) -> (Learner, Arc<Faults>) {
     (Learner::new(runtime, net, all_or_none).unwrap(), faults)
 }
 
-/// With a batch that was too large, the loop had issued its updates already, and all parameters were lost.
+/// Regression: the loop had issued its updates before a batch turned out too large, and all
+/// parameters were lost.
 #[test]
 fn a_step_without_memory_at_any_op_changes_nothing_and_half_of_it_can_be_done() {
     for (net, budget) in BUDGETS {
@@ -40,7 +42,7 @@ fn a_step_without_memory_at_any_op_changes_nothing_and_half_of_it_can_be_done() 
             }
             let name = format!("{net:?} in {budget}, op {ops}");
             match done {
-                // What needs nothing but room was made up for.
+                // The runtime made room and ran the op again.
                 Ok(_) => assert!(learner.bits() == all, "{name}"),
                 Err(Error::OutOfMemory(_)) => {
                     failed += 1;
@@ -54,12 +56,12 @@ fn a_step_without_memory_at_any_op_changes_nothing_and_half_of_it_can_be_done() 
             ops += 1;
         }
         println!("{net:?} in {budget}: failed at {failed} of {ops} ops");
-        // Where memory is short, a run that failed is tried again with less pinned.
+        // In short memory, a failed run is tried again with less pinned, so fewer ops fail.
         assert!(failed > 20);
     }
 }
 
-/// After one step with a batch of 8, and perhaps a second one with a batch of this size.
+/// Bits after one step with a batch of 8, and perhaps a second step with a batch of `second`.
 fn bits_after(net: Net, budget: &str, second: Option<usize>) -> Vec<(String, Vec<u8>)> {
     let mut learner = start(net, budget, true).0;
     learner.step(batch(8, 1)).unwrap();
@@ -69,7 +71,8 @@ fn bits_after(net: Net, budget: &str, second: Option<usize>) -> Vec<(String, Vec
     learner.bits()
 }
 
-/// Without that, each parameter is as before or as after: none is lost, and training goes on.
+/// Updates that are not given as one leave each parameter with its old or its new value. None is
+/// lost, and training goes on.
 #[test]
 fn a_step_without_memory_loses_no_parameter() {
     for (net, budget) in BUDGETS {
@@ -100,7 +103,7 @@ fn a_step_without_memory_loses_no_parameter() {
     }
 }
 
-/// The very first step is the one that shows that a batch is too large.
+/// The very first step shows that a batch is too large.
 #[test]
 fn the_first_step_can_be_done_again_with_half_the_batch() {
     for net in [Net::Mlp, Net::Residual] {
@@ -121,7 +124,7 @@ fn the_first_step_can_be_done_again_with_half_the_batch() {
     }
 }
 
-/// A real budget, and a real batch that is too large for it.
+/// The batch is really too large for the budget, and is halved.
 #[test]
 fn a_batch_that_is_too_large_is_halved_until_it_fits() {
     let runtime = Runtime::builder().budget("1500KiB").threads(2).cpu().unwrap();
@@ -146,7 +149,7 @@ fn a_batch_that_is_too_large_is_halved_until_it_fits() {
     assert!(learner.runtime.stats().unwrap().evictions > 0);
 }
 
-/// It was poisoned for good, though its host copy was at hand.
+/// Regression: a put without room was poisoned for good, although its host copy was there.
 #[test]
 fn a_put_without_room_succeeds_when_there_is_room() {
     let runtime = Runtime::builder().budget("20KiB").threads(1).cpu().unwrap();
@@ -172,8 +175,8 @@ fn a_put_without_room_succeeds_when_there_is_room() {
     runtime.sync().unwrap();
 }
 
-/// The runtime took the handle for packed, and the engine knew better: a later sync said that an f32[4] cannot take the
-/// place of an f32[4].
+/// Regression: after a skipped update, the runtime took the handle for packed and the engine did
+/// not. A later sync said that an f32[4] cannot take the place of an f32[4].
 #[test]
 fn a_part_whose_update_was_skipped_can_be_replaced_and_replace() {
     let runtime = Runtime::builder().budget("20KiB").threads(1).cpu().unwrap();

@@ -1,5 +1,5 @@
-//! Bringing one value back takes a small multiple of the ops that it is made from, whatever the shape of its
-//! history, or ends with an error that says so.
+//! Regenerating a value runs a small multiple of the ops it is made from, whatever the shape of its
+//! history. Otherwise it ends with an error that says so.
 
 use crate::common::history::{Evicted, History};
 
@@ -15,8 +15,10 @@ fn policies() -> Vec<PolicyKind> {
     PolicyKind::all().collect()
 }
 
-/// `y[i + 1] = g(f(y[i], y[i / 2]))` took time that doubled with each handful of values more: whatever was let
-/// go at one `y[i / 2]` had to be brought back for the next. About 2 log2 n slots do for twice the work.
+/// Regression: `y[i + 1] = g(f(y[i], y[i / 2]))` took time that doubled with every few values. Each
+/// `y[i / 2]` was evicted and had to be regenerated for the next one.
+///
+/// About `2 log2 n` free slots suffice for twice the work.
 #[test]
 fn long_skips_come_back_in_twice_the_work() {
     for n in [250, 500, 1000, 2000, 4000] {
@@ -25,7 +27,7 @@ fn long_skips_come_back_in_twice_the_work() {
         let mut with_twelve = Vec::new();
         for dead in FATES {
             for slots in [12, slots, 2 * slots] {
-                // Too few for the longest, where an error is all right.
+                // 12 slots are too few for the longest chain, where an error is allowed.
                 let may_fail = slots == 12;
                 if may_fail && n > 2000 {
                     continue;
@@ -54,8 +56,7 @@ fn long_skips_come_back_in_twice_the_work() {
     }
 }
 
-/// With room for twice the values that are alive at once when all run in order, no policy recomputes more
-/// than 40 times what is needed.
+/// No policy recomputes more than 40 times the needed values, given room for twice the frontier.
 #[test]
 fn with_room_for_twice_the_frontier_little_is_repeated() {
     let mut families = vec![
@@ -96,8 +97,8 @@ fn with_room_for_twice_the_frontier_little_is_repeated() {
     }
 }
 
-/// Below the frontier there may be no way. Then there is an error, and not for ever: runs are bounded by the
-/// limit; and the value comes back when there is room.
+/// Below the frontier, regeneration may be impossible. It then ends with an error, since the limit
+/// bounds the runs. The value can be read once there is room.
 #[test]
 fn with_little_room_it_comes_back_or_ends_with_an_error() {
     let mut families = vec![
@@ -119,7 +120,7 @@ fn with_little_room_it_comes_back_or_ends_with_an_error() {
                     });
                     let most = (limit * history.distinct() as f64) as u64 + 1;
                     match evicted.read() {
-                        // Costs differ by bytes, so runs are not just in proportion.
+                        // Costs are in bytes, so the number of runs is only roughly in proportion.
                         Ok(runs) => assert!(runs <= 9 * most, "{runs} runs, {most} at most"),
                         Err((Error::OutOfMemory(_), _)) => {}
                         Err((Error::Regeneration(_), runs)) => {
@@ -146,12 +147,12 @@ fn the_limit_says_what_was_done_and_what_to_do() {
     assert!(evicted.read().is_err(), "as often as it is asked");
 }
 
-/// Measures that each run takes a second, until the machine has other things to do.
+/// Cost model whose first `good` runs take a second each, and later ones `cost`.
 #[derive(Debug)]
 struct Stalls {
     runs: usize,
     good: usize,
-    /// From then on.
+    /// Cost of each later run.
     cost: f64,
 }
 
@@ -162,7 +163,8 @@ impl CostModel for Stalls {
     }
 }
 
-/// The limit is of what was planned: that a run takes longer than last time is no reason to give up.
+/// The limit applies to the planned work, so a run that takes longer than before does not end a
+/// regeneration.
 #[test]
 fn a_stalled_measurement_does_not_end_a_regeneration() {
     for n in [100, 200] {
@@ -178,7 +180,7 @@ fn a_stalled_measurement_does_not_end_a_regeneration() {
     }
 }
 
-/// Without a limit, and where nothing costs anything, there was no schedule.
+/// Regression: there was no schedule without a limit, or where ops cost nothing.
 #[test]
 fn no_limit_and_no_costs_are_no_reason_to_repeat_itself() {
     let n = 150;
@@ -194,7 +196,7 @@ fn no_limit_and_no_costs_are_no_reason_to_repeat_itself() {
     }
 }
 
-/// Somebody wants it to end: it does before the next run, and the value can be read afterwards.
+/// An interrupted regeneration ends before its next run, and the value can be read afterwards.
 #[test]
 fn a_regeneration_that_is_interrupted_leaves_all_as_it_was() {
     let history = History::long_skips(100);

@@ -1,5 +1,5 @@
-//! The budget is what the process takes: its resident memory never grows by more than the budget, what a matrix
-//! product packs in each thread, and a little for everything else.
+//! The budget is the memory of the process. Its resident memory grows by no more than the budget,
+//! the packing buffers of matrix products, and a little for everything else.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -12,12 +12,12 @@ use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
-/// For code that is loaded as it runs, stacks, and what allocators keep.
+/// Bytes for code loaded at run time, stacks, and memory that allocators keep.
 const LITTLE: u64 = 8 * MIB;
 
 const THREADS: usize = 2;
 
-/// One of the tests in here: a name, a budget that suffices, and what to do.
+/// Part of the test: a name, a sufficient budget, and the work.
 type Part = (&'static str, u64, fn(&Runtime) -> Result<Tensor, Error>);
 
 const PARTS: [Part; 5] = [
@@ -54,14 +54,14 @@ fn fill(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
     runtime.full(shape, 0.5)
 }
 
-/// The most that was ever resident of this process.
+/// Peak of the resident bytes of the process.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Names the part in a process of its own.
+/// Environment variable that names the part to run in a process of its own.
 const PART: &str = "REMAT_RESIDENT_PART";
 
 fn measure((name, budget, work): Part) {
@@ -73,7 +73,7 @@ fn measure((name, budget, work): Part) {
     let used = runtime.stats().unwrap().peak_bytes;
     println!("{name}: {} MiB resident, {} MiB of {} used", taken / MIB, used / MIB, budget / MIB);
     assert!(taken <= budget + packed + LITTLE, "{taken} bytes under a budget of {budget}");
-    // Or this would show nothing.
+    // Otherwise the test would show nothing.
     assert!(taken >= used, "{taken} bytes of which {used} are tensors");
 }
 
@@ -82,7 +82,7 @@ fn resident_memory_stays_within_the_budget() {
     if let Ok(part) = std::env::var(PART) {
         return measure(PARTS.into_iter().find(|(name, ..)| *name == part).unwrap());
     }
-    // The figure never falls, so each part has a process of its own.
+    // The peak never falls, so each part has a process of its own.
     for (part, ..) in PARTS {
         let mut child = Command::new(std::env::current_exe().unwrap());
         let child =
@@ -94,14 +94,14 @@ fn resident_memory_stays_within_the_budget() {
     }
 }
 
-/// Resident now.
+/// Resident bytes now.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// In a process of its own, for others would count.
+/// The test has a process of its own, since other tests would count.
 #[test]
 fn a_budget_that_is_lowered_gives_memory_back() {
     const LOWERED: &str = "REMAT_RESIDENT_LOWERED";

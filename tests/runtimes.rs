@@ -1,4 +1,4 @@
-//! Runtimes that come and go leave nothing behind: no memory and no thread. `REMAT_RUNTIMES=10000` makes it
+//! Runtimes that were dropped leave no memory and no thread behind. `REMAT_RUNTIMES=10000` starts
 //! more of them.
 #![cfg(target_os = "linux")]
 
@@ -7,14 +7,14 @@ mod common;
 use common::device::Target;
 use remat::{HostTensor, Runtime};
 
-/// A figure of this process, such as `VmRSS` (in KiB) or `Threads`.
+/// Figure of the process, such as `VmRSS` (in KiB) or `Threads`.
 fn status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Starts a runtime, does something on all of its threads, and drops it.
+/// Starts a runtime, uses all of its threads, and drops it.
 fn one(threads: usize) {
     let runtime = Target::Cpu.start(Runtime::builder().budget("1MiB").threads(threads));
     let x = runtime.put(HostTensor::zeros(remat::DType::F32, [64, 1024]).unwrap()).unwrap();
@@ -22,12 +22,12 @@ fn one(threads: usize) {
     assert_eq!(runtime.get(&y.mean().unwrap()).unwrap().as_f32(), Some(&[1.0][..]));
 }
 
-/// One test, so that this process has nothing else to do.
+/// A single test, so that this process does nothing else.
 #[test]
 fn ten_thousand_of_them_are_as_one() {
     let asked = std::env::var("REMAT_RUNTIMES").ok().and_then(|n| n.parse().ok());
     let count: usize = asked.unwrap_or(1000);
-    // What is taken once for all of them.
+    // The first runtimes take memory that is allocated once for all of them.
     let others = status("Threads");
     for _ in 0..200 {
         one(1);
@@ -41,7 +41,7 @@ fn ten_thousand_of_them_are_as_one() {
         let more = status("VmRSS").saturating_sub(before);
         assert!(more < 1024, "{more} KiB for {count} runtimes of {threads} threads");
     }
-    // They were all waited for, but the system may be about to notice.
+    // All threads were joined, but the system may count them a little longer.
     while status("Threads") > others {
         std::thread::yield_now();
     }

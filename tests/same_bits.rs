@@ -1,5 +1,5 @@
-//! Whatever the budget, the policy and the options: every value read has the bits it has without a
-//! budget, or its error was reported; memory in use stays within the budget; and the same program with
+//! Every value read has the bits it has without a budget, or its error was reported, whatever the
+//! budget, the policy and the options. Memory in use stays within the budget. The same program with
 //! the same settings does exactly the same again.
 
 use crate::common::cases;
@@ -35,7 +35,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_known_before_it_runs_runs_the_same(recipe in recipe(80), mut setup in setup()) {
+    fn commands_admitted_before_they_run_run_the_same(recipe in recipe(80), mut setup in setup()) {
         if setup.costs == CostModelKind::Measured {
             setup.costs = CostModelKind::Bytes;
         }
@@ -43,7 +43,8 @@ proptest! {
         prop_assert_eq!(&played[0], &played[1]);
     }
 
-    /// `policy()` has not got it: that would draw other programs for all the others.
+    /// `policy()` does not draw `megengine-article`, which would change the programs of all other
+    /// tests.
     #[test]
     fn so_it_is_with_megengine_article(recipe in recipe(80), setup in setup()) {
         let setup = Setup { policy: PolicyKind::megengine_article(), ..setup };
@@ -69,7 +70,7 @@ proptest! {
     }
 }
 
-/// Found by a random program.
+/// Regression, found by a random program: a failed draw must revert the replacements of its step.
 #[test]
 fn a_draw_that_fails_takes_back_what_was_replaced() {
     let recipe: Recipe = [
@@ -84,7 +85,8 @@ fn a_draw_that_fails_takes_back_what_was_replaced() {
     assert_eq!(play(&recipe, &setup).failures, 1);
 }
 
-/// Found by a random program: a run that failed for one of several updates took what another was to read.
+/// Regression, found by a random program: a failed run for one of several updates took a value that
+/// another was to read.
 #[test]
 fn several_updates_read_nothing_that_a_failed_run_took() {
     let put = |bytes| Drawn::Put { bytes, seed: 0 };

@@ -1,5 +1,5 @@
-//! Settings that change while there are tensors: the budget, the threshold, the policy, and whether history is kept.
-//! Whatever changes when, the bits stay the same, and the budget holds at every instant.
+//! Settings that change while there are tensors: the budget, the threshold, the policy, and whether
+//! history is kept. The bits stay the same, and the budget holds at every instant.
 
 use crate::common::rng::SplitMix64;
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
@@ -8,7 +8,7 @@ use remat::memory::SplitRule;
 use remat::prelude::*;
 use remat::{Dead, PolicyKind};
 
-/// The same commands in every run; `change` is called before each.
+/// Runs the same commands for a seed, and calls `change` before each. Returns the values read.
 fn play(engine: &mut ToyEngine, seed: u64, mut change: impl FnMut(&mut ToyEngine)) -> Vec<Vec<u8>> {
     let mut draw = SplitMix64::new(seed);
     let mut held: Vec<TensorKey> = vec![];
@@ -92,7 +92,7 @@ fn a_budget_that_cannot_be_is_an_error_with_the_figures_and_changes_nothing() {
         assert!(error.contains(words), "{error}");
         assert_eq!(engine.stats(), before);
     }
-    // What is left is moved below.
+    // The rest is moved below the new budget.
     engine.set_budget(3 * GRANULE).unwrap();
     assert!(!engine.is_resident(y) && engine.is_resident(x));
     assert!(engine.get(y).is_err(), "there is no room for it");
@@ -122,7 +122,7 @@ fn a_runtime_without_history_evicts_nothing_and_keeps_every_value() {
 }
 
 #[test]
-fn what_does_not_fit_without_history_keeps_it() {
+fn disabling_fails_and_keeps_history_if_values_do_not_fit_without_it() {
     let runtime = Runtime::builder().budget("16KiB").threads(1).cpu().unwrap();
     let kept: Vec<Tensor> = (0..8).map(|i| runtime.full(&[1024], i as f32).unwrap()).collect();
     let error = runtime.disable().unwrap_err().to_string();
@@ -132,7 +132,7 @@ fn what_does_not_fit_without_history_keeps_it() {
     }
 }
 
-/// Split rules and growing regions, in training, under budgets.
+/// Training under budgets with several split rules and with growing regions.
 #[test]
 fn memory_may_be_taken_as_tensorflow_does_and_the_bits_stay() {
     let train = |builder: remat::Builder| -> (Vec<f32>, remat::Stats) {
@@ -171,7 +171,8 @@ fn memory_may_be_taken_as_tensorflow_does_and_the_bits_stay() {
     }
 }
 
-/// How far ahead the caller is, and when the worker finds the handles that went, must not matter.
+/// Evictions do not depend on how far ahead the caller is, nor on when the worker finds dropped
+/// handles.
 #[test]
 fn evictions_do_not_depend_on_time() {
     let run = |sleeps: u64| {

@@ -1,5 +1,5 @@
-//! When memory is short: what fits by evicting or moving does, what cannot fit says why and costs
-//! nothing else, and what was asked for can be had later.
+//! Short memory: requests that fit by evicting or moving succeed. A request that cannot fit says
+//! why, loses nothing else, and succeeds later if there is room.
 
 use crate::common::toy::{
     Bytes, GRANULE, Toy, ToyDevice, ToyEngine, engine, engine_by, engine_with, mix, settings,
@@ -63,7 +63,7 @@ fn a_read_that_does_not_fit_keeps_the_tensor() {
     assert_eq!(engine.get(y).unwrap(), bits);
 }
 
-/// The smallest budget that it names gets past the op, and one byte less does not.
+/// The budget that the report names gets past the op, and one byte less does not.
 #[test]
 fn the_report_names_the_budget_that_would_do() {
     let attempt = |budget: u64| {
@@ -72,7 +72,7 @@ fn the_report_names_the_budget_that_would_do() {
         let x = engine.put(Bytes::of(BLOCK, 2));
         engine.apply(mix(4 * BLOCK + 3, 3), &[x]).map(|_| ())
     };
-    // Also where the budget is not a whole number of granules.
+    // The report is right if the budget is not a whole number of granules, too.
     for budget in [7 * GRANULE, 8 * GRANULE, 9 * GRANULE + 9, 9 * GRANULE + 15] {
         let report = out_of_memory(attempt(budget).unwrap_err());
         let text = report.to_string();
@@ -96,7 +96,7 @@ fn the_report_blames_a_policy_that_does_not_evict() {
     assert_eq!(report.evictable, 3 * GRANULE);
 }
 
-/// Small tensors are spared only while there is something else.
+/// Small tensors are spared only while there are other candidates.
 #[test]
 fn the_filter_for_small_tensors_lets_every_feasible_program_pass() {
     let policy = PolicyKind::default();
@@ -124,7 +124,7 @@ fn small_tensors_stay_while_there_is_something_else() {
     assert!(!engine.is_resident(large[0]));
 }
 
-/// Blocks move together when there is room enough, but not in one piece.
+/// Blocks are moved together if enough bytes are free, but not in one piece.
 #[test]
 fn a_fragmented_arena_is_compacted_before_anything_is_evicted() {
     let mut engine = engine(10 * GRANULE);
@@ -148,8 +148,8 @@ fn a_fragmented_arena_is_compacted_before_anything_is_evicted() {
     engine.device().watch.check();
 }
 
-/// A copy failed halfway through the moves: those made before were not entered into the books, and
-/// the blocks were read from where they had been.
+/// Regression: a copy failed halfway through the moves. The moves before it were not recorded, and
+/// the blocks were read from their old places.
 #[test]
 fn a_move_that_fails_leaves_all_values_readable() {
     for broken in 1..=2 {
@@ -187,7 +187,7 @@ fn before_each_op_memory_is_brought_below_the_threshold() {
         one(&mut engine, BLOCK, 1, pair);
         assert!(engine.stats().used_bytes <= 6 * GRANULE, "the threshold and one output");
     }
-    // A soft line: what is pinned may lie above it.
+    // The threshold is soft: pinned storages may exceed it.
     one(&mut engine, BLOCK, 2, &keys);
     assert_eq!(engine.stats().used_bytes, 21 * GRANULE);
 }
@@ -203,7 +203,8 @@ fn recomputing_beyond_the_limit_is_an_error() {
         for salt in 0..30 {
             chain.push(one(&mut engine, BLOCK, salt, &[chain[chain.len() - 1]]));
         }
-        // Backwards through a chain of which three fit: without a limit this goes on for a while.
+        // The chain is read backwards, and three of its values fit. This would go on for a while
+        // without a limit.
         let error = chain.iter().rev().find_map(|&key| engine.get(key).err());
         engine.check();
         match error.expect("it thrashes") {
@@ -214,7 +215,7 @@ fn recomputing_beyond_the_limit_is_an_error() {
     let (error, stats) = beyond(RecomputeLimit::Multiple(2.0));
     let RegenerationError::RecomputeLimit { ratio, limit } = error else { panic!("{error}") };
     assert!(ratio > limit && ratio < limit + 0.5, "{ratio}");
-    // The same limit, for all of that was done before anything was recomputed.
+    // The limit is the same as before, since the whole work was done before any recomputation.
     let (error, again) = beyond(RecomputeLimit::Cost(2.0 * stats.base_cost));
     let RegenerationError::RecomputeCost { cost, limit } = error else { panic!("{error}") };
     assert_eq!((cost, limit), (stats.recompute_cost, 2.0 * stats.base_cost));

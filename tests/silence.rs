@@ -1,4 +1,4 @@
-//! Where nobody listens, nothing is put into words: events and spans cost no memory.
+//! Events and spans take no memory if nobody listens, since nothing is put into words.
 
 mod common;
 
@@ -6,23 +6,23 @@ use common::toy::{Bytes, GRANULE, engine, mix};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts how often a thread takes memory: that of the test harness takes some, too.
+/// Allocator that counts the allocations of a thread. The thread of the test harness allocates too.
 struct Counting;
 
 thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: both methods forward to the system's allocator, with the arguments of their caller.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, of: Layout) -> *mut u8 {
         TAKEN.set(TAKEN.get() + 1);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which `System` asks for.
         unsafe { System.alloc(of) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, of: Layout) {
-        // SAFETY: as the caller promised.
+        // SAFETY: `System` allocated the block, in the method above, with layout `of`.
         unsafe { System.dealloc(at, of) }
     }
 }
@@ -30,8 +30,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often memory is taken while a chain is regenerated from end to end. The name of a tensor without a label is made
-/// anew each time that it is asked for.
+/// Number of allocations while a chain is regenerated from end to end. A tensor without a label
+/// gets a new name each time it is asked for.
 fn taken(labels: bool) -> usize {
     let mut engine = engine(4 * GRANULE);
     let mut chain = vec![engine.put(Bytes::of(16, 1))];

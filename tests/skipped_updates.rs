@@ -1,4 +1,4 @@
-//! What is left when an update could not be made: which value a handle names, and who hears why.
+//! Updates that could not be made: the value that the handle names, and the calls that tell why.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::faulty_cpu;
@@ -30,8 +30,8 @@ fn add(runtime: &Runtime, target: &mut Tensor, other: &Tensor) {
     runtime.update(Accumulate, &mut [target], &[other]).unwrap();
 }
 
-/// The handle goes on naming a part of a storage, and so do views of it, and views of those: those that are made before
-/// somebody is told, too.
+/// A skipped update of a view leaves the handle naming its part of the storage. Views of it have
+/// the right bits, even those made before the failure is told.
 #[test]
 fn views_of_a_part_whose_update_was_skipped_have_its_bits() {
     let runtime = start();
@@ -61,7 +61,7 @@ fn views_of_a_part_whose_update_was_skipped_have_its_bits() {
     }
 }
 
-/// Panics before the second update of a step, once it is armed.
+/// Cost model that panics before the second update of a step, once armed.
 #[derive(Debug)]
 struct Panics {
     armed: Arc<AtomicBool>,
@@ -82,7 +82,8 @@ impl CostModel for Panics {
     }
 }
 
-/// The runtime ended when an update of several failed in the middle and one before had been replaced.
+/// Regression: the runtime ended if one of several updates failed and an earlier one had been
+/// replaced.
 #[test]
 fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
     for (replaced, device) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -99,7 +100,7 @@ fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
         }
         runtime.stats().unwrap();
         match device {
-            // Three workspaces, and the first update.
+            // Calls 0 to 2 ask for workspaces, and call 3 is the first update.
             true => faults.at_call(4, Fault::Fails),
             false => armed.store(true, Ordering::Relaxed),
         }
@@ -123,7 +124,8 @@ fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
     }
 }
 
-/// After 64 failures that nobody had asked for, an update was skipped without a word.
+/// Regression: after 64 failures that no call had asked about, an update was skipped and nothing
+/// told so.
 #[test]
 fn an_update_is_never_skipped_in_silence() {
     let runtime = start();
@@ -144,7 +146,8 @@ fn an_update_is_never_skipped_in_silence() {
     }
 }
 
-/// Short memory makes several ops of a step fail. Whoever caught one and went on met the others later.
+/// Regression: several ops of a step failed in short memory. A program that caught one failure and
+/// went on met the others later.
 #[test]
 fn the_failures_of_a_step_are_reported_as_one() {
     let runtime = start();
@@ -160,7 +163,7 @@ fn the_failures_of_a_step_are_reported_as_one() {
         for (x, value) in all.iter().zip([1.0, 2.0, 3.0, 4.0]) {
             assert_eq!(runtime.get(x).unwrap(), host(&[value; 4]));
         }
-        // That of the step before the first is another.
+        // The failure of the step before the first round is told by itself.
         assert_eq!(runtime.sync().is_err(), round == 0);
         runtime.sync().unwrap();
         runtime.step().unwrap();
@@ -169,7 +172,7 @@ fn the_failures_of_a_step_are_reported_as_one() {
     runtime.sync().unwrap();
 }
 
-/// What a policy believes to be evicted.
+/// Policy that keeps the set of evicted storages, as it hears of them.
 #[derive(Debug)]
 struct Books(Arc<Mutex<(HashSet<StorageKey>, usize)>>);
 
@@ -194,7 +197,7 @@ impl Policy for Books {
     }
 }
 
-/// What had no room was evicted for the policy, and brought in without a word.
+/// Regression: a policy heard that a deferred value was evicted, and never that it was made.
 #[test]
 fn a_policy_hears_when_what_was_put_off_comes_in() {
     let books = Arc::default();
@@ -221,7 +224,7 @@ fn a_policy_hears_when_what_was_put_off_comes_in() {
     assert!(books.lock().unwrap().1 > 20);
 }
 
-/// It stayed one that could be evicted, with its host copy, for ever.
+/// Regression: such a leaf stayed evictable, with its host copy, for ever.
 #[test]
 fn a_leaf_without_room_is_one_once_it_has_room() {
     let runtime = Runtime::builder().budget("8KiB").threads(1).cpu().unwrap();

@@ -1,4 +1,4 @@
-//! Spans: one for each command, and in it one for each regeneration.
+//! Spans: one for each command, with one inside for each regeneration.
 
 mod common;
 
@@ -11,7 +11,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps spans as they end, and events, each with the spans around it: `get > regenerate > did evict`.
+/// Subscriber that keeps ended spans and events, each with the spans around it: `get > regenerate >
+/// did evict`.
 #[derive(Debug, Default)]
 struct Kept {
     next: AtomicU64,
@@ -96,7 +97,7 @@ impl Subscriber for Kept {
     }
 }
 
-/// One test, so that nothing else is told meanwhile: what a worker says is heard by a subscriber for all threads.
+/// A single test, since a subscriber for all threads hears the workers of all runtimes.
 #[test]
 fn commands_and_regenerations_are_spans() {
     let kept = Kept::default();
@@ -122,7 +123,7 @@ fn commands_and_regenerations_are_spans() {
         "command > did evict",
         "command kind=drop",
     ];
-    // The command that asked may still be under way.
+    // The command that asked may not have ended yet.
     let told = take();
     assert_eq!(told[..expected.len()], expected, "{told:#?}");
     runtime.sync().unwrap();

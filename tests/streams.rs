@@ -1,12 +1,12 @@
-//! Knowing a step never costs more than not knowing it, for loops of another framework: each step makes new parameters,
-//! and lets the old ones go.
+//! Knowing a step never recomputes more than not knowing it, for loops of another framework. Each
+//! step of such a loop makes new parameters and drops the old ones.
 
 use crate::common::torch::{Optimizer, Param, Sent, T, Torch, Var};
 use remat::device::sim::{Sim, Speed};
 use remat::program::{Driver, RecordedOp};
 use remat::{CostModelKind, Engine, Layout, PolicyKind, RecomputeLimit, Settings};
 
-/// A run that recomputes so many times its work does not pass.
+/// Limit on the recomputed work, as a multiple of a run's own work.
 const MOST: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +18,8 @@ enum Model {
     Cnn,
 }
 
-/// A loop: a model, rows of a batch, how many batches it goes through again and again, and whether steps are marked.
+/// Training loop: a model, rows per batch, number of batches that repeat, and whether steps are
+/// marked.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     model: Model,
@@ -79,7 +80,7 @@ impl Model {
         if self == Self::Cnn { Optimizer::Momentum } else { Optimizer::Adam }
     }
 
-    /// Bytes of a batch and of its labels.
+    /// Bytes of a batch, and of its labels.
     fn batch(self, rows: usize) -> [usize; 2] {
         match self {
             Self::Mlp => [rows * 1024, rows * 8],
@@ -255,7 +256,7 @@ impl Model {
 }
 
 impl Loop {
-    /// The stream of so many steps, and where each of them ends.
+    /// Stream of `steps` steps, and the number of commands at the end of each.
     fn stream(self, steps: usize) -> (Vec<Sent>, Vec<usize>) {
         let Self { model, rows, batches, marked } = self;
         let mut torch = Torch::default();
@@ -283,27 +284,27 @@ impl Loop {
     }
 }
 
-/// What a step ran for the first time and again: costs.
+/// Cost of a step's first runs, and of its recomputations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ran {
     work: f64,
     again: f64,
 }
 
-/// A run of a stream.
+/// Result of running a stream.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
-    /// What each step ran, up to the first failure.
+    /// Costs of each step, up to the first failure.
     steps: Vec<Ran>,
     failed: Option<String>,
     peak: u64,
-    /// Commands after which the evictor knew what comes next.
+    /// Number of commands after which the evictor knew the coming commands.
     foreseen: usize,
     evictions: u64,
 }
 
 impl Outcome {
-    /// Share of its work that the last third of a run recomputes; `None` if it fails.
+    /// Recomputed share of the work of the last third of a run. `None` if the run failed.
     fn last_third(&self) -> Option<f64> {
         let last = &self.steps[self.steps.len() * 2 / 3..];
         let sum = |of: fn(&Ran) -> f64| last.iter().map(of).sum::<f64>();
@@ -311,7 +312,7 @@ impl Outcome {
     }
 }
 
-/// Steps are recognized, or not.
+/// Runs a stream, and recognizes its steps if `foresees`.
 fn run(
     (sent, ends): &(Vec<Sent>, Vec<usize>),
     (policy, foresees): (&str, bool),
@@ -354,14 +355,17 @@ fn run(
     outcome
 }
 
-/// Steps of a run.
+/// Number of steps in a run.
 const STEPS: usize = 24;
-/// What foreseen steps may recompute more than guessed ones, in shares of the work: while that is less, it is not
-/// noticed.
+/// Recomputed share by which foreseen steps may exceed guessed ones. The driver does not notice
+/// less.
 const SLACK: f64 = 0.01;
 
-/// Knowing the steps of a model recomputes no more than not knowing them, in any budget, and passes wherever guessing or
-/// `ancestors` does. Returns how many cells of the grid passed, and in how many of these steps were foreseen.
+/// Knowing the steps of a model recomputes no more than not knowing them, in any budget. It passes
+/// wherever guessing or `ancestors` passes.
+///
+/// Returns the number of cells of the grid in which guessing passed, and the number in which
+/// foreseen steps passed.
 fn knowing_costs_no_more(model: Model) -> [usize; 2] {
     let [few, many] = if model == Model::Mlp { [128, 1024] } else { [8, 64] };
     let mut count = [0; 2];
@@ -394,7 +398,8 @@ fn knowing_costs_no_more(model: Model) -> [usize; 2] {
     count
 }
 
-/// Of so many cells at least guessing passes, and of so many others at least steps are foreseen.
+/// Checks a model, and that guessing passes in at least `passed` cells and foreseen steps pass in
+/// at least `foreseen`.
 fn on_the_whole(model: Model, passed: usize, foreseen: usize) {
     let count = knowing_costs_no_more(model);
     assert!(count[0] >= passed && count[1] >= foreseen, "{count:?}");
@@ -425,7 +430,7 @@ fn a_cnn_with_momentum() {
     on_the_whole(Model::Cnn, 12, 12);
 }
 
-/// The same evictions each time: nothing here depends on time.
+/// Two runs have the same evictions, since nothing depends on time.
 #[test]
 fn runs_are_the_same_each_time() {
     let of = Loop { model: Model::Mlp, rows: 1024, batches: 4, marked: true };

@@ -1,4 +1,4 @@
-//! Tensors as people write with them: methods, operators, values, and handles that outlive their runtime.
+//! Tensors in user code: methods, operators, values, and handles that outlive their runtime.
 
 use crate::common::toy;
 use remat::ops::{BatchNormParameters, MatMul};
@@ -24,7 +24,7 @@ fn operators_are_methods_and_take_numbers_and_results() {
     assert_eq!(read(&b * 0.5), [2.0, 4.0]);
     assert_eq!(read(&b / 2.0), [2.0, 4.0]);
     assert_eq!(read(8.0 / &b), [2.0, 1.0]);
-    // What comes later may still be a result.
+    // The right operand may be a `Result`.
     assert_eq!(read(&a + b.square()), [17.0, 66.0]);
     let wrong = runtime.zeros(&[3]).unwrap();
     let error = (&a + &wrong).unwrap_err().to_string();
@@ -76,7 +76,7 @@ fn tensors_of_two_runtimes_do_not_mix() {
 }
 
 #[test]
-fn what_is_detached_or_cloned_before_is_not_watched() {
+fn detached_tensors_and_earlier_clones_are_not_watched() {
     let runtime = runtime();
     let mut x = runtime.tensor(&[], vec![3.0]).unwrap();
     let before = x.clone();
@@ -86,7 +86,7 @@ fn what_is_detached_or_cloned_before_is_not_watched() {
     let loss = (x.square().unwrap() + beside).unwrap();
     let gradients = tape.backward(&loss).unwrap();
     assert_eq!(gradients.get(&x).unwrap().item().unwrap(), 6.0);
-    // Once it is played, it watches nothing any more.
+    // A tape that was played watches nothing any more.
     let tape = Tape::new(&runtime);
     let error = tape.backward(&x.square().unwrap()).unwrap_err().to_string();
     assert!(error.contains("nothing is watched"), "{error}");
@@ -106,7 +106,8 @@ fn two_tapes_do_not_mix() {
     assert!(one.backward(&loss).unwrap().get(&x).is_some());
 }
 
-/// `Tensor` methods pack what an op wants packed; `Runtime::apply` refuses it.
+/// `Tensor` methods pack operands where an op needs packed ones. `Runtime::apply` refuses such
+/// operands.
 #[test]
 fn methods_pack_what_must_be_contiguous() {
     let runtime = runtime();
@@ -124,7 +125,7 @@ fn methods_pack_what_must_be_contiguous() {
     assert!(runtime.apply(MatMul, &[&turned, &turned.t().unwrap()]).is_ok());
 }
 
-/// A runtime of other ops has tensors without methods, and says so.
+/// A runtime with other ops has tensors without methods. The error says so.
 #[test]
 fn a_runtime_with_ops_of_its_own_says_that_its_tensors_have_no_methods() {
     let runtime = toy::runtime(1 << 20, &std::sync::Arc::default());

@@ -1,7 +1,8 @@
-//! Random training loops tell and read the same with plans as without: which values, which failures, and in which turn.
+//! Random training loops read the same values and are told the same failures, in the same turns,
+//! with plans as without.
 //!
-//! The loops are the same each time; `REMAT_RANDOM_LOOPS=N` draws N others, and `REMAT_RANDOM_SEED=N` one of them, of which all
-//! that was heard is printed.
+//! The loops are the same in each run. `REMAT_RANDOM_LOOPS=N` draws `N` others.
+//! `REMAT_RANDOM_SEED=N` runs loop `N` alone and prints everything it read and was told.
 
 use crate::common::rng::SplitMix64;
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
@@ -15,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const TURNS: usize = 36;
 
-/// Loops that once differed, beside those that are drawn.
+/// Regression: seeds of loops that once differed, run beside the drawn ones.
 const DIFFERED: [u64; 1] = [1_001_988];
 const WIDTH: usize = 16;
 
-/// An op of the user's that passes its input on, or fails: on its first run, or when its gradient is taken.
+/// Custom op that passes its input on. With a fault, its first run fails, or the op that makes its
+/// gradient.
 #[derive(Debug)]
 struct Pass {
     fault: Option<Fault>,
@@ -68,24 +70,24 @@ impl CustomOp for Pass {
     }
 }
 
-/// What a turn does beside what every turn does.
+/// Extra act of a turn, beside what every turn does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twist {
-    /// An op fails that the loss is made from, or its gradient.
+    /// The op from which the loss is made fails, or the op of its gradient.
     Fault(Fault, bool),
-    /// An op fails whose output nobody uses.
+    /// An op fails whose output is not used.
     FaultBeside(Fault),
-    /// An op takes more than the budget, and the loss is made from it.
+    /// An op takes more than the budget. The loss is made from its output, or not.
     TooLarge,
     TooLargeBeside,
-    /// The loss is kept, or the oldest that is kept is read and let go.
+    /// The loss is kept, or the oldest kept loss is read and dropped.
     KeepLoss,
     ReadKept,
-    /// Forward only, with a mark of its own or without.
+    /// A forward pass alone, after a mark of its own or not.
     Evaluate(bool),
-    /// The mark is missing.
+    /// The turn ends without a mark.
     NoMark,
-    /// The statistics are replaced a second time, or updated in place.
+    /// The statistics are replaced a second time, or updated in place after they were replaced.
     ReplaceAgain,
     UpdateReplaced,
     ReadStatistics,
@@ -97,26 +99,26 @@ enum Twist {
     Disable,
     DropLeaf,
     Label,
-    /// Waits for what was asked a while ago.
+    /// Waits for a read that an earlier turn began.
     GetLater,
 }
 
-/// What every turn of a loop does.
+/// Drawn loop: the settings, and what every turn does.
 #[derive(Clone, Debug)]
 struct Draw {
     seed: u64,
     layers: usize,
     batch: usize,
-    /// Weights are updated together, all or none.
+    /// Whether all weights are updated together, all or none.
     together: bool,
-    /// The loss is read every so many turns; 0: never.
+    /// Turns from one read of the loss to the next. 0: the loss is never read.
     reads: usize,
     syncs: usize,
     replaces: bool,
     sums: bool,
     dropout: bool,
     policy: &'static str,
-    /// Hundredths of what it takes without a limit.
+    /// Budget in percent of the peak without a limit; 100 stands for twice the peak.
     budget: u64,
     twists: BTreeMap<usize, Vec<Twist>>,
 }
@@ -174,7 +176,7 @@ fn bits(tensor: Result<HostTensor, Error>) -> Result<u64, String> {
     Ok(hasher.finish())
 }
 
-/// What was heard: in which turn, of what, and that.
+/// Reads and failures: the turn, the thing read, and a hash of its bytes or the error.
 type Log = Vec<(usize, &'static str, Result<u64, String>)>;
 
 struct Loop<'a> {
@@ -245,6 +247,7 @@ impl<'a> Loop<'a> {
             tape.watch(weight);
         }
         let (mut x, mean) = self.forward(turn, draw.batch)?;
+        // Faults of this turn come in the forward pass.
         let (mut fault, mut in_gradient) = (None, false);
         for &twist in twists {
             match twist {
@@ -261,6 +264,7 @@ impl<'a> Loop<'a> {
         let y = Pass::of(&x, fault, in_gradient)?;
         let loss = y.square()?.mean()?;
         drop((x, y));
+        // Running statistics are replaced once, and again if the turn says so.
         if draw.replaces {
             let times = 1 + usize::from(has(Twist::ReplaceAgain));
             for _ in 0..times {
@@ -272,6 +276,7 @@ impl<'a> Loop<'a> {
             runtime.update(Accumulate, &mut [&mut self.statistics], &[&mean])?;
         }
         drop(mean);
+        // All weights and momenta are updated, as one or one after the other.
         let gradients = tape.backward(&loss)?;
         let gradients: Vec<Tensor> =
             self.weights.iter().map(|weight| gradients.get(weight).unwrap().clone()).collect();
@@ -297,6 +302,7 @@ impl<'a> Loop<'a> {
         if draw.reads > 0 && turn.is_multiple_of(draw.reads) {
             self.read(turn, "loss", &loss);
         }
+        // Other extra acts come at the end of the turn, before its mark.
         for &twist in twists {
             self.after(turn, twist, &loss)?;
         }
@@ -311,7 +317,7 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// What a twist does at the end of its turn.
+    /// Does the part of a twist that comes at the end of the turn.
     fn after(&mut self, turn: usize, twist: Twist, loss: &Tensor) -> Result<(), Error> {
         let runtime = self.runtime.clone();
         let said = |done: Result<(), Error>| done.map(|()| 0).map_err(|error| kind(&error));
@@ -399,7 +405,7 @@ fn run(draw: &Draw, plan: Plan, budget: u64) -> Result<(Log, Stats), String> {
 }
 
 #[test]
-fn what_is_read_and_told_is_the_same_with_plans_as_without() {
+fn loops_read_and_hear_the_same_with_plans_as_without() {
     say_nothing_of_what_is_on_purpose();
     let given = std::env::var("REMAT_RANDOM_LOOPS").ok().and_then(|n| n.parse::<u64>().ok());
     let one = std::env::var("REMAT_RANDOM_SEED").ok().and_then(|n| n.parse::<u64>().ok());
@@ -416,8 +422,8 @@ fn what_is_read_and_told_is_the_same_with_plans_as_without() {
         let [off, auto] = [Plan::Off, Plan::Auto].map(|plan| run(&draw, plan, budget));
         let (Ok((mut off, _)), Ok((mut auto, stats))) = (off, auto) else { continue };
         if draw.policy.starts_with("learned") {
-            // What is evicted depends on how many turns were heard command by command, and on that, which op of a turn that does not
-            // fit is the first that fails.
+            // A learning policy evicts by how many turns it heard command by command, which plans
+            // change. So another op of the turn may be the first that does not fit.
             [&mut off, &mut auto].into_iter().flatten().for_each(|(_, _, heard)| {
                 if let Err(error) = heard
                     && error.starts_with("out of memory")

@@ -1,4 +1,4 @@
-//! Random small nets trained under a budget end with the bits they end with without one: losses,
+//! Random small networks trained under a budget end with the same bits as without one: losses,
 //! parameters and running statistics.
 
 use crate::common::cases;
@@ -12,7 +12,7 @@ use remat::ops::{BatchNormParameters, Conv2d, Pool2d, SgdMomentum};
 use remat::program::TensorId;
 use remat::{CostModelKind, Error, HostTensor, PolicyKind, Runtime, Tensor};
 
-/// One layer. Images stay `[4, 3, 8, 8]` throughout.
+/// Layer of a network. Images stay `[4, 3, 8, 8]` throughout.
 #[derive(Clone, Copy, Debug)]
 enum Layer {
     /// A 3x3 convolution.
@@ -21,18 +21,18 @@ enum Layer {
     Relu,
     Tanh,
     Dropout,
-    /// Windows of 3x3, one apart.
+    /// Windows of 3x3 with stride 1.
     MaxPool,
     AvgPool,
     /// Adds the input of the layer before last.
     Skip,
-    /// Along the width, by channel.
+    /// Softmax along the width, for each channel.
     Softmax,
-    /// Turned about, and multiplied with a matrix.
+    /// Transposed, and multiplied by a matrix.
     Matmul,
-    /// Cut in two, swapped, and put together.
+    /// Split in two halves, which swap places.
     Swap,
-    /// Divided by its largest element, roughly.
+    /// Divided by about its largest element.
     Scale,
     Gather,
 }
@@ -56,9 +56,9 @@ fn layer() -> impl Strategy<Value = Layer> {
 struct Training {
     layers: Vec<Layer>,
     steps: u64,
-    /// Update each parameter as soon as its gradient is there.
+    /// Whether each parameter is updated as soon as its gradient is complete.
     at_once: bool,
-    /// Mark the end of each step.
+    /// Whether the end of each step is marked.
     mark: bool,
 }
 
@@ -69,7 +69,7 @@ fn training() -> impl Strategy<Value = Training> {
 
 #[derive(Clone, Debug)]
 struct Setup {
-    /// Of the peak without a budget.
+    /// Budget, as a share of the peak without a budget.
     part: f64,
     policy: PolicyKind,
     costs: CostModelKind,
@@ -111,10 +111,10 @@ fn put(runtime: &Runtime, shape: &[usize], seed: u64) -> Result<Tensor, Error> {
 
 struct Net {
     layers: Vec<Layer>,
-    /// Of each layer; the last is the classifier's.
+    /// Parameters of each layer; the last ones are the classifier's.
     parameters: Vec<Vec<Tensor>>,
     velocities: Vec<Vec<Tensor>>,
-    /// Running mean and variance.
+    /// Running mean and variance of each layer that has them.
     statistics: Vec<Option<[Tensor; 2]>>,
 }
 
@@ -209,7 +209,7 @@ impl Net {
     }
 }
 
-/// Trains, and returns all bits worth comparing: losses, parameters, velocities and statistics.
+/// Trains a network. Returns losses, parameters, velocities and statistics.
 fn train(runtime: &Runtime, training: &Training) -> Result<Vec<HostTensor>, Error> {
     let mut net = Net::new(runtime, &training.layers)?;
     let mut kept = Vec::new();
@@ -261,8 +261,8 @@ fn tight(target: Target, budget: u64, setup: &Setup) -> Runtime {
     target.start(builder)
 }
 
-/// Trains without a budget, and under one that is raised as long as it is too little. Returns the part
-/// of the peak that was enough.
+/// Trains without a budget, and under one that is raised until it suffices. Returns the sufficient
+/// budget as a share of the peak.
 fn compare(target: Target, training: &Training, setup: &Setup) -> Result<f64, TestCaseError> {
     let free = target.start(Runtime::builder().budget("64MiB").threads(1));
     let expected = train(&free, training).unwrap();
@@ -280,7 +280,7 @@ fn compare(target: Target, training: &Training, setup: &Setup) -> Result<f64, Te
                 budget = (budget + budget / 20).max(e.op_needed());
                 continue;
             }
-            // So little memory that it would go round in circles.
+            // The budget is so small that regeneration would not end.
             Err(Error::Regeneration(_)) if budget < all.peak_bytes => {
                 budget += budget / 20;
                 continue;
@@ -309,7 +309,8 @@ proptest! {
 }
 
 proptest! {
-    // Nothing here depends on the device but its kernels and its running behind.
+    // The runs on a GPU differ only in their kernels and in that the device runs behind, so few
+    // cases are drawn.
     #![proptest_config(cases(20))]
 
     #[test]
@@ -320,7 +321,7 @@ proptest! {
     }
 }
 
-/// So that the test above is not one of errors alone.
+/// Most runs of the test above must not end in errors, so this budget must suffice.
 #[test]
 fn a_good_part_of_the_memory_is_enough_for_a_deep_net() {
     use Layer::*;

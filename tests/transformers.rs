@@ -1,4 +1,4 @@
-//! Transformers: their names and sizes, who sees what, and the same bits under every budget.
+//! Transformers: names and sizes, masks, and the same bits under every budget.
 
 use remat::autograd::Tape;
 use remat::nn::{
@@ -33,7 +33,7 @@ fn text(runtime: &Runtime, n: usize, t: usize, seed: usize) -> Tensor {
 
 #[test]
 fn names_and_sizes_are_those_of_gpt2() {
-    // Nothing is computed there.
+    // The simulator computes nothing.
     let runtime = Runtime::builder().budget("2GiB").sim().unwrap();
     let mut network = gpt(&runtime, &Gpt::gpt2()).unwrap();
     let count: usize = parameters(&mut network).map(|(_, p)| p.layout().elements()).sum();
@@ -126,7 +126,7 @@ fn weights_begin_as_those_of_gpt2() {
     }
 }
 
-/// A network that reads texts or images.
+/// Networks that read texts or images, each with an input.
 fn networks(runtime: &Runtime) -> Vec<(Box<dyn Module>, Tensor)> {
     let rotary = Rotary::new(runtime, 10, 4, 10_000.0).unwrap();
     let attention = MultiheadAttention::new(runtime, 8, 2).unwrap().causal().rotary(rotary);
@@ -152,7 +152,7 @@ fn gradients_flow_to_every_parameter() {
         for (name, parameter) in parameters(&mut *network) {
             let found = gradients.get(parameter).unwrap_or_else(|| panic!("{name}: none"));
             let found = found.to_vec::<f32>().unwrap();
-            // But rows of tokens and positions that do not occur have none.
+            // Rows of tokens and positions that do not occur have zero gradients.
             assert!(found.iter().any(|&x| x != 0.0), "{name}");
             assert!(found.iter().all(|x| x.is_finite()), "{name}");
         }
@@ -177,13 +177,13 @@ fn later_tokens_change_no_earlier_logits() {
         assert_eq!(before[..part], after[..part], "token {at}");
         assert_ne!(before[part..], after[part..], "token {at}");
     }
-    // Nor does what is not there.
+    // Left out, later tokens change earlier logits no more than rounding does.
     let found = logits(&tokens[..5]);
     let near = found.iter().zip(&before).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(near, "{found:?}");
 }
 
-/// Rotary attention sees how far apart rows are, and not where they are.
+/// Rotary attention depends on the distance of rows, not on their positions.
 #[test]
 fn rotary_attention_is_relative() {
     let runtime = free();
@@ -201,7 +201,7 @@ fn rotary_attention_is_relative() {
     assert!(attention.forward(&all.repeat(&[1, 7, 1]).unwrap(), Mode::Infer).is_err());
 }
 
-/// Trains for ten steps, and returns all bits worth comparing.
+/// Trains for ten steps. Returns the bits to compare.
 fn train(runtime: &Runtime, images: bool) -> Result<Vec<Vec<f32>>, Error> {
     let mut network: Box<dyn Module> =
         if images { Box::new(vit(runtime, &VIT)?) } else { Box::new(gpt(runtime, &GPT)?) };
@@ -284,7 +284,7 @@ fn a_seed_says_what_is_generated() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_words() {
+fn mismatched_shapes_and_sizes_are_refused_in_words() {
     let runtime = free();
     let said = |error: Result<(), Error>| error.unwrap_err().to_string();
     assert_eq!(
@@ -333,7 +333,7 @@ fn what_does_not_fit_is_refused_in_words() {
             said(generate(&runtime, &mut network, prompt, sampling, |_| ControlFlow::Continue(())));
         assert_eq!(error, format!("generate: {message}"));
     }
-    // A token that there is none of.
+    // Token 37 is outside the vocabulary.
     let go_on = |_| ControlFlow::Continue(());
     assert!(generate(&runtime, &mut network, &[37], Sampling::default(), go_on).is_err());
 }

@@ -1,4 +1,5 @@
-//! Tuning in the library: what it says passes does, what it refuses does not, and the bits are those of any run.
+//! Tuning in the library: budgets said to pass do pass, refused ones do not, and the bits are those
+//! of any run.
 
 use remat::data::Dataset;
 use remat::evict::Learn;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const STEPS: usize = 6;
 
-/// A network that learns digits.
+/// Network that learns digits.
 struct Digits {
     is_deep: bool,
     batch: usize,
@@ -59,7 +60,7 @@ impl Training for Learning {
     }
 }
 
-/// The bits of all parameters and buffers after the run, and its counters.
+/// Runs the training. Returns the bits of all parameters and buffers, and the counters.
 fn run(digits: &Digits, runtime: Runtime) -> Result<(Vec<Vec<u32>>, Stats), Error> {
     let mut learning = digits.start(&runtime)?;
     for _ in 0..STEPS {
@@ -82,7 +83,7 @@ where
 }
 
 #[test]
-fn what_is_said_to_pass_passes_and_what_is_refused_does_not() {
+fn tuned_budgets_pass_and_refused_ones_do_not() {
     let (mut passed, mut refusals) = (0, 0);
     for (is_deep, batch) in [(true, 1), (true, 16), (false, 4), (false, 256)] {
         let digits = Digits { is_deep, batch };
@@ -130,7 +131,7 @@ fn what_is_said_to_pass_passes_and_what_is_refused_does_not() {
 }
 
 #[test]
-fn what_is_no_budget_is_refused_by_its_text() {
+fn invalid_budget_texts_are_refused() {
     let digits = Digits { is_deep: false, batch: 4 };
     for (budget, part) in [
         ("0%", "a percentage is above 0"),

@@ -1,4 +1,5 @@
-//! Tensors of every type and of any rank: put, seen, copied, evicted and read; and what the crate's ops do not take.
+//! Tensors of every type and any rank are put, viewed, copied, evicted and read. Ops refuse the
+//! types that they do not take.
 
 use crate::common::device::targets;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took, cpu};
@@ -10,10 +11,10 @@ use remat::{
 };
 use std::collections::BTreeMap;
 
-/// The highest rank of the grids.
+/// Highest rank of the grids.
 const RANKS: usize = 10;
 
-/// Any bits that are elements of the type.
+/// Random bytes that are valid elements of the type.
 fn any(draw: &mut Draw, dtype: DType, shape: &[usize]) -> HostTensor {
     let count = shape.iter().product::<usize>() * dtype.bytes();
     let limit = if dtype == DType::Bool { 2 } else { 256 };
@@ -21,12 +22,12 @@ fn any(draw: &mut Draw, dtype: DType, shape: &[usize]) -> HostTensor {
     HostTensor::from_bytes(dtype, Dims::new(shape), &bytes).unwrap()
 }
 
-/// So many dimensions, few of them large.
+/// Shape of `rank` dimensions, few of them large.
 fn shape(draw: &mut Draw, rank: usize) -> Vec<usize> {
     (0..rank).map(|_| [1, 1, 2, 2, 3][draw.below(5)]).collect()
 }
 
-/// The bytes of the elements that a view has, in row-major order, the slow way.
+/// Bytes of a view's elements, in row-major order, computed the slow way.
 fn bytes_of(storage: &[u8], view: &Layout) -> Vec<u8> {
     let size = view.dtype().bytes();
     let places = view.shape().iter().zip(view.strides().iter()).fold(
@@ -39,7 +40,7 @@ fn bytes_of(storage: &[u8], view: &Layout) -> Vec<u8> {
     places.iter().flat_map(|at| storage[at * size..][..size].to_vec()).collect()
 }
 
-/// An op on a view, such as a tensor's methods make.
+/// Op that makes a view, as a tensor's methods do.
 #[derive(Clone, Debug)]
 enum See {
     Permute(Vec<usize>),
@@ -48,7 +49,7 @@ enum See {
 }
 
 impl See {
-    /// One that fits.
+    /// Draws a view that fits `shape`.
     fn draw(draw: &mut Draw, shape: &[usize]) -> Self {
         match draw.below(if shape.is_empty() { 2 } else { 3 }) {
             0 => {
@@ -86,7 +87,7 @@ impl See {
     }
 }
 
-/// What a device that owns nothing but bytes can do with any tensor.
+/// Op of a device that knows only bytes: a view, or a packed copy.
 #[derive(Clone, Debug)]
 enum Move {
     See(See),
@@ -113,11 +114,11 @@ impl Operation for Move {
     }
 }
 
-/// Memory is a vector of bytes, whatever they mean.
+/// Device whose memory is a vector of bytes, of any type.
 struct Shelf(Vec<u8>);
 
 impl Shelf {
-    /// The elements of a tensor, packed.
+    /// Elements of a tensor, packed.
     fn packed(&self, Place { storage, layout }: &Place) -> Vec<u8> {
         bytes_of(&self.0[*storage as usize..], layout)
     }
@@ -165,8 +166,10 @@ impl Device for Shelf {
     }
 }
 
-/// Puts tensors of every type and rank, looks at them, copies and reads them, all held at once under a budget that is
-/// too small for them. `see` and `pack` are the ops.
+/// Puts tensors of every type and rank, views, packs and reads them. All are held at once under a
+/// budget that is too small for them.
+///
+/// `see` makes a view, `pack` a packed copy.
 fn walk<O: Operation, H: Send + Sync + 'static>(
     runtime: &Runtime<O, H>,
     put: impl Fn(HostTensor) -> H,
@@ -194,7 +197,7 @@ fn walk<O: Operation, H: Send + Sync + 'static>(
             held.push((packed, layout, bytes_of(host.as_bytes(), &layout)));
         }
     }
-    // Twice, and the second time backwards: whatever was evicted for others comes back.
+    // All are read twice, the second time backwards, so that evicted tensors are restored.
     for (tensor, layout, expected) in held.iter().chain(held.iter().rev()) {
         check(&runtime.get(tensor).unwrap(), layout, expected);
     }
@@ -228,7 +231,7 @@ fn the_crates_devices_hold_any_type_and_rank() {
     }
 }
 
-/// Values of the simulator are all zeros, but their types and shapes are right, and so are the counters.
+/// The simulator's values are all zeros, but types, shapes and counters are right.
 #[test]
 fn the_simulator_counts_any_type_and_rank() {
     let runtime = tight().sim().unwrap();
@@ -289,13 +292,14 @@ fn numbers_without_a_suffix_are_those_that_ops_take() {
     assert_eq!(HostTensor::new([1], vec![1.0f64]).unwrap().dtype(), DType::F64);
 }
 
-/// Which types each op takes for each of its inputs is found by asking it, and what it refuses it refuses by name, and
+/// Each op says, when asked, which types it takes for each input. It refuses all others by name,
 /// before it runs.
 #[test]
 fn ops_refuse_the_types_they_do_not_take() {
     let (cpu, sim) = (Runtime::builder().budget("1MiB"), Runtime::builder().budget("1MiB"));
     let runtimes = [cpu.cpu().unwrap(), sim.sim().unwrap()];
-    // These move bytes, of one input or of all alike. What the others do with `bf16` is tested where devices are.
+    // These ops move bytes, of one input or of several alike. Other ops with `bf16` are tested with
+    // the devices.
     let movers = [
         "broadcast",
         "concat",
@@ -310,7 +314,7 @@ fn ops_refuse_the_types_they_do_not_take() {
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let mut refused = 0;
     for op in each() {
-        // All contiguous, with elements.
+        // All inputs are contiguous and have elements.
         let mut draw = Draw::new(7, Sizes::Small);
         let sample = std::iter::repeat_with(|| draw.sample(&op))
             .find(|sample| sample.layouts().iter().all(|x| x.is_contiguous() && x.elements() > 0))
@@ -319,7 +323,7 @@ fn ops_refuse_the_types_they_do_not_take() {
             sample.layouts().iter().map(|x| Layout::contiguous(x.dtype(), *x.shape())).collect();
         let op = sample.op;
         for runtime in &runtimes {
-            // Each input by itself, and all of them.
+            // The type of one input is changed, or of all.
             for which in (0..usual.len()).map(Some).chain([None]) {
                 for dtype in DType::ALL {
                     let with = |(i, x): (usize, &Layout)| {
@@ -350,7 +354,7 @@ fn ops_refuse_the_types_they_do_not_take() {
                             refused += 1;
                             let error = error.to_string();
                             assert!(error.starts_with(&format!("{}: ", op.name())), "{error}");
-                            // What it got, and what it takes.
+                            // The error names the type given and the types taken.
                             let got = layouts.iter().any(|x| error.contains(&format!("is {x}")));
                             assert!(got && error.contains("expected "), "{error} of {layouts:?}");
                         }
@@ -366,7 +370,7 @@ fn ops_refuse_the_types_they_do_not_take() {
 }
 
 #[test]
-fn what_has_no_such_loops_or_rank_is_refused_at_the_call() {
+fn too_many_loops_or_dimensions_are_refused_at_the_call() {
     let runtime = Runtime::builder().budget("1MiB").cpu().unwrap();
     let message = |result: Result<Tensor, Error>| match result {
         Err(Error::Op(error)) => error.to_string(),
@@ -398,7 +402,8 @@ fn what_has_no_such_loops_or_rank_is_refused_at_the_call() {
     runtime.sync().unwrap();
 }
 
-/// `(x f32) -> (y bf16)`, each element rounded to the nearest, and of the sign of each: two types in one op.
+/// `(x f32) -> (y bf16, negative bool)`: each element rounded to the nearest `bf16`, and whether it
+/// is negative. Two types in one op.
 #[derive(Debug)]
 struct Round;
 
@@ -451,7 +456,7 @@ fn a_custom_op_makes_tensors_of_other_types_and_any_rank() {
     }
 }
 
-/// `() -> (y)`: bytes that are no truth values.
+/// `() -> (y bool)`: bytes that are not all 0 or 1.
 #[derive(Debug)]
 struct NeitherNor;
 
@@ -476,6 +481,6 @@ fn bytes_that_are_no_truth_values_are_an_error_of_the_read() {
     let y = runtime.apply(Op::from(NeitherNor), &[]).unwrap().remove(0);
     let error = y.to_host().unwrap_err().to_string();
     assert!(error.contains("element 2 of bool[3] is the byte 2, expected 0 or 1"), "{error}");
-    // What is right is still there.
+    // The elements with valid bytes can still be read.
     assert_eq!(y.slice(0, 0..2).unwrap().to_vec::<bool>().unwrap(), [true, false]);
 }

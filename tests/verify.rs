@@ -1,4 +1,5 @@
-//! The check mode: an op that gives other bits when it runs again is found, on every path, and one that does not never is.
+//! Check mode: an op whose second run gives other bits is found on every path, and an op with the
+//! same bits is never reported.
 
 use remat::device::{DeviceError, cpu};
 use remat::error::{OtherBits, RuntimeError};
@@ -7,22 +8,23 @@ use remat::prelude::*;
 use remat::{Builder, DType, Layout, Plan, PolicyKind, Stats};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What an op does wrong when it runs again.
+/// Fault of an op's later runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// The last bit of this element is another.
+    /// Flips the last bit of the element.
     One(usize),
     All,
-    /// This element, which is 0, is -0.
+    /// Turns the element from 0 into -0.
     Sign(usize),
-    /// This element, which is NaN, is another one.
+    /// Turns the element from NaN into another NaN.
     Nan(usize),
-    /// In the second of its outputs: this element is one more.
+    /// Adds one to this element of the second output.
     Second(usize),
 }
 
-/// `(x) -> (x + 1 as floats of some type, how many are above 0 so far)`, but each time after the first it is wrong.
+/// `(x) -> (x + 1 as a float type, number of positive elements so far)`. Every run after the first
+/// has the fault `wrong`.
 #[derive(Debug)]
 struct Odd {
     wrong: Wrong,
@@ -30,7 +32,7 @@ struct Odd {
     runs: AtomicU32,
 }
 
-/// The element that is 0 and the one that is NaN.
+/// Index of the element that is 0, and of the one that is NaN.
 const ZERO: usize = 700;
 const NAN: usize = 701;
 
@@ -55,7 +57,7 @@ impl CustomOp for Odd {
                 NAN => f32::NAN,
                 _ => x[at] + 1.0,
             };
-            // Of either type, the upper bits.
+            // A `bf16` is the upper half of an f32.
             let bits =
                 if self.dtype == DType::BF16 { value.to_bits() >> 16 } else { value.to_bits() };
             match wrong {
@@ -82,29 +84,29 @@ impl CustomOp for Odd {
 
 const SHAPE: [usize; 2] = [32, 32];
 const LAYERS: usize = 12;
-/// The layer that is odd.
+/// Layer that runs the faulty op.
 const ODD: usize = 3;
 
-/// A program whose steps are alike but for their numbers.
+/// Program whose steps differ only in their data.
 #[derive(Clone, Copy, Debug)]
 struct Program {
     dtype: DType,
     steps: usize,
-    /// In this step, the op is wrong.
+    /// Step in which the op is faulty.
     step: usize,
     wrong: Wrong,
-    /// Whether handles go as soon as nothing reads them.
+    /// Whether handles are dropped as soon as nothing reads them.
     lets_go: bool,
-    /// In that step, there is one more op after so many reads: a plan is left there.
+    /// Number of reads in the faulty step after which one more op makes the step leave its plan.
     twist: Option<usize>,
 }
 
-/// What is read, or why not, with its step.
+/// Bytes read, or the error, each with the number of its step.
 type Read = Vec<(usize, Result<Vec<u8>, Error>)>;
 
 struct Ran {
     read: Read,
-    /// What the end of a step told.
+    /// Errors of the syncs at the ends of steps, with their steps.
     synced: Vec<(usize, Error)>,
     stats: Stats,
 }
@@ -153,7 +155,7 @@ impl Program {
             });
         }
         if self.lets_go {
-            // Every other one is needed by those after it only.
+            // Only later layers still need every second value.
             let mut layer = 0;
             kept.retain(|_| {
                 layer += 1;
@@ -183,7 +185,8 @@ fn bytes() -> u64 {
     4 * (SHAPE[0] * SHAPE[1]) as u64
 }
 
-/// Reads whose bits are not as without a budget, though no error said so; and all errors, with their steps.
+/// Compares the reads with those without a budget. Returns the number of wrong values read without
+/// an error, and all errors with their steps.
 fn compare(ran: Ran, expected: &Ran) -> (usize, Vec<(usize, Error)>) {
     let (mut silent, mut errors) = (0, ran.synced);
     assert_eq!(ran.read.len(), expected.read.len());
@@ -203,7 +206,7 @@ fn as_other_bits(error: &Error) -> &OtherBits {
     }
 }
 
-/// What is to be said of an op that is wrong so: the output, the element, and whether others are, too.
+/// Expected report of a fault: the output, the first wrong element, and whether there are more.
 fn told(wrong: Wrong) -> (usize, usize, bool) {
     match wrong {
         Wrong::One(at) | Wrong::Sign(at) | Wrong::Nan(at) => (0, at, false),
@@ -222,8 +225,10 @@ const WRONGS: [Wrong; 6] = [
     Wrong::Second(1023),
 ];
 
-/// Whatever is wrong, by whatever policy and in whatever room, with and without plans: it is named, and nothing wrong is
-/// read. Without the check, it is read.
+/// Each fault is named with its op, step and element, and no wrong value is read. This holds for
+/// several policies and budgets, with plans and without.
+///
+/// Without the check mode, wrong values are read.
 #[test]
 fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
     let (mut found, mut by_plan, mut unseen, mut right) = (0, 0, 0, 0);
@@ -261,7 +266,7 @@ fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
                     let plans = stats.planned_steps_evicting > 10 && stats.left_plans > 0;
                     found_by_plan += usize::from(plans && !errors.is_empty());
                     right += usize::from(errors.is_empty());
-                    // That is what it is for.
+                    // Without the check, wrong values are read and no error tells of it.
                     let (silent, errors) = compare(program.run(builder()), &expected);
                     assert!(errors.is_empty(), "{at}");
                     unseen += usize::from(silent > 0);
@@ -276,7 +281,8 @@ fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
     assert!(found_by_plan > 15, "{found_by_plan}");
 }
 
-/// A plan is left in each place: what was kept by plan is known then.
+/// A step leaves its plan at each read. Hashes of the values that the plan made are known from then
+/// on.
 #[test]
 fn where_a_plan_is_left_what_it_kept_is_known() {
     let (mut found, mut left) = (0, 0);
@@ -308,7 +314,8 @@ fn where_a_plan_is_left_what_it_kept_is_known() {
     assert!(found > 10 && left > 10, "{found} {left}");
 }
 
-/// What is right is never taken for wrong, and what is kept goes with the handles; a share is looked at, the same each time.
+/// Right values are never reported, and hashes are freed with their handles. A share below 1
+/// verifies the same values in each run.
 #[test]
 fn a_share_is_the_same_each_time_and_what_is_kept_goes() {
     for plan in [Plan::Off, Plan::Auto] {
@@ -337,7 +344,7 @@ fn a_share_is_the_same_each_time_and_what_is_kept_goes() {
     }
 }
 
-/// While something is evicted, what is kept of it counts as host memory.
+/// Hashes of evicted storages count as host memory.
 #[test]
 fn hashes_count_as_host_bytes() -> Result<(), Error> {
     let held = |share: Option<f64>| {
@@ -364,9 +371,10 @@ fn hashes_count_as_host_bytes() -> Result<(), Error> {
     Ok(())
 }
 
-/// Later commands that need it fail at once, and say the same; what does not need it goes on. Nothing is told that was told.
+/// Commands that need a lost value fail at once with the same error. Others go on. An error that
+/// was told is not told again by `sync`.
 #[test]
-fn what_is_lost_stays_lost_and_the_rest_goes_on() -> Result<(), Error> {
+fn outputs_with_other_bits_stay_lost_and_the_rest_goes_on() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;
     let x = runtime.tensor(&SHAPE, vec![0.5; 1024])?;
     let op = Odd { wrong: Wrong::One(9), dtype: DType::F32, runs: AtomicU32::new(0) };
@@ -379,7 +387,7 @@ fn what_is_lost_stays_lost_and_the_rest_goes_on() -> Result<(), Error> {
     let error = y.to_vec::<f32>().unwrap_err();
     assert_eq!(as_other_bits(&error).elements, 9..10);
     let ran = ops(&runtime)?;
-    // Its other output was written over, too.
+    // The op's other output was overwritten by the same run, so it is lost too.
     for lost in [&y, &count] {
         let error = lost.to_host().unwrap_err();
         assert_eq!(as_other_bits(&error).elements, 9..10);
@@ -396,7 +404,8 @@ fn what_is_lost_stays_lost_and_the_rest_goes_on() -> Result<(), Error> {
     Ok(())
 }
 
-/// A value from the host is brought back from its copy, a random op by its seed; neither is other than before.
+/// An upload is restored from its host copy and a random op runs again from its seed. Both give the
+/// same bits.
 #[test]
 fn uploads_and_random_ops_are_compared_too() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;
@@ -414,7 +423,7 @@ fn uploads_and_random_ops_are_compared_too() -> Result<(), Error> {
 }
 
 #[test]
-fn what_cannot_be_verified_is_refused() {
+fn invalid_shares_and_devices_without_values_are_refused() {
     let settings = |result: Result<Runtime, Error>| match result.map(drop).unwrap_err() {
         Error::Runtime(error) => match &*error {
             RuntimeError::Settings(message) => message.clone(),

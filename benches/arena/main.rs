@@ -1,4 +1,4 @@
-//! The arena beside its peers: what an operation costs, and how much memory a stream needs.
+//! The arena beside its peers: cost of an operation, and memory that a stream needs.
 //!
 //! ```text
 //! recorded: buffers of a training step     each allocated at `lower`, freed at `upper`
@@ -7,20 +7,23 @@
 //! random:   55 % allocations until as many are live as may be, each free takes a random live one
 //! ```
 //!
-//! Every allocator plays the same streams over 32 GiB in which nothing is live at the start and at
-//! the end. The first pass finds the highest end of any block, over the most bytes that are ever live
-//! at once (rounded to 256 each). Timed passes follow on the same, warm allocator. Rounds of all
-//! allocators alternate and the best round of each counts; a round is a few milliseconds where the
-//! stream lets it, so that on a shared machine some are undisturbed. The mean is over passes without a clock
-//! inside; for the 99th percentile each operation is timed by itself in passes of their own, less what
-//! the clock takes.
+//! Every allocator plays the same streams over 32 GiB. Nothing is live at the start and at the end.
+//! The first pass finds the highest end of any block, divided by the peak of live bytes (each
+//! buffer rounded up to 256).
 //!
-//! Baselines: `remat, split rule` is this crate's arena handing out whole chunks as TensorFlow does.
-//! `rlsf` and `buddy_system_allocator` keep their records inside the memory they manage, which a
-//! device's memory does not allow; here they manage address space of the host.
+//! Timed passes follow on the same, warm allocator. Rounds of all allocators alternate, and the
+//! best round of each counts. A round takes a few milliseconds where the stream is short enough, so
+//! that some rounds are undisturbed on a shared machine.
 //!
-//! Below the table: what it costs to ask for the free bytes beside a block, against the number of
-//! blocks. `-- --json` prints the table alone, one object a line.
+//! The mean comes from passes without a clock inside. For the 99th percentile, each operation is
+//! timed by itself in other passes, and the cost of the clock is subtracted.
+//!
+//! Baselines: `remat, split rule` is this crate's arena, which hands out whole chunks as TensorFlow
+//! does. `rlsf` and `buddy_system_allocator` keep their records inside the memory they manage,
+//! which device memory does not allow. Here they manage host address space.
+//!
+//! Below the table: cost of asking for the free bytes beside a block, against the number of blocks.
+//! `-- --json` prints the table alone, one object a line.
 
 mod neighbours;
 mod peers;
@@ -32,16 +35,16 @@ use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, RematTensorFlow, Rl
 use std::time::{Duration, Instant};
 use streams::{Op, Stream};
 
-/// Rounds without a clock inside, and rounds in which each operation is timed.
+/// Most rounds of each kind: without a clock inside, and with each operation timed.
 const ROUNDS: usize = 60;
-/// What an allocator that is slow spends on either kind of round before it is left out of the rest ...
+/// Time after which a slow allocator skips the remaining rounds of one kind.
 const ENOUGH: Duration = Duration::from_millis(1500);
-/// ... but not before so many.
+/// Least number of rounds of each kind, however slow the allocator is.
 const LEAST_ROUNDS: usize = 3;
-/// Names are padded to this.
+/// Width to which names are padded, in characters.
 const WIDTH: usize = 24;
 
-/// What was found about one allocator on one stream.
+/// Figures of one allocator on one stream.
 struct Row {
     allocator: &'static str,
     ns_mean: f64,
@@ -49,11 +52,11 @@ struct Row {
     high_water_over_peak_live: f64,
 }
 
-/// An allocator that plays one stream.
+/// Allocator that plays one stream.
 trait Player {
-    /// One pass, and nanoseconds per operation.
+    /// Plays a pass. Returns the mean nanoseconds of an operation.
     fn mean(&mut self) -> f64;
-    /// One pass, and the nanoseconds that 99 % of the operations stay below.
+    /// Plays a pass. Returns the 99th percentile of an operation's nanoseconds, less `clock`.
     fn p99(&mut self, clock: f64) -> f64;
 }
 
@@ -65,7 +68,7 @@ struct Game<'a, P: Peer> {
 }
 
 impl<'a, P: Peer> Game<'a, P> {
-    /// Plays the stream once, on a fresh allocator; also returns the highest end of any block.
+    /// Plays the stream once on a fresh allocator. Also returns the highest end of any block.
     fn start(stream: &'a Stream) -> (Self, u64) {
         let mut game =
             Self { peer: P::new(), stream, blocks: vec![None; stream.buffers], samples: vec![] };
@@ -124,7 +127,7 @@ impl<P: Peer> Player for Game<'_, P> {
     }
 }
 
-/// A player, and its row so far.
+/// Makes a player, and its row so far.
 fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
     let (game, high_water) = Game::<P>::start(stream);
     let row = Row {
@@ -136,7 +139,7 @@ fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
     (Box::new(game), row)
 }
 
-/// Lets all players play in turns.
+/// Calls `play` for all players in turns.
 fn rounds<'a>(
     entered: &mut [(Box<dyn Player + 'a>, Row)],
     play: impl Fn(&mut dyn Player, &mut Row),
@@ -167,7 +170,7 @@ fn measure(stream: &Stream, clock: f64) -> Vec<Row> {
     entered.into_iter().map(|(_, row)| row).collect()
 }
 
-/// What asking the clock twice takes, in nanoseconds: the median of many.
+/// Nanoseconds from one reading of the clock to the next: the median of many.
 fn clock() -> f64 {
     let mut samples: Vec<_> = (0..100_001)
         .map(|_| {

@@ -1,12 +1,14 @@
-//! What the free bytes beside a block cost to ask for, against the number of blocks.
+//! Cost of asking for the free bytes beside a block, against the number of blocks.
 //!
 //! ```text
 //! | block | hole | block | block | hole | block | ...     every block is asked, in random order
 //! ```
 //!
-//! The eviction score asks it of every candidate. Links tell it in three look-ups however many blocks
-//! there are; what grows is the share of look-ups that miss the caches, so the same look-ups in a bare
-//! table as long as the arena's records, one at random and the two it names, stand beside it.
+//! The eviction score asks this of every candidate. Links answer in three look-ups, whatever the
+//! number of blocks. With more blocks, more look-ups miss the caches.
+//!
+//! The baseline makes the same look-ups in a bare table as long as the arena's records: one at
+//! random, and the two it names.
 
 use super::rng::SplitMix64;
 use remat::memory::{Arena, Block};
@@ -16,7 +18,7 @@ use std::time::Instant;
 const ROUNDS: usize = 7;
 const QUERIES: usize = 1 << 20;
 
-/// Blocks with holes among them, in random order.
+/// `count` blocks in random order, with holes among them.
 fn blocks(count: usize) -> (Arena, Vec<Block>) {
     let mut random = SplitMix64::new(2);
     let mut arena = Arena::new(1 << 50);
@@ -31,7 +33,7 @@ fn blocks(count: usize) -> (Arena, Vec<Block>) {
     (arena, all)
 }
 
-/// Nanoseconds each, the best of several rounds.
+/// Nanoseconds per call of `ask`, in the best of several rounds.
 fn time(mut ask: impl FnMut(usize) -> u64) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
@@ -55,7 +57,7 @@ pub fn print() {
         let mut random = SplitMix64::new(3);
         let mut any = || random.below(count + count / 2) as u32;
         let order: Vec<u32> = (0..count).map(|_| any()).collect();
-        // Half a cache line each, as the arena's.
+        // Records take half a cache line each, as the arena's do.
         let records: Vec<[u32; 8]> =
             (0..count + count / 2).map(|_| [any(), any(), 1, 1, 1, 1, 1, 1]).collect();
         let base = time(|i| {

@@ -1,4 +1,4 @@
-//! All allocators behind one face. Sizes come in multiples of 256 bytes.
+//! All allocators behind one trait. Sizes are multiples of 256 bytes.
 
 use memmap2::{MmapMut, MmapOptions};
 use remat::memory::{ALIGNMENT, Arena, Block, SplitRule};
@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// What each has to give.
+/// Bytes that each allocator manages.
 const BYTES: u64 = 32 << 30;
 
 pub trait Peer {
@@ -16,11 +16,11 @@ pub trait Peer {
     fn new() -> Self;
     fn alloc(&mut self, bytes: u64) -> Option<Self::Block>;
     fn free(&mut self, block: Self::Block, bytes: u64);
-    /// Just past the last byte.
+    /// Offset just past the block's last byte.
     fn end(&self, block: Self::Block) -> u64;
 }
 
-/// The default: exact best fit.
+/// Arena with the default rule: exact best fit.
 pub struct Remat(Arena);
 
 impl Peer for Remat {
@@ -42,7 +42,7 @@ impl Peer for Remat {
     }
 }
 
-/// The same arena with the rule of TensorFlow's BFC allocator.
+/// Arena with the split rule of TensorFlow's BFC allocator.
 pub struct RematTensorFlow(Arena);
 
 impl Peer for RematTensorFlow {
@@ -64,7 +64,7 @@ impl Peer for RematTensorFlow {
     }
 }
 
-/// In units of 256 bytes, as it counts in 32 bits.
+/// `offset-allocator` in units of 256 bytes, since it counts in 32 bits.
 pub struct OffsetAllocator(offset_allocator::Allocator<u32>);
 
 impl Peer for OffsetAllocator {
@@ -109,7 +109,7 @@ impl Peer for RangeAlloc {
     }
 }
 
-/// Address space, backed by memory where it is touched.
+/// Maps address space, which gets memory where it is touched.
 fn map() -> MmapMut {
     MmapOptions::new()
         .len(2 * BYTES as usize)
@@ -118,12 +118,13 @@ fn map() -> MmapMut {
         .expect("64 GiB of address space")
 }
 
-/// Its pointers are aligned to 16 bytes only, which makes it faster and denser than the others may be.
+/// `rlsf`. Its pointers are aligned to only 16 bytes, which makes it faster and denser than the
+/// others can be.
 pub struct Rlsf {
     tlsf: rlsf::Tlsf<'static, u32, u32, 31, 32>,
-    /// Where offsets count from.
+    /// Address of offset 0.
     start: usize,
-    /// What `tlsf` manages, so it goes last.
+    /// Memory that `tlsf` manages, declared last so that it is dropped last.
     _map: MmapMut,
 }
 
@@ -139,8 +140,8 @@ impl Peer for Rlsf {
     fn new() -> Self {
         let mut map = map();
         let start = map.as_mut_ptr();
-        // SAFETY: the mapping is that long, nothing else looks into it, and it is unmapped only after
-        // the allocator, the one holder of the slice, is gone.
+        // SAFETY: the mapping has at least `BYTES` bytes from `start` on. No other code accesses
+        // it. `_map` is dropped after `tlsf`, the only holder of the slice.
         let pool = unsafe {
             std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), BYTES as usize)
         };
@@ -154,7 +155,8 @@ impl Peer for Rlsf {
     }
     #[inline]
     fn free(&mut self, block: Self::Block, _: u64) {
-        // SAFETY: `alloc` made it with this alignment, and each block is freed once.
+        // SAFETY: `alloc` made the block with an alignment of 16, and the game frees each block
+        // once.
         unsafe { self.tlsf.deallocate(block.0, 16) }
     }
     fn end(&self, block: Self::Block) -> u64 {
@@ -162,12 +164,12 @@ impl Peer for Rlsf {
     }
 }
 
-/// 36 orders: the largest block is all of it.
+/// `buddy_system_allocator` with 36 orders, so that the largest block is all the memory.
 pub struct Buddy {
     heap: buddy_system_allocator::Heap<36>,
-    /// Where offsets count from: a multiple of the whole size, so that the heap is one block.
+    /// Address of offset 0: a multiple of `BYTES`, so that the heap is one block.
     start: usize,
-    /// What `heap` manages, so it goes last.
+    /// Memory that `heap` manages, declared last so that it is dropped last.
     _map: MmapMut,
 }
 
@@ -184,8 +186,8 @@ impl Peer for Buddy {
         let map = map();
         let start = map.as_ptr().addr().next_multiple_of(BYTES as usize);
         let mut heap = buddy_system_allocator::Heap::empty();
-        // SAFETY: the mapping is twice as long as what is managed, nothing else looks into it, and it
-        // is unmapped only after the heap is gone.
+        // SAFETY: the mapping is twice as long as `BYTES`, and `start` is in its first half. No
+        // other code accesses it. `_map` is dropped after `heap`.
         unsafe { heap.init(start, BYTES as usize) };
         Self { heap, start, _map: map }
     }
@@ -195,7 +197,7 @@ impl Peer for Buddy {
     }
     #[inline]
     fn free(&mut self, block: Self::Block, bytes: u64) {
-        // SAFETY: `alloc` made it with this layout, and each block is freed once.
+        // SAFETY: `alloc` made the block with this layout, and the game frees each block once.
         unsafe { self.heap.dealloc(block.0, Self::layout(bytes)) }
     }
     fn end(&self, block: Self::Block) -> u64 {

@@ -1,9 +1,9 @@
-//! Streams of allocations and frees, each ending with nothing live.
+//! Streams of allocations and frees. Each stream ends with nothing live.
 
 use super::rng::SplitMix64;
 use std::path::Path;
 
-/// What sizes count as: what every allocator here rounds them up to.
+/// Size that every allocator here rounds up to, in bytes.
 const GRANULE: u64 = 256;
 
 #[derive(Clone, Copy)]
@@ -15,11 +15,11 @@ pub enum Op {
 pub struct Stream {
     pub name: &'static str,
     pub ops: Vec<Op>,
-    /// Ids are below this.
+    /// Number of ids: each id is below it.
     pub buffers: usize,
-    /// How many times it is played in one timed pass.
+    /// Number of times that a timed pass plays the stream.
     pub repeats: usize,
-    /// The most bytes live at once, each buffer rounded up to 256.
+    /// Peak of live bytes, each buffer rounded up to 256.
     pub peak_live: u64,
 }
 
@@ -38,7 +38,7 @@ impl Stream {
     }
 }
 
-/// All that can be had: the recorded ones only where `../shared` is.
+/// All streams. Recorded ones need the files in `../shared`.
 pub fn all() -> Vec<Stream> {
     let recorded = [("resnet50", 50), ("G_1", 50), ("S_1", 2)];
     let mut streams: Vec<_> = recorded
@@ -56,7 +56,7 @@ pub fn all() -> Vec<Stream> {
     streams
 }
 
-/// `id,lower,upper,size`, a line for each buffer, live from `lower` up to `upper`.
+/// Reads a file of lines `id,lower,upper,size`. Each buffer is live from `lower` up to `upper`.
 fn recorded_stream(name: &'static str, repeats: usize) -> Option<Stream> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../shared/data/planning/{name}.csv"));
@@ -78,7 +78,7 @@ fn recorded_stream(name: &'static str, repeats: usize) -> Option<Stream> {
     Some(Stream::new(name, ops, buffers, repeats))
 }
 
-/// Sizes from 256 bytes to `largest`, each power of two as likely as the next.
+/// Draws a stream of sizes from 256 bytes to `largest`, with each power of two equally likely.
 fn random(name: &'static str, count: usize, live_at_most: usize, largest: u64) -> Stream {
     let mut random = SplitMix64::new(1);
     let span = (largest as f64 / GRANULE as f64).ln();

@@ -53,7 +53,7 @@ impl ByStep for Keeps {
 }
 
 #[test]
-fn what_is_counted_is_what_is_there_where_tensors_are_kept_that_nobody_holds() {
+fn no_bytes_stay_counted_with_a_policy_that_keeps_unheld_tensors() {
     fn looked_at<N: Net>() {
         let guard = crate::budget(1_u64 << 40).policy(Keeps);
         let guard = guard.serve::<Flex>(Default::default()).unwrap();
@@ -65,7 +65,7 @@ fn what_is_counted_is_what_is_there_where_tensors_are_kept_that_nobody_holds() {
 }
 
 #[test]
-fn what_is_counted_is_what_is_there() {
+fn counted_bytes_are_the_bytes_present() {
     looked_at::<Mlp>(&[60]);
     looked_at::<MlpDropout>(&[60]);
     looked_at::<Cnn>(&[60, 35]);

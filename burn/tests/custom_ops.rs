@@ -89,14 +89,14 @@ fn squeeze(pure: bool) -> (Result<Vec<f32>, String>, usize, u64) {
 }
 
 #[test]
-fn what_a_pure_custom_op_makes_is_evicted() {
+fn outputs_of_a_pure_custom_op_are_evicted() {
     let (sum, runs, evictions) = squeeze(true);
     assert_eq!(sum.unwrap(), vec![22.0; 512]);
     assert!(runs > 4 && evictions > 0, "{runs} runs, {evictions} evictions");
 }
 
 #[test]
-fn what_a_custom_op_makes_is_kept() {
+fn outputs_of_an_impure_custom_op_are_kept() {
     let (sum, runs, _) = squeeze(false);
     let error = sum.unwrap_err();
     assert!(error.contains("out of memory: ") && error.contains("leaves"), "{error}");

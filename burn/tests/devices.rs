@@ -27,7 +27,7 @@ fn burns_tensors_work_as_on_any_device() {
 }
 
 #[test]
-fn what_does_not_fit_is_explained() {
+fn a_tensor_that_does_not_fit_is_explained() {
     let device = budgeted("64KiB");
     let x = ones(&device, 8);
     let error = ones(&device, 32).try_into_data().unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! Random operations on an arena, each compared with the brute-force model of the tests.
 //!
-//! The first byte of the input chooses the mode, every eight after it are an operation.
+//! The first byte of the input chooses the mode. Every eight bytes after it are an operation.
 
 #![no_main]
 

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_round_comes_back_and_what_rounds_is_near() {
+    fn exact_conversions_keep_the_bits_and_rounded_ones_are_near() {
         for from in FLOATS {
             for to in FLOATS {
                 for x in [0.0, -0.0, 1.0, -1.5, 0.1, 1.0 / 3.0, 3e4, -6.1e-5, f64::INFINITY] {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_an_error_and_no_infinity() {
+    fn a_number_too_large_for_its_type_is_an_error_and_no_infinity() {
         assert_eq!(through(1e300, DType::F64, DType::F32), Err(1e300));
         assert_eq!(through(-7e4, DType::F32, DType::F16), Err(f64::from(-7e4f32)));
         assert_eq!(through(1e39, DType::F64, DType::BF16), Err(1e39));

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_again_must_be_what_it_was() {
+    fn options_given_again_must_equal_those_of_the_saved_run() {
         let (_, kept) = options("mlp --steps 5 --lr 0.5");
         let merge = |args: &str| {
             let (matches, _) = options(args);

@@ -285,7 +285,7 @@ mod tests {
 
     /// Counts of steps, evictions and bytes, from none to more than will occur.
     #[test]
-    fn what_plans_helped_fits_80_columns() {
+    fn the_report_of_plans_fits_80_columns() {
         let many = 99_999_999;
         for planned_steps in [0, 1, 2, many] {
             for planned_steps_evicting in [0, 1, many] {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plans_helped_is_told_in_memory_and_evictions() {
+    fn the_report_of_plans_tells_memory_and_evictions() {
         for (planned_steps_evicting, spared_evictions, told) in [
             (0, 0, "; without a plan, in 4.00 MiB"),
             (0, 12, "; 12 evictions spared"),

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_gaussian_and_another_each_time() {
+    fn draws_are_gaussian_and_differ_by_step_and_place() {
         let all = gaussians(1, Draw::Step(3, 5), 0..10_001);
         let mean = all.iter().map(|&x| f64::from(x)).sum::<f64>() / 10_001.0;
         let variance = all.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / 10_001.0;

@@ -126,7 +126,7 @@ mod tests {
 
     /// Bytes that are no UTF-8 give the same text token by token as all at once.
     #[test]
-    fn what_is_no_character_is_replaced() {
+    fn decoding_token_by_token_gives_the_text_of_all_at_once() {
         let tokenizer = Tokenizer::open(&fixture("tokenizer.json")).unwrap();
         let whole = tokenizer.encode("a猫b").unwrap();
         let mut random = 7u32;

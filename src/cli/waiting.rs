@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_is_told_until_it_is_done() {
+    fn ongoing_work_is_told_until_it_is_done() {
         let (busy, done) = channel::<()>();
         let (lines, told) = channel();
         let spinner = ProgressBar::hidden();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_out_is_gone_and_zeros_come_in() {
+    fn shifted_pixels_are_lost_and_zeros_come_in() {
         let change = Change { down: 1, right: -1, flip: false };
         let before: Vec<f32> = (1..=6).map(|i| i as f32).collect();
         let mut plane = before.clone();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_named() {
+    fn errors_name_the_file_that_is_no_image() {
         let folder = empty("bad");
         assert!(error(&folder.join("nowhere")).contains("nowhere"));
         assert!(error(&folder).contains("one for each class"));

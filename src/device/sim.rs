@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_has_the_shape_that_was_asked_for() {
+    fn a_value_read_has_the_requested_shape() {
         let turned = Layout::contiguous(DType::I32, [2, 3]).permute(&[1, 0]).unwrap();
         let host = sim().read(Place { storage: 1 << 40, layout: turned }).unwrap();
         assert_eq!(host.layout(), Layout::contiguous(DType::I32, [3, 2]));

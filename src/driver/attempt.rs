@@ -134,7 +134,7 @@ impl Attempts {
             self.give_up();
             return false;
         }
-        let transcript = what_is_there(books);
+        let transcript = live_values(books);
         let begin = transcript.program.commands().len();
         self.written = Some(Box::new(Written { transcript, begin, at_hand: None }));
         true
@@ -234,7 +234,7 @@ impl Written {
 /// which these ran.
 ///
 /// An unheld storage is deleted after the last path that reads it, as it may have been in the run.
-fn what_is_there<D: Device>(books: &Books<D>) -> Transcript {
+fn live_values<D: Device>(books: &Books<D>) -> Transcript {
     let mut transcript = Transcript::default();
     let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();
     let graph = books.engine.graph();

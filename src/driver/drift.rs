@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_recomputes_less_goes_on() {
+    fn a_forecast_is_kept_while_it_recomputes_less() {
         // Turns without the forecast are better.
         assert_eq!(told(&[0.1, 0.3, 0.3, 0.4, 0.2]), [Same, Same, Changed, Same, Dropped]);
         // Turns with the forecast are better. Their share is expected afterwards, until turns are

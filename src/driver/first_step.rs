@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_from_leaves_that_are_gone_is_a_leaf() {
+    fn tensors_made_from_deleted_leaves_become_leaves() {
         let mut program = Program::new(1 << 20);
         let (weight, batch) = (program.put(), program.put());
         let passed = program.call(Binary::Add, &[batch, weight]);

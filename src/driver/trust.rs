@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_recomputes_less_goes_on() {
+    fn foresight_that_recomputes_no_more_than_guessing_is_kept() {
         for (foreseen, guessed) in [(0.1, 0.2), (0.0, 0.0), (3.0, 3.0), (0.3, 0.3)] {
             assert_eq!(run(1000, |_| foreseen, |_| guessed).0, 998, "{foreseen} {guessed}");
         }
@@ -253,7 +253,7 @@ mod tests {
 
     /// The cost of comparing is small over a long run, however much worse foresight is.
     #[test]
-    fn what_recomputes_more_is_left_for_twice_as_long_each_time() {
+    fn foresight_that_recomputes_more_rests_twice_as_long_each_time() {
         for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
             let (times, lost) = run(2000, |_| 0.2 + more, |_| 0.2);
             assert!(lost <= 10.0 * (more + 2.0 * MOST_LOST), "{more}: {times} times, {lost}");
@@ -271,7 +271,7 @@ mod tests {
 
     /// A guess that becomes worse is noticed while turns are guessed.
     #[test]
-    fn what_is_guessed_is_guessed_no_longer_than_it_is_better() {
+    fn guessing_ends_once_it_is_no_longer_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };
         let (times, lost) = run(12, |_| 4.0, guessed);
         assert_eq!((times, lost), (8, 10.0), "two turns, and no more");
@@ -315,7 +315,7 @@ mod tests {
     /// Regression: a step had run for twenty turns and then ran out of memory, as guessing was
     /// expected to recompute less.
     #[test]
-    fn what_does_not_fit_when_guessed_is_not_guessed_to_recompute_less() {
+    fn guessing_that_failed_is_not_expected_to_recompute_less() {
         for guess_fits in [true, false] {
             let (mut trust, mut costs) = (Trust::default(), Costs::default());
             let mut guessed = 0;

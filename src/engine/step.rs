@@ -209,7 +209,7 @@ mod tests {
 
     /// Regression: keeping each step's loss took longer with each step.
     #[test]
-    fn what_is_kept_from_earlier_steps_costs_nothing() {
+    fn values_kept_from_earlier_steps_cost_later_steps_nothing() {
         let mut engine = engine();
         let mut state = fill(&mut engine);
         let mut losses = Vec::new();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_formulas_are_refused() {
         for text in [
             "",
             "/",

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_is_cancelled_and_nothing_later() {
+    fn a_cancel_hits_earlier_commands_and_no_later_ones() {
         let cancelled = |at: u64| {
             let control = control(5, at);
             assert!(!control.is_cancelled());

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_passes_whatever_the_holes() {
+    fn the_budget_found_passes_whatever_the_pattern() {
         // Every pattern of passing and failing over ten budgets, the last of which passes.
         for pattern in 0..1 << 9u32 {
             let passes = |percent: u32| percent == 50 || pattern >> (percent - 41) & 1 == 1;

@@ -155,7 +155,7 @@ mod tests {
 
     /// Arithmetic on accepted layouts must not overflow: in tests, an overflow is a panic.
     #[test]
-    fn what_is_read_can_be_worked_with_however_absurd() {
+    fn arithmetic_on_any_layout_that_is_read_does_not_overflow() {
         const SIZES: [usize; 12] =
             [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, LIMIT, usize::MAX - 1, usize::MAX];
         let mut numbers = SplitMix64::new(2);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_float_is_refused() {
+    fn floats_are_read_and_other_values_refused() {
         for (text, expected) in [
             ("1", 1.0),
             ("-3", -3.0),

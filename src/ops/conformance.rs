@@ -428,10 +428,10 @@ macro_rules! on_device {
         types::more_loops_than_there_are_are_refused,
         update::in_place_updates,
         zero::any_op_of_few_elements_or_none,
-        zero::what_is_not_there_is_refused,
+        zero::numbers_into_empty_axes_are_refused,
         absurd::workspaces_of_any_size,
         absurd::windows_far_apart,
-        samples::what_is_not_an_op_to_run_is_refused,
+        samples::views_overlaps_and_misplaced_operands_are_refused,
         samples::same_bits_again,
         samples::operands_may_begin_anywhere,
     ]}

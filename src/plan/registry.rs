@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_is_suggested() {
+    fn the_nearest_name_is_suggested() {
         for (name, near) in [
             ("two-levels", Some("two-level")),
             ("bestfit", Some("best-fit")),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_packed_is_read_as_it_is() {
+    fn plain_text_is_read_unchanged() {
         for text in ["", "a", "ab", "\u{1f}", "\u{1f}\u{8b}x"] {
             let mut found = String::new();
             unpacked(text.as_bytes()).unwrap().read_to_string(&mut found).unwrap();

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_finished_leaves_the_old_file() {
+    fn an_unfinished_file_leaves_the_old_one() {
         let folder = folder("unfinished");
         let path = folder.join("a");
         std::fs::write(&path, "old").unwrap();
@@ -412,7 +412,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_stands_where_it_is_written_is_neither_followed_nor_emptied() {
+    fn links_and_folders_at_the_partial_path_are_neither_followed_nor_emptied() {
         let folder = folder("in-the-way");
         let path = folder.join("a");
         let partial = WholeFile::partial(&path);

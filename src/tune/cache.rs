@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again_and_what_is_foreign_or_corrupt_is_refused() {
+    fn kept_forecasts_are_read_again_and_foreign_or_corrupt_files_refused() {
         let folder = std::env::temp_dir().join(format!("remat-cache-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("forecasts.json");

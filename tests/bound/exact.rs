@@ -1,19 +1,22 @@
-//! The least that any run recomputes, by trying all: Dijkstra's algorithm over what is in memory, command by command.
+//! Least cost that any run recomputes, found by trying all runs: Dijkstra's algorithm over the sets
+//! of resident values, command by command.
 //!
-//! It goes by the assumptions of the theorem (`remat::bound`), and shares no code with the bound.
+//! The search makes the same assumptions as the theorem (`remat::bound`), and shares no code with
+//! the bound.
 
 use remat::op::Outputs;
 use remat::program::{Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, TensorId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Sets of values. A value made of nothing has a second bit, for having been made.
+/// Set of values, one bit each. A path without inputs has one more bit, which is set once it has
+/// run.
 type Set = u64;
 
 #[derive(Debug)]
 struct Value {
     bytes: u64,
-    /// The path that makes it.
+    /// Path that can make the value again.
     path: Option<usize>,
 }
 
@@ -23,55 +26,55 @@ struct Path {
     makes: Set,
     scratch: u64,
     cost: u64,
-    /// Bit of having run, of a path that reads nothing.
+    /// Bit that is set once this path has run, if it reads nothing.
     ran: Set,
 }
 
-/// What a command asks for, in values.
+/// Needs and effects of a command, in values.
 #[derive(Debug, Default)]
 struct Step {
-    /// In memory, all at once and all the time.
+    /// Values that must be in memory at once, throughout the command.
     reads: Set,
-    /// What it runs, one after the other.
+    /// Runs of the command, in order.
     runs: Vec<Run>,
-    /// Values that may take over the bytes of others, which go then.
+    /// Updates that may write over the old value.
     taken_over: Vec<TakenOver>,
-    /// What may not go from here on.
+    /// Values that must stay in memory from here on.
     stays: Set,
-    /// What is let go that had to stay.
+    /// Values that no longer have to stay.
     goes: Set,
-    /// The path that may run from here on.
+    /// Path that may run from here on.
     offers: Option<usize>,
 }
 
-/// An op, or one of several updates.
+/// Run of an op, or of one of several updates.
 #[derive(Debug, Default)]
 struct Run {
-    /// In memory from then on.
+    /// Values that are in memory after the run.
     makes: Set,
-    /// Bytes beside, while it runs.
+    /// Bytes of workspace during the run.
     scratch: u64,
 }
 
 #[derive(Debug)]
 struct TakenOver {
-    /// By which of the runs.
+    /// Index of the run that updates the value.
     run: usize,
     old: Set,
     new: Set,
 }
 
-/// A program in sets of values.
+/// Program in terms of sets of values.
 #[derive(Debug, Default)]
 pub struct Exact {
     values: Vec<Value>,
     paths: Vec<Path>,
     steps: Vec<Step>,
-    /// Of each tensor.
+    /// Value of each tensor, by the tensor's number.
     tensors: Vec<usize>,
     handles: Vec<usize>,
     bits: usize,
-    /// Which stay once they are in memory.
+    /// Values that stay once they are in memory.
     leaves: Set,
 }
 
@@ -80,14 +83,14 @@ const fn bit(value: usize) -> Set {
 }
 
 impl Exact {
-    /// `None` if there are too many values.
+    /// Reads a program. `None` if it needs more than 40 bits.
     pub fn new(program: &RecordedProgram) -> Option<Self> {
         let mut exact = Self::default();
         for command in program.commands() {
             let step = exact.step(command);
             exact.steps.push(step);
         }
-        // Values first, then the bits of having run.
+        // Bits of values come first, then the bits of paths without inputs.
         let values = exact.values.len();
         let free: Vec<usize> =
             (0..exact.paths.len()).filter(|&p| exact.paths[p].reads == 0).collect();
@@ -154,6 +157,7 @@ impl Exact {
                         let (reads, cost) = (step.reads, call.op.cost as u64);
                         self.paths.push(Path { reads, makes, scratch, cost, ran: 0 });
                     }
+                    // A path without inputs may run later, when its outputs are first read.
                     if path.is_some() && step.reads == 0 {
                         step.offers = path.filter(|_| makes != 0);
                     } else {
@@ -201,7 +205,7 @@ impl Exact {
             for i in 0..call.outputs.len() {
                 let target = call.inputs.get(i).filter(|_| i < call.outputs.targets());
                 let old = target.map(|target| self.of(*target));
-                // All look at the whole of their values here.
+                // In these programs, every tensor views the whole of its value.
                 let bytes = match (old, call.outputs.written()) {
                     (Some(old), _) => self.values[old].bytes,
                     (None, written) => {
@@ -241,7 +245,7 @@ impl Exact {
         sum
     }
 
-    /// What may still be of use from each step on, besides the bits of having run.
+    /// Values that may still be needed from each step on.
     fn useful(&self) -> Vec<Set> {
         let mut useful = vec![0; self.steps.len() + 1];
         for at in (0..self.steps.len()).rev() {
@@ -262,17 +266,17 @@ impl Exact {
         useful
     }
 
-    /// The least that must be recomputed under a budget; `None` if nothing fits.
+    /// Least cost to recompute under a budget. `None` if no run fits.
     pub fn least(&self, budget: u64) -> Option<u64> {
         let useful = self.useful();
         let runs = (bit(self.bits) - 1) & !(bit(self.values.len()) - 1);
         let mut offered = vec![false; self.paths.len()];
         let mut made: Set = 0;
         let mut states: HashMap<Set, u64> = HashMap::from([(0, 0)]);
-        // What stays at any time, if it is in memory at all.
+        // Values that must stay in memory once they are there.
         let mut staying: Set = 0;
         for (at, step) in self.steps.iter().enumerate() {
-            // A leaf that is uploaded later stays from the first command that needs it.
+            // A leaf that is uploaded late stays from the first command that reads it.
             let stays_after = (staying | step.stays | (self.leaves & step.reads)) & !step.goes;
             let states_before = self.between(states, budget, staying, useful[at] | runs, &offered);
             states = HashMap::new();
@@ -303,7 +307,8 @@ impl Exact {
         states.into_values().min()
     }
 
-    /// What is in memory after a command: each value that is updated makes room for the new one, or is copied.
+    /// Sets of resident values after a command. Each updated value is either written over or
+    /// copied, and all combinations are tried.
     fn after(&self, before: Set, step: &Step, budget: u64) -> Vec<Set> {
         let ways = 0..1u32 << step.taken_over.len();
         let after = |copies: u32| {
@@ -333,7 +338,8 @@ impl Exact {
         ways.filter_map(after).collect()
     }
 
-    /// All that can be reached between two commands, and at which cost.
+    /// Sets of resident values that evictions and recomputations can reach between two commands,
+    /// each with its least cost.
     fn between(
         &self,
         states: HashMap<Set, u64>,

@@ -1,4 +1,4 @@
-//! Small random programs, with all that a program may have.
+//! Small random programs with every kind of command.
 
 use crate::common::rng::SplitMix64;
 use remat::Layout;
@@ -7,14 +7,15 @@ use remat::program::{
     Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
 
-/// A program of so many ops: siblings, views, updates in place, workspaces, uploads, values that stay, reads, deletes.
+/// Program of `ops` ops, with siblings, views, updates in place, workspaces, uploads, constants,
+/// reads and deletes.
 pub fn program(seed: u64, ops: usize) -> RecordedProgram {
     let mut random = SplitMix64::new(seed);
     let mut maker = Maker { program: RecordedProgram::default(), sizes: Vec::new() };
     for _ in 0..1 + random.below(3) {
         maker.put(&mut random);
     }
-    // As in training: first forward, where values pile up, then back, where old ones are read.
+    // As in training, values pile up in a forward part, and a backward part reads the old ones.
     let forward = ops.div_ceil(2);
     for op in 0..ops {
         let alive: Vec<TensorId> = maker.program.alive().collect();
@@ -23,7 +24,7 @@ pub fn program(seed: u64, ops: usize) -> RecordedProgram {
         let mut inputs: Vec<TensorId> = Vec::new();
         for i in 0..count {
             let newest = alive.len() - 1 - random.below(alive.len().min(2));
-            // Backward reads what forward has made, the last first.
+            // The backward part reads the values of the forward part, the last one first.
             let mirrored = (2 * alive.len()).saturating_sub(op + forward).min(alive.len() - 1);
             let at = match (i, back) {
                 (0, _) => newest,
@@ -53,7 +54,7 @@ pub fn program(seed: u64, ops: usize) -> RecordedProgram {
 
 struct Maker {
     program: RecordedProgram,
-    /// Bytes of the value that each tensor looks at.
+    /// Bytes of the value that each tensor views.
     sizes: Vec<usize>,
 }
 
@@ -104,7 +105,7 @@ impl Maker {
         }
     }
 
-    /// An update, or several at once, where those make sense.
+    /// Adds an update, or several as one command, if the program allows them.
     fn update(&mut self, random: &mut SplitMix64, op: RecordedOp, inputs: Vec<TensorId>) {
         let made = self.program.next();
         if random.one_in(2) {
@@ -130,14 +131,14 @@ impl Maker {
         self.try_push(Command::UpdateAll(calls), sizes);
     }
 
-    /// One tensor updated twice makes no sense.
+    /// Adds a command, unless it is invalid, such as one that updates a tensor twice.
     fn try_push(&mut self, command: RecordedCommand, sizes: Vec<usize>) {
         if self.program.push(command).is_ok() {
             self.sizes.extend(sizes);
         }
     }
 
-    /// One update, and the sizes of what it makes.
+    /// Makes one update, and the sizes of its outputs.
     fn call(
         &self,
         random: &mut SplitMix64,

@@ -1,16 +1,17 @@
-//! The linear program that is written for other solvers, read again and solved in whole numbers by trying all.
+//! Reads the linear program that is written for other solvers, and solves it in whole numbers by
+//! trying all assignments.
 
 use std::collections::HashMap;
 
-/// Coefficients by number of variable.
+/// Terms of a sum: the number of a variable and its coefficient.
 type Sum = Vec<(usize, f64)>;
 
-/// A program in the LP format.
+/// Program in the LP format.
 #[derive(Debug, Default)]
 pub struct Relaxed {
     names: HashMap<String, usize>,
     objective: Sum,
-    /// Not below the number, after a sign for those that are not above it.
+    /// Constraints: each sum is at least the number. The signs of a `<=` row are turned.
     rows: Vec<(Sum, f64)>,
 }
 
@@ -52,7 +53,8 @@ impl Relaxed {
         panic!("no end: {text}");
     }
 
-    /// The least with each variable 0 or 1; none if there are too many to try all.
+    /// Least objective with every variable 0 or 1. `None` if there are too many variables to try
+    /// all.
     pub fn least(&self) -> Option<f64> {
         if self.names.len() > 14 {
             return None;

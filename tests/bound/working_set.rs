@@ -1,7 +1,7 @@
-//! What each command needs at once, value by value, from the definitions alone: for each command, all that was made so far is
-//! looked at anew.
+//! Bytes that each command needs at once, counted value by value from the definitions alone. All
+//! values made so far are looked at anew for each command.
 //!
-//! It shares no code with the bound, nor with the other search.
+//! This module shares no code with the bound, nor with the search in `exact`.
 
 use remat::op::Outputs;
 use remat::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
@@ -10,29 +10,31 @@ use std::collections::HashMap;
 /// Bytes with one content.
 struct Value {
     bytes: u64,
-    /// From after this command on it stays in memory.
+    /// Command after which the value must stay in memory.
     stays_after: Option<usize>,
-    /// A leaf, which stays once a command has read it.
+    /// Whether the value is a leaf, which stays once a command has read it.
     is_leaf: bool,
-    /// Number of tensors that look at it.
+    /// Number of tensors that view the value.
     handles: usize,
-    /// The command that let the last of them go, and whether that needed it.
+    /// Command that dropped the last handle, and whether that command needed the value.
     let_go: Option<(usize, bool)>,
 }
 
 impl Value {
-    /// Whether it is in memory when a command runs, whatever that reads.
+    /// Whether the value is in memory when command number `at` runs, even if the command does not
+    /// read it.
     fn is_held(&self, at: usize) -> bool {
         let until = |(end, needed)| if needed { at <= end } else { at < end };
         self.stays_after.is_some_and(|since| since < at) && self.let_go.is_none_or(until)
     }
 }
 
-/// What one command reads and makes.
+/// Values a command reads, and bytes it makes.
 #[derive(Default)]
 struct Need {
     reads: Vec<usize>,
-    /// Bytes of what it makes and of its workspace, for each of its runs; what one has made is there in the next.
+    /// Bytes of outputs and of workspace, for each run. The outputs of one run are still in memory
+    /// in the next.
     runs: Vec<(u64, u64)>,
 }
 
@@ -43,7 +45,7 @@ struct Reader {
     needs: Vec<Need>,
 }
 
-/// Command -> bytes that it needs at once, where sizes are rounded up to multiples of `granule`.
+/// Bytes that each command needs at once. Sizes are rounded up to multiples of `granule`.
 pub fn working_sets(commands: &[RecordedCommand], granule: u64) -> Vec<u64> {
     let mut reader =
         Reader { granule, values: Vec::new(), tensors: HashMap::new(), needs: Vec::new() };
@@ -75,7 +77,7 @@ impl Reader {
         self.values.push(Value { bytes, stays_after, is_leaf, handles: 1, let_go: None });
     }
 
-    /// Another tensor for a value.
+    /// Adds a tensor that views a value.
     fn look(&mut self, tensor: TensorId, value: usize, bytes: u64) {
         self.values[value].handles += 1;
         self.tensors.insert(tensor, (value, bytes));
@@ -108,7 +110,7 @@ impl Reader {
                 let bytes = self.round(host.layout.bytes());
                 let is_constant = host.cost.is_none();
                 self.make(*tensor, bytes, is_constant.then_some(at), *leaf && !is_constant);
-                // Others are uploaded when they are first read.
+                // Other values are uploaded when they are first read.
                 need.runs.extend(is_constant.then_some((bytes, 0)));
             }
             Command::Apply(call) => match &call.outputs {
@@ -128,7 +130,7 @@ impl Reader {
                         self.make(tensor, bytes, (!again).then_some(at), false);
                         made += bytes;
                     }
-                    // What reads nothing may be made when it is first read.
+                    // Outputs of an op without inputs may be made when they are first read.
                     if !(again && need.reads.is_empty()) {
                         need.runs.push((made, self.round(call.op.workspace)));
                     }

@@ -1,4 +1,5 @@
-//! A step in memory just below what fits fails after bounded work; and while nobody is told, nothing more is spent on it.
+//! A step in memory just below what it needs fails after bounded work. Until the failure is told,
+//! later steps spend nothing on it.
 
 use crate::common::cells;
 use remat::event::Event;
@@ -14,7 +15,7 @@ const TOKENS: usize = 8;
 const BATCH: usize = 32;
 const STEPS: usize = 7;
 
-/// The loss is read at the end of these steps only.
+/// Steps whose loss is read at the end. No other value is read.
 const READ: [usize; 2] = [4, 6];
 
 enum Cell {
@@ -22,7 +23,7 @@ enum Cell {
     Lstm(Lstm),
 }
 
-/// Reads all tokens, and says what the first was.
+/// Network that reads all tokens and names the first one.
 struct Rememberer {
     embedding: Embedding,
     cell: Cell,
@@ -49,7 +50,7 @@ impl Module for Rememberer {
     }
 }
 
-/// Counts failures as they happen, told or not.
+/// Listener that counts failures as they happen, told or not.
 #[derive(Clone, Debug, Default)]
 struct Failures(Arc<AtomicU64>);
 
@@ -71,12 +72,12 @@ struct Setup {
     plan: Plan,
 }
 
-/// What a step did.
+/// Figures of a step.
 #[derive(Clone, Debug)]
 struct Step {
     ops: u64,
     again: u64,
-    /// Whether something had failed before it that nobody was told of; and whether something failed in it.
+    /// `waits`: an earlier failure was not told yet. `fails`: an op failed in this step.
     waits: bool,
     fails: bool,
     told: Option<String>,
@@ -147,7 +148,8 @@ fn a_step_that_does_not_fit_ends_after_bounded_work_and_the_next_cost_nothing() 
                     let what = format!("{setup:?} at {percent} %");
                     for (number, step) in steps.iter().enumerate() {
                         let all: Vec<_> = steps.iter().map(|step| (step.ops, step.again)).collect();
-                        // 64 times those of this step or the last one, and a run for each command after that.
+                        // The limit is 64 times the ops of this step or the last one, and then one
+                        // run for each later command.
                         assert!(step.again <= 80 * ops, "{what}, step {number}: {all:?}");
                         if step.waits {
                             assert_eq!(step.again, 0, "{what}, step {number}: {all:?}");
@@ -156,7 +158,7 @@ fn a_step_that_does_not_fit_ends_after_bounded_work_and_the_next_cost_nothing() 
                             given_up += u64::from(told.contains("times its own"));
                         }
                     }
-                    // Once it is told, steps run as the first did.
+                    // Steps run as the first one did, once the failure is told.
                     if steps[READ[0]].told.is_some() {
                         failing += 1;
                         let [waiting, next] = [READ[0], READ[0] + 1].map(|step| steps[step].ops);

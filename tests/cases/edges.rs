@@ -1,4 +1,5 @@
-//! Derivatives at the edges of domains, batches of no examples and of one, and what people who begin do with a tape.
+//! Derivatives at the edges of domains, batches of no examples and of one, and beginners' uses of a
+//! tape.
 
 use remat::autograd::Tape;
 use remat::nn::{
@@ -36,7 +37,7 @@ fn functions_are_as_steep_at_their_edges_as_in_pytorch() -> Result<(), Error> {
     assert_eq!(gradient(&[0.0, -4.0, 1.0], Tensor::relu)?, [0.0, 0.0, 1.0]);
     assert_eq!(gradient(&[0.0, 1.0, 2.0], |x| x.clamp(0.0, 1.0))?, [1.0, 1.0, 0.0]);
     assert_eq!(gradient(&[0.0, 3.0], |x| x.powf(2.0))?, [0.0, 6.0]);
-    // One element has no deviation of a sample.
+    // One element has no standard deviation of a sample.
     assert!(gradient(&[1.0], |x| x.std_along(&[0], 1, false))?[0].is_nan());
     assert_eq!(gradient(&[1.0], |x| x.std_along(&[0], 0, false))?, [0.0]);
     Ok(())
@@ -44,7 +45,7 @@ fn functions_are_as_steep_at_their_edges_as_in_pytorch() -> Result<(), Error> {
 
 type Make = fn(&Runtime) -> Result<Box<dyn Module>, Error>;
 
-/// A layer and its inputs, each with the shape that comes out of it.
+/// Name, maker, and input shapes of a layer, each with its output shape.
 type Layer = (&'static str, Make, Vec<[Vec<usize>; 2]>);
 
 fn layers() -> Vec<Layer> {
@@ -93,7 +94,7 @@ fn layers() -> Vec<Layer> {
     ]
 }
 
-/// The shape of what comes out, in a step of training.
+/// Shape of the output, in a step of training.
 fn step(
     runtime: &Runtime,
     layer: &mut dyn Module,
@@ -135,7 +136,7 @@ fn batches_of_none_and_of_one_go_through_each_layer() -> Result<(), Error> {
     Ok(())
 }
 
-/// The deviation of one value is 0 whatever it is: what comes out would not depend on what goes in.
+/// The variance of a single value is 0, so the output would not depend on the input.
 #[test]
 fn batch_norm_wants_two_values_of_each_channel() -> Result<(), Error> {
     let runtime = runtime();
@@ -235,7 +236,7 @@ impl Module for Two {
 }
 
 #[test]
-fn what_the_loss_does_not_depend_on_stays() -> Result<(), Error> {
+fn parameters_the_loss_does_not_depend_on_keep_their_values() -> Result<(), Error> {
     let runtime = runtime();
     let mut two = Two { used: Linear::new(&runtime, 2, 2)?, unused: Linear::new(&runtime, 2, 2)? };
     let values = |module: &mut dyn Module| -> Result<Vec<Vec<f32>>, Error> {

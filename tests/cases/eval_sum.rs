@@ -1,5 +1,5 @@
-//! An evaluation that adds up what it measures on the device, and never marks a step: what it needs is a few numbers,
-//! whatever the number of batches.
+//! An evaluation that adds up its results on the device and never marks a step. It needs a few
+//! numbers of memory, whatever the number of batches.
 
 use remat::nn::{Linear, Sequential};
 use remat::ops::Accumulate;
@@ -9,17 +9,17 @@ use remat::{Plan, PolicyKind, Stats};
 
 const POLICIES: [&str; 4] = ["learned", "learned:portfolio", "dtr-eq", "lru"];
 
-/// What bounds the history.
+/// Calls that bound the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     Nothing,
-    /// Nothing but updates in place.
+    /// Only updates in place.
     Training,
     Commits,
     Marks,
 }
 
-/// What is kept of each loss.
+/// Value kept of the losses.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     Sum,
@@ -33,7 +33,7 @@ enum Kept {
 struct Case {
     bound: Bound,
     kept: Kept,
-    /// Whether batches come from the host, or ops make them.
+    /// Whether batches come from the host. Otherwise ops make them.
     from_host: bool,
     budget: &'static str,
     policy: &'static str,
@@ -47,7 +47,8 @@ impl Case {
         builder.seed(1).threads(1).cpu().unwrap()
     }
 
-    /// Returns what was kept at the end, and what there was after some of the batches.
+    /// Runs `batches` batches. Returns the bits kept at the end, and the counters after each batch
+    /// in `after`.
     fn run(
         &self,
         rt: &Runtime,
@@ -108,7 +109,8 @@ impl Case {
 const KEPT: [Kept; 5] = [Kept::Sum, Kept::TwoSums, Kept::Max, Kept::Average, Kept::InPlace];
 const BOUNDS: [Bound; 4] = [Bound::Nothing, Bound::Training, Bound::Commits, Bound::Marks];
 
-/// Long enough for histories to be looked at: they are when some thousand values are kept.
+/// Enough batches for the engine to look at the history, which happens when some thousand values
+/// are kept.
 const BATCHES: usize = 1200;
 
 fn check(case: Case, batches: usize, expected: &[u32]) {
@@ -136,7 +138,7 @@ fn settings() -> Vec<(&'static str, &'static str, Plan)> {
     budgets.flat_map(each).collect()
 }
 
-/// What is kept and what bounds it, each in every `nth` of the settings.
+/// Checks each kept value and each bound, in every `nth` of the settings.
 fn in_every(nth: usize, batches: usize) {
     let settings = settings();
     for (at, bound) in BOUNDS.into_iter().enumerate() {
@@ -155,20 +157,22 @@ fn in_every(nth: usize, batches: usize) {
     }
 }
 
-/// A running sum kept the batches of all of the evaluation; beside training, memory ran out.
+/// Regression: a running sum kept the batches of the whole evaluation. Beside training, memory ran
+/// out.
 #[test]
-fn what_is_summed_up_needs_no_marks() {
+fn a_running_sum_needs_no_marks() {
     in_every(7, BATCHES);
 }
 
-/// All of it, with as many batches as in the report: takes minutes.
+/// Runs all settings, with as many batches as in the bug report. Takes minutes.
 #[test]
 #[ignore = "minutes"]
 fn twenty_thousand_batches_keep_what_two_hundred_do() {
     in_every(1, 20_000);
 }
 
-/// Where it cannot be helped, since what is carried on is no small value, it is said what would help.
+/// The history cannot be cut here, since the values carried on are not small. The error says what
+/// would help.
 #[test]
 fn where_a_mark_would_help_the_error_says_so() {
     let rt = Runtime::builder().budget("64KiB").policy(PolicyKind::DtrEq).threads(1).cpu().unwrap();

@@ -1,5 +1,6 @@
-//! Checkpoints as the transformers library and torchvision write them: taken whole, with outputs that are theirs, and
-//! refused with all that does not fit.
+//! Checkpoints as the transformers library and torchvision write them. They are loaded whole and
+//! give the outputs of those libraries. A file that does not fit is refused, with all the
+//! differences listed.
 
 mod files;
 mod library;

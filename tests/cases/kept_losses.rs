@@ -35,7 +35,8 @@ impl Loop {
     }
 }
 
-/// A step took the longer, the more losses were kept, and none ran by plan even when no more were.
+/// Regression: steps took longer with each loss kept, and none ran by plan, even after losses were
+/// no longer kept.
 #[test]
 fn losses_may_be_kept_and_steps_run_by_plan_beside_them() {
     for policy in ["learned", "learned:portfolio", "dtr-eq", "lru"] {
@@ -43,7 +44,7 @@ fn losses_may_be_kept_and_steps_run_by_plan_beside_them() {
             let run = |plan| {
                 let mut of = Loop::new(policy, plan);
                 let kept: Vec<Tensor> = (0..held).map(|number| of.step(number)).collect();
-                // Now they are only logged.
+                // From here on, losses are only logged.
                 for number in held..held + 600 {
                     drop(of.step(number));
                 }

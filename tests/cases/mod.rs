@@ -1,4 +1,4 @@
-//! Programs after public bug reports, and attacks of our own, each with the values that are right.
+//! Programs after public bug reports, and attacks of our own, each with the right values.
 
 mod crawl;
 mod edges;

@@ -1,4 +1,4 @@
-//! MiniMalloc's columns, and what packed files may hold: `remat plan` as a user runs it.
+//! MiniMalloc's columns and the limits of packed files: `remat plan` as a user runs it.
 
 use crate::common::command::{folder, run, stderr};
 use remat::plan::{self, Instance, Lives, Placement};
@@ -12,7 +12,7 @@ fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/plan-csv").join(name)
 }
 
-/// The smallest placement and the load, and what is in the file that `--csv` wrote.
+/// Smallest placement and load that `remat plan` reports, and the text of the file it wrote.
 fn planned(path: &Path, more: &[&str]) -> (u64, u64, String) {
     let name = path.file_stem().unwrap().to_str().unwrap();
     let placed = folder(&format!("plan-csv-placed-{name}")).join("placed.csv");
@@ -25,7 +25,8 @@ fn planned(path: &Path, more: &[&str]) -> (u64, u64, String) {
     (bytes, rows[0]["load"].as_u64().unwrap(), fs::read_to_string(placed).unwrap())
 }
 
-/// Offsets as they are in a file, checked against another file's buffers.
+/// Checks the offsets in a written file against the buffers of another file. Returns the bytes of
+/// the placement.
 fn check(file: &Path, placed: &str) -> u64 {
     let wanted = Instance::read(&fs::read(file).unwrap()[..], Lives::HalfOpen).unwrap();
     let offsets =
@@ -35,12 +36,12 @@ fn check(file: &Path, placed: &str) -> u64 {
 
 #[test]
 fn the_cases_are_placed_as_they_should_be() {
-    // Bytes and load, by hand.
+    // Bytes and load were computed by hand.
     for (name, bytes, load) in [
         ("v2_inclusive_end.csv", 10, 10),
-        // Both are alive at 5.
+        // Both buffers are alive at 5.
         ("v2b_inclusive_end_touch.csv", 20, 20),
-        // 1 at 0, 15 from 1 on, 18 from 16 on.
+        // Offset 0 for the buffer of 1 byte, 1 for 15 bytes, 16 for 18 bytes.
         ("v3_alignment.csv", 34, 34),
         ("v6_solution.csv", 8, 8),
         ("v7_bom_crlf.csv", 8, 8),
@@ -49,7 +50,7 @@ fn the_cases_are_placed_as_they_should_be() {
         let (found, found_load, placed) = planned(&path, &[]);
         assert_eq!((found, found_load), (bytes, load), "{name}");
         assert_eq!(check(&path, &placed), bytes, "{name}: {placed}");
-        // What was written is read, and planned alike.
+        // The written file can be read, and gives the same plan.
         let again = folder("plan-csv-cases").join(format!("again-{name}"));
         fs::write(&again, &placed).unwrap();
         let (found, found_load, written) = planned(&again, &["--reuse", "portfolio"]);
@@ -68,7 +69,7 @@ fn the_cases_are_placed_as_they_should_be() {
 fn a_buffer_takes_no_room_in_its_gaps() {
     let folder = folder("plan-csv-gaps");
     let path = folder.join("gaps.csv");
-    // b and c live in a's gaps, the second half of d beside them.
+    // b and c lie in a's gaps, and the second half of d lies beside them.
     let text = "size,id,start,end,gaps,alignment\n64,a,0,9,3-4 7-7,8\n60,b,3,4,,4\n64,c,7,7,,1\n16,d,0,9,5-9@8:16,8\n";
     fs::write(&path, text).unwrap();
     let (bytes, load, placed) = planned(&path, &[]);
@@ -113,9 +114,9 @@ fn packed(lines: &[u8], times: usize) -> Vec<u8> {
     packer.finish().unwrap().repeat(times)
 }
 
-/// A few kilobytes that would be gigabytes: each is an error soon, and names the limit.
+/// A few kilobytes unpack to gigabytes. Each file is refused soon, with the limit in the error.
 #[test]
-fn what_is_packed_to_fill_the_memory_is_an_error() {
+fn decompression_bombs_are_refused() {
     let folder = folder("plan-csv-bombs");
     let start = r#"{"event":"begin","version":5,"cost_model":"flops","budget":4096}"#;
     let step = b"{\"event\":\"did\",\"command\":\"step\",\"used\":0}\n";

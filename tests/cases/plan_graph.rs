@@ -1,4 +1,4 @@
-//! Graphs in and out of `remat plan`, as a user runs it.
+//! Graphs read and written by `remat plan`, as a user runs it.
 
 use crate::common::command::{folder, run, stderr};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn example(name: &str) -> String {
     format!("{}/examples/graphs/{name}.json", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Of a recording, a log, and a graph: planned from the graph that was written, it is the same step.
+/// A graph written from a recording, a log or another graph is planned like the original step.
 #[test]
 fn a_step_is_exported_and_planned_alike() {
     let folder = folder("plan-graph");
@@ -41,7 +41,7 @@ fn a_step_is_exported_and_planned_alike() {
             }
         }
     }
-    // To stdout, and from stdin's like.
+    // A graph can be written to stdout.
     let output = run(&["plan", &sources[2], "--reuse", "best-fit", "--graph", "-"]);
     let text = std::str::from_utf8(&output.stdout).unwrap();
     let value: Value = serde_json::from_str(text).unwrap();
@@ -66,12 +66,12 @@ fn the_examples_are_planned_with_their_names() {
     assert!(all[1]["load"].as_u64() < all[0]["load"].as_u64());
     let placed = fs::read_to_string(csv).unwrap();
     assert!(placed.contains("\n0.qkv.master,0,") && placed.contains("\n3.gelu,"), "{placed}");
-    // Two that may be one are one.
+    // Two buffers that may share memory share it.
     rows(&[&example("nnvm"), "--reuse", "portfolio", "--csv", csv]);
     let placed = fs::read_to_string(csv).unwrap();
     assert!(placed.contains("\nconv2+sum+relu2,"), "{placed}");
     assert!(rows(&[csv])[0]["bytes"].is_u64(), "what was written is read");
-    // It can be recomputed as well.
+    // A graph's step can be recomputed as well.
     let budgeted = rows(&[&example("decoder"), "--budget", "100%", "--reuse", "pushdown"]);
     assert!(budgeted.iter().any(|row| row["slowdown"] == 1.0), "{budgeted:?}");
 }
@@ -115,7 +115,7 @@ fn graphs_that_make_no_sense_are_refused_in_words() {
             "onnx.json: the graph is not as expected: unknown field `ir_version`, expected one of `format`",
         ),
         (&[&half], 1, "half.json: the graph is not as expected: EOF while parsing"),
-        // A trace is not taken for a graph, nor is what is neither.
+        // A trace is not taken for a graph, and other files are refused too.
         (&[&other], 1, "other.jsonl, line 1: this is no trace"),
         (&[&trace], 1, "half.jsonl, line 1"),
         (&[&good, "--step", "1"], 2, "--step is not for graphs"),

@@ -1,4 +1,5 @@
-//! An update is skipped once. With plans as without, the next read says so, nothing wrong is read as right, and it is told once.
+//! A failed update is skipped once. The next read says so, with plans as without, and the failure
+//! is told once. No wrong value is read as a right one.
 
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
@@ -10,7 +11,7 @@ use remat::{Layout, Plan};
 
 const STEPS: usize = 80;
 
-/// What goes wrong in one step.
+/// Fault in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Fails,
@@ -20,16 +21,16 @@ enum Fault {
 
 const FAULTS: [Fault; 3] = [Fault::Fails, Fault::Panics, Fault::DoesNotFit];
 
-/// How often the loop asks.
+/// How often the loop waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Reads,
     Syncs,
-    /// Reads every seventh step.
+    /// Reads in every seventh step.
     Rarely,
 }
 
-/// Passes its input on, or its gradient, unless it fails.
+/// Custom op that passes its input on, and its gradient, unless it has a fault.
 #[derive(Debug)]
 struct Flaky {
     fault: Option<Fault>,
@@ -67,12 +68,12 @@ impl CustomOp for Flaky {
     }
 }
 
-/// `x`, unless there is a fault, now or in its gradient.
+/// `x`, unless this op or its gradient has a fault.
 fn pass(x: &Tensor, fault: Option<Fault>, in_gradient: bool) -> Result<Tensor, Error> {
     Ok(Tensor::apply(Flaky { fault, in_gradient }, &[x])?.swap_remove(0))
 }
 
-/// What a loop was told, in which step; the bits that it read, in which step; and what is told at the end.
+/// Failures told and values read, each with its step, and the failure told at the end.
 #[derive(Debug, Default, PartialEq)]
 struct Heard {
     told: Vec<(usize, String)>,
@@ -88,7 +89,7 @@ impl Heard {
         }
     }
 
-    /// Asks as often as the loop does.
+    /// Reads or syncs as often as `asks` says.
     fn ask(&mut self, asks: Asks, step: usize, runtime: &Runtime, x: &Tensor) {
         match asks {
             Asks::Reads => self.hear(step, x.item()),
@@ -99,7 +100,7 @@ impl Heard {
     }
 }
 
-/// A weight that what may fail is added to in each step.
+/// Loop that adds a value to a weight in each step. In one step, the value may fail.
 fn adds(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard, u64), Error> {
     let runtime = Runtime::builder().budget("1MiB").threads(1).plan(plan).cpu()?;
     let mut weight = runtime.zeros(&[64])?;
@@ -113,7 +114,7 @@ fn adds(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard,
         drop(mean);
         let fault = fault.filter(|(at, _)| *at == step).map(|(_, fault)| fault);
         let gradient = match fault {
-            // An op like others, of no fault but its size.
+            // This op has no fault except its size.
             Some(Fault::DoesNotFit) => {
                 let huge = runtime.ones(&[1 << 20])?.sin()?;
                 huge.slice(0, 0..64)?.contiguous()?
@@ -128,7 +129,7 @@ fn adds(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard,
     Ok((heard, runtime.stats()?.planned_steps))
 }
 
-/// The loop of the README, in which a gradient may fail.
+/// Loop of the README, in which a gradient may fail.
 fn trains(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard, u64), Error> {
     let runtime = Runtime::builder().budget("256KiB").threads(1).plan(plan).cpu()?;
     let mut net = Sequential::new()

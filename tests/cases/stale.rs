@@ -1,15 +1,16 @@
-//! A replacement that is taken back, since something else failed in its step: the next read of that handle says so, once.
+//! A replacement is reverted if something else fails in its step. The next read of the handle says
+//! so, once.
 
 use remat::ops::Accumulate;
 use remat::prelude::*;
 use remat::{Error, Plan};
 
-/// What a step does after it has replaced the mean.
+/// End of a step, after the mean was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// Nothing more: a step that works.
+    /// No further op: the step works.
     Nothing,
-    /// An op that takes more than the budget, and that nobody reads.
+    /// An op that takes more than the budget, and whose output is not used.
     Fails,
 }
 
@@ -49,7 +50,8 @@ fn is_told(read: Result<f32, Error>) -> bool {
     matches!(read, Err(Error::OutOfMemory(_)))
 }
 
-/// Over how often it failed before, how often it worked before that, and plans.
+/// Checks programs with several counts of steps that worked and then of steps that failed, with
+/// plans and without.
 fn each(mut check: impl FnMut(Program, f32, usize)) {
     for plan in [Plan::Off, Plan::Auto] {
         for worked in [0, 1, 2, 12] {
@@ -99,7 +101,7 @@ fn who_was_told_otherwise_is_not_told_again() {
 }
 
 #[test]
-fn what_is_made_from_what_was_taken_back_is_lost_until_somebody_is_told() {
+fn ops_on_a_reverted_value_are_lost_until_its_failure_was_read() {
     each(|program, before, _| {
         let doubled = program.mean.add(&program.mean).unwrap();
         let row = program.mean.reshape(&[1, 16]).unwrap();

@@ -1,5 +1,7 @@
-//! Extremes of equals, norms of zeros, and functions that leave elements out: a step along a gradient changes the value by
-//! as much as the gradient says, at most. With other inputs than those of `tests/fixtures`, and by other means.
+//! Extremes of equal elements, norms of zeros, and functions that leave elements out. A step along
+//! a gradient changes the value by at most as much as the gradient says.
+//!
+//! The inputs and methods differ from those of `tests/fixtures`.
 
 use remat::autograd::Tape;
 use remat::prelude::*;
@@ -11,14 +13,14 @@ fn runtime() -> Runtime {
     Runtime::builder().budget("1MiB").threads(1).cpu().unwrap()
 }
 
-/// The gradient of the sum of what a function makes of numbers, and the gradient of the sum of that.
+/// Gradient of the sum of a function's outputs, and the second gradient.
 fn gradients(x: &[f32], function: Function) -> Result<[Vec<f32>; 2], Error> {
     let runtime = runtime();
     let mut x = runtime.tensor(&[x.len()], x.to_vec())?;
     let tape = Tape::new(&runtime);
     tape.watch(&mut x);
     let first = tape.backward_with_graph(&function(&x)?.sum()?)?.take(&x).expect("it is watched");
-    // A square, so that there is a second one of anything.
+    // Squares are added, so that every function has a second gradient.
     let second = tape.backward(&first.square()?.sum()?.add(&x.square()?.sum()?)?)?;
     Ok([first.to_vec()?, second.get(&x).expect("it is watched").to_vec()?])
 }
@@ -55,9 +57,9 @@ fn equal_extremes_share_the_gradient() -> Result<(), Error> {
     Ok(())
 }
 
-/// Where units are off they are all 0: what shifts all of a row shifts its maximum by as much.
+/// All units that are off are 0. A shift of a whole row shifts its maximum by as much.
 #[test]
-fn what_shifts_all_elements_shifts_their_maximum_once() -> Result<(), Error> {
+fn a_shift_of_all_elements_shifts_their_maximum_once() -> Result<(), Error> {
     let runtime = runtime();
     for (rows, columns) in [(4, 6), (1, 1), (3, 300), (7, 2)] {
         let mut bias = runtime.zeros(&[1])?;
@@ -110,7 +112,7 @@ fn norms_and_deviations_are_flat_where_they_are_0() -> Result<(), Error> {
         let [first, second] = gradients(&vec![2.5; n], |x| x.std_along(&[0], 1, false))?;
         assert_eq!((first, second), (vec![0.0; n], vec![5.0; n]), "{n} equals");
     }
-    // Beside what is not flat, they take nothing from it.
+    // Beside a function that is not flat, they add nothing to its gradient.
     let [first, _] = gradients(&[0.0; 3], |x| x.norm()? + x.sum()?)?;
     assert_eq!(first, [1.0; 3]);
     let [first, _] = gradients(&[3.0, 4.0], Tensor::norm)?;
@@ -118,7 +120,7 @@ fn norms_and_deviations_are_flat_where_they_are_0() -> Result<(), Error> {
     Ok(())
 }
 
-/// A regularizer on weights that begin at 0, which made them NaN.
+/// Regression: a norm as a regularizer turned weights that begin at 0 into NaN.
 #[test]
 fn weights_at_zero_learn_under_a_norm() -> Result<(), Error> {
     let runtime = runtime();
@@ -140,7 +142,7 @@ fn weights_at_zero_learn_under_a_norm() -> Result<(), Error> {
     Ok(())
 }
 
-/// What is left out has no gradient, however steep what comes after it is.
+/// Elements that are left out get no gradient, however steep the function after them is.
 #[test]
 fn an_infinite_gradient_stops_where_an_element_is_left_out() -> Result<(), Error> {
     let functions: [(&str, Function); 5] = [
@@ -157,7 +159,8 @@ fn an_infinite_gradient_stops_where_an_element_is_left_out() -> Result<(), Error
     Ok(())
 }
 
-/// Probabilities of 0 and 1, as a sigmoid gives far from 0: of what is right already nothing, of what is wrong a lot.
+/// Probabilities of 0 and 1, as a sigmoid gives far from 0. The right ones get no gradient, and the
+/// wrong ones a large one.
 #[test]
 fn a_saturated_sigmoid_goes_on_learning() -> Result<(), Error> {
     let runtime = runtime();

@@ -1,10 +1,10 @@
-//! The program as a user runs it, and what it is run on.
+//! Runs the `remat` program as a user does, and makes data for it.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Not affected by what the environment says of logging and color.
+/// Command `remat ARGS`, without the environment variables that change logging and color.
 pub fn remat(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
     command.args(args).env_remove("RUST_LOG").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
@@ -19,7 +19,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The JSON object of `remat train ARGS --json -`, the only thing on stdout.
+/// Runs `remat train ARGS --json -` and returns the JSON object, which must be all of stdout.
 pub fn train(args: &[&str]) -> Value {
     let output = run(&[&["train", "--quiet", "--json", "-"], args].concat());
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -27,7 +27,8 @@ pub fn train(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
 }
 
-/// Runs all of `cases` after `base`, and holds them to what the first one came to. Says how it went.
+/// Runs `base` with each of `cases` and compares each result with that of the first case. Prints a
+/// line of figures per case.
 pub fn same_bits(base: &[&str], cases: &[&[&str]]) {
     let mut expected = None;
     for case in cases {
@@ -52,7 +53,7 @@ pub fn same_bits(base: &[&str], cases: &[&[&str]]) {
     }
 }
 
-/// An empty folder of a test's own.
+/// Makes an empty folder in the temporary directory, for a test.
 pub fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("remat-cli-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -60,8 +61,9 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A folder in MNIST's format, to train and to test on so many images: noise but for a bright row that
-/// tells the class.
+/// Folder of images in MNIST's format: `images[0]` to train on and `images[1]` to test on.
+///
+/// The images are noise, except for a bright row that tells the class.
 pub fn mnist(name: &str, side: usize, images: [usize; 2]) -> PathBuf {
     let folder = folder(name);
     let size = side * side;

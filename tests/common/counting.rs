@@ -1,12 +1,12 @@
-//! An allocator that counts what lives on the heap.
+//! Allocator that counts the bytes that live on the heap.
 
-// Each test that counts uses a part of it.
+// Each test that counts uses a part of this module.
 #![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout as Allocation, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Counts what lives on the heap, whichever thread took it.
+/// Allocator that counts the live bytes of all threads.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -16,24 +16,24 @@ fn taken(bytes: usize) {
     PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
-// SAFETY: the system's allocator does the work. What is made larger is taken anew, and so counted with what it
-// replaces, as both are there at once.
+// SAFETY: every method forwards to the system's allocator, with the arguments of its caller. The
+// default `realloc` allocates, copies and frees, so both blocks are counted while both exist.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, of: Allocation) -> *mut u8 {
         taken(of.size());
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which `System` asks for.
         unsafe { System.alloc(of) }
     }
 
     unsafe fn alloc_zeroed(&self, of: Allocation) -> *mut u8 {
         taken(of.size());
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `alloc_zeroed`, which `System` asks for.
         unsafe { System.alloc_zeroed(of) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, of: Allocation) {
         LIVE.fetch_sub(of.size(), Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: `System` allocated the block, in one of the methods above, with layout `of`.
         unsafe { System.dealloc(at, of) }
     }
 }
@@ -41,13 +41,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that are on the heap now.
-#[allow(dead_code)] // Not all want it.
+/// Bytes on the heap now.
+#[allow(dead_code)] // Not every user of this module calls it.
 pub fn live() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// Most bytes that were taken during `body`, beside those that were there before.
+/// Peak of the live bytes during `body`, minus the live bytes before; and the result of `body`.
 pub fn peak_during<R>(body: impl FnOnce() -> R) -> (usize, R) {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);

@@ -1,10 +1,11 @@
-//! Ops of a user's own, with kernels for the cpu and for GPUs that give the same bits.
+//! Custom ops with kernels for the cpu and for GPUs that give the same bits.
 
 use remat::device::{DeviceError, cpu};
 use remat::ops::{CudaKernel, CustomOp, Gradient, InputGradients, Recorded};
 use remat::{DType, Error, Layout, Tensor};
 
-/// `(x) -> (y, inside i32)`: `x` cut to `low..=high`, and whether nothing was cut off.
+/// `(x) -> (y, inside i32)`: `y` is `x` clamped to `low..=high`; `inside` is 1 where `x` was not
+/// clamped.
 #[derive(Debug)]
 pub struct Clip {
     pub low: f32,
@@ -59,7 +60,8 @@ impl CustomOp for Clip {
     }
 
     fn cuda(&self) -> Option<CudaKernel> {
-        // SAFETY: `x`, `y` and `inside` have as many elements, and both numbers are floats.
+        // SAFETY: `infer` gives `x`, `y` and `inside` the same number of elements. The kernel takes
+        // both numbers as floats.
         Some(unsafe { CudaKernel::new(self, SOURCE, "clip", vec![self.low, self.high]) })
     }
 
@@ -69,7 +71,7 @@ impl CustomOp for Clip {
     }
 }
 
-/// `(inside i32, dy) -> (dx)`
+/// `(inside i32, dy) -> (dx)`: `dy` where `inside` is 1, else 0.
 #[derive(Debug)]
 struct ClipGrad;
 
@@ -99,7 +101,8 @@ impl CustomOp for ClipGrad {
     }
 
     fn cuda(&self) -> Option<CudaKernel> {
-        // SAFETY: all three have as many elements.
+        // SAFETY: `infer` refuses operands of different shapes, so `inside`, `dy` and `dx` have the
+        // same number of elements.
         Some(unsafe { CudaKernel::new(self, SOURCE, "clip_grad", Vec::new()) })
     }
 

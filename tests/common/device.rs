@@ -1,4 +1,4 @@
-//! The devices that run the built-in ops: one test body for all of them.
+//! Devices that run the built-in ops, so that one test body serves all of them.
 
 #[cfg(feature = "cuda")]
 use remat::device::cuda::{Context, Cuda, Options};
@@ -6,7 +6,7 @@ use remat::device::cuda::{Context, Cuda, Options};
 use remat::ops::Op;
 use remat::{Builder, Runtime};
 
-/// A device that is there.
+/// Device of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Cpu,
@@ -14,14 +14,14 @@ pub enum Target {
     Cuda,
 }
 
-/// All that are there. Says which are not.
+/// All devices of the machine. Prints which ones are missing.
 pub fn targets() -> Vec<Target> {
     let mut targets = vec![Target::Cpu];
     targets.extend(gpu());
     targets
 }
 
-/// The GPU, if there is one. Says so if there is none.
+/// The GPU, if this machine has one. Prints the reason otherwise.
 #[cfg(feature = "cuda")]
 pub fn gpu() -> Option<Target> {
     match Context::open(Options::default()) {
@@ -33,7 +33,7 @@ pub fn gpu() -> Option<Target> {
     }
 }
 
-/// The GPU, if there is one. Says so if there is none.
+/// `None`, and prints the reason: this build has no GPU support.
 #[cfg(not(feature = "cuda"))]
 pub fn gpu() -> Option<Target> {
     println!("skipped on cuda: built without the feature `cuda`");
@@ -41,7 +41,7 @@ pub fn gpu() -> Option<Target> {
 }
 
 impl Target {
-    /// A runtime there.
+    /// Starts a runtime on the device.
     pub fn start(self, builder: Builder) -> Runtime {
         let runtime = match self {
             Self::Cpu => builder.cpu(),

@@ -1,40 +1,40 @@
-//! A device that fails when it is told to, over one that works.
+//! Device that fails on request, around a device that works.
 
 use remat::Layout;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What goes wrong.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The op asks for more scratch than there is memory.
+    /// The op asks for more scratch than the memory has.
     NoMemory,
-    /// The call fails before it does anything. A question that cannot fail is answered.
+    /// The call fails before it does anything. A call that cannot return an error works.
     Fails,
     /// The call panics before it does anything.
     Panics,
 }
 
-/// How a test looks at a faulty device, and tells it to fail.
+/// A test's handle on a faulty device: counts its calls and makes it fail.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Calls so far.
+    /// Number of calls.
     calls: AtomicU64,
-    /// Ops run so far.
+    /// Number of ops run.
     runs: AtomicU64,
     plan: Mutex<Option<(When, Fault)>>,
     happened: AtomicBool,
     watcher: Watcher,
 }
 
-/// Called with what the device is about to do.
+/// Callback that hears what the device is about to do.
 #[derive(Default)]
 struct Watcher(Mutex<Option<Watch>>);
 
 type Watch = Box<dyn FnMut(Doing) + Send>;
 
-/// What a device does.
+/// Action of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     Write,
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Watcher {
     }
 }
 
-/// When it goes wrong.
+/// Call, or run of an op, that fails: its number, counted from the start.
 #[derive(Clone, Copy, Debug)]
 enum When {
     Call(u64),
@@ -61,7 +61,7 @@ impl Faults {
     }
 
     fn tell(&self, doing: Doing) {
-        // Taken out meanwhile: what is told may make others wait for it.
+        // The watcher is called outside the lock, since it may make other threads wait for it.
         let watcher = self.watcher.0.lock().unwrap().take();
         if let Some(mut watcher) = watcher {
             watcher(doing);
@@ -69,12 +69,12 @@ impl Faults {
         }
     }
 
-    /// Goes wrong at call number `n` from here on, counted from 0.
+    /// Makes call number `n` fail, counted from 0 at the next call.
     pub fn at_call(&self, n: u64, fault: Fault) {
         self.plan(When::Call(self.calls.load(Ordering::SeqCst) + n), fault);
     }
 
-    /// Goes wrong at the run of op number `n` from here on, counted from 0.
+    /// Makes run number `n` of an op fail, counted from 0 at the next run.
     pub fn at_run(&self, n: u64, fault: Fault) {
         self.plan(When::Run(self.runs.load(Ordering::SeqCst) + n), fault);
     }
@@ -84,13 +84,13 @@ impl Faults {
         *self.plan.lock().unwrap() = Some((when, fault));
     }
 
-    /// Nothing goes wrong any more. Returns whether it did.
+    /// Cancels a failure that has not happened yet. Returns whether it has happened.
     pub fn disarm(&self) -> bool {
         *self.plan.lock().unwrap() = None;
         self.happened.load(Ordering::SeqCst)
     }
 
-    /// Counts a call. What goes wrong with it, if anything; each fault happens once.
+    /// Counts a call and returns the fault, if any. Each fault happens once.
     fn next(&self) -> Option<Fault> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let mut plan = self.plan.lock().unwrap();
@@ -105,7 +105,8 @@ impl Faults {
         due
     }
 
-    /// The same for the next run of an op, when its workspace is asked for.
+    /// Returns the fault of the next run of an op, if any, when the workspace of that run is asked
+    /// for.
     fn next_run(&self) -> Option<Fault> {
         let run = self.runs.load(Ordering::SeqCst);
         let mut plan = self.plan.lock().unwrap();
@@ -129,7 +130,7 @@ impl Faults {
     }
 }
 
-/// The device.
+/// Device that fails as its [`Faults`] say.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
@@ -137,7 +138,7 @@ pub struct Faulty<D> {
 }
 
 impl<D> Faulty<D> {
-    /// Over the device that `make` makes, which is the first call that may fail.
+    /// Wraps the device that `make` makes. Making the device is the first call that may fail.
     pub fn new(
         faults: Arc<Faults>,
         make: impl FnOnce() -> Result<D, DeviceError>,

@@ -1,4 +1,4 @@
-//! A listener that keeps what it hears.
+//! Listener that keeps the events it hears.
 
 use remat::device::Device;
 use remat::event::Event;
@@ -7,24 +7,25 @@ use remat::graph::{StorageKey, TensorKey};
 use remat::{Engine, Listener};
 use std::sync::{Arc, Mutex};
 
-/// The events so far. Clones share them.
+/// Events heard so far. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Heard(Arc<Mutex<Vec<Event>>>);
 
 impl Heard {
-    /// Hears all that happens in an engine from now on.
+    /// Listens to `engine` from now on.
     pub fn of<D: Device>(engine: &mut Engine<D>) -> Self {
         let heard = Self::default();
         engine.listen(Box::new(heard.clone()));
         heard
     }
 
-    /// The events since the last call.
+    /// Takes the events since the last call.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// The same without runs and uses: what happens to bytes, and what is said of it.
+    /// Takes the events since the last call, without runs and uses: evictions, regenerations,
+    /// moves, failures and warnings stay.
     pub fn take_story(&self) -> Vec<Event> {
         let is_run = |event: &Event| matches!(event, Event::DidRun { .. } | Event::DidUse { .. });
         self.take().into_iter().filter(|event| !is_run(event)).collect()
@@ -37,7 +38,7 @@ impl Listener for Heard {
     }
 }
 
-/// The storage that a tensor looks at.
+/// Storage that a tensor views.
 pub fn storage<D: Device>(engine: &Engine<D>, key: TensorKey) -> StorageKey {
     engine.graph().tensor(key).expect("it is not deleted").storage
 }

@@ -1,4 +1,4 @@
-//! Deep histories of equal or mixed sizes, of which only the last value is held.
+//! Deep histories of values, of equal or mixed sizes, in which only the last value is held.
 
 use super::rng::SplitMix64;
 use super::toy::{Bytes, GRANULE, ToyDevice, ToyEngine, mix, settings};
@@ -6,21 +6,22 @@ use remat::engine::Engine;
 use remat::graph::TensorKey;
 use remat::{CostModel, CostModelKind, Error, PolicyKind, Settings};
 
-/// Which earlier values each value is made from. The first is made from nothing.
+/// Values in the order in which they are made. `sources[i]` are the earlier values that value `i`
+/// is made from; value 0 has none.
 #[derive(Clone, Debug)]
 pub struct History {
     pub sources: Vec<Vec<usize>>,
-    /// Of each value, in granules.
+    /// Size of each value, in granules.
     pub sizes: Vec<usize>,
 }
 
 impl History {
-    /// Of equal sizes.
+    /// History in which each value takes one granule.
     pub fn new(sources: Vec<Vec<usize>>) -> Self {
         Self { sizes: vec![1; sources.len()], sources }
     }
 
-    /// `y[i + 1] = g(f(y[i], y[i / 2]))`
+    /// `n` rounds of `y[i + 1] = g(f(y[i], y[i / 2]))`.
     pub fn long_skips(n: usize) -> Self {
         let mut sources = vec![vec![]];
         for i in 0..n {
@@ -30,7 +31,7 @@ impl History {
         Self::new(sources)
     }
 
-    /// Blocks of `width` branches that are joined again.
+    /// Chain of `n` blocks: `width` branches from one value, and a value that joins the branches.
     pub fn diamonds(n: usize, width: usize) -> Self {
         let mut sources = vec![vec![]];
         for _ in 0..n {
@@ -41,7 +42,7 @@ impl History {
         Self::new(sources)
     }
 
-    /// Each value from the one above and the one to the left.
+    /// Grid in which each value is made from the one above and the one to the left.
     pub fn grid(rows: usize, columns: usize) -> Self {
         let at = |row: usize, column: usize| row * columns + column;
         let mut sources = Vec::new();
@@ -55,7 +56,8 @@ impl History {
         Self::new(sources)
     }
 
-    /// Leaves made from the first value, joined two by two. `by_level`: all leaves first.
+    /// Binary tree of `depth` levels, whose leaves are made from the first value. With `by_level`,
+    /// all leaves are made first; without, depth first.
     pub fn tree(depth: u32, by_level: bool) -> Self {
         let mut sources = vec![vec![]];
         if by_level {
@@ -80,7 +82,7 @@ impl History {
         Self::new(sources)
     }
 
-    /// A chain, and a second one that reads the first backwards.
+    /// Chain of `n` values, and a second chain whose values also read the first chain backwards.
     pub fn there_and_back(n: usize) -> Self {
         let mut sources: Vec<Vec<usize>> = vec![vec![]];
         sources.extend((0..n).map(|i| vec![i]));
@@ -88,7 +90,8 @@ impl History {
         Self::new(sources)
     }
 
-    /// One to three sources each, up to `reach` values back, and sizes up to `largest` granules.
+    /// `n` values with one to three sources each, at most `reach` values back, of 1 to `largest`
+    /// granules.
     pub fn random(n: usize, reach: usize, largest: usize, seed: u64) -> Self {
         let mut numbers = SplitMix64::new(seed);
         let mut draw = |below: usize| (numbers.next() % below as u64) as usize;
@@ -105,7 +108,7 @@ impl History {
         Self { sources, sizes }
     }
 
-    /// The values that the last one is made from, itself included.
+    /// Whether each value is needed for the last value, directly or not. The last value is needed.
     pub fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.sources.len()];
         *needed.last_mut().unwrap() = true;
@@ -117,13 +120,13 @@ impl History {
         needed
     }
 
-    /// How many those are.
+    /// Number of values needed for the last value, the last one included.
     pub fn distinct(&self) -> usize {
         self.needed().iter().filter(|needed| **needed).count()
     }
 
-    /// Most granules that are there at once when the values needed are made in order, each once, and each goes
-    /// after its last reader.
+    /// Peak of the granules in memory if each needed value is made once, in order, and freed after
+    /// its last reader.
     pub fn frontier(&self) -> usize {
         let needed = self.needed();
         let mut last = (0..self.sources.len()).collect::<Vec<_>>();
@@ -141,7 +144,7 @@ impl History {
     }
 }
 
-/// All values of a history made, the last one held, and nothing of it in memory.
+/// History whose values were all made and then evicted. Only the last value is held.
 pub struct Evicted {
     pub engine: ToyEngine,
     pub last: TensorKey,
@@ -149,7 +152,8 @@ pub struct Evicted {
 }
 
 impl Evicted {
-    /// With `room` granules for bringing the last value back.
+    /// Engine with `room` granules free for regenerating the last value; the rest of the memory is
+    /// a leaf.
     pub fn new(
         history: &History,
         room: usize,
@@ -159,7 +163,7 @@ impl Evicted {
         Self::with_costs(history, room, policy, CostModelKind::Flops.build(), settle)
     }
 
-    /// The same with another cost model.
+    /// Like [`Self::new`], with the cost model `costs`.
     pub fn with_costs(
         history: &History,
         room: usize,
@@ -192,7 +196,8 @@ impl Evicted {
         Self { engine, last, bits }
     }
 
-    /// Brings the value back. Returns how many ops ran again for that, or what went wrong and how many had.
+    /// Reads the last value, and checks its bits. Returns the number of recomputed ops, also beside
+    /// an error.
     pub fn read(&mut self) -> Result<u64, (Error, u64)> {
         let before = self.engine.stats().recomputed_ops;
         let read = self.engine.get(self.last);

@@ -1,4 +1,4 @@
-//! A small network that learns, through the public interface: what tests of training look at.
+//! Small network that learns, through the public interface, for tests of training.
 
 use super::faulty::{Faults, Faulty};
 use super::rng::SplitMix64;
@@ -10,16 +10,16 @@ use remat::optim::Optimizer;
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// What learns.
+/// Network of a [`Learner`].
 #[derive(Clone, Copy, Debug)]
 pub enum Net {
     /// Two hidden layers.
     Mlp,
-    /// Convolutions, batch norm and skips.
+    /// Convolutions, batch norm and skip connections.
     Residual,
 }
 
-/// A network and its optimizer on a runtime.
+/// Network and its optimizer on a runtime.
 pub struct Learner {
     pub runtime: Runtime,
     network: Sequential,
@@ -29,19 +29,19 @@ pub struct Learner {
 const SHAPE: [usize; 3] = [1, 8, 8];
 const CLASSES: usize = 4;
 
-/// A runtime on the cpu that fails when it is told to.
+/// Runtime on the cpu that fails as `faults` say.
 pub fn faulty_cpu(builder: Builder, faults: &Arc<Faults>) -> Result<Runtime, Error> {
     let faults = Arc::clone(faults);
     builder.device(|bytes| Faulty::new(faults, || Cpu::<Op>::new(bytes, Some(1))))
 }
 
-/// Numbers from -1 to 1. The first of more are those of fewer.
+/// `n` numbers from -1 to 1. A longer list begins with the numbers of a shorter one.
 pub fn values(n: usize, seed: u64) -> Vec<f32> {
     let hash = |i: usize| (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(SplitMix64::STEP);
     (0..n).map(|i| (hash(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
 }
 
-/// Images and labels that are the same for the same seed. The first of a larger batch are those of a smaller one.
+/// Images and labels drawn from `seed`. A larger batch begins with the images of a smaller one.
 pub fn batch(size: usize, seed: u64) -> (HostTensor, HostTensor) {
     let [c, h, w] = SHAPE;
     let images = values(size * c * h * w, seed);
@@ -62,7 +62,7 @@ impl Learner {
         Ok(Self { runtime, network, optimizer })
     }
 
-    /// One step, and its loss.
+    /// Runs a training step and returns the loss.
     pub fn step(&mut self, (images, labels): (HostTensor, HostTensor)) -> Result<f32, Error> {
         let runtime = &self.runtime;
         let tape = Tape::new(runtime);
@@ -78,7 +78,7 @@ impl Learner {
         Ok(loss)
     }
 
-    /// All parameters and buffers, and what the optimizer keeps, as bytes with names.
+    /// Names and bytes of all parameters, buffers and values that the optimizer keeps.
     pub fn bits(&mut self) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
         for (name, state) in state(&mut self.network) {

@@ -1,4 +1,4 @@
-//! A `tracing` subscriber that keeps what the runtime says of itself, line by line.
+//! `tracing` subscriber that keeps the runtime's lines.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -6,23 +6,23 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The lines so far. Clones share them.
+/// Lines kept. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Runs `body` and keeps what is said meanwhile on this thread.
+    /// Runs `body` and keeps the lines of this thread meanwhile.
     pub fn during<R>(&self, body: impl FnOnce() -> R) -> R {
         tracing::subscriber::with_default(self.clone(), body)
     }
 
-    /// The lines since the last call.
+    /// Takes the lines since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// `message field=value ..`
+/// Builder of a line `message field=value ..`.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -34,7 +34,7 @@ impl Visit for Line {
         if field.name() == "message" {
             self.message = format!("{value:?}");
         } else {
-            // Figures that depend on the cost model.
+            // Scores and costs depend on the cost model, so `..` stands for the figure.
             match field.name() {
                 name @ ("score" | "cost") => _ = write!(self.fields, " {name}=.."),
                 name => _ = write!(self.fields, " {name}={value:?}"),

@@ -1,6 +1,6 @@
-//! What the tests share.
+//! Code that the tests share.
 
-// Some tests are crates of their own, and use a part of this.
+// Some tests are crates of their own and use only a part of this module.
 #![allow(dead_code)]
 
 #[cfg(feature = "cli")]
@@ -13,7 +13,7 @@ pub mod history;
 pub mod learner;
 pub mod log;
 pub mod program;
-/// The generator of the crate.
+/// Random number generator of the crate.
 #[path = "../../src/rng.rs"]
 pub mod rng;
 pub mod torch;
@@ -24,7 +24,8 @@ pub mod walk;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// So many cases, the same in each run; or as many others as `PROPTEST_CASES` says.
+/// Configuration of `n` cases, the same in each run. `PROPTEST_CASES` asks for another number, of
+/// other cases.
 pub fn cases(n: u32) -> Config {
     let given = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     let defaults = Config::default();
@@ -41,13 +42,15 @@ pub fn cases(n: u32) -> Config {
     }
 }
 
-/// The cells of a grid that takes long: one in so many, or all if `REMAT_ALL_CELLS` is set, as by `.ci/release`.
+/// Cells of a grid of tests that takes long: one in `one_in`. All cells if `REMAT_ALL_CELLS` is
+/// set, as `.ci/release` does.
 pub fn cells<T>(all: impl IntoIterator<Item = T>, one_in: usize) -> impl Iterator<Item = T> {
     let is_whole = std::env::var_os("REMAT_ALL_CELLS").is_some();
     all.into_iter().step_by(if is_whole { 1 } else { one_in })
 }
 
-/// Thousands of panics would hide all else that is printed.
+/// Prints no message for panics with the payload "on purpose". Thousands of them would hide all
+/// other output.
 pub fn say_nothing_of_what_is_on_purpose() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -57,7 +60,7 @@ pub fn say_nothing_of_what_is_on_purpose() {
     }));
 }
 
-/// A failure without the figures of how full memory was.
+/// Text of a failure, without the figures of how full the memory was.
 pub fn kind(error: &remat::Error) -> String {
     match error {
         remat::Error::OutOfMemory(e) => format!("out of memory: {} wants {}", e.op, e.wanted),

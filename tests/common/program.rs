@@ -1,7 +1,8 @@
 //! Random programs, and a naive model that keeps every value in host memory.
 //!
-//! A [`Recipe`] is plain data, drawn by a property test. [`play`](play::play) makes commands of it, one after the other, for the
-//! tensors held at that moment, gives them to a driver and to the model, and compares.
+//! A [`Recipe`] is plain data, drawn by a property test. [`play`](play::play) turns each entry into
+//! a command for the tensors held at that moment. A driver and the model both get the command, and
+//! their results are compared.
 
 pub mod draw;
 pub mod play;
@@ -12,8 +13,8 @@ use remat::engine::Dead;
 use remat::{CostModelKind, Engine, PolicyKind, Settings};
 use std::sync::Arc;
 
-/// What becomes a command. A `usize` that stands for a tensor counts from the newest one back, modulo how many
-/// there are.
+/// Entry of a recipe, which becomes a command. A `usize` that stands for a tensor counts back from
+/// the newest tensor, modulo the number of tensors.
 #[derive(Clone, Debug)]
 pub enum Drawn {
     Put {
@@ -37,17 +38,17 @@ pub enum Drawn {
         inputs: Vec<usize>,
         bytes: usize,
     },
-    /// The first `targets` inputs in place.
+    /// Updates the first `targets` inputs in place.
     Update {
         inputs: Vec<usize>,
         targets: usize,
         fresh: Option<usize>,
     },
-    /// Of the first input of each, as one.
+    /// Updates the first input of each list in place, all as one command.
     UpdateAll {
         inputs: Vec<Vec<usize>>,
     },
-    /// By another value of the same size.
+    /// Replaces the target by another value of the same size.
     Replace {
         target: usize,
         value: usize,
@@ -75,7 +76,7 @@ pub enum Drawn {
         input: usize,
         at: usize,
     },
-    /// One more handle: no command, but made on the engine.
+    /// Makes one more handle of a tensor: no command, but a call of the engine.
     Alias {
         input: usize,
     },
@@ -97,11 +98,11 @@ pub enum Drawn {
     Step,
 }
 
-/// What becomes a program, each with whether ops are commands (errors wait) or go to the engine itself (those of a single
-/// op come at once).
+/// Entries of a program. The flag of an op says whether it is a command, whose errors wait, or a
+/// call of the engine, whose errors return at once.
 pub type Recipe = Vec<(Drawn, bool)>;
 
-/// All that must not matter to the bits.
+/// Settings that must not change the bits.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub budget: u64,
@@ -113,7 +114,7 @@ pub struct Setup {
     pub dead: Dead,
     pub regeneration_limit: f64,
     pub seed: u64,
-    /// Whether each command is known before it runs.
+    /// Whether each command is admitted before it runs.
     pub admit: bool,
 }
 

@@ -1,9 +1,13 @@
-//! Ops as PyTorch's dispatcher sends them while an ordinary eager loop trains: no PyTorch, only the stream.
+//! Stream of ops that PyTorch's dispatcher sends while an ordinary eager loop trains. No PyTorch
+//! runs.
 //!
-//! A tensor is a storage with the value that it has between two writes. What is written over in place is a new value, made
-//! from the old one, which then goes; so no parameter is updated: each step makes new ones. Autograd holds what its
-//! backward ops read, the mark of a step comes when the optimizer is done, and the loss is read after that. The
-//! gradients go when the next step begins.
+//! A tensor is a storage, with the value that the storage holds between two writes. An in-place
+//! write makes a new value from the old value, and deletes the old one. So no parameter is updated:
+//! each step makes new ones.
+//!
+//! Autograd holds the values that its backward ops read. The mark of a step comes when the
+//! optimizer is done, and the loss is read after the mark. Gradients are freed when the next step
+//! begins.
 
 use remat::Layout;
 use remat::op::Outputs;
@@ -13,10 +17,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A command of such a stream.
+/// Command of the stream.
 pub type Sent = Command<RecordedOp, Layout>;
 
-/// The numbers whose last holder went.
+/// Numbers of values whose last holder was dropped.
 type Dead = Rc<RefCell<Vec<u64>>>;
 
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Drop for Storage {
     }
 }
 
-/// A storage, held.
+/// Handle that keeps a storage.
 #[derive(Clone, Debug)]
 pub struct T(Rc<Storage>);
 
@@ -42,21 +46,21 @@ impl T {
     }
 }
 
-/// What a backward op reads.
+/// Operand of a backward op.
 #[derive(Clone, Debug)]
 enum Read {
-    /// The gradient of an output of the node.
+    /// Gradient of an output of the node, by the output's number.
     Grad(usize),
     Saved(T),
 }
 
-/// A backward op: its name and work, what it reads, and of which variables it makes the gradients.
+/// Backward op: its name, work, operands, and the variables whose gradients it makes.
 #[derive(Debug)]
 struct Back {
     name: &'static str,
     flops: f64,
     reads: Vec<Read>,
-    /// With how many bytes.
+    /// Number of each variable, and the bytes of its gradient.
     makes: Vec<(usize, usize)>,
 }
 
@@ -66,34 +70,34 @@ impl Back {
     }
 }
 
-/// A variable of the graph of autograd.
+/// Variable of autograd's graph.
 #[derive(Clone, Debug)]
 pub struct Var {
     pub t: T,
     id: usize,
-    /// Of the part of the storage that it is.
+    /// Bytes of the part of the storage that the variable views.
     bytes: usize,
 }
 
-/// What sends the ops.
+/// Source of the stream: the tape, and all commands sent so far.
 #[derive(Debug, Default)]
 pub struct Torch {
     pub sent: Vec<Sent>,
     dead: Dead,
     next: u64,
     vars: usize,
-    /// Outputs and backward ops of the forward ops so far.
+    /// Outputs and backward ops of each forward op so far.
     tape: Vec<(Vec<usize>, Vec<Back>)>,
 }
 
-/// An optimizer.
+/// Optimizer of the training loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     Adam,
     Momentum,
 }
 
-/// A parameter, with its gradient and the state of the optimizer.
+/// Parameter, with its gradient and its optimizer state.
 #[derive(Debug)]
 pub struct Param {
     pub var: Var,
@@ -128,7 +132,7 @@ impl Torch {
         made
     }
 
-    /// An op that makes storages of so many bytes.
+    /// Sends an op that makes one storage for each of `bytes`.
     pub fn op(&mut self, name: &str, flops: f64, inputs: &[&T], bytes: &[usize]) -> Vec<T> {
         self.bury();
         let made = self.send(name, flops, inputs, bytes);
@@ -139,7 +143,7 @@ impl Torch {
         self.op(name, flops, inputs, &[bytes]).remove(0)
     }
 
-    /// An op that writes over a tensor.
+    /// Sends an op that writes over `target`.
     pub fn over(&mut self, name: &str, target: &T, others: &[&T]) {
         self.bury();
         let inputs: Vec<&T> = [target].into_iter().chain(others.iter().copied()).collect();
@@ -147,7 +151,7 @@ impl Torch {
         self.sent.push(Command::Del(TensorId(target.0.value.replace(made))));
     }
 
-    /// What is there before: nothing brings it back.
+    /// Puts a leaf of `bytes` bytes, which no op can recompute.
     pub fn there(&mut self, bytes: usize) -> T {
         self.bury();
         let tensor = TensorId(self.next);
@@ -186,7 +190,8 @@ impl Torch {
         self.tape.push((vec![out.id], backs));
     }
 
-    /// `x @ w + b` of so many rows. The first layer of a network wants no gradient of what it reads.
+    /// Sends `x @ w + b`, with `rows` rows in `x`. The `first` layer of a network makes no gradient
+    /// of its input.
     pub fn linear(
         &mut self,
         x: &Var,
@@ -208,7 +213,8 @@ impl Torch {
         out
     }
 
-    /// An op of one input, whose backward op reads what it made, or what it read.
+    /// Sends an op of one input. Its backward op reads the output with `by_output`, and the input
+    /// otherwise.
     pub fn unary(&mut self, name: &'static str, x: &Var, by_output: bool) -> Var {
         let t = self.one(name, 0.0, &[&x.t], x.bytes);
         let out = self.var(t);
@@ -218,7 +224,7 @@ impl Torch {
         out
     }
 
-    /// One that writes over its input, and whose backward op reads the result.
+    /// Sends an op that writes over its input. Its backward op reads the result.
     pub fn in_place(&mut self, name: &'static str, x: Var) -> Var {
         self.over(name, &x.t, &[]);
         let out = self.part(&x.t, x.bytes);
@@ -236,7 +242,7 @@ impl Torch {
         out
     }
 
-    /// Its gradient is handed on to both.
+    /// Sends `x + y`. Both operands share the gradient of the sum, so no backward op runs.
     pub fn add(&mut self, x: &Var, y: &Var) -> Var {
         let t = self.one("add", 0.0, &[&x.t, &y.t], x.bytes);
         let out = self.var(t);
@@ -244,7 +250,7 @@ impl Torch {
         out
     }
 
-    /// `x += y`.
+    /// Sends `x += y`.
     pub fn add_to(&mut self, x: Var, y: &Var) -> Var {
         self.over("add_", &x.t, &[&y.t]);
         let out = self.part(&x.t, x.bytes);
@@ -263,7 +269,8 @@ impl Torch {
         out
     }
 
-    /// Parts of a tensor, as views. Their gradients are put together once all are there.
+    /// Splits a tensor into views. One backward op concatenates their gradients, once all are
+    /// known.
     pub fn chunk(&mut self, x: &Var, parts: usize) -> Vec<Var> {
         let made: Vec<Var> = (0..parts).map(|_| self.part(&x.t, x.bytes / parts)).collect();
         let reads = (0..parts).map(Read::Grad).collect();
@@ -272,7 +279,7 @@ impl Torch {
         made
     }
 
-    /// Tensors put together: its gradient's parts are views.
+    /// Concatenates tensors. The gradients of the parts are views of the result's gradient.
     pub fn cat(&mut self, parts: &[Var]) -> Var {
         let read: Vec<&T> = parts.iter().map(|part| &part.t).collect();
         let t = self.one("cat", 0.0, &read, parts.iter().map(|part| part.bytes).sum());
@@ -282,8 +289,8 @@ impl Torch {
         out
     }
 
-    /// An op whose one backward op makes the gradients of `wants`, and reads `saves`, and all that it made beside its first
-    /// output.
+    /// Sends an op with one backward op, which makes the gradients of `wants`. The backward op
+    /// reads `saves` and all outputs but the first, and also the first with `saves_output`.
     pub fn general(
         &mut self,
         name: &'static str,

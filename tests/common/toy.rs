@@ -1,8 +1,8 @@
-//! A device of bytes in a `Vec`, and ops that mix them: all it takes to drive an engine.
+//! Device of bytes in a `Vec`, and ops that mix bytes: all that is needed to drive an engine.
 //!
-//! Every byte an op gives depends on every byte it takes and on its parameters, so a wrong
-//! recomputation anywhere shows in whatever is read later. The device checks for itself that what it
-//! is told to read is still as it was written.
+//! Every output byte of an op depends on all input bytes and on the op's parameters. A wrong
+//! recomputation anywhere therefore shows in every later value. The device also checks that the
+//! bytes it is told to read are still as they were written.
 
 use super::rng::{SplitMix64, spread};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
@@ -20,16 +20,16 @@ use std::sync::{Arc, Mutex};
 pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
-    /// So many bytes that look random.
+    /// `len` bytes that look random.
     pub fn of(len: usize, seed: u64) -> Arc<Self> {
         Arc::new(Self(expand(hash(seed, 1, &[]), len)))
     }
 }
 
-/// Granules of the arenas in these tests.
+/// Granularity of the arenas in these tests, in bytes.
 pub const GRANULE: u64 = 16;
 
-/// What an op that is broken on purpose does.
+/// Failure of a [`Toy::Break`] op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Fails,
@@ -38,36 +38,40 @@ pub enum Broken {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Toy {
-    /// `() -> (y)`: a random op. Key and counter are its own, so it draws the same again.
+    /// `() -> (y)`: random bytes. The op holds key and counter, so a recomputation draws the same
+    /// bytes.
     Draw { bytes: usize, key: u64, counter: u64 },
-    /// `(x..) -> (y)`, with so many bytes of scratch.
+    /// `(x..) -> (y)`: mixes all inputs, with `scratch` bytes of workspace.
     Mix { bytes: usize, salt: u64, scratch: u64 },
-    /// `(x..) -> (y..)`
+    /// `(x..) -> (y..)`: one output for each size in `bytes`.
     Split { bytes: Vec<usize>, salt: u64 },
-    /// `(x..) -> (y)`: also depends on how many such ops the device ran before. Not to be run again.
+    /// `(x..) -> (y)`: depends also on the number of `Once` ops that ran before, so it cannot be
+    /// recomputed.
     Once { bytes: usize, salt: u64 },
-    /// `(x..) -> (x' of the first inputs in place, and a fresh output if asked for)`
+    /// `(x..) -> (x' of the first `targets` inputs in place, and a fresh output of `fresh` bytes,
+    /// if any)`.
     Update { targets: usize, fresh: Option<usize>, salt: u64 },
-    /// `(x..) -> (y)`: breaks on run number `run` (1: the first), and leaves half an output. Otherwise a mix.
+    /// `(x..) -> (y..)`: fails in run number `run` (the first is 1), with nonsense in its outputs.
+    /// Other runs are like a `Split`.
     Break { bytes: Vec<usize>, salt: u64, run: u32, how: Broken },
-    /// `(x) -> (view)`: entries of the first dimension.
+    /// `(x) -> (view)`: `len` entries of the first dimension, from `start` on.
     Slice { start: usize, len: usize },
-    /// `(x) -> (view)`: as a matrix of so many rows, transposed. `x` must be contiguous.
+    /// `(x) -> (view)`: `x` as a matrix of `rows` rows, transposed. `x` must be contiguous.
     Turn { rows: usize },
-    /// `(x) -> (view)`: so many times the same. `x` must have one dimension.
+    /// `(x) -> (view)`: `x` repeated `times` times. `x` must have one dimension.
     Repeat { times: usize },
-    /// `(x) -> (view, view)`: the front, and the rest.
+    /// `(x) -> (view, view)`: the first `at` entries, and the rest.
     Halves { at: usize },
-    /// `(x..) -> (y)`, but says its output is a view that is not there.
+    /// `(x..) -> (y)`: claims that its output is a view of input 7.
     Liar,
 }
 
-/// A mix without scratch.
+/// A mix without workspace.
 pub fn mix(bytes: usize, salt: u64) -> Toy {
     Toy::Mix { bytes, salt, scratch: 0 }
 }
 
-/// An update of the first input.
+/// An in-place update of the first input.
 pub fn update(salt: u64) -> Toy {
     Toy::Update { targets: 1, fresh: None, salt }
 }
@@ -143,7 +147,7 @@ impl Operation for Toy {
     }
 }
 
-/// The outputs of an op that is not a view. `before`: how many `Once` ops ran before.
+/// Outputs of an op that is not a view. `before`: number of `Once` ops that ran before.
 pub fn compute(op: &Toy, inputs: &[Vec<u8>], before: u64) -> Vec<Vec<u8>> {
     match op {
         Toy::Draw { bytes, key, counter } => {
@@ -188,7 +192,7 @@ fn expand(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| spread(seed.wrapping_add(i)) as u8).collect()
 }
 
-/// The elements of a layout, packed in row-major order. `storage` starts at the storage's front.
+/// Elements of a layout, packed in row-major order. `storage` begins at the storage's first byte.
 pub fn packed(storage: &[u8], layout: &Layout) -> Vec<u8> {
     let mut out = Vec::with_capacity(layout.elements());
     let mut index = vec![0; layout.rank()];
@@ -206,20 +210,21 @@ pub fn packed(storage: &[u8], layout: &Layout) -> Vec<u8> {
     out
 }
 
-/// What a test sees of a device, and how it interferes.
+/// A test's view of a toy device, and switches to disturb it.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Runs so far, broken ones included.
+    /// Uploads and runs so far, failed runs included.
     pub runs: AtomicU64,
-    /// Each time the device was told something it must never be told.
+    /// Messages of the calls that the device must never get.
     violations: Mutex<Vec<String>>,
-    /// Everything done so far, in a number.
+    /// Hash of everything that the device was told so far.
     pub history: AtomicU64,
-    /// 0: copies work. 1: they fail. More: the last but so many works still.
+    /// 0: copies work. 1: copies fail. `n` above 1: `n - 1` more copies work, and all later ones
+    /// fail.
     pub fail_copy: AtomicU32,
-    /// The device is gone.
+    /// Whether the device was dropped.
     pub gone: AtomicBool,
-    /// If it is asked for: where something was written, scratch included.
+    /// Ranges written so far, scratch included, if a test asked for them.
     pub written: Mutex<Option<Vec<Range<u64>>>>,
 }
 
@@ -229,8 +234,8 @@ impl Watch {
         self.history.store(spread(before ^ spread(what) ^ place), Ordering::Relaxed);
     }
 
-    /// Panics if the device was told to read what is not as it was written, or to write where it must
-    /// not. The device itself cannot: its panics are caught.
+    /// Panics if the device was told to read changed bytes, or to write where it must not. The
+    /// device itself cannot panic for that, since its panics are caught.
     pub fn check(&self) {
         assert_eq!(*self.violations.lock().unwrap(), Vec::<String>::new());
     }
@@ -250,28 +255,28 @@ impl Watch {
 pub struct ToyDevice {
     memory: Vec<u8>,
     granularity: u64,
-    /// Offset of a storage's front -> bytes written there last, and their hash.
+    /// Offset of a storage -> number of bytes last written there, and their hash.
     written: BTreeMap<u64, (u64, u64)>,
-    /// `Once` ops so far.
+    /// Number of `Once` ops run.
     once: u64,
-    /// Salt of a `Break` op -> runs so far.
+    /// Salt of a `Break` op -> number of its runs so far.
     breaks: HashMap<u64, u32>,
-    /// Runs whose times are not told yet, by number.
+    /// Runs whose times were not told yet: number and seconds.
     late: VecDeque<(u64, f64)>,
-    /// Values that are not given yet, and how often they were asked for.
+    /// Values whose reading has not ended, and the number of times each was asked for.
     reads: VecDeque<(Bytes, u32)>,
     pub watch: Arc<Watch>,
 }
 
 impl ToyDevice {
-    /// Tensors begin at multiples of [`GRANULE`].
+    /// Device of `bytes` bytes whose tensors begin at multiples of [`GRANULE`].
     pub fn new(bytes: u64) -> Self {
         Self::watched(bytes, Arc::default())
     }
 
     pub fn watched(bytes: u64, watch: Arc<Watch>) -> Self {
         Self {
-            // Whatever was there before.
+            // Bytes that no value left there.
             memory: vec![0x5a; bytes as usize],
             granularity: GRANULE,
             written: BTreeMap::new(),
@@ -292,12 +297,12 @@ impl ToyDevice {
         hash(4, 5, &[self.memory[range.start as usize..range.end as usize].to_vec()])
     }
 
-    /// Forgets what is known of a range that is about to be written.
+    /// Forgets the values that overlap a range, before the range is written.
     fn forget(&mut self, range: &Range<u64>) {
         if range.is_empty() {
             return;
         }
-        // None of them overlaps another.
+        // Known values do not overlap each other.
         while let Some((&at, &(len, _))) = self.written.range(..range.end).next_back()
             && at + len > range.start
         {
@@ -318,7 +323,7 @@ impl ToyDevice {
         }
     }
 
-    /// The packed elements of a tensor that must be as they were written.
+    /// Packed elements of a tensor. Notes a violation if its bytes are not as they were written.
     fn value(&self, place: &Place) -> Vec<u8> {
         let span = place.layout.span() as u64;
         if place.layout.elements() > 0 {
@@ -373,7 +378,7 @@ impl Device for ToyDevice {
         Ok(())
     }
 
-    /// Every other value comes when it was asked for a few times.
+    /// Returns some values at once. Others come only at the third request.
     fn read_later(&mut self, from: Place) -> Result<Reading<Bytes>, DeviceError> {
         let value = self.read(from)?;
         if self.watch.runs().is_multiple_of(2) {
@@ -438,7 +443,8 @@ impl Device for ToyDevice {
             }
         }
         let inputs: Vec<Vec<u8>> = call.inputs.iter().map(|place| self.value(place)).collect();
-        // Scratch and outputs hold nonsense first, so that nobody relies on what was there.
+        // Scratch and outputs are filled with nonsense, so that an op that relies on earlier bytes
+        // is found.
         let scratch = call.workspace.clone();
         self.fill(scratch.start, &vec![0xee; (scratch.end - scratch.start) as usize]);
         for output in &outputs {
@@ -464,7 +470,7 @@ impl Device for ToyDevice {
         }
         let seconds = 1e-6 * (moved + 1) as f64;
         let runs = self.watch.runs.load(Ordering::Relaxed);
-        // Some times are known at once, some later, some only if asked for.
+        // Some times are known at once, some later, and some never.
         match runs % 3 {
             0 => Ok(Took::Seconds(seconds)),
             1 if call.timed => {
@@ -491,7 +497,7 @@ pub fn settings() -> Settings {
     settings
 }
 
-/// An engine over a toy device of so many bytes.
+/// Engine over a toy device of `bytes` bytes.
 pub fn engine_with(
     bytes: u64,
     settings: Settings,
@@ -501,7 +507,7 @@ pub fn engine_with(
     engine_by(bytes, settings, policy.build(0), costs)
 }
 
-/// The same with any evictor.
+/// Like [`engine_with`], with any evictor.
 pub fn engine_by(
     bytes: u64,
     settings: Settings,
@@ -512,7 +518,7 @@ pub fn engine_by(
         .expect("the settings make sense")
 }
 
-/// A runtime over the toy device, whose tensors begin where they do on other devices.
+/// Runtime over a toy device whose tensors have the alignment of the other devices.
 pub fn runtime(budget: u64, watch: &Arc<Watch>) -> Runtime<Toy, Bytes> {
     let watch = Arc::clone(watch);
     let builder = Runtime::builder().budget(budget).min_evict_bytes(0);
@@ -520,7 +526,7 @@ pub fn runtime(budget: u64, watch: &Arc<Watch>) -> Runtime<Toy, Bytes> {
     builder.device(toy).expect("the settings make sense")
 }
 
-/// An engine over the toy device with the default policy.
+/// Engine over a toy device, with the default policy.
 pub fn engine(bytes: u64) -> ToyEngine {
     engine_with(bytes, settings(), PolicyKind::default(), CostModelKind::Flops)
 }

@@ -1,5 +1,5 @@
-//! Recordings of training, made on the simulated device: nothing is computed, so that large networks
-//! take no longer than small ones.
+//! Recordings of training on the simulated device. Nothing is computed, so large networks take no
+//! longer than small ones.
 
 use remat::autograd::Tape;
 use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};
@@ -9,14 +9,14 @@ use remat::{Builder, DType, HostTensor, Runtime, Stats};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-/// What is trained.
+/// Network to train.
 #[derive(Clone, Copy, Debug)]
 pub enum Model {
     Mlp,
     ResNet(ResNet),
 }
 
-/// What a replay counts as its run did.
+/// Counters on which a replay must agree with its run.
 pub fn counts(stats: &Stats) -> [u64; 10] {
     [
         stats.ops,
@@ -32,7 +32,7 @@ pub fn counts(stats: &Stats) -> [u64; 10] {
     ]
 }
 
-/// A recording of some steps of training on images of 3x16x16, as text.
+/// Text of a recording of `steps` training steps on images of 3x16x16.
 pub fn record(model: Model, batch: usize, steps: usize, builder: Builder) -> Vec<u8> {
     let text = Shared::default();
     let runtime = builder.record(JsonLines::to(text.clone())).sim().unwrap();
@@ -66,7 +66,7 @@ fn train(runtime: &Runtime, model: Model, batch: usize, steps: usize) {
     }
 }
 
-/// Bytes that are written on another thread.
+/// Bytes that another thread writes.
 #[derive(Clone, Default)]
 pub struct Shared(pub Arc<Mutex<Vec<u8>>>);
 

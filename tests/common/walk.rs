@@ -1,4 +1,5 @@
-//! A walk through the registry: samples of every op with data, and their derivatives of any order by the tape.
+//! Walk through the registry of ops: samples of every op with data, and their derivatives of any
+//! order by the tape.
 
 use remat::autograd::Tape;
 use remat::op::Operation;
@@ -6,26 +7,28 @@ use remat::ops::Op;
 use remat::ops::samples::{Draw, Sample, Sizes, Values, samples};
 use remat::{DType, Dims, Error, HostTensor, Layout, Runtime, Tensor};
 
-/// Half the distance between the inner two points of a difference; the outer two are twice as far.
+/// Distance of the inner two points of a difference from its middle. The outer two points are at `2
+/// * H`.
 pub const H: f32 = 1.0 / 128.0;
 
-/// How far apart numbers of an input are, and so how far from kinks: two may be moved towards each other.
+/// Least distance between two numbers of an input, and so from kinks. Two numbers that each move by
+/// `2 * H` towards each other still differ.
 const APART: f32 = 4.5 * H;
 
-/// The least distance of a number from 0.
+/// Least distance of a number from 0.
 const LEAST: f32 = 0.3;
 
-/// Floats of a sample, for differences.
+/// Most floats that a sample for differences may have.
 const FEW: usize = 96;
 
-/// An operand: what is put, and how the function looks at it.
+/// Operand: the tensor that is put, and the view of it that the function reads.
 #[derive(Clone, Debug)]
 pub struct Given {
     pub host: HostTensor,
     pub watched: bool,
-    /// The last two dimensions change places.
+    /// Whether the last two dimensions are swapped.
     turned: bool,
-    /// Then it is broadcast to this.
+    /// Shape to which the view is then broadcast.
     shape: Dims,
 }
 
@@ -38,7 +41,7 @@ impl Given {
 
 type Function = Box<dyn Fn(&Runtime, &[Tensor]) -> Result<Vec<Tensor>, Error>>;
 
-/// A function with operands.
+/// Function with its operands.
 pub struct Case {
     pub name: String,
     pub given: Vec<Given>,
@@ -46,7 +49,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// `function` of floats of these shapes, all above 0, all watched.
+    /// Case of `function` with positive floats of `shapes`, all watched.
     pub fn of(
         name: &str,
         shapes: &[&[usize]],
@@ -65,7 +68,7 @@ impl Case {
         }
     }
 
-    /// `function` of these values; `true`: watched. Not all tests use it.
+    /// Case of `function` with these values, each with whether it is watched. Not all tests use it.
     #[allow(dead_code)]
     pub fn given(
         name: &str,
@@ -79,8 +82,10 @@ impl Case {
         Self { name: name.to_owned(), given: given.collect(), function: Box::new(function) }
     }
 
-    /// A sample of an op. Operands are repeated where the sample's are; every second sample has its matrices
-    /// transposed; and of every third one operand alone is watched. The function leaves out outputs without a gradient.
+    /// Case of a sample of an op. Repeated operands of the sample are broadcast.
+    ///
+    /// Matrices are transposed in every second case. In every third case, only one operand is
+    /// watched. The function leaves out outputs without a gradient.
     fn sample(sample: &Sample, number: usize) -> Self {
         let stored: Vec<Dims> = sample.layouts().iter().map(unrepeated).collect();
         let is_float = |layout: &Layout| layout.dtype() == DType::F32;
@@ -123,7 +128,7 @@ impl Case {
         }
     }
 
-    /// Small samples of an op, always the same, for differences.
+    /// `count` small samples of an op for differences, always the same.
     pub fn small(op: &Op, count: usize) -> Vec<Self> {
         let mut draw = Draw::new(1, Sizes::Small);
         let floats = |sample: &Sample| sample.layouts().iter().map(Layout::elements).sum::<usize>();
@@ -149,23 +154,23 @@ impl Case {
         all.iter().enumerate().map(|(i, sample)| Self::sample(sample, i)).collect()
     }
 
-    /// What is put.
+    /// Tensors to put.
     pub fn hosts(&self) -> Vec<HostTensor> {
         self.given.iter().map(|given| given.host.clone()).collect()
     }
 }
 
-/// The inputs that are constants to the gradient, whatever the outputs do: running statistics.
+/// Inputs of an op that get no gradient: running statistics.
 pub fn constant_inputs(op: &Op) -> &'static [usize] {
     if matches!(op, Op::BatchNormInfer(_)) { &[3, 4] } else { &[] }
 }
 
-/// The outputs that are.
+/// Outputs of an op that pass on no gradient: running statistics.
 fn constant_outputs(op: &Op) -> &'static [usize] {
     if matches!(op, Op::BatchNorm(_)) { &[3, 4] } else { &[] }
 }
 
-/// The shape without repetitions.
+/// Shape of a layout, with size 1 for each repeated dimension.
 fn unrepeated(layout: &Layout) -> Dims {
     let strides = layout.strides().iter();
     let sizes = layout
@@ -176,8 +181,10 @@ fn unrepeated(layout: &Layout) -> Dims {
     Dims::new(&sizes.collect::<Vec<_>>())
 }
 
-/// Numbers that differ by no less than [`APART`], up to their signs, and are no nearer than [`LEAST`] to 0; in a jumbled
-/// order. If there are many, they are nearer: then they are for no differences.
+/// Numbers in random order, at least [`LEAST`] from 0, whose absolute values differ by at least
+/// [`APART`].
+///
+/// More than [`FEW`] numbers lie closer together; such a case is not used for differences.
 struct Numbers {
     left: Vec<f32>,
     draw: Draw,
@@ -217,15 +224,15 @@ impl Numbers {
     }
 }
 
-/// A case being run and derived: the outputs, their gradients, the gradients of those and so on, each of the sum of
-/// what was before, weighted.
+/// Run of a case, derived step by step. Each order is the gradient of a weighted sum of the values
+/// of the order before.
 pub struct Pass {
     runtime: Runtime,
     tape: Tape,
     inputs: Vec<Tensor>,
-    /// Which inputs are watched.
+    /// Whether each input is watched.
     watched: Vec<bool>,
-    /// The outputs, or the gradient of each input if there is one.
+    /// Outputs of the function, or, once derived, the gradient of each input that has one.
     pub values: Vec<Option<Tensor>>,
     order: usize,
 }
@@ -270,7 +277,7 @@ impl Pass {
         Ok(inputs.iter().map(|x| gradients.as_mut()?.take(x)).collect())
     }
 
-    /// The weighted sum.
+    /// Weighted sum of all values. `None` if no input is watched or no value has a gradient.
     fn loss(&self) -> Result<Option<Tensor>, Error> {
         let mut loss: Option<Tensor> = None;
         if !self.watched.contains(&true) {
@@ -287,7 +294,8 @@ impl Pass {
         Ok(loss)
     }
 
-    /// The weighted sum, added up in double precision, and that of the sizes of its terms.
+    /// Weighted sum of all values in double precision, and the sum of the absolute values of its
+    /// terms.
     pub fn sum(&self) -> Result<[f64; 2], Error> {
         let mut sums = [0.0; 2];
         for (k, values) in self.values.iter().enumerate() {
@@ -301,7 +309,7 @@ impl Pass {
     }
 }
 
-/// What was found, or nothing if the loss depends on nothing that is watched.
+/// `None` instead of the error that says that the loss depends on no watched tensor.
 fn unless_flat<T>(found: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     match found {
         Err(error) if error.to_string().contains("the result depends on none of") => Ok(None),
@@ -309,7 +317,7 @@ fn unless_flat<T>(found: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// How much an element counts.
+/// Weight of element `i` of value `k`, in the sum of order `order`.
 fn weight(order: usize, k: usize, i: usize) -> f32 {
     [0.5, -1.0, 0.75, 1.25, -0.25, 1.0, -0.625][(i + 3 * k + 2 * order) % 7]
 }

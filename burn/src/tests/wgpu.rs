@@ -15,7 +15,7 @@ fn adapter() -> Option<CubeDevice> {
 
 /// Present bytes equal counted bytes after every operation, and never exceed the budget.
 #[test]
-fn what_is_counted_is_what_is_there() {
+fn counted_bytes_are_the_bytes_present() {
     fn looked_at<N: Net>(adapter: &CubeDevice, percent: u64) {
         let budgeted =
             |bytes| crate::budget(bytes).serve::<Wgpu>(adapter.clone()).expect("a device");

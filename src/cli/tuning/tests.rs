@@ -129,7 +129,7 @@ fn a_run_does_what_its_rehearsal_did() {
 }
 
 #[test]
-fn what_fits_is_never_evicted_in_a_long_run() {
+fn a_budget_said_to_fit_never_evicts_in_a_long_run() {
     let args = args("--min-evict-bytes 0 --policy lru");
     for (model, batch, steps) in [(ResNet20, 1, 120), (ResNet20, 32, 60), (Mlp, 8, 30)] {
         let task = digits(model);

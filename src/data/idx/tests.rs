@@ -66,7 +66,7 @@ fn every_usual_spelling_is_found() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_what_was_looked_for() {
+fn missing_files_are_named_with_all_names_looked_for() {
     let folder = small("missing");
     for name in ["t10k-labels-idx1-ubyte.gz", "train-images-idx3-ubyte"] {
         std::fs::remove_file(folder.join(name)).unwrap();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_used_by_nothing_else() {
+    fn an_exclusive_range_overlaps_no_other_range() {
         type Pairs = &'static [[u64; 2]];
         let mut region = Region::new(64).unwrap();
         let ranges =

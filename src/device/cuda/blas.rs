@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cublas_cannot_read_has_no_form() {
+    fn layouts_that_cublas_cannot_read_have_no_form() {
         let plain = |transposed, leading| Some(Form { transposed, leading });
         assert_eq!(Form::of([3, 4], [4, 1]), plain(false, 4));
         assert_eq!(Form::of([3, 4], [7, 1]), plain(false, 7));

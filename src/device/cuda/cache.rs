@@ -253,7 +253,7 @@ mod tests {
 
         /// Only root can give files away, so other users skip this test.
         #[test]
-        fn what_belongs_to_another_user_is_not_used() {
+        fn files_and_folders_of_another_user_are_not_used() {
             let outer = folder("foreign");
             let inner = outer.join("kernels");
             let cache = Cache::open(Some(inner.clone()));

@@ -401,7 +401,7 @@ mod tests {
 
     /// Needs a device and cuDNN.
     #[test]
-    fn what_failed_is_told_and_then_tried_again() {
+    fn a_plan_that_failed_is_reported_and_then_made_again() {
         let Some(mut device) = for_tests(64 << 20) else { return };
         if device.gpu.libraries().dnn().is_none() {
             println!("skipped: no cuDNN");

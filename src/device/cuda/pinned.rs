@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_copied_is_read_once_it_is_there() {
+    fn a_fetched_copy_is_read_once_it_has_arrived() {
         let Some(device) = for_tests(1 << 20) else { return };
         let gpu = &device.gpu;
         let mut pool = Pool::new(gpu.events().clone(), 4096, 2);

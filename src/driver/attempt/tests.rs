@@ -32,7 +32,7 @@ fn storages(driver: &Trial) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn what_is_there_can_be_made_again_elsewhere() {
+fn a_transcript_makes_all_live_values_again_in_another_engine() {
     let mut evictions = 0;
     for seed in 0..100 {
         let mut draw = SplitMix64::new(seed);
@@ -64,7 +64,7 @@ fn what_is_there_can_be_made_again_elsewhere() {
                 break;
             }
         }
-        let there = what_is_there(&tried.books);
+        let there = live_values(&tried.books);
         let is_lost =
             tried.engine().graph().storages().any(|(_, s)| s.residence == Residence::Poisoned);
         if is_lost {

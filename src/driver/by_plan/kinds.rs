@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_what_came_after_the_same() {
+    fn the_next_kind_is_the_one_that_followed_the_same_kinds_before() {
         for (turns, next) in [
             (&[0, 0, 0, 0][..], Some(0)),
             (&[0, 1, 0, 1, 0, 1, 0], Some(1)),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_planned_is_let_be_for_longer_each_time() {
+    fn a_kind_that_cannot_be_planned_rests_longer_each_time() {
         let mut kinds = Kinds::default();
         let kind = kinds.add(steps(1)).unwrap();
         kinds.came(kind);

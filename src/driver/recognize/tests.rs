@@ -79,7 +79,7 @@ impl Program {
 
 /// Predictions for each tensor are right, once two steps between marks have come.
 #[test]
-fn what_comes_before_comes_again() {
+fn recognized_steps_are_predicted_tensor_by_tensor() {
     for (marked, in_place) in [(false, true), (true, true), (true, false)] {
         let mut program = Program::default();
         let mut weights: Vec<_> = (0..DEPTH).map(|_| program.put()).collect();

@@ -252,7 +252,7 @@ fn floors_find_the_lowest_score_nearly_always() {
 }
 
 #[test]
-fn what_nothing_evicted_needs_could_as_well_have_stayed() {
+fn freeing_unheld_storages_that_nothing_evicted_needs_recomputes_no_more() {
     let (mut runs, mut recomputed, mut evictions) = (0, 0, [0; 2]);
     for (program, peak) in &programs() {
         for percent in (30..100).step_by(10) {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_left_out() {
+    fn losses_that_are_no_number_are_left_out() {
         let mut steps: Vec<_> = (1..=4).map(step).collect();
         steps[1].loss = f64::NAN;
         steps[2].loss = f64::INFINITY;

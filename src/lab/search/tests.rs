@@ -199,7 +199,7 @@ fn a_search_takes_so_many_ops_whatever_the_budget() {
 }
 
 #[test]
-fn what_a_policy_says_bounds_its_search() {
+fn the_turns_of_a_policy_bound_its_search() {
     for learn in [Learn::Portfolio, Learn::Search { runs: 20 }] {
         few(|program, budget, memory| {
             let mut search =

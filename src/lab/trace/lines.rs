@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_found_in_its_column() {
+    fn bytes_that_are_not_text_are_found_with_their_column() {
         let mut lines = Lines::new(&b"ab\xffc\n"[..]);
         assert!(matches!(lines.advance(), Err(TraceProblem::NotText { column: 3 })));
     }

@@ -327,7 +327,7 @@ fn a_recording_is_repeated_with_what_became_of_its_tensors() {
 }
 
 #[test]
-fn what_is_left_of_a_step_goes_before_the_next() {
+fn leftovers_of_a_step_are_deleted_before_the_next() {
     // Without the second `del`, the loss of the last step is alive at its end.
     let one = RECORDING.lines().take(8).collect::<Vec<_>>().join("\n");
     let twice = repeated(&one, 2);

@@ -87,7 +87,7 @@ pub fn assert_near(found: &HostTensor, expected: &HostTensor, tolerance: f32, wh
     }
 }
 
-pub fn what_is_not_an_op_to_run_is_refused<D: Device<Op = Op, Host = HostTensor>>(
+pub fn views_overlaps_and_misplaced_operands_are_refused<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {
     let place = |storage, shape: [usize; 1]| Place {

@@ -27,7 +27,9 @@ pub fn any_op_of_few_elements_or_none<D: Device<Op = Op, Host = HostTensor>>(rig
 }
 
 /// Checks that indices into a range without elements are refused.
-pub fn what_is_not_there_is_refused<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+pub fn numbers_into_empty_axes_are_refused<D: Device<Op = Op, Host = HostTensor>>(
+    rig: &mut Rig<D>,
+) {
     let numbers = || Arg::i32([3], vec![0, 1, 2]);
     let nothing = || Arg::f32([3, 0], vec![]);
     for (op, args, what) in [

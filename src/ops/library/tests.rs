@@ -392,7 +392,7 @@ fn an_op_says_nothing_of_its_attributes_unless_it_does() {
 
 /// Loads ops from their text, and executes them.
 #[test]
-fn what_is_loaded_computes_the_same() {
+fn loaded_ops_compute_the_same() {
     let mut library = Library::default();
     library.register("shift", |attributes| shift("shift", attributes)).unwrap();
     let runtime = crate::Runtime::builder().cpu().unwrap();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_stride_is_packed_and_what_is_repeated_once() {
+    fn operands_without_unit_stride_are_packed_and_repeated_ones_once() {
         let strided = packed(&[4, 5, 3]).permute(&[2, 0, 1]).unwrap().slice(2, 0, 4).unwrap();
         let (plan, batches) = check(&strided, &packed(&[4, 5]));
         assert_eq!((plan.packed_bytes(), batches), ([3 * 16 * 4, 0], 1));

@@ -109,7 +109,7 @@ fn a_buffer_has_the_class_that_its_life_tells() {
 }
 
 #[test]
-fn what_is_no_step_is_an_error() {
+fn invalid_steps_are_errors() {
     let op = || CapturedOp::new("f");
     let kept = CapturedBuffer::kept(8);
     let made = CapturedBuffer::transient(8);

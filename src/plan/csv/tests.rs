@@ -41,7 +41,7 @@ fn closed_lives_end_one_later() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_instances_are_read_back() {
     for (seed, count) in (0..20).map(|seed| (seed, 7 * seed as usize)) {
         let instance = Instance::numbered(random::step(seed, count));
         for lives in [Lives::HalfOpen, Lives::Closed] {
@@ -149,7 +149,7 @@ fn all_that_can_be_said_comes_back() {
 }
 
 #[test]
-fn what_is_no_such_file_is_refused_with_its_line() {
+fn invalid_files_are_refused_with_their_line() {
     let large = "18446744073709551616";
     let error = |bytes: &[u8], lives| Instance::read(bytes, lives).unwrap_err().to_string();
     let columns = "there are id, buffer, buffer_id, lower, start, begin, upper, end, size";
@@ -360,7 +360,7 @@ fn any_bytes_are_read_or_refused() {
 }
 
 #[test]
-fn what_the_format_cannot_say_is_not_written() {
+fn instances_the_format_cannot_express_are_not_written() {
     let buffer = Buffer::new(0, 1, 8);
     let coloured = Buffer { colour: 1, ..buffer };
     let instance = Instance::numbered(Lifetimes::new([buffer, coloured]).unwrap());

@@ -64,7 +64,7 @@ fn random(rng: &mut SplitMix64) -> Graph {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_graphs_are_read_back() {
     let mut rng = SplitMix64::new(1);
     for _ in 0..300 {
         let graph = random(&mut rng);
@@ -194,7 +194,7 @@ fn the_example_of_nnvm_takes_its_pairs() {
 }
 
 #[test]
-fn what_is_no_graph_is_refused_with_its_op_and_tensor() {
+fn invalid_graphs_are_refused_with_their_op_and_tensor() {
     let graph = |tensors: &str, ops: &str| {
         let text = format!(
             r#"{{"format":"remat-graph","version":1,"tensors":[{tensors}],"ops":[{ops}]}}"#

@@ -93,7 +93,7 @@ fn all_orders_are_orders_and_take_what_a_naive_count_says() {
 }
 
 #[test]
-fn what_is_held_is_what_a_program_must_have_given() {
+fn held_is_the_fewest_ops_a_program_must_hold_back() {
     let (mut held_some, mut offline) = (0, 0);
     for seed in 0..200 {
         let capture = random(seed, 1 + seed as usize % 15);
@@ -196,7 +196,7 @@ fn the_best_is_never_worse_than_the_programs_own() {
 }
 
 #[test]
-fn what_is_no_order_is_an_error() {
+fn invalid_orders_are_errors() {
     let capture = Capture::new(
         vec![CapturedBuffer::kept(1), CapturedBuffer::transient(1)],
         vec![

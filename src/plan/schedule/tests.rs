@@ -181,7 +181,7 @@ fn dtr_ahead_of_time_costs_little_where_little_is_missing() {
 }
 
 #[test]
-fn what_is_no_schedule_is_an_error() {
+fn invalid_schedules_are_errors() {
     use Action::{Drop, Run};
     // x -> y; y -> z; z is updated in place; w is kept; at the end y and z are read, once.
     let capture = Capture::new(
@@ -246,7 +246,7 @@ fn rematerializers_have_names() {
 /// The pattern of a convolution with a bias: the value between the two ops is used up at once, and
 /// made again with the value that is made from it.
 #[test]
-fn what_a_segment_used_up_is_made_again() {
+fn values_used_up_within_a_segment_are_recomputed() {
     let layers = 64;
     let mut buffers = vec![CapturedBuffer::kept(0)];
     buffers.resize(1 + 3 * layers, CapturedBuffer::transient(100));

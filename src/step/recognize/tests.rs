@@ -220,7 +220,7 @@ fn parts_that_hold_nothing_are_the_same() {
 /// A step that differs breaks the prediction only until the sequence is found again, at each
 /// position.
 #[test]
-fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
+fn missing_or_added_commands_do_no_harm_after_eight_commands() {
     for position in 0..TRAIN.len() {
         for (missing, added) in [(0, 1), (1, 0), (1, 1), (3, 0), (0, 3)] {
             let mut step = TRAIN.to_vec();
@@ -514,7 +514,7 @@ fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
 /// The values may be used there or not. An evictor that frees them earlier might have to recompute
 /// them for the end of the step.
 #[test]
-fn what_is_held_where_nothing_more_is_known_is_used_there() {
+fn values_held_at_the_end_of_what_is_known_count_as_used_there() {
     let mut again =
         Told { steps: Steps::of_another_run(told(&[PASS]).steps.keep()), ..Told::default() };
     again.tell_all(WEIGHTS);
@@ -530,7 +530,7 @@ fn what_is_held_where_nothing_more_is_known_is_used_there() {
 }
 
 #[test]
-fn what_never_repeats_is_forgotten() {
+fn commands_that_never_repeat_are_forgotten() {
     let mut told = Told::default();
     for i in 0..3 * MOST as u64 {
         assert!(!told.tell((1000 + i, &["x"], &["x"])));

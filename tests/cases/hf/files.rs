@@ -1,20 +1,21 @@
-//! Files as others write them, with the names and shapes that `tests/fixtures/hf.py` found.
+//! Files as other libraries write them, with the names and shapes that `tests/fixtures/hf.py`
+//! found.
 
 use half::{bf16, f16};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// A tensor of a file.
+/// Tensor of a file.
 #[derive(Clone, Debug)]
 pub struct Made {
     pub name: String,
-    /// As the format calls it.
+    /// Element type, as the format names it.
     pub dtype: &'static str,
     pub shape: Vec<usize>,
     pub bytes: Vec<u8>,
 }
 
-/// The entry of a network that the script wrote.
+/// Entry of a network that the script wrote.
 pub fn fixture(of: &str) -> Value {
     let all: Value = serde_json::from_str(include_str!("../../fixtures/hf.json")).unwrap();
     all[of].clone()
@@ -24,7 +25,7 @@ pub fn floats(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-/// An empty folder of a test's own.
+/// Makes an empty folder in the temporary directory, for a test.
 pub fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("remat-hf-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -32,7 +33,7 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The values of a tensor, as the script has them.
+/// Values of a tensor, as the script makes them.
 pub fn fill(name: &str, shape: &[usize]) -> Vec<f64> {
     let hash = name
         .bytes()
@@ -74,7 +75,7 @@ impl Made {
         Self { name, dtype, shape, bytes }
     }
 
-    /// Filled as the script fills it.
+    /// Tensor filled as the script fills it.
     pub fn filled(name: &str, dtype: &'static str, shape: &[usize]) -> Self {
         let values = match dtype {
             "I64" => vec![0.0; shape.iter().product()],
@@ -84,7 +85,7 @@ impl Made {
     }
 }
 
-/// Names and shapes of a network, with integers or not.
+/// Names and shapes of a network's tensors, each with whether its elements are integers.
 pub fn shapes(of: &str) -> Vec<(String, bool, Vec<usize>)> {
     let fixture = fixture(of);
     let each = fixture["tensors"].as_array().unwrap().iter().map(|tensor| {
@@ -94,7 +95,7 @@ pub fn shapes(of: &str) -> Vec<(String, bool, Vec<usize>)> {
     each.collect()
 }
 
-/// The tensors of a network, with floats stored so.
+/// Tensors of a network, with floats stored as `dtype`.
 pub fn tensors(of: &str, dtype: &'static str) -> Vec<Made> {
     let made = |(name, is_integer, shape): &(String, bool, Vec<usize>)| {
         Made::filled(name, if *is_integer { "I64" } else { dtype }, shape)
@@ -102,7 +103,7 @@ pub fn tensors(of: &str, dtype: &'static str) -> Vec<Made> {
     shapes(of).iter().map(made).collect()
 }
 
-/// Under other names.
+/// Tensors with names changed by `name`.
 pub fn renamed(mut tensors: Vec<Made>, name: impl Fn(&str) -> String) -> Vec<Made> {
     for tensor in &mut tensors {
         tensor.name = name(&tensor.name);
@@ -110,7 +111,7 @@ pub fn renamed(mut tensors: Vec<Made>, name: impl Fn(&str) -> String) -> Vec<Mad
     tensors
 }
 
-/// A file of these tensors.
+/// Writes a file of these tensors.
 pub fn write(path: &Path, tensors: &[Made]) {
     let mut header = Map::new();
     header.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
@@ -125,12 +126,12 @@ pub fn write(path: &Path, tensors: &[Made]) {
     std::fs::write(path, with_header(&Value::Object(header).to_string(), &bytes.concat())).unwrap();
 }
 
-/// The bytes of a file with this header.
+/// Bytes of a file with this header.
 pub fn with_header(header: &str, rest: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), rest].concat()
 }
 
-/// Files of some of the tensors each, and their index, whose path is returned.
+/// Writes `count` files that share the tensors, and their index. Returns the path of the index.
 pub fn write_shards(folder: &Path, tensors: &[Made], count: usize) -> PathBuf {
     let mut map = Map::new();
     for (i, part) in tensors.chunks(tensors.len().div_ceil(count)).enumerate() {

@@ -14,7 +14,7 @@ fn start() -> Runtime {
     Runtime::builder().budget("512MiB").seed(1).cpu().unwrap()
 }
 
-/// A GPT with the sizes that the file has.
+/// GPT with the sizes of the file.
 fn gpt_of(runtime: &Runtime, saved: &Checkpoint) -> LanguageModel {
     let heads = fixture("gpt2")["heads"].as_u64().unwrap() as usize;
     gpt(runtime, &saved.known().unwrap().gpt(heads).unwrap()).unwrap()
@@ -38,7 +38,7 @@ fn near(found: &[f32], expected: &[f64], what: &str) {
     }
 }
 
-/// Holds the logits of a text to those of the transformers library.
+/// Compares the logits of a text with those of the transformers library.
 fn check_logits(runtime: &Runtime, network: &mut LanguageModel, what: &str) {
     let fixture = fixture("gpt2");
     let text: Vec<i32> = floats(&fixture["input"]).into_iter().map(|token| token as i32).collect();
@@ -58,7 +58,7 @@ fn values(runtime: &Runtime, module: &mut dyn Module) -> Vec<(String, HostTensor
     each.collect()
 }
 
-/// Ways in which GPT-2's tensors are in files.
+/// Variants in which files hold GPT-2's tensors.
 fn ways_of_gpt2(dtype: &'static str) -> Vec<(&'static str, Vec<Made>)> {
     let base = tensors("gpt2", dtype);
     let with = |prefix: &'static str| renamed(base.clone(), |name| format!("{prefix}{name}"));
@@ -104,7 +104,7 @@ fn a_gpt2_has_the_logits_of_the_transformers_library() {
             write(&file, &tensors);
             let what = format!("{way}, {dtype}");
             check_logits(&runtime, &mut load(&runtime, &file, gpt_of).unwrap(), &what);
-            // A folder with the file, then one with its parts.
+            // The path may be a folder with the file, and later a folder with its parts.
             check_logits(&runtime, &mut load(&runtime, &folder, gpt_of).unwrap(), &what);
             std::fs::remove_file(&file).unwrap();
             for count in [1, 2, 3, tensors.len()] {
@@ -126,7 +126,7 @@ fn floats_of_any_type_are_converted_and_it_is_said_which_are_rounded() {
     for (dtype, stored) in
         [("F64", DType::F64), ("F32", DType::F32), ("F16", DType::F16), ("BF16", DType::BF16)]
     {
-        // In some of the tensors, as after training in mixed precision.
+        // Some tensors have another type, as after training in mixed precision.
         for every in [1, 3] {
             let mut all = tensors("gpt2", "F32");
             for tensor in all.iter_mut().step_by(every) {
@@ -137,7 +137,7 @@ fn floats_of_any_type_are_converted_and_it_is_said_which_are_rounded() {
             let mut network = gpt_of(&runtime, &saved);
             let before = values(&runtime, &mut network);
             let count = if stored == DType::F32 { 0 } else { all.len().div_ceil(every) };
-            // Only on request.
+            // Types are converted only on request.
             match saved.load(&runtime, &mut network) {
                 Ok(()) => assert_eq!(stored, DType::F32),
                 Err(CheckpointError::Tensors { missing, extra, differing, .. }) => {
@@ -170,7 +170,7 @@ fn floats_of_any_type_are_converted_and_it_is_said_which_are_rounded() {
             }
         }
     }
-    // What the new type cannot hold is no infinity.
+    // A number that the new type cannot hold must not become infinity.
     let mut all = tensors("gpt2", "F64");
     let last = all.len() - 1;
     let mut values = fill("wte.weight", &all[last].shape);
@@ -185,7 +185,7 @@ fn floats_of_any_type_are_converted_and_it_is_said_which_are_rounded() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Logits of an image, by a network with the sizes of the file.
+/// Compares the logits of an image, by a network with the sizes of the file.
 fn of_images(of: &str, tensors: &[Made]) {
     let runtime = start();
     let folder = folder(of);
@@ -220,7 +220,7 @@ fn a_resnet18_has_the_logits_of_torchvision() {
     of_images("resnet18", &renamed(tensors("resnet18", "F32"), |name| format!("module.{name}")));
 }
 
-/// Its published files have other names than its class.
+/// The published files have other names than the tensors of torchvision's class.
 #[test]
 fn a_densenet121_has_the_logits_of_torchvision_under_old_names_too() {
     let old = |name: &str| match name.contains("denselayer") {
@@ -235,7 +235,7 @@ fn a_densenet121_has_the_logits_of_torchvision_under_old_names_too() {
     of_images("densenet121", &tensors);
 }
 
-/// Writes a file of zeros that takes no room.
+/// Writes a file of zeros that takes no room on disk.
 fn write_sparse(path: &Path, shapes: &[(String, bool, Vec<usize>)]) {
     let mut header = serde_json::Map::new();
     let mut end = 0;
@@ -256,7 +256,7 @@ fn write_sparse(path: &Path, shapes: &[(String, bool, Vec<usize>)]) {
 fn resnets_that_are_ours_fit_and_others_are_refused_by_name() {
     let folder = folder("names");
     let file = folder.join("model.safetensors");
-    // The networks count bytes alone.
+    // The simulated device only counts bytes.
     let sim = Runtime::builder().budget("1GiB").sim().unwrap();
     let known = |shapes: &[_]| {
         write_sparse(&file, shapes);
@@ -276,7 +276,7 @@ fn resnets_that_are_ours_fit_and_others_are_refused_by_name() {
         let found = known(&shapes(of)).unwrap();
         assert!(matches!(found, Known::ResNet { kind, .. } if kind == expected), "{found:?}");
     }
-    // Of CIFAR, as others have it, and with a stem of ours.
+    // A ResNet-18 with the 3x3 stem of CIFAR networks and one channel is recognized.
     let mut small = shapes("resnet18");
     small[0].2 = vec![64, 1, 3, 3];
     let found = known(&small).unwrap();
@@ -344,7 +344,8 @@ fn all_that_does_not_fit_is_listed_at_once() {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
-    // What is named is left out, under either name; what the network needs is missed.
+    // Tensors named by `skip` are left out, under either name. A tensor that the network needs is
+    // then missing.
     for (skip, left) in [("score.*", 0), ("*.weight", 1)] {
         let saved = Checkpoint::open(&file).unwrap();
         let mut network = gpt_of(&runtime, &saved);
@@ -365,7 +366,7 @@ fn all_that_does_not_fit_is_listed_at_once() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A head that was trained on its own is not left out in silence.
+/// A head that was trained separately must not be left out without an error.
 #[test]
 fn a_head_that_is_not_the_embedding_is_refused() {
     let runtime = start();

@@ -1,4 +1,5 @@
-//! A file's own numbers: none of them takes memory that the file does not, or leads to another file.
+//! Numbers in a file must not make the program take more memory than the file, or lead it to
+//! another file.
 
 use super::files::{Made, folder, tensors, with_header, write, write_index, write_shards};
 use remat::checkpoint::Checkpoint;
@@ -12,7 +13,7 @@ fn refused(path: &Path, part: &str) {
     assert!(said.len() < 2000, "an error of {} bytes", said.len());
 }
 
-/// An entry of a header.
+/// Entry of a header.
 fn entry(dtype: &str, shape: &Value, from: u64, to: u64) -> String {
     json!({ "dtype": dtype, "shape": shape, "data_offsets": [from, to] }).to_string()
 }
@@ -54,7 +55,7 @@ fn headers_that_contradict_themselves_are_refused() {
         std::fs::write(&file, with_header(&header, &vec![0; bytes])).unwrap();
         refused(&file, part);
     }
-    // Sizes that no memory is taken for.
+    // No memory is taken for these sizes.
     for (length, part) in [
         (u64::MAX, "cut off"),
         (1 << 40, "cut off"),
@@ -120,7 +121,7 @@ fn an_index_leads_to_files_of_its_folder_alone() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Names of blocks alone would make a network of thousands of them.
+/// Names of blocks alone must not make a network of thousands of blocks.
 #[test]
 fn a_gpt2_of_names_alone_is_refused() {
     let folder = folder("names-alone");
@@ -131,7 +132,7 @@ fn a_gpt2_of_names_alone_is_refused() {
     write(&file, &all);
     let said = Checkpoint::open(&file).unwrap().known().unwrap_err().to_string();
     assert!(said.contains("a GPT-2 of 50000 blocks, most of whose tensors are missing"), "{said}");
-    // One that lacks some is not: what is missing is listed.
+    // A file that lacks only some tensors is accepted, and its missing tensors are listed.
     all.truncate(28);
     all.remove(3);
     write(&file, &all);
@@ -139,7 +140,7 @@ fn a_gpt2_of_names_alone_is_refused() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Any byte of an index or of a header may be another one.
+/// Any byte of an index or of a header may have changed.
 #[test]
 fn damaged_files_are_refused_or_read_and_nothing_panics() {
     let folder = folder("damaged");

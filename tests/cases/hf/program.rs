@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tokenizer.json");
 
-/// A GPT-2 of bytes, as a file with a head.
+/// Writes a GPT-2 of bytes. Returns the path.
 fn gpt2(folder: &Path, dtype: &'static str) -> String {
     let path = folder.join("model.safetensors");
     write(&path, &renamed(tensors("gpt2", dtype), |name| format!("transformer.{name}")));
     path.to_str().unwrap().to_owned()
 }
 
-/// The script's GPT-2 of 320 tokens.
+/// Writes the script's GPT-2 of 320 tokens. Returns the path.
 fn gpt2_of_tokens(folder: &Path) -> String {
     let path = folder.join("tokens.safetensors");
     let mut all = tensors("gpt2", "F32");
@@ -33,7 +33,7 @@ fn gpt2_of_tokens(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A command's stdout, and its stderr in one line.
+/// Stdout of a command, and its stderr in one line.
 fn told(args: &[&str]) -> (String, String) {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -77,7 +77,7 @@ fn a_gpt2_writes_a_text_and_it_is_said_what_was_done_to_its_tensors() {
         assert!(said.contains(part), "{said}");
         assert!(dtype != "F64" || text == expected, "{text}");
     }
-    // Under names of one's own, with a tensor that nothing needs, in parts.
+    // Names may be the user's own, tensors may be superfluous, and the file may be in parts.
     std::fs::remove_file(&file).unwrap();
     let mut all = renamed(tensors("gpt2", "F32"), |name| format!("gpt/{name}"));
     all.push(Made::new("gpt/steps", "I64", &[], &[7.0]));
@@ -198,7 +198,7 @@ fn a_run_of_ours_learns_tokens_too() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Trained further, saved, and used again without what it began with.
+/// A run that began with weights alone is trained, saved, and used again without the first file.
 #[test]
 fn a_run_begins_with_weights_alone_and_says_so() {
     let folder = folder("resume");
@@ -231,14 +231,14 @@ fn a_run_begins_with_weights_alone_and_says_so() {
     let (after, steps) = loss(saved, &[]);
     assert_eq!(steps, 30);
     assert!(after < before, "{after} after, {before} before");
-    // Sizes and tokenizer are those that it was saved with; a run of it goes on.
+    // The saved file knows its sizes and its tokenizer, and its run can go on.
     let (written, _) = told(&["generate", saved, "she sells", "--length", "8"]);
     assert!(written.starts_with("she sells"), "{written}");
     let more = ["--steps", "30", "--save", saved, "--no-test"];
     let (_, said) = told(&[&["train", "--resume", saved], &more[..]].concat());
     assert!(said.contains("after 30 steps"), "{said}");
     refused(&["evaluate", saved, "--heads", "4"], 2, "says its heads itself");
-    // What is said beside the file has to be what is in it.
+    // Options beside the file must agree with the file.
     let resume = |more: &[&str], code, part: &str| {
         refused(&[&["train", "--resume", &file], &options[..], more].concat(), code, part);
     };

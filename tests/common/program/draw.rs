@@ -1,4 +1,4 @@
-//! Drawing random programs and settings.
+//! Strategies that draw random programs and settings.
 
 use super::super::toy::Broken;
 use super::{Drawn, Recipe, Setup};
@@ -8,7 +8,7 @@ use remat::evict::{Exponents, MegEngine};
 use remat::{CostModelKind, PolicyKind};
 
 fn tensor() -> impl Strategy<Value = usize> {
-    // Mostly new ones, as programs do.
+    // Mostly new tensors, as in usual programs.
     prop_oneof![3 => 0..4usize, 2 => 0..64usize]
 }
 
@@ -16,7 +16,7 @@ fn size() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 1..100usize, 1 => 0..3usize, 1 => 100..400usize]
 }
 
-/// Of outputs; none is for an op that is run for its effect.
+/// Sizes of an op's outputs. An op without outputs is run for its effect.
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![9 => prop::collection::vec(size(), 1..4), 1 => Just(Vec::new())]
 }

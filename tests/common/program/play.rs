@@ -1,4 +1,4 @@
-//! A program on a driver and in the model.
+//! Runs a program on a driver and in the model.
 
 use super::super::toy::{Bytes, GRANULE, Toy, ToyDevice, Watch, compute, packed};
 use super::{Drawn, Recipe, Setup};
@@ -11,11 +11,11 @@ use remat::program::{Apply, Command, Driver, TensorId};
 use remat::{DType, Error, Layout, PolicyKind, Stats};
 use std::sync::Arc;
 
-/// What a tensor is in the model.
+/// Value of a tensor in the model.
 #[derive(Clone, Debug)]
 enum Value {
     Bytes(Vec<u8>),
-    /// Lost to a failure that was reported, in these words.
+    /// Lost to a failure, which was told in these words.
     Lost(String),
 }
 
@@ -25,16 +25,16 @@ pub(super) struct Held {
     value: Value,
 }
 
-/// What a run was like, for comparison with another.
+/// Figures of a run, for comparison with another run.
 #[derive(Debug, PartialEq)]
 pub struct Played {
-    /// Without times.
+    /// Statistics without times.
     pub stats: Stats,
-    /// All the device was told, in a number.
+    /// Hash of everything that the device was told.
     pub history: u64,
-    /// Failures that were not broken on purpose.
+    /// Number of failures that were not broken on purpose.
     pub failures: usize,
-    /// Values that could not be read in the end, for lack of memory.
+    /// Number of values that could not be read at the end, for lack of memory.
     pub unread: usize,
 }
 
@@ -43,17 +43,17 @@ pub(super) struct Play<'a> {
     pub driver: Driver<ToyDevice>,
     watch: Arc<Watch>,
     pub held: Vec<Held>,
-    /// What replaced another value in this step, and the value before.
+    /// Tensors replaced in this step, each with the value it had before.
     replaced: Vec<(TensorKey, Value)>,
-    /// The number of the next tensor.
+    /// Number of the next tensor.
     next: TensorId,
-    /// `Once` ops that ran.
+    /// Number of `Once` ops that ran.
     once: u64,
     pub salt: u64,
     failures: usize,
 }
 
-/// Gives a program to a driver and to the model. Panics where they differ.
+/// Runs a program on a driver and in the model. Panics where they differ.
 pub fn play(recipe: &Recipe, setup: &Setup) -> Played {
     let watch = Arc::<Watch>::default();
     let mut play = Play {
@@ -137,12 +137,12 @@ impl Play<'_> {
                 self.execute(command);
                 self.replaced.clear();
             }
-            // What fails is found when all is looked at.
+            // A failure of such a command is found when all tensors are read.
             other => self.execute(other),
         }
     }
 
-    /// The driver executes a command, known before or not.
+    /// Executes a command on the driver, admitted before if the setup says so.
     fn execute(&mut self, command: Command<Toy, Bytes>) {
         self.admit(&command);
         self.driver.execute(command);
@@ -157,7 +157,7 @@ impl Play<'_> {
         }
     }
 
-    /// Numbers for so many tensors: the first of them.
+    /// Reserves `count` numbers of tensors, and returns the first.
     pub(super) fn new_numbers(&mut self, count: usize) -> TensorId {
         let first = self.next;
         self.next = first.plus(count);
@@ -181,7 +181,7 @@ impl Play<'_> {
         &mut self.held[position].value
     }
 
-    /// What an op updated has another number now, be it done or not.
+    /// Gives the targets of an update their new numbers, whether or not the update was made.
     fn renumber(&mut self, call: &Apply<Toy>) {
         let targets = call.inputs.iter().take(call.outputs.targets());
         for (&target, made) in targets.zip(call.outputs()) {
@@ -209,7 +209,7 @@ impl Play<'_> {
         let engine = self.driver.engine_mut();
         match (failure, value) {
             (None, Value::Bytes(_)) => assert!(!engine.drop_now(key).unwrap(), "a leaf stays"),
-            // That was told before, and is not told again but to who asks the engine.
+            // The failure was told before. Only a call of the engine itself tells it again.
             (None, Value::Lost(why)) => {
                 assert_eq!(engine.commit(key).expect_err("lost").to_string(), why);
             }
@@ -246,7 +246,7 @@ impl Play<'_> {
         }
         match failure {
             Some(error) if !fits => assert!(matches!(error, Error::Op(_)), "{error}"),
-            // It was skipped: for what was lost before, or because there is no room now.
+            // The replacement was skipped: its value was lost before, or there is no room now.
             Some(error) => self.excuse(&error),
             None => assert!(fits && matches!(new, Value::Lost(_))),
         }
@@ -270,14 +270,15 @@ impl Play<'_> {
             if failure.is_none() && !lost {
                 *self.value(call.made) = value;
             }
-            // What another one read was not given away.
+            // A target that another update reads was not given away.
             if issue && call.ended().next().is_none() {
                 self.execute(Command::Del(call.inputs[0]));
             }
         }
     }
 
-    /// On the engine itself, which is given what others read as well. The numbers of the old values mean the new ones.
+    /// Makes the updates on the engine itself, which may also get targets that others read. The
+    /// numbers of the old values name the new values.
     fn update_all_at_once(&mut self, calls: &mut [Apply<Toy>]) {
         let updates = calls.iter().map(|call| Issue {
             op: call.op.clone(),
@@ -292,7 +293,7 @@ impl Play<'_> {
         }
     }
 
-    /// The next failure. It has taken back what was replaced.
+    /// Takes the next failure. A failure reverts the replacements of this step.
     fn take_failure(&mut self) -> Option<Error> {
         let failure = self.driver.engine_mut().take_failure();
         if failure.is_some() {
@@ -301,7 +302,7 @@ impl Play<'_> {
         failure
     }
 
-    /// What was replaced in this step is as it was before.
+    /// Reverts the replacements of this step in the model.
     fn failed(&mut self) {
         for (key, value) in std::mem::take(&mut self.replaced) {
             let driver = &self.driver;
@@ -334,7 +335,7 @@ impl Play<'_> {
         let told = failure.as_ref().map(Error::to_string);
         match (&failure, &lost_before) {
             (None, None) => self.once += u64::from(matches!(call.op, Toy::Once { .. })),
-            // Issued on something lost: poisoned without another report.
+            // An op issued on a lost tensor is poisoned without another report.
             (None, Some(why)) => assert!(issue, "{why}"),
             (Some(error), Some(why)) => {
                 assert_eq!(error.to_string(), *why, "the first failure is the one told");
@@ -347,12 +348,12 @@ impl Play<'_> {
             }
         }
         if failure.is_some() && !issue {
-            // Nothing was made, and nothing consumed.
+            // The failed call made nothing and consumed nothing.
             return;
         }
         let lost = told.or(lost_before);
         for (output, (tensor, new)) in call.outputs().zip(expected).enumerate() {
-            // An update that is skipped leaves the old value.
+            // A skipped update leaves the old value.
             let updated = output < call.outputs.targets();
             let old = updated.then(|| self.held.remove(self.position(tensor)).value);
             let value = match &lost {
@@ -363,7 +364,7 @@ impl Play<'_> {
         }
     }
 
-    /// On the engine itself: why not, if it could not.
+    /// Applies an op on the engine itself. Returns the error if the engine refuses it.
     fn apply_at_once(&mut self, call: &Apply<Toy>) -> Option<Error> {
         let keys: Vec<TensorKey> = call.inputs.iter().map(|&tensor| self.key(tensor)).collect();
         match self.driver.engine_mut().apply(call.op.clone(), &keys) {
@@ -372,7 +373,7 @@ impl Play<'_> {
                 for (tensor, key) in call.outputs().zip(made) {
                     self.driver.adopt(tensor, key);
                 }
-                // The engine consumed what these numbers meant.
+                // The engine consumed the tensors of these numbers.
                 call.ended().for_each(|target| self.execute(Command::Del(target)));
                 None
             }
@@ -380,7 +381,7 @@ impl Play<'_> {
         }
     }
 
-    /// What the model says an op gives.
+    /// Values of an op's outputs in the model.
     fn expected(&mut self, call: &Apply<Toy>) -> Vec<Value> {
         let mut values = Vec::new();
         for &input in &call.inputs {
@@ -410,7 +411,7 @@ impl Play<'_> {
         }
     }
 
-    /// Fails unless an error is one that may be. Running out of memory may, if it is true.
+    /// Fails unless an error is allowed. An out-of-memory error is allowed if its figures are true.
     fn excuse(&mut self, error: &Error) {
         match error {
             Error::Device(e) if e.message.contains("broken on purpose") => {}
@@ -438,12 +439,13 @@ impl Play<'_> {
         }
     }
 
-    /// An op may fail for another that could not be run again.
+    /// Whether the failure is of another op, which could not be run again for this one.
     fn elsewhere(&self, error: &Error) -> bool {
         matches!(error, Error::OutOfMemory(_) | Error::Regeneration(_) | Error::Device(_))
     }
 
-    /// Reads a tensor. False if it could not be read this time.
+    /// Reads a tensor and compares it with the model. Returns `false` if the read failed for a
+    /// reason that may pass.
     fn read(&mut self, tensor: TensorId) -> bool {
         self.admit(&Command::Get(tensor));
         let found = self.driver.get(tensor).and_then(|reading| match reading {
@@ -471,7 +473,8 @@ impl Play<'_> {
         }
     }
 
-    /// Reads all that is held, giving handles up as it goes. Returns how many could not be read.
+    /// Reads all held tensors, dropping each handle once its value is known. Returns the number of
+    /// tensors that could not be read.
     fn read_all(&mut self) -> usize {
         for i in 0..self.held.len() {
             self.read(self.held[i].tensor);

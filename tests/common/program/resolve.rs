@@ -1,4 +1,4 @@
-//! From what was drawn to a command, for the tensors held now.
+//! Turns an entry of a recipe into a command on the tensors held now.
 
 use super::super::toy::{Bytes, Toy};
 use super::Drawn;
@@ -8,7 +8,7 @@ use remat::program::{Apply, Command, Consumed, TensorId};
 use remat::{Error, Layout};
 
 impl Play<'_> {
-    /// `None` for what is no command, or does not fit the tensors there are.
+    /// Command of an entry. `None` if the entry is no command, or does not fit the tensors held.
     pub(super) fn resolve(&mut self, drawn: &Drawn) -> Option<Command<Toy, Bytes>> {
         let salt = self.salt;
         Some(match drawn {
@@ -79,7 +79,7 @@ impl Play<'_> {
         })
     }
 
-    /// What positions stand for; nothing if there are no tensors.
+    /// Tensors at these positions. Empty if no tensor is held.
     fn pick(&self, positions: &[usize]) -> Vec<TensorId> {
         positions.iter().filter_map(|&position| self.pick_one(position)).collect()
     }
@@ -89,7 +89,8 @@ impl Play<'_> {
         (n > 0).then(|| self.held[n - 1 - position % n].tensor)
     }
 
-    /// An op, with what it updates given away. `None` if its inputs do not fit: nothing may happen then.
+    /// Command that applies an op and gives its targets away. `None` if the inputs do not fit; then
+    /// the engine must refuse the op and change nothing.
     fn op(&mut self, op: Toy, inputs: Vec<TensorId>) -> Option<Command<Toy, Bytes>> {
         let Ok(outputs) = op.infer(&self.layouts(&inputs)) else {
             let keys: Vec<_> = inputs.iter().map(|&x| self.key(x)).collect();
@@ -103,7 +104,8 @@ impl Play<'_> {
         Some(Command::Apply(Apply { op, inputs: inputs.into(), consumed, outputs, made }))
     }
 
-    /// Each is an update of its first input by all. That is given away, unless another one reads it.
+    /// Updates of the first input of each list by all inputs of that list. A target is given away
+    /// unless another update reads it.
     fn updates(&mut self, inputs: &[Vec<usize>]) -> Vec<Apply<Toy>> {
         let mut picked: Vec<Vec<TensorId>> = Vec::new();
         for inputs in inputs {

@@ -1,4 +1,4 @@
-//! What a program calculates: operands that fit, and the call.
+//! Calculations of a program: finds operands that fit, and makes the call.
 
 use super::player::{Player, Slot};
 use super::program::{Calc, Data, Distribution, Pick, Window};
@@ -10,14 +10,14 @@ use remat::ops::{
 };
 use remat::{DType, Dims, Error, HostTensor, Layout, MAX_RANK, Tensor, broadcast_shapes};
 
-/// Multiplications that a product of matrices may take.
+/// Most multiplications of a product of matrices.
 const MOST_WORK: usize = 40_000_000;
 
-/// What was calculated, and the positions of what from.
+/// Tensors made by a calculation, and the positions of its operands.
 type Made = (Vec<Tensor>, Vec<usize>);
 
 impl Player<'_> {
-    /// Calculates and holds what comes out. What would be too large is left out.
+    /// Runs a calculation and holds its results. A result that would be too large is left out.
     pub fn calc(&mut self, calc: &Calc) {
         let made = self.try_calc(calc);
         if let Some(Some((made, sources))) = self.accept(made) {
@@ -26,7 +26,7 @@ impl Player<'_> {
         }
     }
 
-    /// The position of a tensor of floats that fits, put there if there is none.
+    /// Position of a tensor of floats that fits. Puts one of shape `or()` if there is none.
     pub fn float(
         &mut self,
         pick: Pick,
@@ -105,7 +105,8 @@ impl Player<'_> {
             Calc::MaxPool { x, window } => {
                 let x = self.image(x);
                 let pool = pool(&self.shape(x), window);
-                // The places of the largest ones as well, and what is there.
+                // The result includes the places of the maxima, and the values found at those
+                // places.
                 let mut made = Tensor::apply(MaxPool2d(pool), &[&self.tensor(x)])?;
                 made.push(apply(MaxPool2dPick { pool }, &[&made[1], &self.tensor(x)])?);
                 Ok(Some((made.into_vec(), vec![x])))
@@ -145,7 +146,7 @@ impl Player<'_> {
                 let [n, classes] = [0, 1].map(|axis| self.shape(x)[axis]);
                 let labels = self.indices(n, classes, seed);
                 let inputs = [&self.tensor(x), &self.tensor(labels)];
-                // The logarithms as well.
+                // The result includes the logarithms.
                 Ok(Some((Tensor::apply(CrossEntropy::default(), &inputs)?.into_vec(), vec![x])))
             }
             Calc::Concat { ref parts, axis } => self.concat(parts, axis),
@@ -210,7 +211,7 @@ impl Player<'_> {
                 let axis = axis % shape.len();
                 let start = start % (shape[axis] + 1);
                 let room = shape[axis] - start;
-                // Seldom nothing at all.
+                // In rare cases the slice is empty.
                 let len = if room == 0 || len % 16 == 15 { 0 } else { 1 + len % room };
                 one(self.tensor(x).slice(axis, start..start + len), &[x])
             }
@@ -256,7 +257,8 @@ impl Player<'_> {
         }
     }
 
-    /// Those that update their inputs are left out: they are drawn by themselves.
+    /// Runs a sample of op number `op`. Ops that update their inputs are left out, since
+    /// [`Update`](super::program::Update) draws them.
     fn sample(&mut self, op: usize, seed: u64, from: Pick) -> Result<Option<Made>, Error> {
         let each = samples::each();
         let Sample { op, operands } = Draw::new(seed, Sizes::Small).sample(&each[op % each.len()]);
@@ -282,7 +284,7 @@ impl Player<'_> {
         Ok(Some((made.into_vec(), sources)))
     }
 
-    /// A tensor of numbers in a range.
+    /// Position of a new tensor of numbers in the range that `values` asks for.
     fn within(&mut self, values: Values, shape: &Dims, seed: u64) -> usize {
         let random = |i: usize| (seed as usize).wrapping_add(7 * i + i * i);
         let positive = |i: usize| 0.25 + (random(i) % 64) as f32 / 16.0;
@@ -300,7 +302,8 @@ impl Player<'_> {
         self.slots.len() - 1
     }
 
-    /// Of two threads at once, each numbers its own: who comes first must not matter.
+    /// Random numbers. Two threads at once each number their own draws, so that the order of their
+    /// calls does not matter.
     fn random(&self, shape: &[usize], from: From) -> Result<Tensor, Error> {
         if self.program.beside.is_empty() {
             return self.runtime.random(shape, from);
@@ -407,25 +410,25 @@ impl Player<'_> {
         Ok(Some((vec![y], sources)))
     }
 
-    /// Images, and what goes with their channels.
+    /// Positions of images, and of the vectors that a batch norm has per channel.
     fn for_batch_norm(&mut self, x: Pick, vectors: Pick) -> (usize, [usize; 4]) {
         let fits = |layout: &Layout| layout.rank() >= 2 && layout.elements() > 0;
         let x = self.float(x, fits, || vec![2, 3, 4, 5]);
         (x, self.vectors(vectors, self.shape(x)[1]))
     }
 
-    /// As many vectors of `n` elements.
+    /// Positions of `N` vectors of `n` elements.
     fn vectors<const N: usize>(&mut self, first: Pick, n: usize) -> [usize; N] {
         let is_vector = |layout: &Layout| **layout.shape() == [n] && layout.is_contiguous();
         std::array::from_fn(|i| self.float(first + i, is_vector, || vec![n]))
     }
 
-    /// Floats.
+    /// Position of a tensor of floats.
     fn some(&mut self, pick: Pick) -> usize {
         self.float(pick, |_| true, || vec![3, 8])
     }
 
-    /// With a last dimension.
+    /// Position of a tensor of floats with at least one dimension.
     fn rows(&mut self, pick: Pick) -> usize {
         self.float(pick, |layout| layout.rank() > 0, || vec![4, 8])
     }
@@ -439,7 +442,7 @@ impl Player<'_> {
         self.pick(pick, |_| true).unwrap_or_else(|| self.some(pick))
     }
 
-    /// So many numbers below `below`.
+    /// Position of a new vector of `count` integers below `below`.
     fn indices(&mut self, count: usize, below: usize, seed: u64) -> usize {
         let number = |i: usize| (seed as usize + 7 * i + i * i) % below;
         let numbers = (0..count).map(|i| number(i) as i32).collect();
@@ -450,24 +453,24 @@ impl Player<'_> {
     }
 }
 
-/// The first output of an op.
+/// Runs an op and returns the first output.
 fn apply(op: impl Into<Op>, inputs: &[&Tensor]) -> Result<Tensor, Error> {
     Ok(Tensor::apply(op, inputs)?.swap_remove(0))
 }
 
-/// Of a batch norm.
+/// Parameters of a batch norm, from four vectors.
 fn parameters([gamma, beta, running_mean, running_var]: &[Tensor; 4]) -> BatchNormParameters<'_> {
     BatchNormParameters { gamma, beta, running_mean, running_var }
 }
 
-/// A pooling that fits an image of this shape.
+/// Pooling whose window fits an image of this shape.
 fn pool(shape: &[usize], window: Window) -> Pool2d {
     let kernel = [0, 1].map(|i| window.kernel[i].min(shape[2 + i]));
     let padding = [0, 1].map(|i| window.padding[i].min(kernel[i] / 2));
     Pool2d { kernel, stride: window.stride, padding }
 }
 
-/// Some shapes of so many elements.
+/// Shapes of `elements` elements, not all of them.
 fn shapes_of(elements: usize) -> Vec<Vec<usize>> {
     let mut shapes = vec![vec![elements], vec![1, elements], vec![elements, 1]];
     for first in (2..10).filter(|first| elements.is_multiple_of(*first)) {

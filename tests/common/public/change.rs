@@ -1,4 +1,4 @@
-//! What changes the values that handles stand for: updates, replacements, and training on a tape.
+//! Changes of the values that handles name: updates, replacements, and training on a tape.
 
 use super::journal::{Fate, Request};
 use super::player::{Player, Slot};
@@ -8,7 +8,7 @@ use remat::ops::{Accumulate, Contiguous, Lion, Op, SgdMomentum};
 use remat::program::TensorId;
 use remat::{DType, Error, Layout, Tensor};
 
-/// An update with all that it reads, out of the way of what it changes.
+/// Update with all its operands, taken out of the slots that it changes.
 struct Ready {
     target: usize,
     velocity: Option<usize>,
@@ -16,20 +16,21 @@ struct Ready {
 }
 
 impl Player<'_> {
-    /// What became of the next request in the run that this one follows, if it follows one.
+    /// Fate of the next request in the run that this oracle follows. `None` if it follows no run.
     fn fate(&mut self) -> Option<Fate> {
         let fates = self.fates.as_mut()?;
         Some(*fates.next().expect("the run that this one follows made the same requests"))
     }
 
-    /// Lets a handle stand for another value.
+    /// Replaces the value of a handle by another value.
     pub fn replace(&mut self, target: usize, value: &Slot) {
         let id = self.slots[target].tensor.id();
         let fate = self.fate();
         if fate == Some(Fate::Skipped) {
             return self.rename(target);
         }
-        // Kept only where it is wanted: a second handle makes a difference to the engine.
+        // The old handle is kept only where it may be needed, since a second handle changes what
+        // the engine does.
         let old = (fate == Some(Fate::Either)).then(|| self.slots[target].clone());
         let replaced = self.runtime.replace(&mut self.slots[target].tensor, &value.tensor);
         let accepted = self.accept(replaced);
@@ -77,7 +78,7 @@ impl Player<'_> {
         self.update_ready(ready, as_one);
     }
 
-    /// The position of a velocity for this parameter, which may be another one's.
+    /// Position of a velocity for a parameter. Another parameter's velocity may be picked.
     fn velocity(&mut self, pick: Pick, target: usize) -> Option<usize> {
         let wanted = *self.slots[target].tensor.layout();
         let fits = |layout: &Layout| is_like(layout, &wanted) && layout.is_contiguous();
@@ -111,15 +112,17 @@ impl Player<'_> {
         self.groups += 1;
     }
 
-    /// A new handle for the same value, which looks packed even if the old one was a part of more: as after an update
-    /// that was skipped. Gradients are known by their handles, and no tape follows a new one.
+    /// Gives the same value a new handle, as a skipped update does. The new handle is packed even
+    /// if the old one was a view.
+    ///
+    /// Gradients are looked up by handle, and no tape follows the new handle.
     fn rename(&mut self, target: usize) {
         let tensor = &mut self.slots[target].tensor;
         let packed = self.runtime.apply(Contiguous, &[tensor]);
         *tensor = packed.expect("any tensor can be packed").swap_remove(0).detach();
     }
 
-    /// One after the other, or as one.
+    /// Makes the updates one by one, or all as one.
     fn update_now(&mut self, ready: Vec<Ready>, as_one: bool) {
         let mut unknown = Vec::new();
         for Ready { target, velocity, other } in &ready {
@@ -172,14 +175,14 @@ impl Player<'_> {
                 tape.watch(&mut self.slots[i].tensor);
             }
         }
-        // The newest ones, so that what is calculated depends on them.
+        // The clones are the newest slots, so that the calculations are likely to read them.
         let clones = self.slots.len();
         watched.iter().for_each(|&(i, _)| self.slots.push(self.slots[i].clone()));
         let first = self.slots.len();
         segment.calcs.iter().for_each(|calc| self.calc(calc));
         let everything: Vec<usize> = (0..self.slots.len()).collect();
         let unknown = self.is_unknown(&everything);
-        // All that was calculated counts.
+        // The loss depends on all floats that were calculated.
         let floats =
             (first..self.slots.len()).filter(|&i| self.slots[i].tensor.dtype() == DType::F32);
         let loss = floats.map(|i| self.slots[i].tensor.mean()).reduce(|a, b| a?.add(&b?));
@@ -200,7 +203,7 @@ impl Player<'_> {
             let gradients = tape.backward(&loss);
             if let Some(mut gradients) = self.accept(gradients) {
                 let found = watched.iter().filter_map(|&(i, id)| {
-                    // What was replaced meanwhile is not known by its handle any more.
+                    // Handles replaced meanwhile no longer name a watched tensor.
                     let gradient = gradients.take(&self.slots[i].tensor)?;
                     Some((i, id, gradient))
                 });
@@ -221,7 +224,7 @@ impl Player<'_> {
         self.hold(loss, unknown);
     }
 
-    /// Updates parameters, if they are still what the gradients are of.
+    /// Updates each parameter that is still the one its gradient belongs to.
     fn descend(
         &mut self,
         gradients: &[(usize, TensorId, Tensor)],
@@ -250,7 +253,7 @@ impl Player<'_> {
     }
 }
 
-/// Of the same type and shape.
+/// Whether two layouts have the same type and shape.
 pub(super) fn is_like(layout: &Layout, other: &Layout) -> bool {
     layout.dtype() == other.dtype() && layout.shape() == other.shape()
 }

@@ -1,16 +1,19 @@
-//! Checks a property of random programs: the same ones each time, or as many others as the environment asks for.
+//! Checks a property of random programs: the same ones in each run, or others if the environment
+//! asks for them.
 
 use super::watch;
 use crate::common::cases;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
-/// The environment variable with the number of other programs.
+/// Environment variable with the number of other programs.
 const OTHERS: &str = "REMAT_RANDOM_PROGRAMS";
 
-/// Calls `body` with `n` programs, always the same; or with one for each `share` of what `REMAT_RANDOM_PROGRAMS` says,
-/// others each time. The seed is printed: `PROPTEST_RNG_SEED` brings them back. Returns whether it was those that are
-/// always the same: what their figures are is known.
+/// Calls `body` with `n` programs, the same in each run. Returns `true` then, since the figures of
+/// these programs are known.
+///
+/// If `REMAT_RANDOM_PROGRAMS` is set, the programs are others each time: one for each `share`
+/// programs it asks for. The seed is printed; `PROPTEST_RNG_SEED` repeats it.
 pub fn check<S: Strategy<Value: Clone + Sync>>(
     name: &str,
     n: u32,

@@ -1,4 +1,4 @@
-//! How programs are drawn: what they are made of, and how often.
+//! Strategies that draw programs: the acts and operands, and how often each one comes.
 
 use super::program::{
     Act, Calc, Data, Distribution, Gradients, Pick, Program, Segment, Update, Window,
@@ -6,8 +6,8 @@ use super::program::{
 use proptest::prelude::*;
 use remat::ops::{Binary, Reduction, Unary};
 
-/// One thread's acts mostly, and small tensors mostly: a few programs have large ones, which kernels share among
-/// threads.
+/// Programs of mostly one thread and small tensors. A few have large tensors, which kernels share
+/// among threads.
 pub fn program(most_acts: usize) -> impl Strategy<Value = Program> {
     let small = (acts(most_acts, shape().boxed()), Just(4096usize));
     let large = (acts(1 + most_acts / 3, large_shape().boxed()), Just(100_000usize));
@@ -19,12 +19,12 @@ pub fn program(most_acts: usize) -> impl Strategy<Value = Program> {
     )
 }
 
-/// One thread's, that do the same each time.
+/// Programs of one thread that do the same each time.
 pub fn deterministic(most_acts: usize) -> impl Strategy<Value = Program> {
     program(most_acts).prop_map(|program| Program { beside: vec![], cancels: false, ..program })
 }
 
-/// The same, with small tensors.
+/// Programs of one thread with small tensors.
 pub fn small(most_acts: usize) -> impl Strategy<Value = Program> {
     acts(most_acts, shape().boxed()).prop_map(|acts| Program {
         acts,
@@ -34,8 +34,8 @@ pub fn small(most_acts: usize) -> impl Strategy<Value = Program> {
     })
 }
 
-/// Long chains with skips: values of one size, of which most are dropped, so that whoever reads one of the others may
-/// need all that it was made from.
+/// Acts that make long chains with skips. All values have one size, and most are deleted, so that a
+/// read of a remaining value may need all its history.
 fn deep(most: usize) -> impl Strategy<Value = Vec<Act>> {
     let near = || 0..16usize;
     let calc = prop_oneof![
@@ -60,7 +60,7 @@ fn acts(most: usize, shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value =
     prop::collection::vec(act(shapes), most / 4..=most)
 }
 
-/// Often the same few, so that shapes go together; and now and then nothing at all.
+/// Sizes, often the same few so that shapes match, and in rare cases 0.
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![
         40 => prop::sample::select(vec![1usize, 2, 3, 4, 8]),
@@ -97,7 +97,7 @@ fn large_shape() -> impl Strategy<Value = Vec<usize>> {
     ]
 }
 
-/// Mostly new ones, as programs do.
+/// Picks, mostly of new tensors, as in usual programs.
 fn pick() -> impl Strategy<Value = Pick> {
     prop_oneof![3 => 0..4usize, 2 => 0..64usize]
 }
@@ -121,7 +121,7 @@ fn window() -> impl Strategy<Value = Window> {
 
 fn unary() -> impl Strategy<Value = Unary> {
     use Unary::{Exp, Gelu, Log, Neg, Recip, Relu, Sigmoid, Sqrt, Square, Tanh};
-    // Those that keep values small most often, or all would be infinite after a while.
+    // Functions that keep values small come most often, or all values would soon be infinite.
     prop_oneof![
         6 => prop::sample::select(vec![Neg, Relu, Tanh, Sigmoid, Gelu]),
         2 => prop::sample::select(vec![Exp, Square]),

@@ -1,4 +1,4 @@
-//! Figures of many runs: they show that the programs did what they are meant to do.
+//! Figures of many runs, which show that the random programs reach what they are meant to reach.
 
 use super::verdict::Run;
 use remat::op::Operation as _;
@@ -6,7 +6,7 @@ use remat::ops::Op;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The sums over all runs, and how many runs had something of each.
+/// Sums over all runs, and the number of runs in which each thing happened.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub runs: u64,
@@ -29,8 +29,11 @@ impl Figures {
         self.failed += u64::from(run.failures > 0);
     }
 
-    /// Fails unless a fair part of the runs evicted, recomputed, compacted, updated in place and failed, and a fair
-    /// part did not fail; most values could be read; most numbers were finite, for NaN is like NaN; and all ops ran.
+    /// Fails unless the runs reach enough.
+    ///
+    /// A fair part must evict, recompute, compact, update in place and fail, and a fair part must
+    /// not fail. Most values must be read. Most numbers must be finite, since one NaN looks like
+    /// another. All ops must run.
     pub fn check(&self) {
         let Self { runs, sum, .. } = self;
         let part = |count: u64| count as f64 / *runs as f64;
@@ -42,7 +45,8 @@ impl Figures {
         assert!(sum.finite as f64 > 0.9 * sum.elements as f64, "{self}");
         let ran: BTreeSet<&str> = sum.ops.keys().map(String::as_str).collect();
         let each = remat::ops::samples::each();
-        // One that updates three tensors, of which one is no less than 0: tests/optimizers.rs has it under every budget.
+        // `adamw` updates three tensors, one of which must not be negative. tests/optimizers.rs
+        // runs it under every budget.
         let mut missing: Vec<&str> =
             each.iter().map(Op::name).filter(|op| !ran.contains(op)).collect();
         missing.retain(|op| *op != "adamw");

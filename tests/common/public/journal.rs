@@ -1,7 +1,7 @@
-//! What the worker of a runtime did, in order: the commands it records, and the failures it tells of.
+//! Journal of a runtime's worker: the commands it recorded and the failures it told, in order.
 //!
-//! A program cannot see whether an update that it requested was made or skipped. The recording says so; with that, the
-//! value of every handle is known exactly, whatever failed.
+//! A program cannot see whether an update it requested was made or skipped, but the recording says
+//! so. With the recording, the value of every handle is known exactly, whatever failed.
 
 use remat::Listener;
 use remat::event::Event;
@@ -12,16 +12,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // The large one is by far the most frequent.
+#[allow(clippy::large_enum_variant)] // The large variant is by far the most frequent one.
 pub enum Entry {
     Did(RecordedCommand),
-    /// Something failed. It belongs to the next command that is no deletion.
+    /// A failure, which belongs to the next command that is not a deletion.
     Failed,
-    /// A regeneration went by a schedule.
+    /// A regeneration that followed a schedule.
     Scheduled,
 }
 
-/// Written on the worker's thread. Clones share it.
+/// Entries written on the worker's thread. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Arc<Mutex<Vec<Entry>>>);
 
@@ -61,10 +61,10 @@ impl Listener for Journal {
     }
 }
 
-/// A request to let a handle stand for a new value.
+/// Request to give a handle a new value.
 #[derive(Clone, Copy, Debug)]
 pub enum Request {
-    /// An update in place. Those with the same group are all made or none.
+    /// Update in place. The updates of one group are all made, or none is.
     Update {
         made: TensorId,
         group: usize,
@@ -74,22 +74,23 @@ pub enum Request {
         value: TensorId,
         made: TensorId,
     },
-    /// The call returned an error: the shapes do not go together.
+    /// Call that returned an error, since the shapes do not match.
     Refused,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Made,
-    /// The handle stands for the old value.
+    /// The handle names the old value.
     Skipped,
-    /// A replacement that was taken back if something failed before it was confirmed, which is not recorded.
+    /// A replacement that was reverted if a failure came before the replacement was confirmed. The
+    /// recording does not say which.
     Either,
     Refused,
 }
 
-/// The fates of requests, in the same order.
+/// Fates of requests, in the order of the requests.
 pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
     let mut makers = HashMap::new();
     for (at, entry) in entries.iter().enumerate() {
@@ -97,7 +98,7 @@ pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
             command.makes(|tensor| _ = makers.insert(tensor, (at, command)));
         }
     }
-    // Whether something failed after this and before it was confirmed.
+    // Whether a failure came after this entry and before the replacement was confirmed.
     let fails_later = |at: usize| {
         let is_end = |entry: &Entry| matches!(entry, Entry::Did(Command::Step | Command::Confirm));
         let rest = entries[at + 1..].iter();
@@ -132,10 +133,11 @@ pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
     requests.iter().map(fate).collect()
 }
 
-/// The tensors that may be lost: what failed to be made, and all that was made from that.
+/// Tensors that may be lost: values that could not be made, and all values made from those.
 pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
     let mut lost = HashSet::new();
-    // Something failed since the last event; and also of an update, of which several may have been given as one.
+    // `failed`: a failure since the last command. `update_failed`: one of a series of updates
+    // failed, which may have been given as one.
     let (mut failed, mut update_failed) = (false, false);
     let any_fails = entries.iter().any(|entry| matches!(entry, Entry::Failed));
     for entry in entries {
@@ -148,10 +150,10 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
             Entry::Did(command) => command,
         };
         match command {
-            // What waits goes on to wait.
+            // A failure before one of these commands belongs to a later command.
             Command::Del(_) | Command::Label { .. } | Command::Confirm | Command::Sync => continue,
             Command::Put { tensor, .. } if failed => _ = lost.insert(*tensor),
-            // It may be taken back later: its handle is stale then.
+            // The replacement may be reverted later, and its handle is stale then.
             &Command::Replace { target, value, made, .. }
                 if any_fails || lost.contains(&target) || lost.contains(&value) =>
             {
@@ -168,8 +170,9 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
                                 failed || call.inputs.iter().any(|input| lost.contains(input))
                             }
                             Outputs::Updates { .. } => false,
-                            // A view, or an update that was skipped, or a replacement.
-                            // Its handle is stale until somebody is told, and what is made from it is lost.
+                            // A view is lost with its input. The handle of a skipped update or
+                            // replacement is stale until the failure was read, and values made from
+                            // it are lost.
                             Outputs::Views(looks) => {
                                 let is_skipped = updates || call.op.name.as_ref() == "replace";
                                 is_skipped

@@ -1,9 +1,10 @@
 //! Random programs through the public interface, on a real device.
 //!
-//! A [`program`](program) is plain data, [drawn](draw) by proptest. [`play`], `player`, `calc` and `change` give it to a
-//! runtime: all that is known of the public interface is there. The [`journal`] has what the worker did with it, and
-//! [`verdict`] compares a run under some [`setup`] with a run with plenty of memory and no failure. [`check`] does so
-//! for many programs; [`figures`] show what they did.
+//! A [`program`](program) is plain data, [drawn](draw) by proptest. [`play`], `player`, `calc` and
+//! `change` run it on a runtime; only they know the public interface. The [`journal`] keeps the
+//! worker's commands and failures. [`verdict`] compares a run under some [`setup`] with a run in
+//! plenty of memory without failures. [`check`] does so for many programs, and [`figures`] show how
+//! far the programs reach.
 
 mod calc;
 mod change;

@@ -1,4 +1,4 @@
-//! Gives a program to a runtime and keeps what it observes.
+//! Runs a program on a runtime and keeps what the program observes.
 
 use super::journal::{Fate, Request};
 use super::player::Player;
@@ -7,81 +7,88 @@ use remat::program::TensorId;
 use remat::{Error, HostTensor, Runtime, Stats};
 use std::collections::HashMap;
 
-/// What a run is for.
+/// Purpose of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// It is tested: everything is done as the program says.
+    /// Run under test: all acts are done as the program says.
     Subject,
-    /// It gives the expected values: nothing is evicted, and nothing fails. With the fates of another run's requests
-    /// (by thread), those that were skipped there are skipped here.
+    /// Run that gives the expected values. Nothing is evicted and nothing fails.
+    ///
+    /// Given the fates of another run's requests, by thread, it skips the requests that were
+    /// skipped there.
     Oracle(Option<&'a [Vec<Fate>]>),
 }
 
-/// What one thread of a program observed.
+/// Observations of a thread of a program.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// The values that it read.
+    /// Values read, or the errors instead.
     pub read: HashMap<Moment, Result<Value, Error>>,
-    /// Numbers of the tensors that it held in the end.
+    /// Numbers of the tensors held at the end.
     pub held: Vec<TensorId>,
-    /// Its updates and replacements.
+    /// Updates and replacements requested.
     pub requests: Vec<Request>,
-    /// All failures that it heard of, in that order.
+    /// Failures the thread was told of, in order.
     pub failures: Vec<Failure>,
-    /// Answers that it did not wait for. They take their failures with them.
+    /// Number of values requested and never waited for. A failure of such a read is not told.
     pub forgotten: usize,
-    /// Calls that were refused, for the shapes do not go together, and those that were not.
+    /// Number of refused calls, whose shapes do not match, and of accepted calls.
     pub refused: usize,
     pub accepted: usize,
 }
 
-/// A failure that a program heard of.
+/// Failure that a program was told of.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub heard: Heard,
     pub error: Error,
 }
 
-/// The answer that a failure came by: of a tensor with this number, if it was to be read.
+/// Call that told a failure, with the number of the tensor to be read.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard {
     Sync,
     Get(TensorId),
-    /// The worker may have given it long before.
+    /// A read in the background. The worker may have answered long before the program waited.
     GetLater(TensorId),
 }
 
-/// When a value was read.
+/// Moment of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Moment {
-    /// On the way, so many reads after the first one.
+    /// While the program ran: the number of reads before.
     Meanwhile(usize),
-    /// What it held in the end, at this position.
+    /// At the end: the position of the held tensor.
     AtLast(usize),
 }
 
-/// A value that was read.
+/// Result of a read.
 #[derive(Debug, PartialEq)]
 pub enum Value {
     Is(HostTensor),
-    /// One of these.
+    /// One of several values, each of which is right.
     OneOf(Vec<HostTensor>),
-    /// It depends on a value of which there are several that it may be.
+    /// A value that depends on a tensor with several possible values.
     Unknown,
 }
 
-/// A program that was played to its end.
+/// Result of a program that ran to its end.
 #[derive(Debug)]
 pub struct Played {
-    /// By its threads.
+    /// Observations of each thread.
     pub observed: Vec<Observed>,
-    /// Before the handles went.
+    /// Statistics taken before the handles were dropped.
     pub stats: Stats,
 }
 
-/// Plays a program to the end and reads all that it holds then. `calm` is called when nothing more of the program is
-/// to come: what could not be read is read again after that, in the room that the rest leaves. Fails if anything is
-/// left of the program then, or if the runtime does not go on.
+/// Runs a program to its end and reads all tensors it holds then. `calm` is called once no more
+/// acts follow.
+///
+/// Tensors that could not be read are read again after that, in the room the others leave.
+///
+/// # Panics
+///
+/// If anything of the program is left afterwards, or if the runtime does not go on.
 pub fn play(runtime: &Runtime, program: &Program, part: Part<'_>, calm: impl FnOnce()) -> Played {
     let mut players = vec![Player::new(runtime, program, part, 0)];
     if !program.beside.is_empty() {
@@ -89,7 +96,7 @@ pub fn play(runtime: &Runtime, program: &Program, part: Part<'_>, calm: impl FnO
         players[0].share(&mut second);
         players.push(second);
     }
-    // The first one on this thread, for that is all there is in most programs.
+    // The first player runs on this thread, since most programs have only one.
     let (first, beside) = players.split_first_mut().expect("there is one");
     std::thread::scope(|scope| {
         for player in beside {
@@ -108,7 +115,7 @@ pub fn play(runtime: &Runtime, program: &Program, part: Part<'_>, calm: impl FnO
     Played { observed, stats }
 }
 
-/// The failures that nobody has heard of so far.
+/// Failures that were not told yet.
 fn unheard(runtime: &Runtime) -> Vec<Failure> {
     let failures: Vec<Failure> = std::iter::from_fn(|| runtime.sync().err())
         .map(|error| Failure { heard: Heard::Sync, error: alive(error) })
@@ -118,7 +125,7 @@ fn unheard(runtime: &Runtime) -> Vec<Failure> {
     failures
 }
 
-/// Nothing is left of a program whose handles are gone, and there may be another one.
+/// Fails unless nothing is left of the program, and the runtime still computes.
 fn goes_on(runtime: &Runtime) {
     let left = runtime.stats().expect("the worker is there");
     let tables = (left.tensors, left.storages, left.paths);
@@ -131,7 +138,7 @@ fn goes_on(runtime: &Runtime) {
     runtime.sync().expect("the runtime goes on");
 }
 
-/// An error that a worker that is still there gives.
+/// Returns the error. Panics if it says that the worker is gone.
 pub(super) fn alive(error: Error) -> Error {
     assert!(!matches!(error, Error::Runtime(_)), "the worker is gone: {error}");
     error

@@ -1,4 +1,4 @@
-//! One thread of a program: the tensors it holds, its acts, and what it reads.
+//! Player of one thread of a program: its tensors, acts and reads.
 
 use super::change::is_like;
 use super::journal::Fate;
@@ -10,13 +10,13 @@ use remat::{Error, HostTensor, Layout, Pending, Runtime, Tensor};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// A tensor that a program holds.
+/// Tensor that a program holds.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub tensor: Tensor,
-    /// What it may stand for instead, in an oracle.
+    /// Other tensors whose value may be the right one, in an oracle.
     pub others: Vec<Tensor>,
-    /// In an oracle: it depends on what is not known.
+    /// Whether the value depends on a tensor with several possible values, in an oracle.
     pub unknown: bool,
 }
 
@@ -26,20 +26,20 @@ impl Slot {
     }
 }
 
-/// One thread of a program.
+/// A thread of a program.
 pub(super) struct Player<'a> {
     pub runtime: &'a Runtime,
     pub program: &'a Program,
     is_oracle: bool,
-    /// Of the requests that this oracle has yet to make.
+    /// Fates of the requests that this oracle has yet to make.
     pub fates: Option<std::slice::Iter<'a, Fate>>,
     pub slots: Vec<Slot>,
-    /// Values on their way, with the numbers of their tensors.
+    /// Reads in the background: their moments and the numbers of their tensors.
     pending: VecDeque<(Moment, TensorId, Pending<HostTensor>)>,
     reads: usize,
-    /// How many updates and groups of updates there were.
+    /// Number of single updates and groups of updates so far.
     pub groups: usize,
-    /// Number of this thread, and of its random ops so far.
+    /// Number of this thread, and number of its random ops so far.
     pub thread: u64,
     pub randoms: Cell<u64>,
     pub observed: Observed,
@@ -65,7 +65,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Drops all handles. What was observed until then.
+    /// Drops all handles. Returns the observations.
     pub fn end(self) -> Observed {
         let left = self.fates.map_or(0, |fates| fates.len());
         assert_eq!(
@@ -75,7 +75,7 @@ impl<'a> Player<'a> {
         self.observed
     }
 
-    /// Both hold a few tensors from the start.
+    /// Puts a few tensors that both players hold from the start.
     pub fn share(&mut self, other: &mut Self) {
         for (seed, shape) in [(1, vec![8]), (2, vec![4, 8]), (3, vec![2, 3, 6, 5])] {
             let tensor = self.put(&Data { shape, seed }, false);
@@ -103,7 +103,7 @@ impl<'a> Player<'a> {
                     self.slots.swap_remove(i);
                 }
             }
-            // An oracle evicts nothing.
+            // An oracle evicts nothing and cancels nothing.
             Act::DropNow(_) | Act::Cancel if self.is_oracle => {}
             Act::DropNow(pick) => {
                 if let Some(i) = self.any(*pick) {
@@ -181,7 +181,7 @@ impl<'a> Player<'a> {
         self.slots.push(Slot { tensor, others: Vec::new(), unknown });
     }
 
-    /// The position of a tensor of those that fit.
+    /// Position of a tensor that fits, counted back from the newest one.
     pub fn pick(&self, pick: Pick, fits: impl Fn(&Layout) -> bool) -> Option<usize> {
         let fitting = (0..self.slots.len()).rev().filter(|&i| fits(self.slots[i].tensor.layout()));
         let fitting: Vec<usize> = fitting.collect();
@@ -202,7 +202,7 @@ impl<'a> Player<'a> {
         put.map_err(alive).unwrap()
     }
 
-    /// What a call gives, unless it was refused.
+    /// Result of a call, or `None` if the call was refused. Panics on any other error.
     pub fn accept<T>(&mut self, called: Result<T, Error>) -> Option<T> {
         match called {
             Ok(given) => {
@@ -217,7 +217,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Whether what is made from these depends on what is not known.
+    /// Whether a result made from these tensors has several possible values.
     pub fn is_unknown(&self, sources: &[usize]) -> bool {
         sources.iter().any(|&i| !self.slots[i].is_known())
     }
@@ -240,7 +240,8 @@ impl Player<'_> {
         value.inspect_err(|error| self.failed(Heard::Get(tensor.id()), error))
     }
 
-    /// Reads a tensor; a second time if that fails, for it may have been the failure of something else.
+    /// Reads a tensor, and again if that fails, since the first error may be another tensor's
+    /// failure.
     fn read(&mut self, i: usize) -> Result<Value, Error> {
         let runtime = self.runtime;
         let slot = &self.slots[i];
@@ -256,7 +257,7 @@ impl Player<'_> {
         self.get(&tensor).or_else(|_| self.get(&tensor))
     }
 
-    /// Waits for the oldest value on its way.
+    /// Waits for the oldest read in the background.
     fn wait(&mut self) {
         if let Some((moment, id, pending)) = self.pending.pop_front() {
             let value = pending.wait().map(Value::Is);
@@ -276,7 +277,8 @@ impl Player<'_> {
         }
     }
 
-    /// What could not be read, in the room that all others leave; and handles go as their values are known.
+    /// Reads again all tensors that could not be read, until none of them can be. Each handle is
+    /// dropped once its value is known, which leaves room for the rest.
     pub fn read_again(&mut self) {
         let mut left: Vec<(usize, Slot)> = std::mem::take(&mut self.slots)
             .into_iter()
@@ -296,7 +298,7 @@ impl Player<'_> {
     }
 }
 
-/// Values between -1 and 1; now and then with some that are no ordinary numbers.
+/// Values from -1 to 1, in some data mixed with NaN, infinities and other special numbers.
 fn values(data: &Data) -> Vec<f32> {
     const WILD: [f32; 6] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-41, 3e38];
     let mut numbers = SplitMix64::new(data.seed);

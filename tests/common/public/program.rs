@@ -1,23 +1,25 @@
-//! A program as plain data: the acts that a thread gives to a runtime, one after the other.
+//! Program as plain data: the acts of each thread, in order.
 
 use remat::ops::{Binary, Reduction, Unary};
 
-/// Which tensor: counted from the newest one back, modulo how many there are that fit. If none does, one is put.
+/// Choice of a tensor: counted back from the newest one, modulo the number of tensors that fit. If
+/// none fits, a new one is put.
 pub type Pick = usize;
 
-/// Acts of one thread, or of two at once.
+/// Acts of one thread, or of two threads at once.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub acts: Vec<Act>,
-    /// Those of a second thread with the same runtime. Mostly none: then there is no such thread.
+    /// Acts of a second thread on the same runtime. Mostly empty, and then there is no second
+    /// thread.
     pub beside: Vec<Act>,
-    /// What would make a tensor of more elements is left out.
+    /// Most elements of a tensor. Calculations that would make a larger one are left out.
     pub most_elements: usize,
-    /// Whether [`Act::Cancel`] is done. What it hits depends on time.
+    /// Whether [`Act::Cancel`] has an effect. Which command it stops depends on time.
     pub cancels: bool,
 }
 
-/// Values from the host.
+/// Values from the host, drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Data {
     pub shape: Vec<usize>,
@@ -38,9 +40,9 @@ pub enum Act {
     Label(Pick),
     Get(Pick),
     GetLater(Pick),
-    /// For the oldest value of `GetLater`.
+    /// Waits for the oldest read begun by `GetLater`.
     Wait,
-    /// Does not wait for the oldest value of `GetLater` after all.
+    /// Forgets the oldest read begun by `GetLater`, without waiting for it.
     Forget,
     Update(Update),
     UpdateAll(Vec<Update>),
@@ -55,22 +57,22 @@ pub enum Act {
     Cancel,
 }
 
-/// In place.
+/// Update in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Update {
     pub target: Pick,
-    /// The gradient, or what is added.
+    /// Gradient, or the value to add.
     pub other: Pick,
-    /// Of stochastic gradient descent: then not just added.
+    /// Velocity of an optimizer step. Without one, `other` is just added.
     pub velocity: Option<Pick>,
 }
 
-/// Some calculations on a tape, and what becomes of the gradients.
+/// Calculations on a tape, and the use of their gradients.
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub watched: Vec<Pick>,
     pub calcs: Vec<Calc>,
-    /// Whether what was calculated on the way is let go before the backward pass.
+    /// Whether the intermediate results are dropped before the backward pass.
     pub lets_go: bool,
     pub gradients: Gradients,
 }
@@ -79,15 +81,16 @@ pub struct Segment {
 pub enum Gradients {
     Hold,
     LetGo,
-    /// Each is used to update what it is the gradient of.
+    /// Updates each watched tensor by its gradient.
     Descend,
-    /// The same, as one.
+    /// Updates all watched tensors by their gradients, as one.
     DescendAll,
-    /// As soon as they are complete, while the backward pass still runs.
+    /// Updates each watched tensor as soon as its gradient is complete, while the backward pass
+    /// runs.
     DescendMeanwhile,
 }
 
-/// What a number is drawn from.
+/// Distribution of random numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Distribution {
     Uniform,
@@ -95,7 +98,7 @@ pub enum Distribution {
     Bernoulli,
 }
 
-/// A window of a convolution or a pooling. Clipped to what fits.
+/// Window of a convolution or a pooling, clipped to a size that fits.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub kernel: [usize; 2],
@@ -103,7 +106,7 @@ pub struct Window {
     pub padding: [usize; 2],
 }
 
-/// Something computed from tensors, which changes none of them. Axes and sizes are clipped to what fits.
+/// Calculation on tensors that changes none of them. Axes and sizes are clipped to values that fit.
 #[derive(Clone, Debug)]
 pub enum Calc {
     Unary(Unary, Pick),
@@ -113,7 +116,7 @@ pub enum Calc {
         scale: f32,
         shift: f32,
     },
-    /// With the last two axes of an operand swapped where `turned`.
+    /// Product of matrices. The last two axes of an operand are swapped where `turned`.
     MatMul {
         a: Pick,
         b: Pick,
@@ -127,7 +130,7 @@ pub enum Calc {
         window: Window,
         seed: u64,
     },
-    /// `keeps`: the running statistics replace the old ones.
+    /// Batch norm in training. `keeps`: the running statistics replace the old ones.
     BatchNorm {
         x: Pick,
         vectors: Pick,
@@ -146,7 +149,7 @@ pub enum Calc {
         x: Pick,
         window: Window,
     },
-    /// Along the axes whose bits are set.
+    /// Reduction along the axes whose bits are set.
     Reduce {
         x: Pick,
         kind: Reduction,
@@ -216,7 +219,8 @@ pub enum Calc {
         x: Pick,
         p: f32,
     },
-    /// Any op of the registry, drawn with this seed, on small operands: those that are there, where they fit.
+    /// Any op of the registry, drawn with this seed, on small operands. Tensors that exist are used
+    /// where they fit.
     Sample {
         op: usize,
         seed: u64,

@@ -1,4 +1,4 @@
-//! What must not matter to the bits: memory, what is evicted, and how many threads there are.
+//! Settings that must not change the bits: memory, eviction, and the number of threads.
 
 use crate::common::program::draw::policy as named_policy;
 use proptest::prelude::*;
@@ -17,11 +17,11 @@ pub struct Setup {
     pub regeneration_limit: Option<f64>,
     pub recompute_limit: Option<f64>,
     pub threads: usize,
-    /// Of random ops, too: these bits do matter.
+    /// Seed of the policy and of random ops. This one does change the bits.
     pub seed: u64,
 }
 
-/// The same, with memory in proportion to what a program takes without a limit.
+/// Settings with a budget in proportion to the program's peak without a limit.
 #[derive(Clone, Debug)]
 pub struct Shares {
     pub budget: f64,
@@ -30,7 +30,7 @@ pub struct Shares {
 }
 
 impl Setup {
-    /// With more memory than any program here takes.
+    /// Settings with more memory than any of these programs takes.
     pub fn plenty(seed: u64, threads: usize) -> Self {
         Self {
             budget: 1 << 30,
@@ -59,7 +59,8 @@ impl Setup {
         if let Some(threshold) = self.threshold {
             builder = builder.eviction_threshold(threshold);
         }
-        // In two of three: what is right is never taken for wrong.
+        // Two of three setups verify recomputed values: right values must never be taken for wrong
+        // ones.
         if let Some(share) = [None, Some(1.0), Some(0.25)][(self.seed % 3) as usize] {
             builder = builder.verify_recomputed(share);
         }
@@ -77,9 +78,9 @@ impl Setup {
 }
 
 impl Shares {
-    /// Of so many bytes.
+    /// Settings for a program whose peak is `peak` bytes.
     pub fn of(&self, peak: u64) -> Setup {
-        // A canary needs that much.
+        // The check that the runtime goes on needs this much.
         let budget = ((peak as f64 * self.budget) as u64).max(2048);
         let threshold = self.threshold.map(|share| (budget as f64 * share) as u64);
         Setup { budget, threshold, ..self.rest.clone() }
@@ -88,13 +89,13 @@ impl Shares {
 
 fn policy() -> impl Strategy<Value = PolicyKind> {
     prop_oneof![
-        // `none` is one of them, and needs no more turns than that.
+        // `none` is one of the named policies, and need not come more often.
         4 => named_policy(),
         1 => prop::sample::select(PolicyKind::ablations()),
     ]
 }
 
-/// Mostly so little memory that it is short, and so much that it is enough.
+/// Budgets that are mostly too small and sometimes enough.
 pub fn shares() -> impl Strategy<Value = Shares> {
     let budget = prop_oneof![1 => 0.02..0.3f64, 8 => 0.3..0.9f64, 2 => 0.9..1.3f64];
     let costs = prop::sample::select(vec![

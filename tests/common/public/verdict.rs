@@ -1,4 +1,4 @@
-//! Whether a program read the right values and heard of every failure once.
+//! Checks whether a program read the right values and was told every failure once.
 
 use super::journal::{Entry, Fate, Journal, Request, fates, lost};
 use super::play::{Failure, Heard, Moment, Observed, Part, Played, Value, play};
@@ -9,44 +9,44 @@ use remat::program::TensorId;
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::collections::{BTreeMap, HashSet};
 
-/// A program, with what it reads where nothing is evicted and nothing fails.
+/// Program with the values it reads if nothing is evicted and nothing fails.
 pub struct Case<'a> {
     program: &'a Program,
     seed: u64,
     plain: Played,
 }
 
-/// What may go wrong in a run beside memory.
+/// Failures that may occur in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct May {
-    /// Memory is short.
+    /// Memory may run out.
     pub run_out: bool,
-    /// The device fails on purpose.
+    /// The device may fail on purpose.
     pub break_down: bool,
 }
 
-/// What happened in a run.
+/// Figures of a run, or sums over runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     pub evictions: u64,
     pub recomputed: u64,
     pub compactions: u64,
-    /// Regenerations that went by a schedule.
+    /// Regenerations that followed a schedule.
     pub schedules: usize,
-    /// Updates in the storage itself, and those that were skipped.
+    /// Number of updates made in the storage itself, and of updates skipped.
     pub updated: usize,
     pub skipped: usize,
-    /// Failures heard of, counted each time.
+    /// Failures told, repetitions included.
     pub failures: usize,
-    /// Values read; those among them for which several are right; and reads that failed.
+    /// Number of values read, of those with several right values, and of reads that failed.
     pub read: usize,
     pub unknown: usize,
     pub unread: usize,
-    /// Floats read, and those of them that are finite.
+    /// Number of floats read, and of the finite ones among them.
     pub elements: usize,
     pub finite: usize,
     pub refused: usize,
-    /// Name of op -> how often the program ran it.
+    /// Name of an op -> number of times the program ran it.
     pub ops: BTreeMap<String, u64>,
 }
 
@@ -78,12 +78,12 @@ impl<'a> Case<'a> {
         Self { program, seed, plain }
     }
 
-    /// The most bytes it takes where nothing is evicted.
+    /// Peak bytes of a run without evictions.
     pub fn peak(&self) -> u64 {
         self.plain.stats.peak_bytes
     }
 
-    /// With another number of threads it is the same.
+    /// Fails unless a run with another number of threads reads the same values.
     pub fn is_the_same_again(&self, threads: usize) {
         let runtime = Setup::plenty(self.seed, threads).builder().cpu().unwrap();
         let played = play(&runtime, self.program, Part::Oracle(None), || {});
@@ -92,8 +92,10 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Runs the program under some settings, on the device that `start` opens, and fails if a value is wrong or a
-    /// failure is not heard of, or twice. `calm` is called before what could not be read is read again.
+    /// Runs the program under `setup`, on the device that `start` opens.
+    ///
+    /// Fails if a value is wrong, or if a failure is told never or twice. `calm` is called before
+    /// tensors that could not be read are read again.
     pub fn holds(
         &self,
         setup: &Setup,
@@ -128,7 +130,7 @@ impl<'a> Case<'a> {
             run.unknown += unknown(observed, expected);
             all_or_none(&observed.requests, &fates[i], may);
         }
-        // With two threads, it is not worth finding out which one lost what.
+        // With two threads, finding out which one lost what is not worth the effort.
         if let [observed] = &played.observed[..] {
             let lost = lost(&entries);
             nothing_else_is_lost(observed, &lost, may);
@@ -137,7 +139,7 @@ impl<'a> Case<'a> {
         (run, played)
     }
 
-    /// Fails unless an error is one that may be, and says what it should.
+    /// Fails unless an error is allowed in this run and its figures are right.
     fn excuse(&self, error: &Error, setup: &Setup, may: May) {
         let text = error.to_string();
         match error {
@@ -170,7 +172,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Whatever was read has the bits that it must have.
+/// Fails if a value that was read differs from the expected value.
 fn agree(observed: &Observed, expected: &Observed) {
     for (moment, value) in &observed.read {
         let Ok(Value::Is(value)) = value else { continue };
@@ -190,7 +192,7 @@ fn agree(observed: &Observed, expected: &Observed) {
     }
 }
 
-/// Where two values differ.
+/// Text about the elements in which two values differ.
 fn difference(found: &HostTensor, expected: &HostTensor) -> String {
     let words = |value: &HostTensor| -> Vec<[u8; 4]> {
         value.as_bytes().chunks(4).map(|word| word.try_into().unwrap()).collect()
@@ -210,7 +212,8 @@ fn unknown(observed: &Observed, expected: &Observed) -> usize {
     observed.read.keys().filter(is_read).filter(is_unknown).count()
 }
 
-/// Of updates that were given as one, all were made or none, unless a device failed in the middle.
+/// Fails unless the updates of each group were all made, or none was. A device that failed in the
+/// middle is excused.
 fn all_or_none(requests: &[Request], fates: &[Fate], may: May) {
     let mut made = BTreeMap::<usize, HashSet<bool>>::new();
     for (request, fate) in requests.iter().zip(fates) {
@@ -221,7 +224,8 @@ fn all_or_none(requests: &[Request], fates: &[Fate], may: May) {
     assert!(may.break_down || made.values().all(|fates| fates.len() == 1), "parted: {made:?}");
 }
 
-/// What still cannot be read in the end is lost to a failure of what it is made from, or there is no room for it.
+/// Fails if a tensor that cannot be read at the end is neither in `lost` nor excused by a lack of
+/// memory.
 fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<TensorId>, may: May) {
     for (i, id) in observed.held.iter().enumerate() {
         if let Err(error) = &observed.read[&Moment::AtLast(i)] {
@@ -234,8 +238,8 @@ fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<TensorId>, may: May)
     }
 }
 
-/// Whoever reads what is lost to a failure hears of it each time. Apart from that it is heard of once, and only if
-/// nobody has heard of it before.
+/// Fails if a failure is told twice. Reads of a tensor lost to a failure are excused, since they
+/// tell it each time.
 fn heard_once(failures: &[Failure], lost: &HashSet<TensorId>) {
     let is_news = |failure: &Failure| match failure.heard {
         Heard::Sync => true,

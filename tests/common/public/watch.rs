@@ -1,12 +1,12 @@
-//! Names what hangs. It ends nothing: what is slow is no failure.
+//! Prints which run hangs. A slow run is not ended and not a failure.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// After so long a run is worth a word. The slowest ones take seconds, under a sanitizer.
+/// Time after which a run is worth a line. The slowest runs take seconds under a sanitizer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `body`. If that takes long, what it is doing is printed.
+/// Runs `body`. Prints `what()` if that takes long.
 pub fn during<R>(what: impl FnOnce() -> String + Send, body: impl FnOnce() -> R) -> R {
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_in_any_order_is_none_even_if_it_is_called_deterministic() {
+    fn algorithms_that_add_in_any_order_are_no_candidates() {
         let offers = [0, 1, 2, 3, 4].map(|algorithm| Offer { algorithm, ..GOOD });
         for (kind, expected) in [
             (Kind::Forward, &[0, 1, 2, 3, 4][..]),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_now_is_not_passed_over() {
+    fn a_passing_failure_is_an_error_and_a_lasting_one_is_skipped() {
         let offers =
             |status| [Offer { algorithm: 0, status, ..GOOD }, Offer { algorithm: 1, ..GOOD }];
         for (status, lasting) in [

@@ -114,7 +114,7 @@ fn text_is_escaped() {
 }
 
 #[test]
-fn what_was_brought_back_is_in_the_bars() {
+fn regenerated_bytes_are_drawn_as_bars() {
     let mut samples = vec![Sample::default(); 100];
     for (i, sample) in samples.iter_mut().enumerate() {
         sample.at = i as f64;

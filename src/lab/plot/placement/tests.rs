@@ -37,7 +37,7 @@ fn a_few_blocks_have_names_and_edges() {
 }
 
 #[test]
-fn what_blocks_are_is_told_in_the_legend() {
+fn the_legend_names_the_kinds_of_blocks() {
     let kinds = |i| {
         Some(match i % 3 {
             0 => Kind::Workspace,

@@ -98,7 +98,7 @@ fn degenerate_points_make_a_picture() {
 }
 
 #[test]
-fn what_is_above_the_limit_has_an_arrow_head() {
+fn points_above_the_limit_have_an_arrow_head() {
     let svg =
         plot(&[panel("p", vec![line("a", &[(0.2, Some(7.0)), (0.6, Some(1.1))])])], 2.0).unwrap();
     assert_eq!(paths(&svg, "above").len(), 1);

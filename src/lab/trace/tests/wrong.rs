@@ -201,7 +201,7 @@ fn a_wrong_recording_of_today_is_told_where_and_why() {
 }
 
 #[test]
-fn what_is_no_trace_is_told_what_was_expected() {
+fn errors_for_other_files_name_the_expected_formats() {
     for text in ["", "\n\n  \n", "{}", "a,b,c", "[1]", "7", r#"{"event":"step"}"#, r#"{"a":1}"#] {
         let error = read(text).unwrap_err().to_string();
         assert!(error.contains("remat train --record") && error.contains("INSTRUCTION"), "{error}");
@@ -243,7 +243,7 @@ fn half_a_recording_never_looks_whole() {
 
 /// A gigabyte of nothing, packed into a megabyte.
 #[test]
-fn what_unpacks_to_nothing_is_refused() {
+fn gigabytes_without_instructions_are_refused() {
     let bomb = |line: &str| packed(&line.repeat((1 << 20) / line.len())).repeat(1 << 10);
     for (line, message) in [
         ("\n", "bytes without a word"),

@@ -234,7 +234,7 @@ fn cut(seed: u64, pieces: usize, hole: usize) -> (Lifetimes, u64) {
 }
 
 #[test]
-fn what_fits_is_never_said_not_to() {
+fn instances_that_fit_are_never_said_not_to_fit() {
     let mut placed = 0;
     for seed in 0..1_500 {
         let pieces = 6 + seed as usize % 20;
@@ -359,7 +359,7 @@ fn a_time_limit_that_is_over_gives_what_there_is() {
 }
 
 #[test]
-fn what_is_linked_is_counted() {
+fn only_buffers_linked_in_time_count_towards_the_limit() {
     // A chain of buffers, of which never more than two are alive.
     let chain = |count: u64| {
         let buffers = (0..count).map(|i| Buffer::new(i, i + 2, 1 + i % 7));

@@ -158,7 +158,7 @@ fn gaps_are_kept_or_refused_by_name() {
 }
 
 #[test]
-fn what_breaks_a_placement_is_found() {
+fn overlaps_in_a_placement_are_found() {
     let mut broken = 0;
     for (round, lifetimes) in instances().enumerate() {
         let mut rng = SplitMix64::new(round as u64);

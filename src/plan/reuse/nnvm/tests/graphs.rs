@@ -93,7 +93,7 @@ fn nothing_is_written_over_what_is_read_again_nor_over_variables() {
 }
 
 #[test]
-fn what_nothing_reads_is_not_written_in_place() {
+fn an_output_that_nothing_reads_is_not_written_in_place() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make_over(&[a], OVER);
@@ -206,7 +206,7 @@ fn the_largest_output_is_asked_for_first() {
 }
 
 #[test]
-fn what_nothing_reads_is_released_at_once() {
+fn an_output_that_nothing_reads_is_released_at_once() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
@@ -214,7 +214,7 @@ fn what_nothing_reads_is_released_at_once() {
 }
 
 #[test]
-fn what_others_find_room_for_takes_none() {
+fn external_and_dynamic_entries_take_no_bytes_of_the_pool() {
     let (mut graph, x) = with_x();
     let y = graph.variable("y", tensor(10).stored(StorageKind::External)).unwrap();
     let a = graph.op_of(OpNode::new([x, y], [tensor(10).stored(StorageKind::External)]));
@@ -346,7 +346,7 @@ fn other_assignments_copy() {
 }
 
 #[test]
-fn what_is_read_by_others_or_is_a_variable_is_copied() {
+fn assigned_values_read_by_others_and_variables_are_copied() {
     let (graph, [_, _, value, new]) = assigned(Pattern::Elementwise);
     let graph = graph.wanted(&[value]);
     assert_eq!(graph.assigns()[new.node], Assign::Copy);
@@ -377,7 +377,7 @@ fn a_variable_that_is_still_to_be_read_is_not_written_early() {
 }
 
 #[test]
-fn what_is_written_over_a_value_that_moves_is_in_place_no_longer() {
+fn writes_over_a_value_moved_to_a_variable_are_no_longer_in_place() {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
     let a = graph.make(&[x], 10);
@@ -442,7 +442,7 @@ fn pools_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_in_a_graph_is_refused_and_leaves_it_as_it_was() {
+fn invalid_nodes_are_refused_and_leave_the_graph_unchanged() {
     let (mut graph, x) = with_x();
     let missing = entry(1);
     assert_eq!(graph.op(OpNode::new([missing], [])), Err(GraphError::Missing(missing)));
