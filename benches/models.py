@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every network of `remat train` under budgets: the table of the README.
+"""Every network of `remat train` under budgets: the table of docs/guide/src/reference/figures.md.
 
     cargo build --release
     python3 benches/models.py

@@ -129,7 +129,7 @@ fn adds(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard,
     Ok((heard, runtime.stats()?.planned_steps))
 }
 
-/// Loop of the README, in which a gradient may fail.
+/// The loop of the guide (train/program.md), in which a gradient may fail.
 fn trains(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard, u64), Error> {
     let runtime = Runtime::builder().budget("256KiB").threads(1).plan(plan).cpu()?;
     let mut net = Sequential::new()
