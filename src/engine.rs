@@ -70,7 +70,8 @@ pub struct Engine<D: Device> {
     hears: Hears,
     /// Whether the evictor has a part that goes by the known step; never changes.
     by_step: bool,
-    /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked at first and after each step.
+    /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked at first and
+    /// after each step.
     keeps_unheld: bool,
     costs: Box<dyn CostModel>,
     settings: Settings,

@@ -49,12 +49,12 @@ use crate::graph::{Graph, StorageKey};
 use crate::memory::Space;
 use std::fmt;
 
-/// Decides which storage goes next.
+/// Chooses the next storage to evict.
 ///
 /// ```
 /// use remat::evict::{Evictor, Victim, View, Want};
 ///
-/// /// Evicts what was used longest ago.
+/// /// Evicts the storage that was used longest ago.
 /// #[derive(Debug)]
 /// struct Oldest;
 ///
@@ -70,31 +70,33 @@ use std::fmt;
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Evictor: fmt::Debug + Send {
-    /// What to evict next: one of [`View::evictable`]; anything else is an error. `None`: nothing that is worth it, or
-    /// nothing at all where `want` says that something must go. Asked again until there is room.
+    /// The storage to evict next, one of [`View::evictable`]; any other is an error. `None` if no
+    /// eviction is worth it, or, where `want` says that room must be made, if none is possible.
+    /// Asked again until there is room.
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim>;
 
-    /// Something happened that it [hears](Self::hears). See [`Event`] for when each is told.
+    /// Hears an event of the kinds that [`Evictor::hears`] names. [`Event`] says when each is sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part that goes by the known step, of an evictor that has one. A runtime recognizes steps for it. Must always
-    /// be there, or never. Default: none.
+    /// The part of this evictor that uses the known step, if it has one: a runtime then recognizes
+    /// steps. Must always return a part, or never. Default: `None`.
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// Whether anything may be evicted at all. An evictor that says no is asked and told nothing. Must always return
-    /// the same.
+    /// Whether this evictor ever evicts. An evictor that answers no is not asked anything else, and
+    /// hears nothing. Must always return the same.
     fn evicts(&self) -> bool {
         true
     }
 
-    /// What it wants to be told of: to tell it of what it does not listen to takes time. Must always return the same.
+    /// Kinds of events to hear: each kind less saves time. Must always return the same.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
 
-    /// Which of the crate's policies it is, so that a recording can name it. Default: one of your own.
+    /// The policy of this crate that this evictor follows, for recordings. Default: `None`, an
+    /// evictor of your own.
     fn kind(&self) -> Option<PolicyKind> {
         None
     }

@@ -18,7 +18,8 @@ const PLENTY: u64 = 1 << 50;
 /// A default budget recomputes at most as much as the work itself.
 const CHOSEN_RATIO: f64 = 1.0;
 
-/// A budget that was asked for, or that an error names, recomputes at most this multiple of the work itself.
+/// A budget that was asked for, or that an error names, recomputes at most this multiple of the
+/// work itself.
 const NAMED_RATIO: f64 = 10.0;
 
 /// Chooses a budget for a program, before the program computes anything.
@@ -60,14 +61,14 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner that takes 40 % of the memory that the program takes without evictions, or the smallest share above that which
-    /// passes.
+    /// A tuner that takes 40 % of the memory that the program takes without evictions, or the
+    /// smallest share above that which passes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes this budget: bytes, a text such as `"6GiB"`, a share such as `"40%"` of the memory that the program takes without
-    /// evictions, or `"auto"`, the memory that is free.
+    /// Takes this budget: bytes, a text such as `"6GiB"`, a share such as `"40%"` of the memory
+    /// that the program takes without evictions, or `"auto"`, the memory that is free.
     pub fn budget<T: TryInto<Budget, Error: Display>>(mut self, budget: T) -> Self {
         match budget.try_into() {
             Ok(budget) => self.budget = Some(budget),
@@ -76,11 +77,13 @@ impl Tuner {
         self
     }
 
-    /// Rehearses `train` on a device that computes nothing, as [`Builder::sim`] makes it, and settles on a budget that passes.
-    /// Four steps are enough, each with [`Guard::step`] at its end. Values that `train` reads are zeros.
+    /// Rehearses `train` on a device that computes nothing, as [`Builder::sim`] makes it, and
+    /// settles on a budget that passes. Four steps are enough, each with [`Guard::step`] at its
+    /// end. Values that `train` reads are zeros.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] if the budget does not pass; it names a budget that does. An error of `train`, or of a setting.
+    /// [`Error::TooSmall`] if the budget does not pass; it names a budget that does. An error of
+    /// `train`, or of a setting.
     pub fn tune<B: BackendIr>(
         self,
         device: B::Device,
@@ -170,8 +173,8 @@ impl Rehearsal {
         Ok(rehearsal)
     }
 
-    /// A run of the program as a device of this budget would run it: Burn's backends say where their tensors lie, so bytes are
-    /// only counted.
+    /// A run of the program as a device of this budget would run it: Burn's backends say where
+    /// their tensors lie, so bytes are only counted.
     fn replay(&self, budget: u64, ratio: f64) -> Replay {
         let mut replay = Replay::new(PolicyKind::Learned(Learn::Ahead), budget);
         replay.memory = MemoryKind::Counted;

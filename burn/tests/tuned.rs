@@ -1,4 +1,5 @@
-//! Budgets that are chosen before the first operation pass, and too small ones are refused with one that does.
+//! Budgets that are chosen before the first operation pass, and too small ones are refused with one
+//! that does.
 #![cfg(feature = "lab")]
 
 mod common;

@@ -18,17 +18,17 @@ use std::path::PathBuf;
 
 /// Train a network on labelled images, or on a text
 ///
-/// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
-/// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
-/// this finds out how much memory it takes, and whether the budget suffices. Progress goes to stderr, the
-/// summary to stdout.
+/// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory
+/// that it takes without evictions. Training is first rehearsed on a simulated device, which only
+/// counts bytes: this finds out how much memory it takes, and whether the budget suffices. Progress
+/// goes to stderr, the summary to stdout.
 ///
-/// On one device, the same model, data, batch, steps and seed give bit-identical results under every
-/// budget and policy, and with any number of threads. --tf32 changes the result, but that is
+/// On one device, the same model, data, batch, steps and seed give bit-identical results under
+/// every budget and policy, and with any number of threads. --tf32 changes the result, but that is
 /// reproducible, too.
 ///
-/// Ctrl-C finishes the current step and prints the summary. A second Ctrl-C abandons the step, a third
-/// quits at once.
+/// Ctrl-C finishes the current step and prints the summary. A second Ctrl-C abandons the step, a
+/// third quits at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -103,24 +103,26 @@ pub struct DeviceArgs {
 pub struct MemoryArgs {
     /// Memory limit: 40%, 64MiB, auto, ... [default: 40%, or the smallest that passes]
     ///
-    /// A hard limit on parameters, activations, gradients and workspaces together, in training and in
-    /// the test. 100% is the smallest budget under which the same training evicts nothing. In K, M, G, T
-    /// or KiB, MiB, GiB, TiB, powers of 1024; or KB, MB, GB, TB, powers of 1000. auto is the memory
-    /// that is free on the device, less a margin. A budget that is too small is refused before the first
-    /// step, and the message names one that passes.
+    /// A hard limit on parameters, activations, gradients and workspaces together, in training and
+    /// in the test. 100% is the smallest budget under which the same training evicts nothing. In K,
+    /// M, G, T or KiB, MiB, GiB, TiB, powers of 1024; or KB, MB, GB, TB, powers of 1000. auto is
+    /// the memory that is free on the device, less a margin. A budget that is too small is refused
+    /// before the first step, and the message names one that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
     /// Evict before each op until at most this much is in use: 30%, 48MiB, ...
     ///
-    /// A soft limit below the budget, in the same units. Without it, tensors are evicted only when an
-    /// allocation does not fit.
+    /// A soft limit below the budget, in the same units. Without it, tensors are evicted only when
+    /// an allocation does not fit.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name, a name with parameters such as megengine:own-cost, or a formula such as '(own+eq)/(size*stale)'
+    /// What to evict first: a name, a name with parameters such as megengine:own-cost, or a formula
+    /// such as '(own+eq)/(size*stale)'
     ///
-    /// `remat sweep --help` explains parameters and formulas. For treelstm, in which no two steps are alike, ancestors is the default.
+    /// `remat sweep --help` explains parameters and formulas. For treelstm, in which no two steps
+    /// are alike, ancestors is the default.
     #[arg(long, value_name = "NAME", default_value = "learned:portfolio", default_value_ifs = usual_policy(), value_parser = policy())]
     pub policy: PolicyKind,
 
@@ -130,8 +132,8 @@ pub struct MemoryArgs {
 
     /// Keep what is found out in this file, and begin with what is there
     ///
-    /// Each step in each budget has its own forecast. A file of another device, number of threads, cost model or version of
-    /// remat is refused.
+    /// Each step in each budget has its own forecast. A file of another device, number of threads,
+    /// cost model or version of remat is refused.
     #[arg(long, value_name = "FILE")]
     pub learn_cache: Option<PathBuf>,
 
@@ -147,11 +149,13 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// With --policy megengine: count the cost of the tensor itself as well, as megengine:own-cost does
+    /// With --policy megengine: count the cost of the tensor itself as well, as megengine:own-cost
+    /// does
     #[arg(long)]
     pub own_cost: bool,
 
-    /// With --policy megengine or megengine-article: multiply a score by X for each time the tensor was recomputed [default: 1.0001]
+    /// With --policy megengine or megengine-article: multiply a score by X for each time the tensor
+    /// was recomputed [default: 1.0001]
     #[arg(long, value_name = "X", value_parser = values::factor, allow_hyphen_values = true)]
     pub rerun_factor: Option<f64>,
 
@@ -163,14 +167,16 @@ pub struct MemoryArgs {
     #[arg(long)]
     pub sqrt_sampling: bool,
 
-    /// Take memory from the device region by region, as it is needed, instead of all of the budget at once
+    /// Take memory from the device region by region, as it is needed, instead of all of the budget
+    /// at once
     #[arg(long)]
     pub allow_growth: bool,
 
-    /// How much of a hole a tensor takes: exact, tensorflow (up to 128 MiB more), or tensorflow:SIZE
+    /// How much of a hole a tensor takes: exact, tensorflow (up to 128 MiB more), or
+    /// tensorflow:SIZE
     ///
-    /// exact leaves the rest of a hole, however small. tensorflow leaves it if it is as large as the tensor or as SIZE, and
-    /// gives all of the hole otherwise.
+    /// exact leaves the rest of a hole, however small. tensorflow leaves it if it is as large as
+    /// the tensor or as SIZE, and gives all of the hole otherwise.
     #[arg(long, value_name = "RULE", default_value = "exact", value_parser = values::split_rule)]
     pub split_rule: SplitRule,
 
@@ -182,10 +188,12 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "X", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub recompute_limit: Option<f64>,
 
-    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as 0.25
+    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as
+    /// 0.25
     ///
-    /// An op that gives other bits ends the run with an error that names it, the step and the first element that differs.
-    /// The summary says how much was compared, and the host memory that it took. Results do not change.
+    /// An op that gives other bits ends the run with an error that names it, the step and the first
+    /// element that differs. The summary says how much was compared, and the host memory that it
+    /// took. Results do not change.
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
     pub verify: Option<f64>,
 }
@@ -203,19 +211,21 @@ pub fn verifying(builder: Builder, share: Option<f64>) -> Builder {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; a text: moby-dick, text:FILE; trees; or ring
+    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; a text: moby-dick, text:FILE; trees;
+    /// or ring
     ///
-    /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
-    /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
-    /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
-    /// fifth is for the test, unless there are train and test (or val) folders. moby-dick: the bundled novel,
-    /// 1.2 MB. text:FILE: any UTF-8 file; the last tenth is for the test. [default for text models: moby-dick]
-    /// trees, for treelstm: nested minima and maxima of digits, whose value is the class. ring, for
-    /// unrolled-gan: points of 8 Gaussians.
+    /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images
+    /// of any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain
+    /// or compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class;
+    /// every fifth is for the test, unless there are train and test (or val) folders. moby-dick:
+    /// the bundled novel, 1.2 MB. text:FILE: any UTF-8 file; the last tenth is for the test.
+    /// [default for text models: moby-dick] trees, for treelstm: nested minima and maxima of
+    /// digits, whose value is the class. ring, for unrolled-gan: points of 8 Gaussians.
     #[arg(long, default_value_t = Source::Digits, default_value_ifs = usual_data())]
     pub data: Source,
 
-    /// How the text becomes tokens: a tokenizer.json of the transformers library [default: its bytes]
+    /// How the text becomes tokens: a tokenizer.json of the transformers library [default: its
+    /// bytes]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 
@@ -233,8 +243,8 @@ pub struct LearningArgs {
 
     /// How activations are stored: bf16 takes half the memory
     ///
-    /// Parameters, their gradients and all arithmetic are in f32 either way; bf16 has 8 bits of mantissa
-    /// instead of 24, so the result is another one.
+    /// Parameters, their gradients and all arithmetic are in f32 either way; bf16 has 8 bits of
+    /// mantissa instead of 24, so the result is another one.
     #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
     pub precision: Precision,
 
@@ -269,8 +279,8 @@ pub struct LearningArgs {
 pub struct OutputArgs {
     /// Write the result as a JSON object; with -, to stdout, and the summary to stderr
     ///
-    /// params_sha256 is the hash of all parameters and buffers (running statistics), in the order of the
-    /// network. Counters cover training only; peak_bytes covers the test as well.
+    /// params_sha256 is the hash of all parameters and buffers (running statistics), in the order
+    /// of the network. Counters cover training only; peak_bytes covers the test as well.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -342,7 +352,8 @@ impl From<DeadArg> for Dead {
 pub enum PlanArg {
     /// Never
     Off,
-    /// Once a step has repeated: the places of all that it makes are settled once, and no books are kept; not beside --record
+    /// Once a step has repeated: the places of all that it makes are settled once, and no books are
+    /// kept; not beside --record
     Auto,
 }
 
@@ -362,7 +373,8 @@ pub enum LearnArg {
     Off,
     /// What a step will use next: --policy learned
     Ahead,
-    /// The best of some 70 ways to go by that, simulated before the first step: --policy learned:portfolio
+    /// The best of some 70 ways to go by that, simulated before the first step: --policy
+    /// learned:portfolio
     Portfolio,
     /// The best that a search of 2000 simulated runs finds: --policy learned:search
     Search,

@@ -13,8 +13,9 @@ use std::path::PathBuf;
 pub struct CheckpointArgs {
     /// Write a checkpoint at the end, and on Ctrl-C
     ///
-    /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the optimizer keeps, and all
-    /// that a run needs to go on. The file is replaced when the new one is whole.
+    /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the
+    /// optimizer keeps, and all that a run needs to go on. The file is replaced when the new one is
+    /// whole.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub save: Option<PathBuf>,
 
@@ -24,10 +25,10 @@ pub struct CheckpointArgs {
 
     /// Go on from a checkpoint, with the same bits as a run that was never interrupted
     ///
-    /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
-    /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
-    /// A file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision) gives the weights alone,
-    /// and the run begins with its first step.
+    /// The network, the data and how it learns are those of the checkpoint; they may be repeated,
+    /// but not changed. Budget, policy, device and outputs may be others. A run at a constant rate
+    /// may be given more --steps. A file of another library (GPT-2 of transformers, ResNet and
+    /// DenseNet of torchvision) gives the weights alone, and the run begins with its first step.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub resume: Option<PathBuf>,
 
@@ -54,8 +55,8 @@ impl CheckpointArgs {
 pub struct NamesArgs {
     /// Rename tensors of the file, such as 'transformer.*=*'; each * stands for any text
     ///
-    /// Rules are applied one after the other. Those of GPT-2 in the transformers library, and of ResNets and DenseNets in
-    /// torchvision, are known.
+    /// Rules are applied one after the other. Those of GPT-2 in the transformers library, and of
+    /// ResNets and DenseNets in torchvision, are known.
     #[arg(long, value_name = "FROM=TO")]
     pub rename: Vec<Rename>,
 
@@ -71,7 +72,8 @@ pub struct ForeignArgs {
     #[command(flatten)]
     pub names: NamesArgs,
 
-    /// Heads of attention of a GPT-2 [default: as config.json beside it says, or one for each 64 features]
+    /// Heads of attention of a GPT-2 [default: as config.json beside it says, or one for each 64
+    /// features]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub heads: Option<usize>,
 

@@ -74,9 +74,10 @@ pub enum Command {
 
 /// Test a network that was trained before
 ///
-/// Takes a checkpoint of `remat train --save`. The network and the data are those that it was trained on, unless
-/// --data names others. Or takes safetensors of another library, one file, the index of several, or their folder: GPT-2 of
-/// transformers, resnet18, resnet50 and densenet121 of torchvision.
+/// Takes a checkpoint of `remat train --save`. The network and the data are those that it was
+/// trained on, unless --data names others. Or takes safetensors of another library, one file, the
+/// index of several, or their folder: GPT-2 of transformers, resnet18, resnet50 and densenet121 of
+/// torchvision.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -93,7 +94,8 @@ pub struct EvaluateArgs {
     #[arg(long)]
     pub data: Option<Source>,
 
-    /// Height and width to bring the images of images:DIR to [default: as in training, or that of the first]
+    /// Height and width to bring the images of images:DIR to [default: as in training, or that of
+    /// the first]
     #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
     pub image_size: Option<[usize; 2]>,
 
@@ -105,7 +107,8 @@ pub struct EvaluateArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
-    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as 0.25
+    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as
+    /// 0.25
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
     pub verify: Option<f64>,
 
@@ -126,9 +129,10 @@ pub struct EvaluateArgs {
 
 /// Write a text with a network that was trained on one
 ///
-/// Takes a checkpoint of `remat train gpt --save`, or a GPT-2 of the transformers library (safetensors, the index of
-/// several, or their folder), and continues a prompt byte by byte, or by the tokens of --tokenizer. On one device, the same
-/// checkpoint, prompt, options and seed give the same text.
+/// Takes a checkpoint of `remat train gpt --save`, or a GPT-2 of the transformers library
+/// (safetensors, the index of several, or their folder), and continues a prompt byte by byte, or by
+/// the tokens of --tokenizer. On one device, the same checkpoint, prompt, options and seed give the
+/// same text.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -174,8 +178,8 @@ fn prompt(text: &str) -> Result<String, String> {
 
 /// List the devices to train on
 ///
-/// Lists the processor, the NVIDIA GPUs and the libraries found for them. The first column has the names
-/// that `remat train --device` takes.
+/// Lists the processor, the NVIDIA GPUs and the libraries found for them. The first column has the
+/// names that `remat train --device` takes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

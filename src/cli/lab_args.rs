@@ -34,8 +34,8 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub source: TraceArgs,
 
-    /// Evict tensors smaller than this only as a last resort [default: 1/4096 of the budget with bfc, 1
-    /// with bytes]
+    /// Evict tensors smaller than this only as a last resort [default: 1/4096 of the budget with
+    /// bfc, 1 with bytes]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, help_heading = "Replay")]
     pub min_evict_bytes: Option<ByteSize>,
 
@@ -54,12 +54,14 @@ pub struct ReplayArgs {
 
 /// Replay a recorded step under a budget
 ///
-/// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the same
-/// options and the same budget in bytes, a recording replays with exactly the evictions of the run that
-/// made it; those of --policy learned with --as-run. The policy is that of the run, unless another is given.
+/// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the
+/// same options and the same budget in bytes, a recording replays with exactly the evictions of the
+/// run that made it; those of --policy learned with --as-run. The policy is that of the run, unless
+/// another is given.
 ///
-/// Where the settings of the recorded run changed in mid-run, budget, threshold and policy are those of the run, and
-/// change as they did there, but for those given here: one that is given holds from beginning to end.
+/// Where the settings of the recorded run changed in mid-run, budget, threshold and policy are
+/// those of the run, and change as they did there, but for those given here: one that is given
+/// holds from beginning to end.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -76,20 +78,23 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes; as in the run if its settings changed, or with --as-run]
+    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes; as in the run if
+    /// its settings changed, or with --as-run]
     ///
-    /// 100% is the smallest budget under which nothing is evicted, nor in those tried up to 2 % above. remat train, which has only
-    /// a rehearsal, takes the first of fewer budgets that evicts nothing, so its 100% may be a little less. If the replay fails, the report names a
-    /// budget that passes.
+    /// 100% is the smallest budget under which nothing is evicted, nor in those tried up to 2 %
+    /// above. remat train, which has only a rehearsal, takes the first of fewer budgets that evicts
+    /// nothing, so its 100% may be a little less. If the replay fails, the report names a budget
+    /// that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Share>,
 
-    /// Evict before each op until at most this much is in use [default: none; as in the run if its settings changed, or with --as-run]
+    /// Evict before each op until at most this much is in use [default: none; as in the run if its
+    /// settings changed, or with --as-run]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name, with parameters or not, or a formula such as '(own+eq)/(size*stale)' [default: that of the run, or ancestors
-    /// where a trace does not say]
+    /// What to evict first: a name, with parameters or not, or a formula such as
+    /// '(own+eq)/(size*stale)' [default: that of the run, or ancestors where a trace does not say]
     #[arg(long, value_name = "NAME", value_parser = policy())]
     pub policy: Option<PolicyKind>,
 
@@ -99,7 +104,8 @@ pub struct SimulateArgs {
 
     /// Know only what the run knew, not the whole trace, under its budget and threshold
     ///
-    /// Steps are recognized as they come back, as in training, so the evictions of a recorded run are found again. A replay by the policies of a run whose settings changed is always so.
+    /// Steps are recognized as they come back, as in training, so the evictions of a recorded run
+    /// are found again. A replay by the policies of a run whose settings changed is always so.
     #[arg(long)]
     pub as_run: bool,
 
@@ -118,9 +124,9 @@ pub struct SimulateArgs {
 
 /// Show the least that any run under a budget recomputes
 ///
-/// Of a program whose ops run in the order of the trace, whatever is evicted, and recomputing by the same ops. A run
-/// may recompute more; none recomputes less. A budget is refused only by proof: the op that needs more than that at
-/// once.
+/// Of a program whose ops run in the order of the trace, whatever is evicted, and recomputing by
+/// the same ops. A run may recompute more; none recomputes less. A budget is refused only by proof:
+/// the op that needs more than that at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -147,15 +153,16 @@ pub struct BoundArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the linear program that is solved, in the LP format, for one trace and budget; - is stdout
+    /// Write the linear program that is solved, in the LP format, for one trace and budget; - is
+    /// stdout
     #[arg(long, value_name = "FILE")]
     pub lp: Option<PathBuf>,
 }
 
 /// Show what memory held during a recorded run
 ///
-/// What was in use, what was evicted and why, and what was recomputed, as it was in the run itself: nothing is
-/// replayed. To see what another budget or policy would have done, use remat simulate.
+/// What was in use, what was evicted and why, and what was recomputed, as it was in the run itself:
+/// nothing is replayed. To see what another budget or policy would have done, use remat simulate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -183,9 +190,9 @@ pub struct HistoryArgs {
 
 /// Replay traces with every policy at every budget
 ///
-/// Replays all combinations of the given lists, on all cores, and prints a table. By default: all policies,
-/// at 10 % to 100 % of the smallest budget under which nothing is evicted. Settings that changed in a recorded run
-/// do not change here.
+/// Replays all combinations of the given lists, on all cores, and prints a table. By default: all
+/// policies, at 10 % to 100 % of the smallest budget under which nothing is evicted. Settings that
+/// changed in a recorded run do not change here.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -212,7 +219,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies())]
     pub policy: Policies,
 
-    /// How much is found out before a replay by --policy learned, separated by commas [default: as --policy says]
+    /// How much is found out before a replay by --policy learned, separated by commas [default: as
+    /// --policy says]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub learn: Vec<LearnArg>,
 
@@ -231,14 +239,15 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", default_value = "linger", value_delimiter = ',')]
     pub dead: Vec<DeadArg>,
 
-    /// Replay with seeds 0 to N-1 of sampling and --policy random; table and plot show median and range
+    /// Replay with seeds 0 to N-1 of sampling and --policy random; table and plot show median and
+    /// range
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true)]
     pub seeds: usize,
 
     /// Find budgets that do worse than smaller ones
     ///
-    /// Holes: budgets that fail although a smaller one passes. Inversions: budgets that recompute more
-    /// than the next smaller one that passes.
+    /// Holes: budgets that fail although a smaller one passes. Inversions: budgets that recompute
+    /// more than the next smaller one that passes.
     #[arg(long)]
     pub feasibility: bool,
 

@@ -34,8 +34,8 @@ pub struct OptimizerArgs {
 
     /// Weight decay [default: 0.0005 with sgd, 0.01 with adamw, 0.1 with lion]
     ///
-    /// An L2 penalty on all parameters with sgd. The others shrink weights apart from gradients, and leave norms and
-    /// biases alone.
+    /// An L2 penalty on all parameters with sgd. The others shrink weights apart from gradients,
+    /// and leave norms and biases alone.
     #[arg(long, value_name = "X", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     weight_decay: Option<f32>,
 
@@ -43,7 +43,8 @@ pub struct OptimizerArgs {
     #[arg(long, value_name = "NAME", default_value = "cosine")]
     schedule: ScheduleName,
 
-    /// Steps in which the learning rate rises to its peak [default: a tenth of the run with cosine, else 0]
+    /// Steps in which the learning rate rises to its peak [default: a tenth of the run with cosine,
+    /// else 0]
     #[arg(long, value_name = "STEPS", value_parser = values::from_no_steps, allow_hyphen_values = true)]
     warmup: Option<usize>,
 
@@ -53,10 +54,11 @@ pub struct OptimizerArgs {
     #[arg(long, value_name = "X", value_parser = values::above_zero, allow_hyphen_values = true)]
     clip: Option<f32>,
 
-    /// Update each parameter as soon as its gradient is complete, and let that go [default: yes, unless --clip]
+    /// Update each parameter as soon as its gradient is complete, and let that go [default: yes,
+    /// unless --clip]
     ///
-    /// With no, all gradients are in memory at once, and parameters are updated at the end, several at a time. It changes
-    /// no bit.
+    /// With no, all gradients are in memory at once, and parameters are updated at the end, several
+    /// at a time. It changes no bit.
     // The heading "Memory" exempts the option from the check that a resumed run repeats its
     // options.
     #[arg(
@@ -72,8 +74,8 @@ pub struct OptimizerArgs {
 
     /// Add up the gradients of N batches for each step
     ///
-    /// As a batch N times as large, but in the memory of one: gradients are added up in place. Batch norm sees each
-    /// batch by itself.
+    /// As a batch N times as large, but in the memory of one: gradients are added up in place.
+    /// Batch norm sees each batch by itself.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::parts, allow_hyphen_values = true)]
     pub accumulate: usize,
 }

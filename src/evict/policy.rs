@@ -5,29 +5,32 @@ use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use std::fmt;
 
-/// A way to score what could be evicted. [`ByScore`](super::ByScore) evicts the candidate with the lowest score.
+/// Scores of eviction candidates. [`ByScore`](super::ByScore) evicts the candidate with the lowest
+/// score.
 #[doc(alias("heuristic", "h_DTR"))]
 pub trait Policy: fmt::Debug + Send {
-    /// How much is lost by evicting `candidate` now; the lowest score goes. NaN counts as the highest.
-    /// The candidate is resident, not pinned, and has a producer.
+    /// Loss from evicting `candidate` now. The candidate with the lowest score is evicted; NaN
+    /// counts as the highest score. Each candidate is resident, not pinned, and has a producer.
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
-    /// Something happened. See [`Event`] for when each is told.
+    /// Hears an event of the kinds that [`Policy::hears`] names, and maybe of others. [`Event`]
+    /// says when each is sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part that goes by the known step, as [`Evictor::by_step`](super::Evictor::by_step).
+    /// The part of this policy that uses the known step; see
+    /// [`Evictor::by_step`](super::Evictor::by_step).
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// What it wants to be told of: to tell it of what it does not listen to takes time. It may be told of more. Must
-    /// always return the same.
+    /// Kinds of events to hear: each kind less saves time. Must always return the same.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
 
-    /// Lower bounds of scores, if the policy can give them: then few scores are computed at each choice. Must always
-    /// be the same, but after [`ByStep::foresee`]. Default: none, and every score is computed.
+    /// Lower bounds of scores, if the policy has them: few scores are then computed for each
+    /// choice. May change only in [`ByStep::foresee`]. Default: `None`, and every score is
+    /// computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         None
     }
@@ -35,62 +38,65 @@ pub trait Policy: fmt::Debug + Send {
 
 /// Lower bounds of scores, for policies whose scores seldom fall.
 ///
-/// A score may rise at any time, but falls only with the candidate's own cost, or where the policy says so by
-/// [`Floors::lowered`]. Where scores are divided by the staleness or the distance, all this is about scores before the
-/// division.
+/// A score may rise at any time. A score falls only with the candidate's own cost, or if
+/// [`Floors::lowered`] lists the candidate. Under [`Aging::Staleness`] and [`Aging::Distance`],
+/// these rules hold for scores before the division.
 pub trait Floors {
-    /// How scores change with time. Must always return the same, but after [`ByStep::foresee`].
+    /// Change of scores with time. May change only in [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
-    /// A number that is cheaper to find than the score and never above it. Called for candidates that are new, or were
-    /// reported as lowered.
+    /// Lower bound of the score of `candidate`, cheaper than the score. Asked for new candidates,
+    /// and for those that [`Floors::lowered`] lists.
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
-    /// The score, or if that is above `enough`, any number above `enough` and not above the score.
+    /// Score of `candidate`. For a score above `enough`, any number from above `enough` up to the
+    /// score will do.
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64;
 
-    /// Whether [`Floors::floor`] is the score, so that it need not be computed again.
+    /// Whether [`Floors::floor`] returns the score itself, which then need not be computed again.
     fn floors_are_scores(&self) -> bool {
         false
     }
 
-    /// What a number found by floors is as a score: those may be compared in another unit that orders them in the same
-    /// way. `aged`: after the division by the staleness or the distance.
+    /// Score for a number from [`Floors::score_up_to`]: floors may use another unit with the same
+    /// order. `aged` is the number after the division by the staleness or the distance.
     fn as_score(&self, aged: f64) -> f64 {
         aged
     }
 
-    /// Under [`Aging::Distance`], when the candidate will be used that was asked about last.
+    /// Under [`Aging::Distance`], the time of the next use of the candidate that was last asked
+    /// about.
     fn due(&self) -> f64 {
         0.0
     }
 
-    /// Under [`Aging::Distance`], what time it is on the clock of [`Floors::due`].
+    /// Under [`Aging::Distance`], the current time on the clock of [`Floors::due`].
     fn now(&self, _view: View<'_>) -> f64 {
         0.0
     }
 
-    /// The candidates whose scores may have fallen since the last choice: after [`ByStep::foresee`], all of them. Whoever
-    /// asks empties it.
+    /// Candidates whose scores may have fallen since the last choice; after [`ByStep::foresee`],
+    /// all. The caller empties the list.
     fn lowered(&mut self) -> &mut Lowered;
 }
 
-/// How scores change with time alone.
+/// Change of scores with time alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aging {
-    /// They do not.
+    /// No change.
     Steady,
-    /// They are divided by [`View::staleness`]; before that, they are not below 0 and do not change.
+    /// Scores are divided by [`View::staleness`]. Before the division, a score is at least 0 and
+    /// does not change.
     Staleness,
-    /// They are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite. Before that they do not
-    /// change, and no use comes later than it was due.
+    /// Scores are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite.
+    /// Before the division, a score does not change, and no use comes later than it was due.
     Distance,
 }
 
-/// More candidates than this are taken for all.
+/// Maximum number of listed candidates. A longer list stands for all candidates.
 const MOST: usize = 1 << 14;
 
-/// Collects candidates whose scores have fallen.
+/// List of candidates whose scores may have fallen.
 #[derive(Debug, Default)]
 pub struct Lowered {
     pub(super) keys: Vec<StorageKey>,
@@ -98,7 +104,7 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// That of `key`. It need not be a candidate.
+    /// Lists `key`, which need not be a candidate.
     pub fn push(&mut self, key: StorageKey) {
         if self.keys.len() == MOST {
             // Where nothing is chosen for long, it must not grow without end.
@@ -108,7 +114,7 @@ impl Lowered {
         self.keys.push(key);
     }
 
-    /// Perhaps all of them.
+    /// Lists all candidates.
     pub const fn all(&mut self) {
         self.all = true;
     }

@@ -40,8 +40,8 @@ struct Heard {
 }
 
 impl InMemory {
-    /// Takes the program so far. The recording goes on with an empty program, so a later call is of use only for another
-    /// run.
+    /// Takes the program so far. The recording goes on with an empty program, so a later call is of
+    /// use only for another run.
     ///
     /// # Errors
     /// [`ProgramError`] if a command made no sense, such as a size that no machine has.

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 /// Place all memory of a step ahead of time
 ///
-/// A step that repeats can be planned: in which order its ops run, what is recomputed, and where each of its buffers is.
-/// Shows what planners make of it, beside the load: the most bytes that are alive at once, which no placement is below.
-/// Proven: nothing is smaller, for the size is the load, or a search has tried all else.
+/// A step that repeats can be planned: in which order its ops run, what is recomputed, and where
+/// each of its buffers is. Shows what planners make of it, beside the load: the most bytes that are
+/// alive at once, which no placement is below. Proven: nothing is smaller, for the size is the
+/// load, or a search has tried all else.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -35,7 +36,8 @@ Exit codes:
   1    a file failed
   2    invalid arguments, or nothing fits the budget")]
 pub struct PlanArgs {
-    /// A recording of `remat train --record`, a log of the DTR paper, a graph (JSON), or a file of buffers (CSV); plain or gzipped; - is stdin
+    /// A recording of `remat train --record`, a log of the DTR paper, a graph (JSON), or a file of
+    /// buffers (CSV); plain or gzipped; - is stdin
     #[arg(value_name = "FILE")]
     pub input: PathBuf,
 
@@ -59,8 +61,8 @@ pub struct PlanArgs {
 
     /// Recompute within so much: 40%, 64MiB, ...
     ///
-    /// 100% is the load of the program's own order. What is recomputed is found by sqrt and static-dtr ahead of time, and by
-    /// runs of the policies learned:portfolio and dtr-eq.
+    /// 100% is the load of the program's own order. What is recomputed is found by sqrt and
+    /// static-dtr ahead of time, and by runs of the policies learned:portfolio and dtr-eq.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Share>,
 
@@ -68,19 +70,22 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub time: f64,
 
-    /// Write a JSON object a line for each row of the table; - is stdout, names in .gz are compressed
+    /// Write a JSON object a line for each row of the table; - is stdout, names in .gz are
+    /// compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the best placement as id,lower,upper,size,offset; - is stdout, names in .gz are compressed
+    /// Write the best placement as id,lower,upper,size,offset; - is stdout, names in .gz are
+    /// compressed
     ///
-    /// The smallest; with --budget, that which recomputes least of those that fit. Buffers of a step have numbers for ids, those
-    /// of a graph their names where nothing is recomputed, and workspaces of ops come last. With --closed the columns are
-    /// id,start,end,size,offset.
+    /// The smallest; with --budget, that which recomputes least of those that fit. Buffers of a
+    /// step have numbers for ids, those of a graph their names where nothing is recomputed, and
+    /// workspaces of ops come last. With --closed the columns are id,start,end,size,offset.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Write the step as a graph, which can be changed by hand and planned again; - is stdout, names in .gz are compressed
+    /// Write the step as a graph, which can be changed by hand and planned again; - is stdout,
+    /// names in .gz are compressed
     #[arg(long, value_name = "FILE")]
     pub graph: Option<PathBuf>,
 
