@@ -281,7 +281,8 @@ impl Graph {
         storage.handles > 0 || !storage.users.is_empty()
     }
 
-    /// Adds a storage without tensors, pending.
+    /// Adds a storage that has no tensors yet, as [`Residence::Pending`]: the op that makes its
+    /// bytes has not run.
     #[inline]
     pub(crate) fn add_storage(&mut self, bytes: u64, now: f64, born: u64) -> StorageKey {
         self.storages.insert(Storage {

@@ -190,7 +190,7 @@ pub enum HostError {
         shape: Dims,
         /// Position of the first such byte.
         at: usize,
-        /// Value of the byte.
+        /// The byte, which is neither 0 nor 1.
         byte: u8,
     },
 }

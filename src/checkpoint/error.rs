@@ -36,7 +36,7 @@ pub enum CheckpointError {
         /// The supported version.
         known: &'static str,
     },
-    /// All tensors that do not fit.
+    /// All tensors of the file and of the network that differ in name, type or shape.
     #[error("{path} is of another network: {}", misfits(.missing, .extra, .differing))]
     Tensors {
         /// Path of the file.

@@ -84,7 +84,7 @@ impl<'a> Trial<'a> {
         let by_run = changes && args.policy.is_none() && args.replay.exponents.is_none();
         if by_run {
             let all = run.policies().map_err(|error| {
-                Failure::usage(format!("{}: {error}: --policy NAME", trace.name()))
+                Failure::usage(format!("{}: {error} (option --policy NAME)", trace.name()))
             })?;
             like.policy = all[0];
         } else if args.as_run && args.policy.is_some_and(|policy| !policy.looks_ahead()) {
@@ -136,8 +136,8 @@ impl<'a> Trial<'a> {
         smallest(low, 100, |percent| self.passes(percent))
     }
 
-    /// Budget to replay in: the given one, or the usual one, or the smallest that passes. The budget
-    /// is 100 % if none passes, or if the eviction threshold is not below the usual budget.
+    /// Budget to replay in: the given one, or the usual one, or the smallest that passes. The
+    /// budget is 100 % if none passes, or if the eviction threshold is not below the usual budget.
     fn budget(&self) -> Result<Share, Failure> {
         if let Some(budget) = self.args.budget {
             return Ok(budget);

@@ -15,7 +15,7 @@ use remat::{ByteSize, DType, Error, HostTensor, Runtime, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A kind of network, with data.
+/// A training task: a data set, and the kind of network that learns from it.
 pub trait Task: Sync {
     /// Name of an example: `image`, `window`.
     fn example(&self) -> &'static str;

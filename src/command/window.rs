@@ -24,7 +24,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Default limit on host values, 64 MiB. Runtimes have no more in flight.
+    /// Default limit on host values, 64 MiB. Runtimes have the same limit on bytes of host values
+    /// in flight to their worker.
     pub(crate) const PUT_BYTES: u64 = 64 << 20;
 
     /// A window of `commands` commands and 64 MiB.

@@ -7,9 +7,10 @@
 //!
 //! In this example, the backward pass does not read the inputs of the adds, so the tape drops their
 //! handles. Freeing these inputs for good would make everything made from them impossible to evict.
-//! So their bytes are evicted and their slots stay (a *fake* delete), and everything after the
-//! first 9 MB can still be evicted. When the last storage that needs such a slot is deleted, the
-//! slot is deleted too (a *real* delete). Then perhaps its own inputs are.
+//! Instead, the engine evicts the bytes of these inputs and keeps their slots in the graph (a
+//! *fake* delete). All values but the first one (9 MB) can then still be evicted. When the last
+//! storage that needs such a slot is deleted, the slot is deleted too (a *real* delete). Then
+//! perhaps its own inputs are.
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;

@@ -85,8 +85,8 @@ pub(super) struct Cascade {
     spent_runs: usize,
     /// Number of runs that were the first of their path in this cascade.
     first_runs: usize,
-    /// Number of repeats, beside a quarter of the paths run, before the engine looks for a
-    /// schedule.
+    /// Repeats allowed in addition to a quarter of the paths run. After more repeats, the engine
+    /// looks for a schedule.
     patience: usize,
 }
 

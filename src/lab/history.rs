@@ -207,8 +207,8 @@ impl Historian {
             return;
         }
         self.history.ops += 1;
-        // An updated tensor is a leaf with a storage of its own here, even if it took over the
-        // bytes of its target.
+        // Each update counts as a new storage here, even if it wrote over the bytes of the old
+        // value.
         call.outputs().for_each(|made| self.add(made, &call.op.name));
         call.ended().for_each(|old| self.release(old));
     }

@@ -72,9 +72,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 
 /// A kernel of a [`CustomOp`]: an `extern "C" __global__` function with these parameters:
 ///
-/// 1. `const float *`, `const int *` or whatever its elements are, for each input: its first
-///    element,
-/// 2. `float *`, `int *` or the like, for each output: its first element,
+/// 1. for each input, a pointer to the first element: `const float *`, `const int *` or the like,
+/// 2. for each output, a pointer to the first element: `float *`, `int *` or the like,
 /// 3. `u64`: the number of elements of the largest output. At least as many threads are launched,
 ///    in one-dimensional blocks of 256,
 /// 4. `float`, for each of `numbers`.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 impl Runtime<Op, HostTensor> {
     /// A tensor of these elements, in row-major order; see [`Runtime::put`]. Numbers without a
-    /// suffix are `f32` or `i32`. For `f64`, put a [`HostTensor::new`].
+    /// suffix are `f32` or `i32`. For `f64`, pass a [`HostTensor::new`] to [`Runtime::put`].
     ///
     /// # Errors
     /// If the number of elements does not match the shape.

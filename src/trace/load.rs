@@ -104,8 +104,9 @@ impl Library {
     ///
     /// # Errors
     /// [`LoadProgramError`], with the position of the command, if an op is unknown or makes other
-    /// outputs than were recorded, or if a value has another layout. A skipped update is recorded
-    /// as a view of the old value, which no op makes, so loading fails there too.
+    /// outputs than were recorded, or if a value has another layout. Loading also fails if an
+    /// update was skipped in the recorded run. The recording then has a view of the old value in
+    /// place of the update, and no op makes such a view.
     pub fn program(
         &self,
         recorded: &RecordedProgram,

@@ -53,7 +53,7 @@ pub(crate) struct Case {
     pub ir: OperationIr,
 }
 
-/// Choice of a case of a variant.
+/// Type, shape, strides and setting of the case to make for a variant of [`OperationIr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     /// Type that the variant works on.

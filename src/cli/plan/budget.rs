@@ -79,7 +79,7 @@ impl Task<'_> {
             self.waiting.at(format!("{}: recomputing by {}", self.name, one.name()));
             let found = one.schedule(order, budget).map_err(|error| match error {
                 ScheduleError::Budget { least, .. } => {
-                    format!("does not fit; the best takes {}", ByteSize(least))
+                    format!("does not fit; the smallest schedule found takes {}", ByteSize(least))
                 }
                 error => error.to_string(),
             });

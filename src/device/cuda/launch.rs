@@ -132,10 +132,11 @@ impl Gpu {
     /// Runs a kernel after all work that was given before.
     ///
     /// # Safety
-    /// The caller guarantees that the parameters are the kernel's: as many, in its order, each of
-    /// the declared type. The caller also guarantees that the kernel, with these parameters and
-    /// this many threads, reads and writes only the operands and the workspace of the current run.
-    /// Sizes of parameters are checked if the driver can tell them (CUDA 12.4); types are not.
+    /// The caller guarantees that the parameters are those that the kernel declares: as many, in
+    /// its order, each of the declared type. The caller also guarantees that the kernel, with these
+    /// parameters and this many threads, reads and writes only the operands and the workspace of
+    /// the current run. Sizes of parameters are checked if the driver can tell them (CUDA 12.4);
+    /// types are not.
     ///
     /// # Errors
     /// If the kernel does not compile, or cannot be launched.

@@ -92,7 +92,7 @@ pub enum Clock {
 }
 
 impl Default for Clock {
-    /// [`Clock::Time`] on which all commands have weight 1.
+    /// [`Clock::Time`] with slack 1: commands count by their cost, whether or not memory is short.
     fn default() -> Self {
         Self::Time { slack: 1.0 }
     }

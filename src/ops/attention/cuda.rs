@@ -110,9 +110,9 @@ pub(super) fn forward(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Resul
     let [q, k, v] = std::array::from_fn(|i| Heads::new(gpu, &run.inputs[i]));
     let [y, lse] = std::array::from_fn(|i| gpu.first(&run.outputs[i]));
     let (grid, of) = (kernels.grid(&shape, shape.t), sizes(&shape));
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `q`, `k` and `v` at their strides, and writes a row of `y` and an element of `lse` for
-    // each query.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `q`, `k` and `v` at their strides, and writes a row of `y` and an
+    // element of `lse` for each query.
     unsafe { gpu.launch(FAMILY.kernel(kernels.forward), grid, &[&y, &lse, &q, &k, &v, &of]) }
 }
 
@@ -128,16 +128,17 @@ pub(super) fn grad(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Result<(
     if shape.t > 0 {
         let kernel = FAMILY.kernel(kernels.to_queries);
         let grid = kernels.grid(&shape, shape.t);
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads all inputs at their strides, and writes a row of `dq` for each query.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads all inputs at their strides, and writes a row of `dq` for each
+        // query.
         unsafe { gpu.launch(kernel, grid, &[&dq, &q, &k, &v, &dy, &lse, &delta, &of])? };
     }
     if shape.s > 0 {
         let kernel = FAMILY.kernel(kernels.to_keys);
         let grid = kernels.grid(&shape, shape.s);
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads all inputs at their strides, and writes a row of `dk` and of `dv` for each
-        // key.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads all inputs at their strides, and writes a row of `dk` and of
+        // `dv` for each key.
         unsafe { gpu.launch(kernel, grid, &[&dk, &dv, &q, &k, &v, &dy, &lse, &delta, &of])? };
     }
     Ok(())

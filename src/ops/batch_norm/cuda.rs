@@ -214,23 +214,24 @@ pub(super) fn train(
     if shape.elements <= WHOLE {
         let grid = of.whole(&shape, HELD);
         let kernel = FAMILY.kernel("batch_norm_whole");
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads `x` and the vectors of `with`, which have an element for each channel. The
-        // kernel writes `y` and those vectors of `with` that are outputs.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads `x` and the vectors of `with`, which have an element for each
+        // channel. The kernel writes `y` and those vectors of `with` that are outputs.
         return unsafe { gpu.launch(kernel, grid, &[&y, &x, &of, &with]) };
     }
     let [terms, partial] = shape.take(&mut scratch, TERMS, MOMENTS)?;
     let kernel = FAMILY.counting("batch_norm_chunks", of.count);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `x`, and writes the moments of each chunk of each channel, for which `partial` has
-    // room.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `x`, and writes the moments of each chunk of each channel, for
+    // which `partial` has room.
     unsafe { gpu.launch(kernel, Channels::chunks(&shape), &[&partial, &x, &of])? };
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
     let kernel = FAMILY.kernel("batch_norm_join");
     let parameters: [&dyn Parameter; 5] = [&terms, &partial, &c, &chunks, &with];
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads the moments in `partial` and the vectors of `with`. The kernel writes those vectors
-    // that are outputs, and the terms of each channel, for which `terms` has room.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads the moments in `partial` and the vectors of `with`. The kernel
+    // writes those vectors that are outputs, and the terms of each channel, for which `terms` has
+    // room.
     unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
     normalize(gpu, y, x, terms, &shape)
 }
@@ -249,9 +250,9 @@ pub(super) fn infer(
     let (y, c) = (gpu.first(y), shape.c as u64);
     let parameters: [&dyn Parameter; 7] = [&terms, &gamma, &beta, &mean, &var, &c, &eps];
     let kernel = FAMILY.kernel("batch_norm_infer");
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads four vectors with an element for each of the `c` channels, and writes the terms of each
-    // channel, for which `terms` has room.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads four vectors with an element for each of the `c` channels, and
+    // writes the terms of each channel, for which `terms` has room.
     unsafe { gpu.launch(kernel, Grid::of_threads(c), &parameters)? };
     normalize(gpu, y, x, terms, &shape)
 }
@@ -260,8 +261,9 @@ fn normalize(gpu: &mut Gpu, y: Ptr, x: Ptr, terms: Ptr, shape: &Shape) -> Result
     let of = Channels::new(shape, &[x, y]);
     let units = of.units(shape);
     let kernel = FAMILY.counting("normalize", units);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `units` units of `x` and the terms of each channel, and writes `units` units of `y`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `units` units of `x` and the terms of each channel, and writes
+    // `units` units of `y`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &[&y, &x, &terms, &units, &of]) }
 }
 
@@ -280,29 +282,29 @@ pub(super) fn grad(
     if shape.elements <= WHOLE_GRAD {
         let grid = of.whole(&shape, HELD_GRAD);
         let kernel = FAMILY.kernel("batch_norm_grad_whole");
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads `x`, `dy` and the vectors of `with`, which have an element for each channel.
-        // The kernel writes `dx` and those vectors of `with` that are outputs.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads `x`, `dy` and the vectors of `with`, which have an element for
+        // each channel. The kernel writes `dx` and those vectors of `with` that are outputs.
         return unsafe { gpu.launch(kernel, grid, &[&dx, &x, &dy, &of, &with]) };
     }
     let [terms, partial] = shape.take(&mut scratch, GRAD_TERMS, TWO)?;
     let kernel = FAMILY.counting("batch_norm_grad_chunks", of.count);
     let parameters: [&dyn Parameter; 5] = [&partial, &x, &dy, &mean, &of];
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `x`, `dy` and `mean`, and writes the sums of each chunk of each channel, for which
-    // `partial` has room.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `x`, `dy` and `mean`, and writes the sums of each chunk of each
+    // channel, for which `partial` has room.
     unsafe { gpu.launch(kernel, Channels::chunks(&shape), &parameters)? };
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
     let kernel = FAMILY.kernel("batch_norm_grad_join");
     let parameters: [&dyn Parameter; 6] = [&terms, &partial, &c, &chunks, &of.elements, &with];
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads the sums in `partial` and the vectors of `with`. The kernel writes those vectors that
-    // are outputs, and the terms of each channel, for which `terms` has room.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads the sums in `partial` and the vectors of `with`. The kernel writes
+    // those vectors that are outputs, and the terms of each channel, for which `terms` has room.
     unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
     let units = of.units(&shape);
     let kernel = FAMILY.counting("batch_norm_grad_apply", units);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `units` units of `x` and `dy` and the terms of each channel, and writes `units` units
-    // of `dx`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `units` units of `x` and `dy` and the terms of each channel, and
+    // writes `units` units of `dx`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &[&dx, &x, &dy, &terms, &units, &of]) }
 }

@@ -129,9 +129,9 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
         for j in 0..len {
             let x = from.plus((at + j * step) as u64 * size_in);
             if outcome.is_ok() {
-                // SAFETY: the parameters are the kernel's, and the device has checked the operands.
-                // The kernel reads `each` elements within the layout of `x`, and writes as many
-                // from `out` on.
+                // SAFETY: the parameters are those that the kernel declares, and the device has
+                // checked the operands. The kernel reads `each` elements within the layout of `x`,
+                // and writes as many from `out` on.
                 outcome = unsafe {
                     gpu.launch(
                         FAMILY.counting(kernel, each),
@@ -160,8 +160,8 @@ unsafe fn put(gpu: &mut Gpu, y: &Place, from: Ptr) -> Result<(), DeviceError> {
     // A part of a contiguous tensor takes at most three loops.
     let steps = Steps::new(&Walk::new(y.layout.shape(), [y.layout.strides()]), 1);
     let (out, kernel) = (gpu.first(y), FAMILY.counting(kernel, count));
-    // SAFETY: the parameters are the kernel's. The kernel reads `count` words, as the caller
-    // guarantees, and writes within the layout of `y`, a part of an output.
+    // SAFETY: the parameters are those that the kernel declares. The kernel reads `count` words, as
+    // the caller guarantees, and writes within the layout of `y`, a part of an output.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &from, &count, &steps]) }
 }
 
@@ -186,7 +186,7 @@ unsafe fn add(
         return Ok(());
     }
     let grid = Grid::of_threads(count);
-    // SAFETY: the parameters are the kernel's. The kernel reads and writes `count` floats, as the
-    // caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. The kernel reads and writes
+    // `count` floats, as the caller guarantees.
     unsafe { gpu.launch(FAMILY.counting("add_piece", count), grid, &[&sum, &piece, &count]) }
 }

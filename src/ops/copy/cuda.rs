@@ -40,15 +40,15 @@ pub(in crate::ops) unsafe fn copy(
         }
         let words = (bytes / WORD) as u64;
         let grid = Grid::of_blocks(words.div_ceil(TILE));
-        // SAFETY: the parameters are the kernel's. The kernel reads and writes `words` words, which
-        // the caller guarantees at both addresses.
+        // SAFETY: the parameters are those that the kernel declares. The kernel reads and writes
+        // `words` words, which the caller guarantees at both addresses.
         return unsafe { gpu.launch(FAMILY.kernel("copy_packed"), grid, &[&out, &x, &words]) };
     }
     if let Some((turn, tiles)) = Turn::new(layout) {
         let grid = Grid::of_blocks(tiles);
         let kernel = FAMILY.counting("copy_turned", tiles);
-        // SAFETY: the parameters are the kernel's. `turn` visits each element of `layout` once, and
-        // the caller guarantees these elements and room for them.
+        // SAFETY: the parameters are those that the kernel declares. `turn` visits each element of
+        // `layout` once, and the caller guarantees these elements and room for them.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &turn]) };
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
@@ -86,17 +86,17 @@ unsafe fn strided(
         let kernel = FAMILY.counting("copy_each", count);
         let parameters: [&dyn Parameter; 5] =
             [&out, &x, &count, &Steps::new(walk, 1), &(size as u32)];
-        // SAFETY: the parameters are the kernel's. The kernel writes `count` elements of `size`
-        // bytes, and reads them within the layout, as the caller guarantees. Storages begin at
-        // multiples of an element's size.
+        // SAFETY: the parameters are those that the kernel declares. The kernel writes `count`
+        // elements of `size` bytes, and reads them within the layout, as the caller guarantees.
+        // Storages begin at multiples of an element's size.
         return unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) };
     }
     let width = if out.is_aligned() && in_fours(walk, [x]) { 4 } else { 1 };
     let units = count / width as u64;
     let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(walk, width)];
     let kernel = FAMILY.counting("copy_strided", units);
-    // SAFETY: the parameters are the kernel's. The kernel writes `count` elements, and reads them
-    // within the layout, as the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. The kernel writes `count`
+    // elements, and reads them within the layout, as the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -179,8 +179,9 @@ pub(super) fn pad(
     let parameters: [&dyn Parameter; 7] =
         [&out, &x, &units, &Divider::new(whole / width), &before, &length, &(width as u32)];
     let kernel = FAMILY.counting("pad", units);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all `units` of `y`, and reads rows of `length` units, as many as `x` has.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all `units` of `y`, and reads rows of `length` units, as many as
+    // `x` has.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -229,8 +230,8 @@ unsafe fn rows(
         &(width as u32),
     ];
     let kernel = FAMILY.counting("copy_rows", units);
-    // SAFETY: the parameters are the kernel's. The kernel reads all `units` and writes them to the
-    // rows, which the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. The kernel reads all `units` and
+    // writes them to the rows, which the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -248,8 +249,8 @@ pub(super) fn fill(gpu: &mut Gpu, y: &Place, value: f32) -> Result<(), DeviceErr
     let (out, count) = (gpu.first(y), y.layout.elements() as u64);
     let parameters: [&dyn Parameter; 3] = [&out, &value.to_bits(), &count];
     let grid = Grid::of_threads(count.div_ceil(4));
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `count` elements of `y`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `count` elements of `y`.
     unsafe { gpu.launch(FAMILY.kernel("fill"), grid, &parameters) }
 }
 
@@ -269,7 +270,7 @@ pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(
         &(width as u32),
     ];
     let kernel = FAMILY.counting("flip", units);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all `units` of `y`, and reads as many of `x`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all `units` of `y`, and reads as many of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }

@@ -27,12 +27,13 @@ pub(super) fn cumsum(
     if inner == 1 && n > SHORT as u64 {
         let kernel = FAMILY.kernel("cumsum_by_block");
         let grid = Grid::of_blocks(rows.min(MOST_BLOCKS));
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads `n` elements of each row of `x`, and writes those of `y`.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads `n` elements of each row of `x`, and writes those of `y`.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &rows, &n, &reverse]) };
     }
     let kernel = FAMILY.kernel("cumsum_by_thread");
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `n` elements of each row of `x`, `inner` apart, and writes those of `y`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `n` elements of each row of `x`, `inner` apart, and writes those
+    // of `y`.
     unsafe { gpu.launch(kernel, Grid::of_threads(rows), &[&out, &x, &rows, &n, &inner, &reverse]) }
 }

@@ -36,9 +36,9 @@ pub(super) fn gather(
         &report,
     ];
     let kernel = FAMILY.counting("gather", units);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all `units` of `y`. The kernel reads the `n` elements of `index`, and only those
-    // entries of `x` whose index is below `size`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all `units` of `y`. The kernel reads the `n` elements of `index`,
+    // and only those entries of `x` whose index is below `size`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -90,10 +90,10 @@ pub(super) fn scatter_add(
     let report = gpu.report(Numbers::Index, size);
     let (x, y, index) = (gpu.first(x), gpu.first(y), gpu.first(index));
     let grid = Grid::of_blocks((outer * across * along) as u64);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes the `[outer, size, inner]` elements of `x`. The kernel reads `[outer, n, inner]`
-    // elements of `y` and the `n` elements of `index`. An index that is not below `size` is skipped
-    // and reported.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes the `[outer, size, inner]` elements of `x`. The kernel reads
+    // `[outer, n, inner]` elements of `y` and the `n` elements of `index`. An index that is not
+    // below `size` is skipped and reported.
     unsafe { gpu.launch(FAMILY.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report]) }
 }
 
@@ -108,8 +108,9 @@ pub(super) fn one_hot(
     let report = gpu.report(Numbers::Index, classes);
     let (out, index, classes) = (gpu.first(y), gpu.first(index), Divider::new(classes));
     let kernel = FAMILY.counting("one_hot", count);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes the `count` elements of `y`, and reads an index for each row of `y`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes the `count` elements of `y`, and reads an index for each row of
+    // `y`.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&out, &index, &count, &classes, &report])
     }

@@ -171,9 +171,9 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
         let parameters: [&dyn Parameter; 10] =
             [&y, &c, &gates, &h_last, &c_last, &product, &sums, &bias, &c_before, &of];
         let grid = Grid::of_threads((n * h) as u64);
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads the product and the parts of this step and the previous one. The kernel
-        // writes the parts of this step, and in the last step `h_last` and `c_last`.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads the product and the parts of this step and the previous one.
+        // The kernel writes the parts of this step, and in the last step `h_last` and `c_last`.
         unsafe { gpu.launch(FAMILY.kernel("lstm_step"), grid, &parameters)? };
     }
     Ok(())
@@ -205,9 +205,9 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
         let (dy, of) = (Rows::new(gpu, &run.inputs[4], s), Sizes::new(&shape, s));
         let parameters: [&dyn Parameter; 8] = [&dsums, &dc, &dh, &gates, &c, &before, &dy, &of];
         let grid = Grid::of_threads((n * h) as u64);
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads the parts of this step and the previous one. The kernel writes this step of
-        // `dsums`, and `dc`.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads the parts of this step and the previous one. The kernel writes
+        // this step of `dsums`, and `dc`.
         unsafe { gpu.launch(FAMILY.kernel("lstm_step_grad"), grid, &parameters)? };
         let a = rows(&shape, step(dsums, s, 4 * h), 4 * h, t);
         let sizes = [n, 4 * h, h];

@@ -121,9 +121,9 @@ pub(super) fn forward(
     let [mean, beta] = firsts(gpu, more);
     let of = Rows::new(rows, n, [x, y, gamma, beta]);
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
-    // row, the kernel reads `length` elements of `x`, `gamma` and `beta`, and writes as many of
-    // `y`. The kernel writes a mean and an `inv_std` for each row.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. In each row, the kernel reads `length` elements of `x`, `gamma` and `beta`, and
+    // writes as many of `y`. The kernel writes a mean and an `inv_std` for each row.
     unsafe { gpu.launch(FAMILY.kernel("layer_norm"), of.grid(), &[&with, &of]) }
 }
 
@@ -165,9 +165,9 @@ pub(super) fn grad(
     if rows > 0 {
         let of = Rows::new(rows, n, [x, gamma, dy, dx]);
         let kernel = FAMILY.kernel("layer_norm_grad");
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
-        // row, the kernel reads `length` elements of `x`, `dy` and `gamma` and two statistics, and
-        // writes `length` elements of `dx`.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. In each row, the kernel reads `length` elements of `x`, `dy` and `gamma` and
+        // two statistics, and writes `length` elements of `dx`.
         unsafe { gpu.launch(kernel, of.grid(), &[&dx, &with, &of])? };
     }
     let (chunk, chunks) = chunks(rows, n);
@@ -179,15 +179,15 @@ pub(super) fn grad(
     grid.blocks[1] = chunks as u32;
     let kernel = FAMILY.kernel("layer_norm_grad_sums");
     let (chunk, chunks) = (chunk as u64, chunks as u32);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads `x`, `dy` and two statistics of each row. The kernel writes `dgamma` and `dbeta`, or
-    // the sums of each chunk, for which `partial` has room.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads `x`, `dy` and two statistics of each row. The kernel writes
+    // `dgamma` and `dbeta`, or the sums of each chunk, for which `partial` has room.
     unsafe { gpu.launch(kernel, grid, &[&to, &with, &of, &chunk, &lanes])? };
     if chunks > 1 {
         let grid = Grid::of_threads(of.length * 32);
         let kernel = FAMILY.kernel("layer_norm_grad_join");
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel reads the sums in `partial`, and writes `dgamma` and `dbeta`.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel reads the sums in `partial`, and writes `dgamma` and `dbeta`.
         unsafe { gpu.launch(kernel, grid, &[&to, &of.length, &chunks])? };
     }
     Ok(())
@@ -235,9 +235,10 @@ pub(super) fn group(
     };
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
     let kernel = FAMILY.counting("group_norm", n as u64);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
-    // row, the kernel reads `length` elements of `x` and writes as many of `y`. The kernel reads
-    // `gamma` and `beta` of each channel, and writes a mean and an `inv_std` for each row.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. In each row, the kernel reads `length` elements of `x` and writes as many of `y`.
+    // The kernel reads `gamma` and `beta` of each channel, and writes a mean and an `inv_std` for
+    // each row.
     unsafe { gpu.launch(kernel, of.grid(), &[&with, &of, &by]) }
 }
 
@@ -263,9 +264,10 @@ pub(super) fn group_grad(
     if images > 0 {
         let of = Rows::new(images * channels, inner, [x, dy]);
         let kernel = FAMILY.kernel("group_norm_grad_sums");
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. For
-        // each channel of each image, the kernel reads `length` elements of `x` and `dy` and two
-        // statistics of the group. The kernel writes two sums for each to the workspace.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. For each channel of each image, the kernel reads `length` elements of `x` and
+        // `dy` and two statistics of the group. The kernel writes two sums for each to the
+        // workspace.
         unsafe { gpu.launch(kernel, of.grid(), &[&sums, &with, &of, &by.channels])? };
     }
     if inputs[0].layout.elements() > 0 {
@@ -275,15 +277,17 @@ pub(super) fn group_grad(
             ..Rows::new(images * groups, n, [x, dy, dx])
         };
         let kernel = FAMILY.counting("group_norm_grad", n as u64);
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. In each
-        // row, the kernel reads `length` elements of `x` and `dy`, and writes as many of `dx`. The
-        // kernel reads `gamma`, the sums of each channel, and two statistics of each row.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. In each row, the kernel reads `length` elements of `x` and `dy`, and writes as
+        // many of `dx`. The kernel reads `gamma`, the sums of each channel, and two statistics of
+        // each row.
         unsafe { gpu.launch(kernel, of.grid(), &[&dx, &sums, &with, &of, &by])? };
     }
     let kernel = FAMILY.kernel("group_norm_grad_join");
     let [images, channels] = [images, channels].map(|n| n as u64);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads the sums of each channel of each image, and writes `dgamma` and `dbeta`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads the sums of each channel of each image, and writes `dgamma` and
+    // `dbeta`.
     unsafe {
         gpu.launch(
             kernel,

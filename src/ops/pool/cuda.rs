@@ -40,9 +40,9 @@ pub(super) fn max(
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool", count);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `count` elements of `y` and of `argmax`, and reads the windows that `of` describes,
-    // cropped to the images of `x`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `count` elements of `y` and of `argmax`, and reads the windows
+    // that `of` describes, cropped to the images of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of]) }
 }
 
@@ -59,9 +59,9 @@ pub(super) fn max_grad(
     let count = dx.layout.elements() as u64;
     let (dx, argmax, dy) = (gpu.first(dx), gpu.first(argmax), gpu.first(dy));
     let kernel = FAMILY.counting("max_pool_grad", count);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `count` elements of `dx`, and reads `argmax` and `dy`, which have an element for each
-    // window of `of`. The kernel only compares the values of `argmax`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `count` elements of `dx`, and reads `argmax` and `dy`, which have
+    // an element for each window of `of`. The kernel only compares the values of `argmax`.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&dx, &argmax, &dy, &count, &of, &report])
     }
@@ -80,9 +80,9 @@ pub(super) fn max_pick(
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool_pick", count);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `count` elements of `y`, reads as many of `argmax`, and reads only those pixels of `x`
-    // that it has checked to be inside the image.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `count` elements of `y`, reads as many of `argmax`, and reads
+    // only those pixels of `x` that it has checked to be inside the image.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 
@@ -94,9 +94,9 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     let (name, lanes) = if large { ("avg_pool_large", 32) } else { ("avg_pool", 1) };
     let (y, x) = (gpu.first(y), gpu.first(x));
     let (kernel, grid) = (FAMILY.counting(name, count), Grid::of_threads(count * lanes));
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `count` elements of `y`, and reads the windows that `of` describes, cropped to the
-    // images of `x`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `count` elements of `y`, and reads the windows that `of`
+    // describes, cropped to the images of `x`.
     unsafe { gpu.launch(kernel, grid, &[&y, &x, &count, &of]) }
 }
 
@@ -111,8 +111,8 @@ pub(super) fn avg_grad(
     let count = dx.layout.elements() as u64;
     let (dx, dy) = (gpu.first(dx), gpu.first(dy));
     let kernel = FAMILY.counting("avg_pool_grad", count);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `count` elements of `dx`, and reads `dy`, which has an element for each window of
-    // `of`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `count` elements of `dx`, and reads `dy`, which has an element
+    // for each window of `of`.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&dx, &dy, &count, &of]) }
 }

@@ -143,9 +143,9 @@ pub(super) fn reduce(
         let mut grid = Grid::of_blocks(units.div_ceil(lanes.into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(names.columns, units.max(plan.count as u64));
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel writes each result, or the partial result of each chunk to the workspace, and
-        // reads `x` within its layout.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel writes each result, or the partial result of each chunk to the
+        // workspace, and reads `x` within its layout.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of, &lanes])? };
     } else {
         let fours = joined.steps() == [1] && in_fours(&joined, [x]) && whole_steps(&kept);
@@ -167,16 +167,16 @@ pub(super) fn reduce(
         let mut grid = Grid::of_blocks(results.div_ceil((THREADS / lanes).into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(name, results.max(units as u64));
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel writes each result, or the partial result of each chunk to the workspace, and
-        // reads `x` within its layout.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel writes each result, or the partial result of each chunk to the
+        // workspace, and reads `x` within its layout.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of])? };
     }
     if chunks > 1 {
         let grid = Grid::of_threads(results * 32);
         let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel writes each result, and reads its partial results in the workspace.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel writes each result, and reads its partial results in the workspace.
         unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
     }
     Ok(())
@@ -202,7 +202,7 @@ pub(super) fn arg(
     let (out, x, smallest) = (gpu.first(index), gpu.first(x), u32::from(kind == Extreme::Min));
     let parameters: [&dyn Parameter; 7] =
         [&out, &x, &results, &(n as u64), &(inner as u64), &threads, &smallest];
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all `results`, and reads `n` elements of `x` for each.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all `results`, and reads `n` elements of `x` for each.
     unsafe { gpu.launch(ARG.kernel("arg"), grid, &parameters) }
 }

@@ -41,8 +41,8 @@ pub(super) fn resize(
     let (of, count) = (Of { n, size, inner: inner as u64, sampling }, y.layout.elements() as u64);
     let (out, x) = (gpu.first(y), gpu.first(x));
     let kernel = FAMILY.kernel(if transposed { "resize_transposed" } else { "resize" });
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all `count` elements of `y`, and reads entries of `x`, of which there are as many as
-    // `of` says.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all `count` elements of `y`, and reads entries of `x`, of which
+    // there are as many as `of` says.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &x, &count, &of]) }
 }

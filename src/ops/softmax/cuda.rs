@@ -72,8 +72,8 @@ pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result
     let x = &run.inputs[0];
     let (out, from) = (gpu.first(&run.outputs[0]), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all elements of `y`, and reads as many of `x`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all elements of `y`, and reads as many of `x`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
@@ -82,8 +82,8 @@ pub(super) fn gradient(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Resul
     let [y, dy] = [&run.inputs[0], &run.inputs[1]];
     let (out, from, dy) = (gpu.first(&run.outputs[0]), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes all elements of `dx`, and reads as many of `y` and `dy`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes all elements of `dx`, and reads as many of `y` and `dy`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
 }
 
@@ -130,17 +130,17 @@ pub(super) fn cross_entropy(
         let report = gpu.report(Numbers::Label, rows.length as usize);
         let parameters: [&dyn Parameter; 7] =
             [&out, &x, &rows, &losses, &labels, &targets, &report];
-        // SAFETY: the parameters are the kernel's, and the device has checked the operands. The
-        // kernel writes all elements of `log_probs`, and the loss of each row to `losses`, which
-        // has a float for each row. The kernel reads as many elements of `logits`, and a label for
-        // each row. The kernel checks the label before it indexes the row.
+        // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+        // operands. The kernel writes all elements of `log_probs`, and the loss of each row to
+        // `losses`, which has a float for each row. The kernel reads as many elements of `logits`,
+        // and a label for each row. The kernel checks the label before it indexes the row.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &parameters)? };
     }
     let (mean, grid) =
         (FAMILY.kernel("mean_loss"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes the loss. The kernel reads the losses of the rows from `losses`, and a label for each
-    // row.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes the loss. The kernel reads the losses of the rows from `losses`,
+    // and a label for each row.
     unsafe { gpu.launch(mean, grid, &[&loss, &losses, &labels, &rows.rows, &targets]) }
 }
 
@@ -161,8 +161,9 @@ pub(super) fn cross_entropy_grad(
     let count = scratch.take(WORKSPACE_OF_GRAD)?;
     let (kernel, grid) =
         (FAMILY.kernel("count_labels"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // reads a label for each row, and writes a float to `count`, which has room for one.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel reads a label for each row, and writes a float to `count`, which has
+    // room for one.
     unsafe { gpu.launch(kernel, grid, &[&count, &labels, &(rows as u64), &targets])? };
     let width = width([out, log_probs], [classes]);
     let units = (rows * classes) as u64 / width;
@@ -179,8 +180,9 @@ pub(super) fn cross_entropy_grad(
         &report,
     ];
     let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
-    // SAFETY: the parameters are the kernel's, and the device has checked the operands. The kernel
-    // writes `units` of `width` elements of `dx`, and reads as many of `log_probs`. The kernel
-    // reads a label for each row, `dloss`, and the float that `count_labels` wrote to `count`.
+    // SAFETY: the parameters are those that the kernel declares, and the device has checked the
+    // operands. The kernel writes `units` of `width` elements of `dx`, and reads as many of
+    // `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
+    // `count_labels` wrote to `count`.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

@@ -64,7 +64,7 @@ pub enum ScheduleError {
         op: usize,
     },
     /// No schedule fits the budget.
-    #[error("{name} finds nothing within {budget} bytes: the best takes {least}")]
+    #[error("{name} finds no schedule within {budget} bytes: the smallest takes {least}")]
     Budget {
         /// Name of the rematerializer.
         name: &'static str,

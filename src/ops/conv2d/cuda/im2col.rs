@@ -39,8 +39,8 @@ pub(super) unsafe fn im2col(
     let of = windows(shape, [rows, across])?;
     let count = (images * shape.c_in * rows * across) as u64;
     let kernel = FAMILY.counting("im2col", count);
-    // SAFETY: the parameters are the kernel's. Each of its `count` threads copies a window of one
-    // channel, from the images and to the matrices that the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. Each of its `count` threads copies
+    // a window of one channel, from the images and to the matrices that the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&columns, &x, &count, &of]) }
 }
 
@@ -60,7 +60,7 @@ pub(super) unsafe fn col2im(
     let of = windows(shape, [shape.h, shape.w])?;
     let count = (images * shape.c_in * shape.h * shape.w) as u64;
     let kernel = FAMILY.counting("col2im", count);
-    // SAFETY: the parameters are the kernel's. Each of its `count` threads writes an element of the
-    // images and reads the matrices, all of which the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. Each of its `count` threads writes
+    // an element of the images and reads the matrices, all of which the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&x, &columns, &count, &of]) }
 }
