@@ -174,7 +174,7 @@ def output_of(command, seconds):
     if done.returncode == 0:
         return done.stdout
     print(f"{' '.join(command)}\n{done.stderr}", file=sys.stderr)
-    too_small = done.returncode == 2 and ("out of memory" in done.stderr or "recomput" in done.stderr)
+    too_small = done.returncode == 2 and any(word in done.stderr for word in ("out of memory", "too small", "recomput"))
     if too_small or "OutOfMemoryError" in done.stderr:
         raise DoesNotFit("does not fit")
     last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
