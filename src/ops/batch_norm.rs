@@ -17,6 +17,24 @@ use crate::error::Error;
 use crate::layout::{Dims, Layout};
 
 /// Vectors of a batch normalization, `[c]` each: one element for each channel.
+///
+/// ```
+/// # use remat::prelude::*;
+/// use remat::ops::BatchNormParameters;
+///
+/// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let [zeros, ones] = [runtime.zeros(&[1])?, runtime.ones(&[1])?];
+/// let with = BatchNormParameters {
+///     gamma: &ones,
+///     beta: &zeros,
+///     running_mean: &zeros,
+///     running_var: &ones,
+/// };
+/// let x = runtime.tensor(&[2, 1], vec![5.0, 7.0])?;
+/// // Mean 0 and variance 1 change nothing.
+/// assert_eq!(x.batch_norm_infer(&with, 0.0)?.to_vec::<f32>()?, [5.0, 7.0]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormParameters<'a> {
     /// Factor of the normalized elements.

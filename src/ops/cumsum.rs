@@ -31,6 +31,15 @@ impl Tensor {
     /// Cumulative sums along `axis`: each element is the sum of the elements up to and including
     /// its position.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.cumsum(0)?.to_vec::<f32>()?, [1.0, 2.0, 4.0, 6.0]);
+    /// assert_eq!(x.cumsum(1)?.to_vec::<f32>()?, [1.0, 3.0, 3.0, 7.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, or has no such axis.
     pub fn cumsum(&self, axis: usize) -> Result<Self, Error> {

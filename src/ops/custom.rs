@@ -19,6 +19,35 @@ use std::sync::Arc;
 /// Inputs are contiguous when the op runs; [`Tensor::apply`] packs the others. Outputs are fresh
 /// tensors. Inputs and outputs may be of any type and rank that `infer` accepts.
 ///
+/// ```
+/// use remat::device::{DeviceError, cpu};
+/// use remat::{Layout, ops::CustomOp, prelude::*};
+///
+/// #[derive(Debug)]
+/// struct Double;
+///
+/// impl CustomOp for Double {
+///     fn name(&self) -> &str {
+///         "double"
+///     }
+///
+///     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+///         Ok(inputs.to_vec())
+///     }
+///
+///     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+///         let ([x], [y]) = (operands.floats(), operands.outputs());
+///         x.iter().zip(y).for_each(|(x, y)| *y = 2.0 * x);
+///         Ok(())
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+/// assert_eq!(Tensor::apply(Double, &[&x])?[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Contract
 /// The same input bits must give the same output bits, for any number of threads and any previous
 /// contents of outputs and workspace. Eviction and rematerialization are then invisible.
@@ -94,6 +123,30 @@ impl CudaKernel {
     /// its type only. The source is compiled at the first run. The address in memory identifies the
     /// source.
     ///
+    /// ```
+    /// use remat::ops::CudaKernel;
+    /// # use remat::{Layout, device::{DeviceError, cpu}, ops::CustomOp};
+    /// # #[derive(Debug)]
+    /// # struct Double;
+    /// # impl CustomOp for Double {
+    /// #     fn name(&self) -> &str { "double" }
+    /// #     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+    /// #         Ok(inputs.to_vec())
+    /// #     }
+    /// #     fn cpu(&self, _operands: cpu::Operands<'_>) -> Result<(), DeviceError> { Ok(()) }
+    /// # }
+    ///
+    /// const SOURCE: &str = r#"
+    ///     extern "C" __global__ void twice(const float *x, float *y, u64 n)
+    ///     {
+    ///         u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    ///         if (i < n) y[i] = 2.0f * x[i];
+    ///     }"#;
+    /// // SAFETY: the op has one input and one output of the same size, and no numbers.
+    /// let kernel = unsafe { CudaKernel::new(&Double, SOURCE, "twice", vec![]) };
+    /// assert_eq!(kernel.name(), "twice");
+    /// ```
+    ///
     /// # Safety
     /// The caller guarantees that the function has the parameters listed at [`CudaKernel`]. For all
     /// shapes that the `infer` of `op` accepts, the threads read only elements of the inputs, and
@@ -161,6 +214,17 @@ impl fmt::Debug for Custom {
 impl Tensor {
     /// Runs an op, such as a [`CustomOp`], on one or more tensors. Inputs that must be contiguous
     /// are packed first.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// use remat::ops::CumSum;
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let outputs = Tensor::apply(CumSum { axis: 0, reverse: true }, &[&x])?;
+    /// assert_eq!(outputs[0].to_vec::<f32>()?, [6.0, 5.0, 3.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if there are no inputs, or the inputs do not fit the op.

@@ -53,6 +53,44 @@ impl Gradient {
 
     /// Makes a gradient from a rule that reads the gradient of the first output. Other outputs
     /// count as constants.
+    ///
+    /// ```
+    /// # use remat::device::{DeviceError, cpu};
+    /// use remat::ops::{CustomOp, Gradient, Recorded};
+    /// # use remat::{Layout, prelude::*};
+    /// # #[derive(Debug)]
+    /// # struct Product;
+    ///
+    /// impl CustomOp for Product {
+    ///     // ..
+    /// #     fn name(&self) -> &str { "product" }
+    /// #     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+    /// #         Ok(inputs[..1].to_vec())
+    /// #     }
+    /// #     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+    /// #         let ([a, b], [y]) = (operands.floats(), operands.outputs());
+    /// #         y.iter_mut().enumerate().for_each(|(i, y)| *y = a[i] * b[i]);
+    /// #         Ok(())
+    /// #     }
+    ///     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+    ///         let (a, b) = (of.input(0), of.input(1));
+    ///         Gradient::of_first(move |dy| {
+    ///             Ok([Some(dy.mul(&b)?), Some(dy.mul(&a)?)].into_iter().collect())
+    ///         })
+    ///     }
+    /// }
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// # let mut a = runtime.tensor(&[2], vec![1.0, 3.0])?;
+    /// # let b = runtime.tensor(&[2], vec![5.0, 7.0])?;
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut a);
+    /// let y = Tensor::apply(Product, &[&a, &b])?[0].sum()?;
+    /// let gradients = tape.backward(&y)?;
+    /// let da = gradients.get(&a).expect("y depends on a");
+    /// assert_eq!(da.to_vec::<f32>()?, [5.0, 7.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn of_first(
         rule: impl Fn(&Tensor) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -65,6 +103,40 @@ impl Gradient {
 
     /// Makes a gradient from a rule for the first input that reads the gradient of the first
     /// output. Other inputs have no gradient.
+    ///
+    /// ```
+    /// # use remat::device::{DeviceError, cpu};
+    /// use remat::ops::{CustomOp, Gradient, Recorded};
+    /// # use remat::{Layout, prelude::*};
+    /// # #[derive(Debug)]
+    /// # struct Double;
+    ///
+    /// impl CustomOp for Double {
+    ///     // ..
+    /// #     fn name(&self) -> &str { "double" }
+    /// #     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+    /// #         Ok(inputs[..1].to_vec())
+    /// #     }
+    /// #     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+    /// #         let ([x], [y]) = (operands.floats(), operands.outputs());
+    /// #         y.iter_mut().enumerate().for_each(|(i, y)| *y = 2.0 * x[i]);
+    /// #         Ok(())
+    /// #     }
+    ///     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+    ///         Gradient::of_one(|dy| dy.affine(2.0, 0.0))
+    ///     }
+    /// }
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut x = runtime.tensor(&[2], vec![1.0, 3.0])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// let y = Tensor::apply(Double, &[&x])?[0].sum()?;
+    /// let gradients = tape.backward(&y)?;
+    /// let dx = gradients.get(&x).expect("y depends on x");
+    /// assert_eq!(dx.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn of_one(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Self {
         Self::of_first(move |dy| Ok([Some(rule(dy)?)].into_iter().collect()))

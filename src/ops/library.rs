@@ -107,6 +107,15 @@ impl Library {
 
     /// Makes the op with the name `name` and these [attributes](crate::op::Operation::attributes).
     ///
+    /// ```
+    /// use remat::ops::{Flip, Library};
+    ///
+    /// let library = Library::default();
+    /// assert_eq!(library.op("flip", Some(r#"{"axis":1}"#))?, Flip { axis: 1 }.into());
+    /// assert!(library.op("flap", None).is_err());
+    /// # Ok::<(), remat::ops::LoadOpError>(())
+    /// ```
+    ///
     /// # Errors
     /// If no op has this name, or the attributes do not fit the op.
     pub fn op(&self, name: &str, attributes: Option<&str>) -> Result<Op, LoadOpError> {

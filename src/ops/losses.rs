@@ -6,6 +6,15 @@ use crate::error::Error;
 impl Tensor {
     /// Mean of the squared differences to `target`, as a scalar.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let target = runtime.tensor(&[2], vec![3.0, 2.0])?;
+    /// assert_eq!(x.mse_loss(&target)?.item()?, 2.0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn mse_loss(&self, target: &Self) -> Result<Self, Error> {
@@ -16,6 +25,16 @@ impl Tensor {
     /// `-(t ln p + (1 - t) ln(1 - p))`. Logarithms are at least -100, as in PyTorch. For logits,
     /// [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) is more exact.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let p = runtime.full(&[2], 0.5)?;
+    /// let target = runtime.tensor(&[2], vec![0.0, 1.0])?;
+    /// let loss = p.binary_cross_entropy(&target)?.item()?;
+    /// assert!((loss - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn binary_cross_entropy(&self, target: &Self) -> Result<Self, Error> {
@@ -24,6 +43,16 @@ impl Tensor {
 
     /// Mean binary cross entropy of these logits and of targets from 0 to 1, as a scalar, without
     /// overflow: `(1 - t) x + ln(1 + e^-x)`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let logits = runtime.zeros(&[2])?;
+    /// let target = runtime.tensor(&[2], vec![0.0, 1.0])?;
+    /// let loss = logits.binary_cross_entropy_with_logits(&target)?.item()?;
+    /// assert!((loss - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.

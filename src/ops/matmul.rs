@@ -27,6 +27,17 @@ pub struct MatMul;
 impl Tensor {
     /// Matrix product; see [`MatMul`].
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// let b = runtime.tensor(&[2, 1], vec![10.0, 1.0])?;
+    /// let y = a.matmul(&b)?;
+    /// assert_eq!(y.shape(), [2, 1]);
+    /// assert_eq!(y.to_vec::<f32>()?, [12.0, 34.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats, or has fewer than two or more than
     /// [`MAX_RANK`] dimensions. Also if this tensor has not as many columns as `other` has rows, or

@@ -16,6 +16,17 @@ use crate::layout::Layout;
 
 /// Windows of a pooling op, height first. Padding contains no elements: it is never the maximum and
 /// is not counted in an average.
+///
+/// ```
+/// # use remat::prelude::*;
+/// use remat::ops::Pool2d;
+///
+/// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let halving = Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
+/// let y = runtime.zeros(&[1, 16, 32, 32])?.max_pool2d(halving)?;
+/// assert_eq!(y.shape(), [1, 16, 16, 16]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]

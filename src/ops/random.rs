@@ -14,6 +14,16 @@ use crate::layout::{Dims, Layout};
 use crate::op::{OpError, Outputs};
 
 /// A distribution of random numbers.
+///
+/// ```
+/// # use remat::prelude::*;
+/// use remat::ops::Distribution;
+///
+/// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let x = runtime.random(&[100], Distribution::Uniform { low: 2.0, high: 3.0 })?;
+/// assert!(x.to_vec::<f32>()?.iter().all(|x| (2.0..3.0).contains(x)));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields))]
@@ -70,6 +80,14 @@ pub struct Random {
 
 impl Tensor {
     /// Zeroes each element with probability `p`, and scales the others by `1 / (1 - p)`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let y = runtime.ones(&[100])?.dropout(0.5)?.to_vec::<f32>()?;
+    /// assert!(y.iter().all(|&y| y == 0.0 || y == 2.0));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if `p` is not in `[0, 1]`, or this tensor does not hold floats.

@@ -64,6 +64,14 @@ impl Reduction {
 impl Tensor {
     /// Sum of all elements, as a scalar.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.sum()?.item()?, 12.0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats.
     pub fn sum(&self) -> Result<Self, Error> {
@@ -71,6 +79,14 @@ impl Tensor {
     }
 
     /// Mean of all elements, as a scalar; NaN if there are none.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.mean()?.item()?, 3.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats.
@@ -81,6 +97,14 @@ impl Tensor {
     /// Maximum of all elements, as a scalar; NaN if any element is NaN. Elements that equal the
     /// maximum share the gradient evenly.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.max()?.item()?, 6.0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, or has no elements.
     pub fn max(&self) -> Result<Self, Error> {
@@ -90,6 +114,14 @@ impl Tensor {
     /// Minimum of all elements, as a scalar; NaN if any element is NaN. Elements that equal the
     /// minimum share the gradient evenly.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.min()?.item()?, 1.0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, or has no elements.
     pub fn min(&self) -> Result<Self, Error> {
@@ -98,6 +130,16 @@ impl Tensor {
 
     /// Sums along `axes`. The reduced dimensions are kept with size 1 if `keep_dims`, and removed
     /// otherwise.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.sum_along(&[0], false)?.to_vec::<f32>()?, [4.0, 8.0]);
+    /// assert_eq!(x.sum_along(&[1], false)?.shape(), [2]);
+    /// assert_eq!(x.sum_along(&[1], true)?.shape(), [2, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, or an axis does not exist or is given
@@ -109,6 +151,14 @@ impl Tensor {
     /// Means along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if there are no
     /// elements.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.mean_along(&[1], false)?.to_vec::<f32>()?, [1.5, 4.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of [`Tensor::sum_along`].
     pub fn mean_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
@@ -118,6 +168,14 @@ impl Tensor {
     /// Maxima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
     /// NaN. Elements that equal their maximum share its gradient evenly.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 5.0, 3.0, 2.0])?;
+    /// assert_eq!(x.max_along(&[0], false)?.to_vec::<f32>()?, [3.0, 5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of [`Tensor::sum_along`]; also [`Error::Op`] if there are no elements along `axes`.
     pub fn max_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
@@ -126,6 +184,14 @@ impl Tensor {
 
     /// Minima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
     /// NaN. Elements that equal their minimum share its gradient evenly.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 5.0, 3.0, 2.0])?;
+    /// assert_eq!(x.min_along(&[0], false)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Tensor::max_along`].

@@ -54,6 +54,15 @@ pub struct Resize {
 impl Tensor {
     /// Resamples images `[n, c, h, w]` to another height and width by the nearest pixels.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 1, 1, 2], vec![1.0, 2.0])?;
+    /// let y = x.upsample_nearest([2, 4])?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, has fewer than four dimensions, or a side
     /// is 0.
@@ -63,6 +72,15 @@ impl Tensor {
 
     /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation along
     /// both. If `align_corners`, the pixels at the corners are kept.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 1, 1, 2], vec![0.0, 2.0])?;
+    /// assert_eq!(x.upsample_bilinear([1, 3], true)?.to_vec::<f32>()?, [0.0, 1.0, 2.0]);
+    /// assert_eq!(x.upsample_bilinear([1, 4], false)?.to_vec::<f32>()?, [0.0, 0.5, 1.5, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Tensor::upsample_nearest`].
@@ -74,6 +92,14 @@ impl Tensor {
 
     /// Averages images `[n, c, h, w]` over windows. The windows are as large as needed to give the
     /// height and width `size`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 1, 2, 2], vec![1.0, 2.0, 3.0, 6.0])?;
+    /// assert_eq!(x.adaptive_avg_pool2d([1, 2])?.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Tensor::upsample_nearest`].

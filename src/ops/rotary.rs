@@ -10,6 +10,16 @@ impl Tensor {
     /// second half are turned by an angle. `cos` and `sin`, `[t, d / 2]`, are the cosines and sines
     /// of the angles. See [`Rotary`](crate::nn::Rotary).
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 2], vec![1.0, 2.0])?;
+    /// // A quarter turn.
+    /// let (cos, sin) = (runtime.zeros(&[1, 1])?, runtime.ones(&[1, 1])?);
+    /// assert_eq!(x.rotary(&cos, &sin)?.to_vec::<f32>()?, [-2.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor has fewer than two dimensions, or an odd number of elements in
     /// a row; or if `cos` or `sin` do not broadcast to half a row.

@@ -204,12 +204,28 @@ impl Operand {
 }
 
 /// One op for each name.
+///
+/// ```
+/// use remat::op::Operation;
+/// use remat::ops::samples;
+///
+/// assert!(samples::each().iter().any(|op| op.name() == "matmul"));
+/// ```
 #[must_use]
 pub fn each() -> Vec<Op> {
     Op::each()
 }
 
 /// Samples of every op, some of them large: a few MiB.
+///
+/// ```
+/// use remat::op::Operation;
+/// use remat::ops::samples;
+///
+/// for sample in samples::samples() {
+///     assert!(sample.op.infer(&sample.layouts()).is_ok());
+/// }
+/// ```
 #[must_use]
 pub fn samples() -> Vec<Sample> {
     each().iter().flat_map(|op| op.sampled().samples()).collect()
@@ -248,6 +264,14 @@ impl Draw {
     }
 
     /// Draws random attributes for an op of the same name, and operands that fit.
+    ///
+    /// ```
+    /// use remat::ops::samples::{Draw, Sizes, each};
+    ///
+    /// let ops = each();
+    /// let [mut one, mut other] = [Draw::new(7, Sizes::Small), Draw::new(7, Sizes::Small)];
+    /// assert_eq!(one.sample(&ops[0]).layouts(), other.sample(&ops[0]).layouts());
+    /// ```
     pub fn sample(&mut self, op: &Op) -> Sample {
         op.sampled().draw(self)
     }

@@ -153,6 +153,14 @@ of_rows! {
 impl Tensor {
     /// Softmax along the last dimension.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[1, 4])?;
+    /// assert_eq!(x.softmax()?.to_vec::<f32>()?, [0.25; 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor is a scalar, or does not hold floats.
     pub fn softmax(&self) -> Result<Self, Error> {
@@ -160,6 +168,14 @@ impl Tensor {
     }
 
     /// Logarithm of the softmax along the last dimension.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let y = runtime.zeros(&[2])?.log_softmax()?.to_vec::<f32>()?;
+    /// assert!((y[0] + 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor is a scalar, or does not hold floats.

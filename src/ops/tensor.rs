@@ -74,42 +74,108 @@ impl Tensor {
     }
 
     /// Number of the tensor, unique in the process.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[2])?;
+    /// assert_eq!(x.clone().id(), x.id());
+    /// assert_ne!(x.square()?.id(), x.id());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> TensorId {
         self.handle.id
     }
 
     /// Type, shape and strides.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[2, 3])?;
+    /// assert_eq!(x.layout().bytes(), 24);
+    /// assert!(x.layout().is_contiguous());
+    /// assert!(!x.t()?.layout().is_contiguous());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.handle.layout
     }
 
     /// Sizes, outermost first.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[2, 3])?;
+    /// assert_eq!(x.shape(), [2, 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         self.handle.layout.shape()
     }
 
     /// Number of dimensions.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.zeros(&[2, 3])?.rank(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn rank(&self) -> usize {
         self.handle.layout.rank()
     }
 
     /// Element type.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.tensor(&[2], vec![1.0, 2.0])?.dtype(), DType::F32);
+    /// assert_eq!(runtime.tensor(&[2], vec![1, 2])?.dtype(), DType::I32);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.handle.layout.dtype()
     }
 
     /// Returns a handle of the same tensor without a tape: ops on the new handle are not recorded.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// // The second factor counts as a constant.
+    /// let y = x.mul(&x.detach())?.sum()?;
+    /// let gradients = tape.backward(&y)?;
+    /// let dx = gradients.get(&x).expect("y depends on x");
+    /// assert_eq!(dx.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn detach(&self) -> Self {
         Self { handle: Arc::clone(&self.handle), log: None }
     }
 
     /// Reads the value. Waits for the commands that were sent before.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let host = x.to_host()?;
+    /// assert_eq!(host.dtype(), DType::F32);
+    /// assert_eq!(host.as_f32().expect("floats"), [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Runtime::get`](crate::Runtime::get).
@@ -119,6 +185,15 @@ impl Tensor {
 
     /// Reads the elements in row-major order: `to_vec::<f32>()`. Waits for the commands that were
     /// sent before.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// assert!(x.to_vec::<i32>().is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if the elements are of another type; also errors of
@@ -134,6 +209,15 @@ impl Tensor {
     /// Reads the element of a tensor with one element, such as a loss. Waits for the commands that
     /// were sent before.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// assert_eq!(x.sum()?.item()?, 3.0);
+    /// assert!(x.item().is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there is not exactly one element, or the element is not a float; also
     /// errors of [`Runtime::get`](crate::Runtime::get).
@@ -147,6 +231,16 @@ impl Tensor {
 
     /// Makes this handle stand for `value` from now on; see
     /// [`Runtime::replace`](crate::Runtime::replace).
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut state = runtime.zeros(&[2])?;
+    /// let next = (&state + 1.0)?;
+    /// state.replace(&next)?;
+    /// assert_eq!(state.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Runtime::replace`](crate::Runtime::replace).

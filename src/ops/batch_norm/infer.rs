@@ -29,6 +29,22 @@ pub struct BatchNormInfer {
 impl Tensor {
     /// Batch normalization of `[n, c, ..]` with given statistics. See [`BatchNormInfer`].
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// use remat::ops::BatchNormParameters;
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 1], vec![3.0, 5.0])?;
+    /// let with = BatchNormParameters {
+    ///     gamma: &runtime.ones(&[1])?,
+    ///     beta: &runtime.zeros(&[1])?,
+    ///     running_mean: &runtime.full(&[1], 1.0)?,
+    ///     running_var: &runtime.full(&[1], 4.0)?,
+    /// };
+    /// assert_eq!(x.batch_norm_infer(&with, 0.0)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, or a parameter does not have one element
     /// for each channel.

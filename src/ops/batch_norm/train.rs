@@ -56,6 +56,25 @@ impl Tensor {
     /// weight of this batch in the running statistics, and `eps` is added to the variance. See
     /// [`BatchNorm`].
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// use remat::ops::BatchNormParameters;
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let [zeros, ones] = [runtime.zeros(&[1])?, runtime.ones(&[1])?];
+    /// let with = BatchNormParameters {
+    ///     gamma: &ones,
+    ///     beta: &zeros,
+    ///     running_mean: &zeros,
+    ///     running_var: &ones,
+    /// };
+    /// let out = runtime.tensor(&[2, 1], vec![1.0, 3.0])?.batch_norm(&with, 0.5, 0.0)?;
+    /// assert_eq!(out.y.to_vec::<f32>()?, [-1.0, 1.0]);
+    /// assert_eq!(out.mean.to_vec::<f32>()?, [2.0]);
+    /// assert_eq!(out.running_mean.to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, has fewer than two elements in a channel,
     /// or a parameter does not have one element for each channel.

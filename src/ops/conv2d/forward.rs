@@ -67,6 +67,13 @@ fn is_all(groups: &usize) -> bool {
 
 impl Conv2d {
     /// Makes a convolution with this stride and padding, a dilation of 1, and one group.
+    ///
+    /// ```
+    /// use remat::ops::Conv2d;
+    ///
+    /// let halving = Conv2d::new([2, 2], [1, 1]);
+    /// assert_eq!(halving, Conv2d { stride: [2, 2], padding: [1, 1], ..Conv2d::default() });
+    /// ```
     #[must_use]
     pub const fn new(stride: [usize; 2], padding: [usize; 2]) -> Self {
         Self { stride, padding, dilation: [1, 1], groups: 1 }
@@ -82,6 +89,19 @@ impl Default for Conv2d {
 
 impl Tensor {
     /// Convolves images with a weight `[out, in / groups, height, width]`; see [`Conv2d`].
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// use remat::ops::Conv2d;
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 1, 2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// let weight = runtime.ones(&[1, 1, 2, 2])?;
+    /// let y = x.conv2d(&weight, Conv2d::new([1, 1], [0, 0]))?;
+    /// assert_eq!(y.shape(), [1, 1, 1, 2]);
+    /// assert_eq!(y.to_vec::<f32>()?, [12.0, 16.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the channels do not fit,

@@ -7,6 +7,17 @@ use crate::ops::Tensor;
 use crate::ops::check::rank;
 
 /// Options of [`Tensor::conv1d`].
+///
+/// ```
+/// # use remat::prelude::*;
+/// use remat::ops::Conv1d;
+///
+/// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let same_length = Conv1d { padding: 1, ..Conv1d::default() };
+/// let (x, weight) = (runtime.zeros(&[1, 2, 10])?, runtime.zeros(&[4, 2, 3])?);
+/// assert_eq!(x.conv1d(&weight, same_length)?.shape(), [1, 4, 10]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv1d {
     /// Step between windows, at least 1.

@@ -8,6 +8,17 @@ use crate::ops::Tensor;
 use crate::ops::check::{Fault, rank};
 
 /// Options of [`Tensor::conv_transpose2d`], height first.
+///
+/// ```
+/// # use remat::prelude::*;
+/// use remat::ops::ConvTranspose2d;
+///
+/// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let doubling = ConvTranspose2d { stride: [2, 2], ..ConvTranspose2d::default() };
+/// let (x, weight) = (runtime.zeros(&[1, 3, 4, 4])?, runtime.zeros(&[3, 5, 2, 2])?);
+/// assert_eq!(x.conv_transpose2d(&weight, doubling)?.shape(), [1, 5, 8, 8]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTranspose2d {
     /// Rows and columns of `y` from one pixel of `x` to the next, at least 1.

@@ -23,6 +23,15 @@ pub struct Concat {
 impl Tensor {
     /// Concatenates tensors along `axis`.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let b = runtime.tensor(&[1], vec![3.0])?;
+    /// assert_eq!(Tensor::concat(&[&a, &b], 0)?.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there are no tensors, or they differ in anything but their size along
     /// `axis`.

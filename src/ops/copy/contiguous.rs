@@ -15,6 +15,15 @@ pub struct Contiguous;
 impl Tensor {
     /// Returns this tensor if it is contiguous, or else a packed copy.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[2, 3])?.t()?;
+    /// assert!(!x.layout().is_contiguous());
+    /// assert!(x.contiguous()?.layout().is_contiguous());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the runtime of this tensor has stopped.
     pub fn contiguous(&self) -> Result<Self, Error> {

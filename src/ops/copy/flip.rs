@@ -21,6 +21,15 @@ pub struct Flip {
 impl Tensor {
     /// Reverses the order of entries along each of `axes`.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.flip(&[1])?.to_vec::<f32>()?, [2.0, 1.0, 4.0, 3.0]);
+    /// assert_eq!(x.flip(&[0, 1])?.to_vec::<f32>()?, [4.0, 3.0, 2.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis.
     pub fn flip(&self, axes: &[usize]) -> Result<Self, Error> {

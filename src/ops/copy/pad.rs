@@ -26,6 +26,14 @@ pub struct Pad {
 impl Tensor {
     /// Pads with zeros along `axis`, before and after the elements.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// assert_eq!(x.pad(0, 1, 2)?.to_vec::<f32>()?, [0.0, 1.0, 2.0, 0.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, or the result would have more than `isize::MAX`
     /// bytes.

@@ -9,6 +9,17 @@ impl Tensor {
     /// same size, except that the last one may be smaller. There may be fewer parts than `chunks`,
     /// as in PyTorch.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[5], vec![1.0, 2.0, 3.0, 4.0, 5.0])?;
+    /// let parts = x.chunk(2, 0)?;
+    /// assert_eq!(parts.len(), 2);
+    /// assert_eq!(parts[0].to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// assert_eq!(parts[1].to_vec::<f32>()?, [4.0, 5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, or `chunks` is 0.
     pub fn chunk(&self, chunks: usize, axis: usize) -> Result<Vec<Self>, Error> {
@@ -23,6 +34,16 @@ impl Tensor {
     }
 
     /// Splits this tensor into views of size `size` along `axis`; the last part may be smaller.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[5], vec![1.0, 2.0, 3.0, 4.0, 5.0])?;
+    /// let parts = x.split(2, 0)?;
+    /// assert_eq!(parts.len(), 3);
+    /// assert_eq!(parts[2].to_vec::<f32>()?, [5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, `size` is 0, or there would be more than 65536
@@ -40,6 +61,16 @@ impl Tensor {
     }
 
     /// Joins tensors of one shape along a new dimension, which is dimension `axis` of the result.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let b = runtime.tensor(&[2], vec![3.0, 4.0])?;
+    /// assert_eq!(Tensor::stack(&[&a, &b], 0)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// assert_eq!(Tensor::stack(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if there are no tensors, they differ in shape or type, or `axis` is more than
@@ -66,6 +97,15 @@ impl Tensor {
     /// Repeats this tensor `times[i]` times along each dimension `i`. If there are more `times`
     /// than dimensions, new dimensions are added in front. The result is a copy;
     /// [`Tensor::broadcast`] repeats single entries without one.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// assert_eq!(x.repeat(&[2])?.to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0]);
+    /// assert_eq!(x.repeat(&[3, 1])?.shape(), [3, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if there are fewer `times` than dimensions, or the result would have more than

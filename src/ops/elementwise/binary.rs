@@ -43,6 +43,12 @@ macro_rules! binary {
 
         impl Binary {
             /// Computes the function in f64, for tests.
+            ///
+            /// ```
+            /// use remat::ops::Binary;
+            ///
+            /// assert_eq!(Binary::Maximum.exact(1.0, 5.0), 5.0);
+            /// ```
             #[must_use]
             pub fn exact(self, a: f64, b: f64) -> f64 {
                 let f: fn(f64, f64) -> f64 = match self {
@@ -202,24 +208,60 @@ fn unless_less(dy: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
 
 binary! {
     /// `a + b`
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// let row = runtime.tensor(&[2], vec![10.0, 20.0])?;
+    /// assert_eq!(x.add(&row)?.to_vec::<f32>()?, [11.0, 22.0, 13.0, 24.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Add add: 1.0,
         #[inline(always)] |a, b| a + b,
         "a + b",
         |a, b| a + b,
         [(|dy| Ok(dy.clone()) as Result<_, Error>), (|dy| Ok(dy.clone()) as Result<_, Error>)];
     /// `a - b`
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![5.0, 7.0])?;
+    /// let b = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// assert_eq!(a.sub(&b)?.to_vec::<f32>()?, [4.0, 5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Sub sub: 1.0,
         #[inline(always)] |a, b| a - b,
         "a - b",
         |a, b| a - b,
         [(|dy| Ok(dy.clone()) as Result<_, Error>), (|dy| dy.neg())];
     /// `a * b`
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![2.0, 3.0])?;
+    /// let b = runtime.tensor(&[2], vec![4.0, 5.0])?;
+    /// assert_eq!(a.mul(&b)?.to_vec::<f32>()?, [8.0, 15.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Mul mul: 1.0,
         #[inline(always)] |a, b| a * b,
         "a * b",
         |a, b| a * b,
         [(|dy, b| dy.mul(b)), (|dy, a| dy.mul(a))];
     /// `a / b`
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![6.0, 8.0])?;
+    /// let b = runtime.tensor(&[2], vec![2.0, 16.0])?;
+    /// assert_eq!(a.div(&b)?.to_vec::<f32>()?, [3.0, 0.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Div div: 1.0,
         #[inline(always)] |a, b| a / b,
         "a / b",
@@ -227,6 +269,15 @@ binary! {
         [(|dy, b| dy.div(b)), (|dy, y, b| dy.mul(y)?.div(b)?.neg())];
     /// The larger of `a` and `b`, NaN if either is NaN. Where they are equal, each receives half of
     /// the gradient.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![1.0, 5.0])?;
+    /// let b = runtime.tensor(&[2], vec![3.0, 2.0])?;
+    /// assert_eq!(a.maximum(&b)?.to_vec::<f32>()?, [3.0, 5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Maximum maximum: 1.0,
         math::larger,
         "Larger()(a, b)",
@@ -234,6 +285,15 @@ binary! {
         [(|dy, a, b| unless_less(dy, a, b)), (|dy, a, b| unless_less(dy, b, a))];
     /// The smaller of `a` and `b`, NaN if either is NaN. Where they are equal, each receives half
     /// of the gradient.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![1.0, 5.0])?;
+    /// let b = runtime.tensor(&[2], vec![3.0, 2.0])?;
+    /// assert_eq!(a.minimum(&b)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Minimum minimum: 1.0,
         math::smaller,
         "Smaller()(a, b)",
@@ -241,6 +301,15 @@ binary! {
         [(|dy, a, b| unless_less(dy, b, a)), (|dy, a, b| unless_less(dy, a, b))];
     /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and a negative `a` has
     /// integer powers only.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let a = runtime.tensor(&[2], vec![2.0, 3.0])?;
+    /// let b = runtime.tensor(&[2], vec![3.0, 2.0])?;
+    /// assert_eq!(a.pow(&b)?.to_vec::<f32>()?, [8.0, 9.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Pow pow: 2.0 * TRANSCENDENTAL,
         math::pow,
         "powf(a, b)",
@@ -258,36 +327,90 @@ binary! {
             })
         ];
     /// 1 where `a == b`, else 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let two = runtime.full(&[1], 2.0)?;
+    /// assert_eq!(x.eq(&two)?.to_vec::<f32>()?, [0.0, 1.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Eq eq: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a == b)),
         "a == b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a == b)),
         [zero];
     /// 1 where `a != b`, else 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let two = runtime.full(&[1], 2.0)?;
+    /// assert_eq!(x.ne(&two)?.to_vec::<f32>()?, [1.0, 0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Ne ne: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a != b)),
         "a != b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a != b)),
         [zero];
     /// 1 where `a < b`, else 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let two = runtime.full(&[1], 2.0)?;
+    /// assert_eq!(x.lt(&two)?.to_vec::<f32>()?, [1.0, 0.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Lt lt: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a < b)),
         "a < b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a < b)),
         [zero];
     /// 1 where `a <= b`, else 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let two = runtime.full(&[1], 2.0)?;
+    /// assert_eq!(x.le(&two)?.to_vec::<f32>()?, [1.0, 1.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Le le: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a <= b)),
         "a <= b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a <= b)),
         [zero];
     /// 1 where `a > b`, else 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let two = runtime.full(&[1], 2.0)?;
+    /// assert_eq!(x.gt(&two)?.to_vec::<f32>()?, [0.0, 0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Gt gt: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a > b)),
         "a > b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a > b)),
         [zero];
     /// 1 where `a >= b`, else 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let two = runtime.full(&[1], 2.0)?;
+    /// assert_eq!(x.ge(&two)?.to_vec::<f32>()?, [0.0, 1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Ge ge: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a >= b)),
         "a >= b ? 1.0f : 0.0f",
@@ -295,12 +418,30 @@ binary! {
         [zero];
     /// `b` where `a > 0`, else 0: the gradient of a relu, for its output `a` and the output's
     /// gradient `b`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let y = runtime.tensor(&[2], vec![0.0, 2.0])?;
+    /// let dy = runtime.tensor(&[2], vec![5.0, 5.0])?;
+    /// assert_eq!(y.relu_grad(&dy)?.to_vec::<f32>()?, [0.0, 5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ReluGrad relu_grad: 1.0,
         #[inline(always)] |a, b| if a > 0.0 { b } else { 0.0 },
         "a > 0.0f ? b : 0.0f",
         |a, b| if a > 0.0 { b } else { 0.0 },
         [zero, (|dy, a| a.relu_grad(dy))];
     /// `b * (1 - a^2)`: the gradient of a tanh, for its output `a` and the output's gradient `b`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let y = runtime.tensor(&[2], vec![0.0, 0.5])?;
+    /// let dy = runtime.tensor(&[2], vec![2.0, 2.0])?;
+    /// assert_eq!(y.tanh_grad(&dy)?.to_vec::<f32>()?, [2.0, 1.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     TanhGrad tanh_grad: 3.0,
         #[inline(always)] |a, b| b * (1.0 - a * a),
         "b * (1.0f - a * a)",
@@ -308,12 +449,29 @@ binary! {
         [(|dy, a, b| dy.mul(b)?.mul(a)?.affine(-2.0, 0.0)), (|dy, a| a.tanh_grad(dy))];
     /// `b * a * (1 - a)`: the gradient of a sigmoid, for its output `a` and the output's gradient
     /// `b`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let y = runtime.tensor(&[2], vec![0.5, 1.0])?;
+    /// let dy = runtime.tensor(&[2], vec![4.0, 4.0])?;
+    /// assert_eq!(y.sigmoid_grad(&dy)?.to_vec::<f32>()?, [1.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     SigmoidGrad sigmoid_grad: 3.0,
         #[inline(always)] |a, b| b * a * (1.0 - a),
         "b * a * (1.0f - a)",
         |a, b| b * a * (1.0 - a),
         [(|dy, a, b| dy.mul(b)?.mul(&a.affine(-2.0, 1.0)?)), (|dy, a| a.sigmoid_grad(dy))];
     /// `b` times the slope of [`silu`](Tensor::silu) at `a`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let (x, dy) = (runtime.zeros(&[2])?, runtime.ones(&[2])?);
+    /// assert_eq!(x.silu_grad(&dy)?.to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     SiluGrad silu_grad: TRANSCENDENTAL + 5.0,
         #[inline(always)] |a, b| b * math::silu_slope(a),
         "b * silu_slope(a)",
@@ -331,6 +489,14 @@ binary! {
             (|dy, a| a.silu_grad(dy))
         ];
     /// `b` times the slope of [`gelu`](Tensor::gelu) at `a`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let (x, dy) = (runtime.zeros(&[2])?, runtime.ones(&[2])?);
+    /// assert_eq!(x.gelu_grad(&dy)?.to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     GeluGrad gelu_grad: 2.0 * TRANSCENDENTAL + 5.0,
         #[inline(always)] |a, b| b * math::gelu_slope(a),
         "b * gelu_slope(a)",
@@ -348,6 +514,14 @@ binary! {
             (|dy, a| a.gelu_grad(dy))
         ];
     /// `b` times the slope of [`gelu_tanh`](Tensor::gelu_tanh) at `a`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let (x, dy) = (runtime.zeros(&[2])?, runtime.ones(&[2])?);
+    /// assert_eq!(x.gelu_tanh_grad(&dy)?.to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     GeluTanhGrad gelu_tanh_grad: TRANSCENDENTAL + 12.0,
         #[inline(always)] |a, b| b * math::gelu_tanh_slope(a),
         "b * gelu_tanh_slope(a)",
@@ -372,6 +546,15 @@ binary! {
     /// `-(b ln a + (1 - b) ln(1 - a))`, with logarithms of at least -100: the cross entropy of a
     /// probability `a` and a target `b`, both from 0 to 1. The gradient divides by no less than
     /// `1e-12`, as in PyTorch.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let p = runtime.tensor(&[2], vec![1.0, 0.0])?;
+    /// let target = runtime.tensor(&[2], vec![1.0, 1.0])?;
+    /// assert_eq!(p.binary_cross_entropies(&target)?.to_vec::<f32>()?, [0.0, 100.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     BinaryCrossEntropy binary_cross_entropies: 2.0 * TRANSCENDENTAL + 6.0,
         #[inline(always)] |a: f32, b: f32| {
             let [on, off] = [a.ln(), (-a).ln_1p()].map(|log| math::larger(log, -100.0));

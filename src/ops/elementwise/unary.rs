@@ -41,6 +41,12 @@ macro_rules! unary {
 
         impl Unary {
             /// Computes the function in f64, for tests.
+            ///
+            /// ```
+            /// use remat::ops::Unary;
+            ///
+            /// assert_eq!(Unary::Square.exact(3.0), 9.0);
+            /// ```
             #[must_use]
             pub fn exact(self, x: f64) -> f64 {
                 let f: fn(f64) -> f64 = match self {
@@ -170,60 +176,138 @@ macro_rules! read {
 
 unary! {
     /// Negation: `-x`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, -2.0])?;
+    /// assert_eq!(x.neg()?.to_vec::<f32>()?, [-1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Neg neg: 1.0,
         #[inline(always)] |x| -x,
         "-x",
         |x| -x,
         [|dy| dy.neg()];
     /// Rectifier: `max(x, 0)`; NaN stays NaN.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![-1.0, 2.0])?;
+    /// assert_eq!(x.relu()?.to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Relu relu: 1.0,
         math::relu,
         "x < 0.0f ? 0.0f : x",
         |x| if x > 0.0 { x } else { 0.0 },
         [|dy, y| y.relu_grad(dy)];
     /// Exponential: `e^x`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.zeros(&[2])?.exp()?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Exp exp: TRANSCENDENTAL,
         math::exp,
         "expf(x)",
         f64::exp,
         [|dy, y| dy.mul(&y)];
     /// Natural logarithm.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.log()?.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Log log: TRANSCENDENTAL,
         f32::ln,
         "logf(x)",
         f64::ln,
         [|dy, x| dy.div(&x)];
     /// Square root.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![4.0, 9.0])?;
+    /// assert_eq!(x.sqrt()?.to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Sqrt sqrt: 1.0,
         f32::sqrt,
         "sqrtf(x)",
         f64::sqrt,
         [|dy, y| dy.div(&y)?.affine(0.5, 0.0)];
     /// Reciprocal: `1 / x`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![2.0, 4.0])?;
+    /// assert_eq!(x.recip()?.to_vec::<f32>()?, [0.5, 0.25]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Recip recip: 1.0,
         f32::recip,
         "1.0f / x",
         |x| 1.0 / x,
         [|dy, y| dy.mul(&y.square()?)?.neg()];
     /// Square: `x * x`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![3.0, -2.0])?;
+    /// assert_eq!(x.square()?.to_vec::<f32>()?, [9.0, 4.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Square square: 1.0,
         #[inline(always)] |x| x * x,
         "x * x",
         |x| x * x,
         [|dy, x| dy.mul(&x)?.affine(2.0, 0.0)];
     /// Hyperbolic tangent.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, 100.0])?;
+    /// assert_eq!(x.tanh()?.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Tanh tanh: TRANSCENDENTAL,
         math::tanh,
         "tanhf(x)",
         f64::tanh,
         [|dy, y| y.tanh_grad(dy)];
     /// Logistic function: `1 / (1 + e^-x)`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, 100.0])?;
+    /// assert_eq!(x.sigmoid()?.to_vec::<f32>()?, [0.5, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Sigmoid sigmoid: TRANSCENDENTAL,
         math::sigmoid,
         "1.0f / (1.0f + expf(-x))",
         |x| 1.0 / (1.0 + (-x).exp()),
         [|dy, y| y.sigmoid_grad(dy)];
     /// `x * sigmoid(x)` (Elfwing, Uchibe and Doya, 2017), also known as swish.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, 100.0])?;
+    /// assert_eq!(x.silu()?.to_vec::<f32>()?, [0.0, 100.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Silu silu: TRANSCENDENTAL + 1.0,
         math::silu,
         "x / (1.0f + expf(-x))",
@@ -231,6 +315,14 @@ unary! {
         [|dy, x| x.silu_grad(dy)];
     /// `x` times the share of a standard normal distribution below `x` (Hendrycks and Gimpel,
     /// 2016).
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, 10.0])?;
+    /// assert_eq!(x.gelu()?.to_vec::<f32>()?, [0.0, 10.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Gelu gelu: TRANSCENDENTAL + 2.0,
         math::gelu,
         "0.5f * x * erfcf(-0.70710678f * x)",
@@ -238,42 +330,98 @@ unary! {
         [|dy, x| x.gelu_grad(dy)];
     /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation
     /// of [`gelu`](Tensor::gelu).
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, 10.0])?;
+    /// assert_eq!(x.gelu_tanh()?.to_vec::<f32>()?, [0.0, 10.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     GeluTanh gelu_tanh: TRANSCENDENTAL + 5.0,
         math::gelu_tanh,
         "x / (1.0f + expf(-x * (1.5957692f + 0.071354814f * x * x)))",
         |x| x / (1.0 + (-x * (1.595_769_121_605_730_8 + 0.071_354_816_272_600_25 * x * x)).exp()),
         [|dy, x| x.gelu_tanh_grad(dy)];
     /// Smooth rectifier: `ln(1 + e^x)`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let y = runtime.zeros(&[1])?.softplus()?;
+    /// assert!((y.item()? - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), Error>(())
+    /// ```
     Softplus softplus: 2.0 * TRANSCENDENTAL,
         math::softplus,
         "(x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)))",
         |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
         [|dy, x| x.sigmoid()?.mul(dy)];
     /// Error function.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, 10.0])?;
+    /// assert_eq!(x.erf()?.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Erf erf: TRANSCENDENTAL,
         math::erf,
         "erff(x)",
         math::exact::erf,
         [|dy, x| dy.mul(&x.square()?.neg()?.exp()?.affine(std::f32::consts::FRAC_2_SQRT_PI, 0.0)?)];
     /// Absolute value.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![-2.0, 3.0])?;
+    /// assert_eq!(x.abs()?.to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Abs abs: 1.0,
         f32::abs,
         "fabsf(x)",
         f64::abs,
         [|dy, x| dy.mul(&x.sign()?)];
     /// Sign: 1 where `x > 0`, -1 where `x < 0`, else `x`, which is zero or NaN.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![-2.0, 0.0, 3.0])?;
+    /// assert_eq!(x.sign()?.to_vec::<f32>()?, [-1.0, 0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Sign sign: 1.0,
         #[inline(always)] |x: f32| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
         "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
         |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
         [zero];
     /// Sine of an angle in radians.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, std::f32::consts::FRAC_PI_2])?;
+    /// assert_eq!(x.sin()?.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Sin sin: TRANSCENDENTAL,
         math::sin,
         "sinf(x)",
         f64::sin,
         [|dy, x| dy.mul(&x.cos()?)];
     /// Cosine of an angle in radians.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![0.0, std::f32::consts::PI])?;
+    /// assert_eq!(x.cos()?.to_vec::<f32>()?, [1.0, -1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Cos cos: TRANSCENDENTAL,
         math::cos,
         "cosf(x)",

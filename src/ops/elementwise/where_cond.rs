@@ -38,6 +38,15 @@ impl Tensor {
 
     /// Replaces elements by `value` where `mask` is not 0; both tensors broadcast to one shape.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let mask = x.gt(&runtime.full(&[1], 1.5)?)?;
+    /// assert_eq!(x.masked_fill(&mask, 0.0)?.to_vec::<f32>()?, [1.0, 0.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats, or the shapes do not broadcast.
     pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self, Error> {

@@ -148,6 +148,14 @@ macro_rules! with_numbers {
 
 with_numbers! {
     /// `x * scale + shift`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// assert_eq!(x.affine(2.0, 0.5)?.to_vec::<f32>()?, [2.5, 4.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Affine affine {
         /// Factor.
         scale,
@@ -161,6 +169,14 @@ with_numbers! {
         gradient: |_of| Gradient::of_one(move |dy| dy.affine(scale, 0.0)),
         each: [0.5, 1.0];
     /// `x`, limited to the range from `min` to `max`; NaN stays NaN. Either bound may be infinite.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![-3.0, 0.5, 3.0])?;
+    /// assert_eq!(x.clamp(-1.0, 1.0)?.to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Clamp clamp {
         /// Smallest result.
         min,
@@ -186,6 +202,14 @@ with_numbers! {
         },
         each: [0.0, 1e30];
     /// `x` where `x > 0`, else `x * slope`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![-4.0, 2.0])?;
+    /// assert_eq!(x.leaky_relu(0.25)?.to_vec::<f32>()?, [-1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     LeakyRelu leaky_relu {
         /// Slope below 0.
         slope
@@ -203,6 +227,14 @@ with_numbers! {
         each: [0.01];
     /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and a negative `x` has
     /// integer powers only.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![2.0, 3.0])?;
+    /// assert_eq!(x.powf(3.0)?.to_vec::<f32>()?, [8.0, 27.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     Powf powf {
         /// Exponent of the power.
         exponent

@@ -23,6 +23,15 @@ pub struct Gather {
 impl Tensor {
     /// Takes the entries `index` along `axis`, in the order of `index`.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// let index = runtime.tensor(&[2], vec![2, 0])?;
+    /// assert_eq!(x.gather(&index, 0)?.to_vec::<f32>()?, [5.0, 6.0, 1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, or `index` is not a list of integers. An index out
     /// of range is a later error, of the run.
@@ -31,6 +40,17 @@ impl Tensor {
     }
 
     /// Takes the rows `index` of this matrix: integers `[..]` become floats `[.., features]`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let weight = runtime.tensor(&[3, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// let words = runtime.tensor(&[1, 2], vec![2, 0])?;
+    /// let y = weight.embedding(&words)?;
+    /// assert_eq!(y.shape(), [1, 2, 2]);
+    /// assert_eq!(y.to_vec::<f32>()?, [5.0, 6.0, 1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not a matrix of floats, or `index` does not hold integers.

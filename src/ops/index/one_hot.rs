@@ -21,6 +21,16 @@ pub struct OneHot {
 impl Tensor {
     /// Turns each integer into `classes` floats: 1 at the integer, else 0.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let labels = runtime.tensor(&[2], vec![2, 0])?;
+    /// let y = labels.one_hot(3)?;
+    /// assert_eq!(y.shape(), [2, 3]);
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold integers, or the result would have more than
     /// `isize::MAX` bytes. An integer outside `0..classes` is a later error, of the run.

@@ -26,6 +26,15 @@ impl Tensor {
     /// Makes zeros of size `size` along `axis`, and adds each entry of this tensor at its index, in
     /// the order of `index`.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
+    /// let index = runtime.tensor(&[3], vec![0, 2, 0])?;
+    /// assert_eq!(x.scatter_add(&index, 0, 4)?.to_vec::<f32>()?, [4.0, 0.0, 2.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, or `index` is not a list with one integer for each
     /// entry. An index out of range is a later error, of the run.

@@ -32,6 +32,15 @@ impl Tensor {
     /// The mean and the variance are those of each group of `c / groups` channels of each image.
     /// `gamma` and `beta` have one element for each channel. See [`GroupNorm`].
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 2, 2], vec![1.0, 3.0, 5.0, 9.0])?;
+    /// let y = x.group_norm(2, &runtime.ones(&[2])?, &runtime.zeros(&[2])?, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if:
     ///

@@ -40,6 +40,15 @@ impl Tensor {
     /// RMS normalization along the last dimension: `x / sqrt(mean(x^2) + eps) * gamma`. `gamma` has
     /// one element for each element of a row. See [`RmsNorm`].
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![2.0, -2.0, 4.0, 4.0])?;
+    /// let y = x.rms_norm(&runtime.ones(&[2])?, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, -1.0, 1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if:
     ///

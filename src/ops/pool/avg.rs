@@ -34,6 +34,17 @@ impl Tensor {
     /// Mean of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
     /// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// use remat::ops::Pool2d;
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let pool = Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+    /// let x = runtime.tensor(&[1, 1, 2, 4], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+    /// assert_eq!(x.avg_pool2d(pool)?.to_vec::<f32>()?, [3.5, 5.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or no window fits.
     pub fn avg_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
@@ -41,6 +52,16 @@ impl Tensor {
     }
 
     /// Mean over height and width: `[n, c, h, w]` to `[n, c]`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 2, 1, 2], vec![1.0, 3.0, 5.0, 7.0])?;
+    /// let y = x.global_avg_pool()?;
+    /// assert_eq!(y.shape(), [1, 2]);
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 6.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor has fewer than four dimensions, or does not hold floats.

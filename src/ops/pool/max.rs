@@ -24,6 +24,17 @@ impl Tensor {
     /// Largest element of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
     /// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise. See [`MaxPool2d`].
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// use remat::ops::Pool2d;
+    ///
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let pool = Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+    /// let x = runtime.tensor(&[1, 1, 2, 4], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+    /// assert_eq!(x.max_pool2d(pool)?.to_vec::<f32>()?, [6.0, 8.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or no window fits.
     pub fn max_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {

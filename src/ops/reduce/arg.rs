@@ -41,6 +41,14 @@ impl Tensor {
     /// first is taken, and the first NaN if there is any. The axis is kept with size 1 if
     /// `keep_dims`, and removed otherwise.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 3], vec![1.0, 5.0, 2.0, 7.0, 0.0, 3.0])?;
+    /// assert_eq!(x.argmax(1, false)?.to_vec::<i32>()?, [1, 0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats, the axis does not exist, or there are no
     /// elements along it.
@@ -49,6 +57,14 @@ impl Tensor {
     }
 
     /// Finds the index of the smallest element along `axis`, like [`Tensor::argmax`].
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 3], vec![1.0, 5.0, 2.0, 7.0, 0.0, 3.0])?;
+    /// assert_eq!(x.argmin(1, false)?.to_vec::<i32>()?, [0, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Tensor::argmax`].

@@ -10,6 +10,15 @@ impl Tensor {
     /// A `correction` of 1 gives the unbiased variance, PyTorch's default, and 0 the biased one.
     /// The result is NaN or infinite if there are not more elements than `correction`.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 3.0, 0.0, 4.0])?;
+    /// assert_eq!(x.var_along(&[1], 0, false)?.to_vec::<f32>()?, [1.0, 4.0]);
+    /// assert_eq!(x.var_along(&[1], 1, false)?.to_vec::<f32>()?, [2.0, 8.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of [`Tensor::sum_along`].
     pub fn var_along(
@@ -27,6 +36,14 @@ impl Tensor {
     /// Standard deviations along `axes`: square roots of [`Tensor::var_along`]. If all elements are
     /// equal, the gradient is 0.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 3.0, 0.0, 4.0])?;
+    /// assert_eq!(x.std_along(&[1], 0, false)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of [`Tensor::sum_along`].
     pub fn std_along(
@@ -40,6 +57,15 @@ impl Tensor {
 
     /// Computes `ln sum e^x` along `axes` without overflow, with `keep_dims` as for
     /// [`Tensor::sum_along`].
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.full(&[2], 1000.0)?;
+    /// let y = x.logsumexp(&[0], false)?.item()?;
+    /// assert!((y - (1000.0 + 2f32.ln())).abs() < 1e-3);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Tensor::max_along`].
@@ -58,6 +84,14 @@ impl Tensor {
 
     /// Norm of all elements, `sqrt(sum x^2)`, as a scalar. The gradient at 0 is 0.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![3.0, -4.0])?;
+    /// assert_eq!(x.norm()?.item()?, 5.0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold floats.
     pub fn norm(&self) -> Result<Self, Error> {
@@ -65,6 +99,14 @@ impl Tensor {
     }
 
     /// Norm of the elements of all tensors together, as a scalar. The gradient at 0 is 0.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let [a, b] = [runtime.full(&[1], 3.0)?, runtime.full(&[1], 4.0)?];
+    /// assert_eq!(Tensor::norm_of(&[&a, &b])?.item()?, 5.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if there are no tensors, or one does not hold floats.

@@ -94,6 +94,16 @@ impl Tensor {
     ///
     /// Labels of -100 do not count.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let logits = runtime.zeros(&[2, 4])?;
+    /// let labels = runtime.tensor(&[2], vec![0, 3])?;
+    /// let loss = logits.cross_entropy(&labels)?.item()?;
+    /// assert!((loss - 4f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not a matrix of floats, or `labels` does not have an integer
     /// for each row. Another label outside `0..c` makes the run fail later.

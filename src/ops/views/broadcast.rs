@@ -20,6 +20,15 @@ pub struct Broadcast {
 impl Tensor {
     /// A view that repeats dimensions of size 1, and has more dimensions in front.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let row = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let rows = row.broadcast(&[3, 2])?;
+    /// assert_eq!(rows.to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a dimension of a size other than 1 would change, or the shape has too many
     /// dimensions.

@@ -20,6 +20,14 @@ pub struct Permute {
 impl Tensor {
     /// A view whose dimension `i` is dimension `axes[i]` of this tensor.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[2, 3, 4])?;
+    /// assert_eq!(x.permute(&[2, 0, 1])?.shape(), [4, 2, 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if `axes` does not list every dimension once.
     pub fn permute(&self, axes: &[usize]) -> Result<Self, Error> {
@@ -28,6 +36,16 @@ impl Tensor {
 
     /// A view with the last two dimensions swapped. With fewer than two dimensions, the view is
     /// unchanged.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// let y = x.transpose()?;
+    /// assert_eq!(y.shape(), [3, 2]);
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the runtime of this tensor has stopped.
@@ -40,6 +58,14 @@ impl Tensor {
     }
 
     /// Short for [`Tensor::transpose`].
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.matmul(&x.t()?)?.to_vec::<f32>()?, [5.0, 11.0, 11.0, 25.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the runtime of this tensor has stopped.

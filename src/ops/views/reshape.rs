@@ -22,6 +22,15 @@ impl Tensor {
     ///
     /// The result is a view of this tensor if it is contiguous, or else of a packed copy.
     ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.zeros(&[2, 6])?;
+    /// assert_eq!(x.reshape(&[3, 2, 2])?.shape(), [3, 2, 2]);
+    /// assert!(x.reshape(&[5, 2]).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if the shape has another number of elements, or too many dimensions.
     pub fn reshape(&self, shape: &[usize]) -> Result<Self, Error> {
@@ -29,6 +38,14 @@ impl Tensor {
     }
 
     /// Merges all dimensions but the first: `[n, a, b, ..]` to `[n, a * b * ..]`.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let images = runtime.zeros(&[2, 3, 4, 4])?;
+    /// assert_eq!(images.flatten()?.shape(), [2, 48]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the runtime of this tensor has stopped.
