@@ -144,7 +144,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Attributes of the op as text; `None` if the op or the build has no text form.
+            /// Attributes of the op as text; `None` if a custom op has no text, or, for other ops,
+            /// if the build lacks the feature `serde`.
             fn text(&self) -> Option<String> {
                 match self {
                     $($(

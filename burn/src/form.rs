@@ -71,8 +71,8 @@ pub(crate) fn number(id: TensorId) -> Number {
 }
 
 impl Form {
-    /// Makes the form of an operation without its tensors; `pure` has a flag for each custom
-    /// operation.
+    /// Makes the form of an operation whose tensors `take_tensors` has taken out; `pure` has a flag
+    /// for each custom operation.
     fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
         let again = match &ir {
             // Only its author knows what else a custom operation does.

@@ -371,9 +371,9 @@ impl<D: Device> Engine<D> {
     /// Returns false if nothing more became evictable.
     ///
     /// Without this, a deep cascade could exhaust memory with its own pins, and a feasible program
-    /// would fail. Storages restored for a frame are given up only if nothing else helps. Otherwise
-    /// restoring them once more could evict the storages that they were given up for, and so on in
-    /// circles.
+    /// would fail. Storages restored for a frame are given up only if nothing else helps. If they
+    /// were given up sooner, restoring them again could evict the storages that took their room,
+    /// and so on without end.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let before = self.store.evictable_bytes();
         let waiting = frames.len() - 1;

@@ -19,7 +19,7 @@ const CLEAN: u64 = 20;
 /// Memory and cost of a program when nothing is evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unbudgeted {
-    /// Most bytes in use at once: the figure of the DTR paper. A value from before the step is
+    /// Most bytes in use at once, counted as in the DTR paper. A value from before the step is
     /// freed as soon as the program deletes it. That is safe, because without evictions nothing has
     /// to be regenerated.
     pub peak_bytes: u64,

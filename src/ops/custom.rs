@@ -58,8 +58,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 
     /// Attributes as text in your own format, for recordings: all that the name does not say. To
     /// execute a recording, register a reader for this text with `ops::Library`. Default: `None`. A
-    /// recording can then be replayed by size and cost, but executed only if the reader needs no
-    /// attributes.
+    /// recording can be replayed by size and cost without them. It can be executed only if the
+    /// reader that is registered for the op needs none.
     fn attributes(&self) -> Option<String> {
         None
     }

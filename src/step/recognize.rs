@@ -277,10 +277,11 @@ impl Steps {
         self.since_part += 1;
     }
 
-    /// Whether a node already came in this part of the step. Then an equal command is another node.
+    /// Whether a node already came in this part of the step. If so, an equal command gets a node of
+    /// its own.
     ///
-    /// Outputs of the two are held together and used at different times. For example, the gradients
-    /// of several batches are added up for one update.
+    /// The outputs of both commands exist at once, and are used at different times. For example,
+    /// the gradients of several batches are added up for one update.
     fn is_past(&self, node: NodeId) -> bool {
         self.is_marked
             && self.since_part < MOST_APART

@@ -208,7 +208,8 @@ pub(crate) struct Tape {
     firsts: u32,
     /// Number of the first run of each path, counted over all first runs.
     paths: FxHashMap<PathKey, u32>,
-    /// Whether the current command has done an action that is not for room.
+    /// Whether the current command has begun its own actions. Moves, evictions and repeated runs,
+    /// which only make room, do not count.
     is_begun: bool,
     /// Blocks that the current command freed, evictions and repeated runs left out.
     ended: Vec<u32>,

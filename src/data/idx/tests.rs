@@ -25,7 +25,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(folder.join(name), bytes).unwrap();
 }
 
-/// Three images of 2x2 with their labels in each half; images plain, labels packed.
+/// Training and test set of three 2x2 images each. Image files are plain, label files are gzipped.
 fn small(name: &str) -> PathBuf {
     let folder = folder(name);
     for part in ["train", "t10k"] {

@@ -73,7 +73,8 @@ pub enum ScheduleError {
         /// Least load of the schedules found, in bytes.
         least: u64,
     },
-    /// The schedule has no lifetimes.
+    /// Lifetimes for a planner cannot be made from the schedule, because they have 2^64 bytes or
+    /// more.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

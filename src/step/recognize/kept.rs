@@ -33,8 +33,8 @@ struct Kept {
 impl KnownSteps {
     /// Knowledge of no commands, except for the marking of steps by the program.
     ///
-    /// Commands that come several times in a step are then told apart from the first step on. For
-    /// example, a step may add up the gradients of several batches.
+    /// Then repeated commands within a step count as different commands, already in the first step.
+    /// For example, a step may add up the gradients of several batches.
     #[must_use]
     pub fn marked() -> Self {
         Self(Kept { marked: true, ..Kept::default() })

@@ -15,7 +15,7 @@ use super::state::Rules;
 pub(super) struct Restarts {
     /// Orders for the first variations.
     preorders: [Vec<usize>; 3],
-    /// Good orders, each with the number of buffers placed in the search.
+    /// Good orders, each with the largest number of buffers that its search had placed at once.
     elites: Vec<(usize, Vec<usize>)>,
     /// Number of searches so far.
     count: u64,

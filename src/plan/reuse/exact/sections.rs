@@ -15,8 +15,8 @@ pub(super) struct Item {
     pub size: u64,
     /// Alignment of the address in units.
     pub align: u64,
-    /// Sections in which the buffer takes room, rising: one range, and an additional range for each
-    /// gap. Two buffers take room at once iff they share a section.
+    /// Ranges of sections in which the buffer takes room, in rising order. There is one range more
+    /// than the buffer has gaps. Two buffers take room at once iff they share a section.
     pub sections: Vec<Range<usize>>,
     /// Length of time with room taken.
     pub life: u64,

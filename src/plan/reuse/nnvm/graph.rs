@@ -240,8 +240,8 @@ impl Node {
 #[derive(Clone, Debug, Default)]
 pub struct NnvmGraph {
     // Inputs are outputs of earlier nodes. Pairs name inputs and outputs that exist. An assignment
-    // writes into a variable, with the same number of elements of the same type. Names of variables
-    // differ.
+    // writes into a variable, with the same number of elements of the same type. No two variables
+    // have the same name.
     nodes: Vec<Node>,
     // Entries of existing nodes.
     outputs: Vec<NodeEntry>,
