@@ -24,6 +24,11 @@ use std::str::FromStr;
 pub struct ByteSize(pub u64);
 
 /// Text or number that is not a size in bytes.
+///
+/// ```
+/// let error = "64 pages".parse::<remat::ByteSize>().unwrap_err();
+/// assert!(error.to_string().starts_with("`64 pages` is not a size in bytes"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is {problem}")]
 pub struct ParseByteSizeError {

@@ -7,6 +7,14 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 /// Run of an op, as a cost model sees it.
+///
+/// ```
+/// use remat::{CostModelKind, DType, Layout, Run};
+///
+/// let x = Layout::contiguous(DType::F32, [100]);
+/// let run = Run { op: "exp", inputs: &[x], outputs: &[x], flops: 200.0, seconds: None };
+/// assert_eq!(CostModelKind::Flops.build().cost(run), (200.0 + 10.0 * 800.0) / 1e9);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// Name of the op.
@@ -23,6 +31,16 @@ pub struct Run<'a> {
 
 impl Run<'_> {
     /// Number for this kind of op on these shapes, the same for each such run.
+    ///
+    /// ```
+    /// use remat::{DType, Layout, Run};
+    ///
+    /// let [x, y] = [100, 200].map(|n| Layout::contiguous(DType::F32, [n]));
+    /// let exp = Run { op: "exp", inputs: &[x], outputs: &[x], flops: 200.0, seconds: None };
+    /// let timed = Run { seconds: Some(1e-6), ..exp };
+    /// let larger = Run { inputs: &[y], outputs: &[y], ..exp };
+    /// assert!(exp.key() == timed.key() && exp.key() != larger.key());
+    /// ```
     #[must_use]
     pub fn key(&self) -> u64 {
         let mut hasher = FxHasher::default();
@@ -34,6 +52,14 @@ impl Run<'_> {
     }
 
     /// Bytes read and written.
+    ///
+    /// ```
+    /// use remat::{DType, Layout, Run};
+    ///
+    /// let x = Layout::contiguous(DType::F32, [100]);
+    /// let add = Run { op: "add", inputs: &[x, x], outputs: &[x], flops: 100.0, seconds: None };
+    /// assert_eq!(add.bytes(), 1200);
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let of =
@@ -43,6 +69,26 @@ impl Run<'_> {
 }
 
 /// Estimator of the cost of running an op.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::{CostModel, Run};
+///
+/// /// Each run costs the same.
+/// #[derive(Debug)]
+/// struct Each;
+///
+/// impl CostModel for Each {
+///     fn cost(&mut self, _run: Run<'_>) -> f64 {
+///         1.0
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().budget("1MiB").cost_model(Each).cpu()?;
+/// let y = runtime.ones(&[2])?.exp()?;
+/// assert_eq!(runtime.stats()?.base_cost, 2.0);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait CostModel: fmt::Debug + Send {
     /// Name for recordings and error messages.
     fn name(&self) -> &str {
@@ -65,6 +111,14 @@ pub trait CostModel: fmt::Debug + Send {
 }
 
 /// Cost models of the crate. Parses from and prints as the name that begins each variant's text.
+///
+/// ```
+/// use remat::CostModelKind;
+///
+/// assert_eq!("bytes".parse(), Ok(CostModelKind::Bytes));
+/// assert_eq!(CostModelKind::default().to_string(), "flops");
+/// assert!("seconds".parse::<CostModelKind>().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostModelKind {
@@ -90,6 +144,12 @@ impl CostModelKind {
     pub const NAMES: [&'static str; 3] = ["measured", "flops", "bytes"];
 
     /// Describes the cost model in one line.
+    ///
+    /// ```
+    /// use remat::CostModelKind;
+    ///
+    /// assert!(CostModelKind::Flops.about().contains("the same evictions in each run"));
+    /// ```
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -102,6 +162,14 @@ impl CostModelKind {
     }
 
     /// Makes a fresh cost model.
+    ///
+    /// ```
+    /// use remat::{CostModelKind, DType, Layout, Run};
+    ///
+    /// let x = Layout::contiguous(DType::F32, [25]);
+    /// let run = Run { op: "exp", inputs: &[x], outputs: &[x], flops: 0.0, seconds: None };
+    /// assert_eq!(CostModelKind::Bytes.build().cost(run), 200.0 / 1e8);
+    /// ```
     #[must_use]
     pub fn build(self) -> Box<dyn CostModel> {
         match self {

@@ -46,6 +46,13 @@ const fn numbers(seed: u64, batch: u64) -> SplitMix64 {
 }
 
 /// Labelled images for training and for testing.
+///
+/// ```
+/// use remat::data::Dataset;
+///
+/// let digits = Dataset::digits();
+/// assert_eq!((digits.train.shape, digits.train.classes), ([1, 8, 8], 10));
+/// ```
 #[derive(Debug)]
 pub struct Dataset {
     /// Images that the model learns from.
@@ -55,6 +62,15 @@ pub struct Dataset {
 }
 
 /// Labelled images of one shape.
+///
+/// ```
+/// use remat::data::Dataset;
+///
+/// let images = Dataset::digits().test;
+/// let (values, labels) = images.batch(&[0, 1, 2]);
+/// assert_eq!(&**values.shape(), [3, 1, 8, 8]);
+/// assert_eq!(&**labels.shape(), [3]);
+/// ```
 #[derive(Debug)]
 pub struct Images {
     /// Channels, height and width.
@@ -106,6 +122,13 @@ impl Dataset {
     /// UCI handwritten digits that come with the crate: 8x8, 1,437 for training and 360 for
     /// testing.
     ///
+    /// ```
+    /// use remat::data::Dataset;
+    ///
+    /// let digits = Dataset::digits();
+    /// assert_eq!((digits.train.len(), digits.test.len()), (1437, 360));
+    /// ```
+    ///
     /// # Panics
     /// Never: the data is part of the crate and tested.
     #[must_use]
@@ -115,6 +138,15 @@ impl Dataset {
 
     /// Reads a folder with four files in the format of MNIST, plain or compressed with gzip, named
     /// for example `train-images-idx3-ubyte` or `train-images.idx3-ubyte`.
+    ///
+    /// ```
+    /// use remat::data::{DataError, Dataset};
+    /// use std::path::Path;
+    ///
+    /// // None of the files is there.
+    /// let error = Dataset::idx(Path::new("no-such-folder")).unwrap_err();
+    /// assert!(matches!(error, DataError::Format { .. }));
+    /// ```
     ///
     /// # Errors
     /// If a file is missing or malformed, or is compressed and unpacks to more than 1 GiB.
@@ -133,6 +165,14 @@ impl Dataset {
     /// `val`, or `validation`) with the classes in them, the images of the second are for testing
     /// instead.
     ///
+    /// ```
+    /// use remat::data::{DataError, Dataset};
+    /// use std::path::Path;
+    ///
+    /// let error = Dataset::folder(Path::new("no-such-folder"), Some([64, 64])).unwrap_err();
+    /// assert!(matches!(error, DataError::Io { .. }));
+    /// ```
+    ///
     /// # Errors
     /// If a file cannot be read, if there is no image to learn from, or if all images together take
     /// more than 4 GiB at one byte a value.
@@ -141,6 +181,16 @@ impl Dataset {
     }
 
     /// Random images of any size in ten classes that can be learned, for benchmarks.
+    ///
+    /// ```
+    /// use remat::data::Dataset;
+    ///
+    /// let images = Dataset::synthetic([3, 32, 32], 0)?.train;
+    /// let (values, labels) = images.batch(&[0, 11]);
+    /// assert_eq!(&**values.shape(), [2, 3, 32, 32]);
+    /// assert_eq!(labels.as_i32(), Some(&[0, 1][..]));
+    /// # Ok::<(), remat::data::DataError>(())
+    /// ```
     ///
     /// # Errors
     /// [`DataError::Description`] if a size is 0, or an image has more than 2^32 values.
@@ -166,12 +216,25 @@ impl Images {
     }
 
     /// Oddities that are no errors, in words: class folders without images, a single class.
+    ///
+    /// ```
+    /// assert!(remat::data::Dataset::digits().train.remarks().is_empty());
+    /// ```
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
     /// Images `[n, channels, height, width]` with the given indices, and their labels `[n]`.
+    ///
+    /// ```
+    /// use remat::data::Dataset;
+    ///
+    /// let images = Dataset::digits().train;
+    /// let (values, labels) = images.batch(&[5, 5]);
+    /// let labels = labels.as_i32().unwrap();
+    /// assert_eq!((labels.len(), labels[0]), (2, labels[1]));
+    /// ```
     ///
     /// # Panics
     /// If an index is out of range.

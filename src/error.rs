@@ -69,6 +69,16 @@ pub enum Error {
 
 impl Error {
     /// Whether a larger budget may help.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let large = runtime.ones(&[1 << 20])?;
+    /// assert!(large.to_vec::<f32>().unwrap_err().is_of_memory());
+    /// assert!(!large.reshape(&[3]).unwrap_err().is_of_memory());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn is_of_memory(&self) -> bool {
         match self {
@@ -92,6 +102,15 @@ impl Error {
 
     /// Key of the reported failure. All values lost to one failure have its key. Two failures never
     /// share a key, however alike they look.
+    ///
+    /// ```
+    /// use remat::error::RegenerationError;
+    /// use remat::prelude::*;
+    ///
+    /// let [first, second] = [(); 2].map(|()| Error::from(RegenerationError::Cancelled));
+    /// assert_eq!(first.key(), first.clone().key());
+    /// assert_ne!(first.key(), second.key());
+    /// ```
     #[must_use]
     pub fn key(&self) -> FailureKey {
         match self {

@@ -108,6 +108,23 @@ pub trait Evictor: fmt::Debug + Send {
 }
 
 /// Request for an eviction: its urgency and the missing bytes.
+///
+/// ```
+/// use remat::evict::{Evictor, Victim, View, Want};
+///
+/// /// Evicts the smallest storage that is large enough, or else any.
+/// #[derive(Debug)]
+/// struct Enough;
+///
+/// impl Evictor for Enough {
+///     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+///         let bytes = |key| view.graph.storage(key).bytes;
+///         let enough = view.evictable(want).filter(|&key| bytes(key) >= want.bytes);
+///         let found = enough.min_by_key(|&key| bytes(key));
+///         found.or_else(|| view.evictable(want).next()).map(Victim::new)
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// Tiers allowed for the eviction.
@@ -130,6 +147,13 @@ pub enum Need {
 
 impl Need {
     /// Tiers to choose from, in order: a tier is used only when all tiers before it are empty.
+    ///
+    /// ```
+    /// use remat::evict::{Need, Tier};
+    ///
+    /// assert_eq!(Need::Wish.tiers(), [Tier::Free]);
+    /// assert_eq!(Need::Must.tiers().len(), 3);
+    /// ```
     #[must_use]
     pub const fn tiers(self) -> &'static [Tier] {
         match self {
@@ -170,6 +194,27 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// Candidates of the lowest tier with any candidate, if [`Need::tiers`] allows that tier;
     /// otherwise none. O(candidates).
+    ///
+    /// ```
+    /// use remat::evict::{Evictor, Victim, View, Want};
+    /// use remat::prelude::*;
+    ///
+    /// /// Evicts any storage.
+    /// #[derive(Debug)]
+    /// struct Any;
+    ///
+    /// impl Evictor for Any {
+    ///     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+    ///         view.evictable(want).next().map(Victim::new)
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().budget("8KiB").evictor(Any).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z) = (x.square()?, x.sin()?);
+    /// assert_eq!(y.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn evictable(self, want: Want) -> impl Iterator<Item = StorageKey> + 'a {
         let Self { candidates, .. } = self;
         let all = 0..candidates.keys().len();
@@ -199,6 +244,28 @@ impl<'a> View<'a> {
     }
 
     /// Clock time since an op last read or made the storage, never 0.
+    ///
+    /// ```
+    /// use remat::evict::{Policy, View};
+    /// use remat::graph::StorageKey;
+    /// use remat::prelude::*;
+    ///
+    /// /// Large storages that were not used for long go first.
+    /// #[derive(Debug)]
+    /// struct LargeAndOld;
+    ///
+    /// impl Policy for LargeAndOld {
+    ///     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+    ///         1.0 / (view.mebibytes(candidate) * view.staleness(candidate))
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().budget("8KiB").policy(LargeAndOld).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z) = (x.square()?, x.sin()?);
+    /// assert_eq!(y.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn staleness(&self, key: StorageKey) -> f64 {
         (self.now - self.graph.storage(key).last_used).max(f64::MIN_POSITIVE)

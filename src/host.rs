@@ -23,6 +23,18 @@ pub struct HostTensor {
 
 /// Type of elements: `f64`, `f32`, [`f16`](struct@f16), [`bf16`], `i64`, `i32`, `u32`, `u8` or
 /// `bool`.
+///
+/// ```
+/// use remat::{Element, HostTensor};
+///
+/// fn largest<T: Element + Ord>(host: &HostTensor) -> Option<T> {
+///     host.as_slice::<T>()?.iter().max().copied()
+/// }
+/// let labels = HostTensor::i32([3], vec![4, 9, 1])?;
+/// assert_eq!(largest::<i32>(&labels), Some(9));
+/// assert_eq!(largest::<u8>(&labels), None);
+/// # Ok::<(), remat::HostError>(())
+/// ```
 pub trait Element: Copy + sealed::Sealed {
     /// The type as a [`DType`].
     const DTYPE: DType;
@@ -146,6 +158,14 @@ impl HostData {
 }
 
 /// Reason why a [`HostTensor`] could not be made.
+///
+/// ```
+/// use remat::{HostError, HostTensor};
+///
+/// let error = HostTensor::f32([2, 2], vec![1.0]).unwrap_err();
+/// let HostError::ElementCount { expected, found, .. } = error else { panic!("{error}") };
+/// assert_eq!((expected, found), (4, 1));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -199,6 +219,14 @@ impl HostTensor {
     /// Makes a tensor of elements in row-major order. Floats without a suffix are `f64` here; see
     /// [`HostTensor::f32`].
     ///
+    /// ```
+    /// use remat::HostTensor;
+    ///
+    /// let host = HostTensor::new([2], vec![1u8, 2])?;
+    /// assert_eq!(host.as_slice::<u8>(), Some(&[1, 2][..]));
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
+    ///
     /// # Errors
     /// If their number does not match the shape.
     pub fn new<T: Element>(shape: impl Into<Dims>, elements: Vec<T>) -> Result<Self, HostError> {
@@ -208,6 +236,14 @@ impl HostTensor {
 
     /// Makes a tensor of `f32` elements in row-major order.
     ///
+    /// ```
+    /// use remat::HostTensor;
+    ///
+    /// let host = HostTensor::f32([2, 1], vec![1.0, 2.0])?;
+    /// assert_eq!(host.layout().to_string(), "f32[2, 1]");
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
+    ///
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, HostError> {
@@ -216,6 +252,14 @@ impl HostTensor {
 
     /// Makes a tensor of `i32` elements in row-major order.
     ///
+    /// ```
+    /// use remat::HostTensor;
+    ///
+    /// let labels = HostTensor::i32([3], vec![7, 0, 2])?;
+    /// assert_eq!(labels.as_i32(), Some(&[7, 0, 2][..]));
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
+    ///
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Result<Self, HostError> {
@@ -223,6 +267,14 @@ impl HostTensor {
     }
 
     /// Makes a scalar.
+    ///
+    /// ```
+    /// use remat::HostTensor;
+    ///
+    /// let host = HostTensor::scalar(0.5);
+    /// assert!(host.shape().is_empty());
+    /// assert_eq!(host.as_f32(), Some(&[0.5][..]));
+    /// ```
     #[must_use]
     pub fn scalar(value: f32) -> Self {
         Self { shape: Dims::SCALAR, data: HostData::F32(vec![value]) }
@@ -307,6 +359,12 @@ impl HostTensor {
     }
 
     /// The elements.
+    ///
+    /// ```
+    /// use remat::{HostData, HostTensor};
+    ///
+    /// assert_eq!(HostTensor::scalar(0.5).data(), &HostData::F32(vec![0.5]));
+    /// ```
     #[must_use]
     pub const fn data(&self) -> &HostData {
         &self.data
@@ -319,6 +377,14 @@ impl HostTensor {
     }
 
     /// Type and shape as a contiguous layout.
+    ///
+    /// ```
+    /// use remat::{DType, HostTensor, Layout};
+    ///
+    /// let host = HostTensor::f32([2, 1], vec![1.0, 2.0])?;
+    /// assert_eq!(host.layout(), Layout::contiguous(DType::F32, [2, 1]));
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
     #[must_use]
     pub fn layout(&self) -> Layout {
         Layout::contiguous(self.dtype(), self.shape)
@@ -339,6 +405,13 @@ impl HostTensor {
     }
 
     /// The elements, if they are of type `f32`.
+    ///
+    /// ```
+    /// use remat::HostTensor;
+    ///
+    /// assert_eq!(HostTensor::scalar(3.0).as_f32(), Some(&[3.0][..]));
+    /// assert_eq!(HostTensor::scalar(3.0).as_i32(), None);
+    /// ```
     #[must_use]
     pub fn as_f32(&self) -> Option<&[f32]> {
         self.as_slice()
@@ -351,6 +424,15 @@ impl HostTensor {
     }
 
     /// The elements as raw bytes, for hashing and comparing bit for bit.
+    ///
+    /// ```
+    /// use remat::HostTensor;
+    ///
+    /// let host = HostTensor::new([3], vec![1u8, 2, 3])?;
+    /// assert_eq!(host.as_bytes(), [1, 2, 3]);
+    /// assert_ne!(HostTensor::scalar(0.0).as_bytes(), HostTensor::scalar(-0.0).as_bytes());
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.data.as_bytes()

@@ -23,6 +23,16 @@ pub const MAX_RANK: usize = 6;
 /// Strides and offset count elements, not bytes. Element `[i, j, ..]` lies at
 /// `offset + i * strides[0] + j * strides[1] + ..`. A stride of 0 repeats an element
 /// (broadcasting).
+///
+/// ```
+/// use remat::{DType, Layout};
+///
+/// let rows = Layout::contiguous(DType::F32, [2, 3]);
+/// let columns = rows.permute(&[1, 0]).unwrap();
+/// assert_eq!(rows.to_string(), "f32[2, 3]");
+/// assert_eq!(columns.to_string(), "f32[3, 2]");
+/// assert_eq!(*columns.strides(), [1, 3].into());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "text::Unchecked"))]
@@ -35,6 +45,13 @@ pub struct Layout {
 
 impl Layout {
     /// Row-major layout that starts at the front of its storage.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let layout = Layout::contiguous(DType::F32, [2, 3, 4]);
+    /// assert_eq!(*layout.strides(), [12, 4, 1].into());
+    /// ```
     #[must_use]
     #[inline]
     pub fn contiguous(dtype: DType, shape: impl Into<Dims>) -> Self {
@@ -43,6 +60,13 @@ impl Layout {
     }
 
     /// A one-dimensional run of `bytes` raw bytes.
+    ///
+    /// ```
+    /// use remat::Layout;
+    ///
+    /// assert_eq!(Layout::raw(100).to_string(), "u8[100]");
+    /// assert_eq!(Layout::raw(100).bytes(), 100);
+    /// ```
     #[must_use]
     pub fn raw(bytes: usize) -> Self {
         Self::contiguous(DType::U8, [bytes])
@@ -67,12 +91,26 @@ impl Layout {
     }
 
     /// Distance in elements between neighbours along each dimension.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let layout = Layout::contiguous(DType::F32, [2, 3]);
+    /// assert_eq!(*layout.strides(), [3, 1].into());
+    /// ```
     #[must_use]
     pub const fn strides(&self) -> &Dims {
         &self.strides
     }
 
     /// Distance in elements from the front of the storage to the first element.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let layout = Layout::contiguous(DType::F32, [4, 3]);
+    /// assert_eq!(layout.slice(0, 2, 1).unwrap().offset(), 6);
+    /// ```
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset
@@ -85,6 +123,13 @@ impl Layout {
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use remat::{DType, Dims, Layout};
+    ///
+    /// assert_eq!(Layout::contiguous(DType::F32, [2, 3]).elements(), 6);
+    /// assert_eq!(Layout::contiguous(DType::F32, Dims::SCALAR).elements(), 1);
+    /// ```
     #[must_use]
     #[inline]
     pub fn elements(&self) -> usize {
@@ -92,6 +137,13 @@ impl Layout {
     }
 
     /// Bytes of the elements when packed: the size of the storage of a fresh tensor of this shape.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// assert_eq!(Layout::contiguous(DType::F32, [2, 3]).bytes(), 24);
+    /// assert_eq!(Layout::contiguous(DType::BF16, [2, 3]).bytes(), 12);
+    /// ```
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -100,6 +152,14 @@ impl Layout {
 
     /// Number of elements from the front of the storage to just past the last one that this layout
     /// touches. Saturates at `usize::MAX`.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let whole = Layout::contiguous(DType::F32, [4, 3]);
+    /// let column = whole.slice(1, 2, 1).unwrap();
+    /// assert_eq!((column.elements(), column.span()), (4, 12));
+    /// ```
     #[must_use]
     #[inline]
     pub fn span(&self) -> usize {
@@ -112,6 +172,14 @@ impl Layout {
     }
 
     /// Whether the elements lie packed in row-major order (from `offset` on).
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let rows = Layout::contiguous(DType::F32, [2, 3]);
+    /// assert!(rows.is_contiguous() && rows.slice(0, 1, 1).unwrap().is_contiguous());
+    /// assert!(!rows.permute(&[1, 0]).unwrap().is_contiguous());
+    /// ```
     #[must_use]
     #[inline]
     pub fn is_contiguous(&self) -> bool {
@@ -127,6 +195,14 @@ impl Layout {
 
     /// Reorders dimensions: dimension `i` of the result is `axes[i]` of this layout. `None` unless
     /// `axes` is a permutation of all dimensions.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let images = Layout::contiguous(DType::F32, [8, 3, 32, 16]);
+    /// assert_eq!(images.permute(&[0, 2, 3, 1]).unwrap().to_string(), "f32[8, 32, 16, 3]");
+    /// assert_eq!(images.permute(&[0, 0, 1, 2]), None);
+    /// ```
     #[must_use]
     pub fn permute(&self, axes: &[usize]) -> Option<Self> {
         let once = |(i, axis): (usize, &usize)| *axis < self.rank() && !axes[..i].contains(axis);
@@ -139,6 +215,16 @@ impl Layout {
 
     /// Takes `len` entries of dimension `axis` from `start` on. `None` if the dimension does not
     /// have them all.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let layout = Layout::contiguous(DType::F32, [4, 3]);
+    /// let part = layout.slice(0, 1, 2).unwrap();
+    /// assert_eq!(part.to_string(), "f32[2, 3]");
+    /// assert_eq!(part.offset(), 3);
+    /// assert_eq!(layout.slice(0, 3, 2), None);
+    /// ```
     #[must_use]
     pub fn slice(&self, axis: usize, start: usize, len: usize) -> Option<Self> {
         if axis >= self.rank() || start.checked_add(len)? > self.shape[axis] {
@@ -155,6 +241,16 @@ impl Layout {
 
     /// Repeats elements along dimensions of size 1 or missing in front, by the usual broadcasting
     /// rule. `None` if the shapes do not agree.
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let row = Layout::contiguous(DType::F32, [3]);
+    /// let rows = row.broadcast_to(&[2, 3].into()).unwrap();
+    /// assert_eq!(rows.elements(), 6);
+    /// assert_eq!(*rows.strides(), [0, 1].into());
+    /// assert_eq!(row.broadcast_to(&[2, 4].into()), None);
+    /// ```
     #[must_use]
     pub fn broadcast_to(&self, shape: &Dims) -> Option<Self> {
         let extra = shape.len().checked_sub(self.rank())?;
@@ -171,6 +267,14 @@ impl Layout {
 
     /// Gives the same elements, in the same order, another shape. `None` if the count differs, or
     /// the elements would have to be copied (the layout is not contiguous).
+    ///
+    /// ```
+    /// use remat::{DType, Layout};
+    ///
+    /// let layout = Layout::contiguous(DType::F32, [2, 6]);
+    /// assert_eq!(layout.reshape(&[3, 4].into()).unwrap().to_string(), "f32[3, 4]");
+    /// assert_eq!(layout.reshape(&[5, 2].into()), None);
+    /// ```
     #[must_use]
     pub fn reshape(&self, shape: &Dims) -> Option<Self> {
         (shape.elements() == self.elements() && self.is_contiguous()).then(|| Self {
@@ -190,6 +294,14 @@ impl fmt::Display for Layout {
 }
 
 /// Shape to which two operands broadcast; `None` if they do not.
+///
+/// ```
+/// use remat::{Dims, broadcast_shapes};
+///
+/// let sum = broadcast_shapes(&Dims::from([8, 1, 3]), &Dims::from([5, 3]));
+/// assert_eq!(sum, Some(Dims::from([8, 5, 3])));
+/// assert_eq!(broadcast_shapes(&Dims::from([2]), &Dims::from([3])), None);
+/// ```
 #[must_use]
 pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };

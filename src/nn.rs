@@ -93,6 +93,18 @@ use crate::error::Error;
 use crate::ops::Tensor;
 
 /// Purpose of a forward pass: training or inference.
+///
+/// ```
+/// use remat::nn::Dropout;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut dropout = Dropout::new(0.5);
+/// let x = runtime.ones(&[100])?;
+/// assert_eq!(dropout.forward(&x, Mode::Infer)?.to_vec::<f32>()?, [1.0; 100]);
+/// assert_ne!(dropout.forward(&x, Mode::Train)?.to_vec::<f32>()?, [1.0; 100]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Training: batch norm uses the statistics of the batch and updates the running statistics;
@@ -104,6 +116,22 @@ pub enum Mode {
 }
 
 /// A tensor that a module holds between steps.
+///
+/// ```
+/// use remat::nn::{BatchNorm2d, State, state};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut norm = BatchNorm2d::new(&runtime, 3)?;
+/// let mut buffers = Vec::new();
+/// for (name, state) in state(&mut norm) {
+///     if let State::Buffer(_) = state {
+///         buffers.push(name);
+///     }
+/// }
+/// assert_eq!(buffers, ["running_mean", "running_var"]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub enum State<'a> {
     /// Parameter, learned by gradients.
@@ -113,6 +141,30 @@ pub enum State<'a> {
 }
 
 /// A layer, or a network of layers.
+///
+/// ```
+/// use remat::nn::{State, join};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// /// Multiplies by a learned number.
+/// struct Scale(Tensor);
+///
+/// impl Module for Scale {
+///     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+///         x.mul(&self.0)
+///     }
+///
+///     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+///         found.push((join(prefix, "scale"), State::Parameter(&mut self.0)));
+///     }
+/// }
+///
+/// let mut scale = Scale(runtime.full(&[], 3.0)?);
+/// let y = scale.forward(&runtime.ones(&[2])?, Mode::Train)?;
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 3.0]);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Module: Send {
     /// Computes the output. For training, let a [`Tape`](crate::autograd::Tape) watch the module
     /// first.
@@ -126,6 +178,17 @@ pub trait Module: Send {
 }
 
 /// All state of a module, with names.
+///
+/// ```
+/// use remat::nn::{Linear, state};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut layer = Linear::new(&runtime, 2, 1)?;
+/// let names: Vec<String> = state(&mut layer).into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["weight", "bias"]);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn state<'a>(module: &'a mut dyn Module) -> Vec<(String, State<'a>)> {
     let mut found = Vec::new();
     module.state("", &mut found);
@@ -133,6 +196,19 @@ pub fn state<'a>(module: &'a mut dyn Module) -> Vec<(String, State<'a>)> {
 }
 
 /// All parameters of a module, with names.
+///
+/// ```
+/// use remat::nn::{mlp, parameters};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut network = mlp(&runtime, 4, &[8], 2)?;
+/// let names: Vec<String> = parameters(&mut network).map(|(name, _)| name).collect();
+/// assert_eq!(names, ["fc1.weight", "fc1.bias", "out.weight", "out.bias"]);
+/// let elements = parameters(&mut network).map(|(_, tensor)| tensor.layout().elements());
+/// assert_eq!(elements.sum::<usize>(), 4 * 8 + 8 + 8 * 2 + 2);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn parameters(module: &mut dyn Module) -> impl Iterator<Item = (String, &mut Tensor)> {
     state(module).into_iter().filter_map(|(name, state)| match state {
         State::Parameter(tensor) => Some((name, tensor)),

@@ -70,6 +70,23 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Updates the parameters of a module from their gradients, fused and in place.
+///
+/// ```
+/// use remat::nn::Embedding;
+/// use remat::optim::Optimizer;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut table = Embedding::of(runtime.ones(&[2, 1])?);
+/// let mut sgd = Optimizer::sgd(0.5, 0.0, 0.0);
+/// let tape = Tape::new(&runtime);
+/// tape.watch(&mut table);
+/// let row = runtime.tensor(&[1], vec![1])?;
+/// let loss = table.forward(&row, Mode::Train)?.sum()?;
+/// sgd.minimize(tape, &loss, &mut table)?;
+/// assert_eq!(table.weight().to_vec::<f32>()?, [1.0, 0.5]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Optimizer {
     /// Learning rate; may change between steps.
@@ -115,6 +132,15 @@ struct Kept {
 
 impl Optimizer {
     /// Creates an optimizer without state.
+    ///
+    /// ```
+    /// use remat::optim::{Optimizer, Rule};
+    ///
+    /// let rule = Rule::Sgd { momentum: 0.9, nesterov: true };
+    /// let mut sgd = Optimizer::new(rule, 0.1, 5e-4);
+    /// sgd.max_norm = Some(1.0);
+    /// assert_eq!(sgd.rule(), rule);
+    /// ```
     #[must_use]
     pub fn new(rule: Rule, lr: f32, weight_decay: f32) -> Self {
         Self {
@@ -131,6 +157,14 @@ impl Optimizer {
     }
 
     /// Stochastic gradient descent with momentum; see [`SgdMomentum`](crate::ops::SgdMomentum).
+    ///
+    /// ```
+    /// use remat::optim::{Optimizer, Rule};
+    ///
+    /// let sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
+    /// assert_eq!((sgd.lr, sgd.weight_decay), (0.1, 5e-4));
+    /// assert_eq!(sgd.rule(), Rule::Sgd { momentum: 0.9, nesterov: false });
+    /// ```
     #[must_use]
     pub fn sgd(lr: f32, momentum: f32, weight_decay: f32) -> Self {
         Self::new(Rule::Sgd { momentum, nesterov: false }, lr, weight_decay)
@@ -138,6 +172,13 @@ impl Optimizer {
 
     /// Adam with decoupled weight decay, betas 0.9 and 0.999, and an epsilon of 1e-8; see
     /// [`AdamW`](crate::ops::AdamW).
+    ///
+    /// ```
+    /// use remat::optim::{Optimizer, Rule};
+    ///
+    /// let adamw = Optimizer::adamw(1e-3, 0.01);
+    /// assert_eq!(adamw.rule(), Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 });
+    /// ```
     #[must_use]
     pub fn adamw(lr: f32, weight_decay: f32) -> Self {
         Self::new(Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 }, lr, weight_decay)
@@ -145,12 +186,25 @@ impl Optimizer {
 
     /// Lion with betas 0.9 and 0.99; see [`Lion`](crate::ops::Lion). A good learning rate is about
     /// a tenth of AdamW's.
+    ///
+    /// ```
+    /// use remat::optim::{Optimizer, Rule};
+    ///
+    /// let lion = Optimizer::lion(1e-4, 0.1);
+    /// assert_eq!(lion.rule(), Rule::Lion { betas: [0.9, 0.99] });
+    /// ```
     #[must_use]
     pub fn lion(lr: f32, weight_decay: f32) -> Self {
         Self::new(Rule::Lion { betas: [0.9, 0.99] }, lr, weight_decay)
     }
 
     /// Adds settings for some parameters. The first group that has a parameter counts.
+    ///
+    /// ```
+    /// use remat::optim::{Group, Optimizer};
+    ///
+    /// let adamw = Optimizer::adamw(1e-3, 0.01).group(Group::vectors().weight_decay(0.0));
+    /// ```
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
@@ -165,6 +219,25 @@ impl Optimizer {
 
     /// State tensors of each parameter updated before: the parameter's name, the tensor's name from
     /// [`Rule::states`], and the tensor. Parameters come in alphabetical order.
+    ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut table = Embedding::of(runtime.ones(&[2, 1])?);
+    /// let mut sgd = Optimizer::sgd(0.5, 0.9, 0.0);
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut table);
+    /// # let row = runtime.tensor(&[1], vec![1])?;
+    /// # let loss = table.forward(&row, Mode::Train)?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut table)?;
+    /// let (parameter, state, velocity) = sgd.states().next().unwrap();
+    /// assert_eq!((parameter, state), ("weight", "velocity"));
+    /// assert_eq!(velocity.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn states(&self) -> impl Iterator<Item = (&str, &'static str, &Tensor)> {
         let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
@@ -187,6 +260,24 @@ impl Optimizer {
     }
 
     /// Number of updates of a parameter so far.
+    ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut table = Embedding::of(runtime.ones(&[2, 1])?);
+    /// let mut sgd = Optimizer::sgd(0.5, 0.9, 0.0);
+    /// assert_eq!(sgd.steps("weight"), 0);
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut table);
+    /// # let row = runtime.tensor(&[1], vec![1])?;
+    /// # let loss = table.forward(&row, Mode::Train)?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut table)?;
+    /// assert_eq!(sgd.steps("weight"), 1);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn steps(&self, parameter: &str) -> u64 {
         self.kept.get(parameter).map_or(0, |kept| kept.steps)

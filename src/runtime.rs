@@ -89,6 +89,14 @@ struct Worker<O: Operation, H> {
 
 impl Runtime {
     /// A builder: set options on it, then start a runtime.
+    ///
+    /// ```
+    /// use remat::Runtime;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").seed(1).threads(1).cpu()?;
+    /// assert_eq!(runtime.budget(), 64 << 10);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -128,6 +136,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If there is no room on the device, the value is uploaded when an op or a `get` reads it. The
     /// call waits while more than 64 MiB of earlier values are in flight to the worker.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0])?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn put(&self, host: impl Into<Arc<H>>) -> Result<Tensor, Error> {
@@ -136,6 +153,16 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Uploads a host value that is never evicted. No host copy is kept once the value is on the
     /// device. If there is no room, it is uploaded later, as with [`Runtime::put`].
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.put_leaf(HostTensor::scalar(2.0))?;
+    /// assert_eq!(x.item()?, 2.0);
+    /// assert_eq!(runtime.stats()?.host_bytes, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Runtime::put`].
@@ -156,6 +183,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Runs an op. All inputs keep their values: an op that updates in place works on a copy. See
     /// [`Runtime::update`].
     ///
+    /// ```
+    /// use remat::ops::Accumulate;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// let sum = runtime.apply(Accumulate, &[&x, &x])?;
+    /// assert_eq!(sum[0].to_vec::<f32>()?, [2.0, 2.0]);
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the inputs do not fit the op, or belong to another runtime. If an input is watched by a
     /// tape, and the op has no gradient. A failure on the device is reported by the next `get` of a
@@ -165,6 +204,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Reads the value of a tensor. Waits for all earlier commands.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1, 2])?;
+    /// assert_eq!(runtime.get(&x)?, HostTensor::i32([2], vec![1, 2])?);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// - The failure to which the tensor was lost.
@@ -178,6 +226,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Asks for the current value of a tensor, without waiting.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// let pending = runtime.get_later(&x)?;
+    /// let y = x.square()?;
+    /// assert_eq!(pending.wait()?.as_f32(), Some(&[1.0, 1.0][..]));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the tensor belongs to another runtime. [`Pending::wait`] reports all other errors.
     pub fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
@@ -185,6 +244,19 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Evicts this tensor now, if it can be recomputed. A leaf stays.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.full(&[2], 3.0)?;
+    /// let y = x.square()?;
+    /// runtime.drop_now(&y)?;
+    /// assert_eq!(runtime.stats()?.evictions, 1);
+    /// assert_eq!(y.to_vec::<f32>()?, [9.0, 9.0]);
+    /// assert_eq!(runtime.stats()?.recomputed_ops, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the tensor belongs to another runtime.
@@ -201,17 +273,51 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// among those sent so far fail too, if they would have to regenerate something. Everything
     /// else stays as it is, and commands sent from now on are not affected. May be called from any
     /// thread, for example from a Ctrl-C handler.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// runtime.cancel();
+    /// // Nothing was being regenerated.
+    /// assert_eq!(x.sum()?.item()?, 2.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn cancel(&self) {
         self.shared.control.cancel();
     }
 
     /// A handle to cancel with, like [`Runtime::cancel`], that does not keep the runtime alive.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let canceller = runtime.canceller();
+    /// let thread = std::thread::spawn(move || canceller.cancel());
+    /// assert_eq!(runtime.ones(&[2])?.sum()?.item()?, 2.0);
+    /// thread.join().unwrap();
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.shared.control))
     }
 
     /// Makes a tensor a leaf: the tensor stays resident, and its history and host copy are freed.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.full(&[2], 3.0)?;
+    /// let y = x.square()?;
+    /// runtime.commit(&y)?;
+    /// runtime.drop_now(&y)?;
+    /// assert_eq!(runtime.stats()?.evictions, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync`
@@ -224,6 +330,16 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Names a tensor in out-of-memory errors and in events.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let weights = runtime.ones(&[64])?;
+    /// runtime.label(&weights, "weights of the first layer")?;
+    /// assert!(runtime.memory_map()?.contains("weights of the first layer"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the tensor belongs to another runtime.
     pub fn label(&self, tensor: &Tensor, label: impl Into<String>) -> Result<(), Error> {
@@ -234,6 +350,20 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Marks the end of a step of the training loop. A tensor that was computed from a value of an
     /// earlier step becomes a leaf if that value has no handle any more. This keeps history
     /// bounded.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut weights = runtime.ones(&[2])?;
+    /// for _ in 0..3 {
+    ///     weights = (&weights * 2.0)?;
+    ///     runtime.step()?;
+    /// }
+    /// assert_eq!(weights.to_vec::<f32>()?, [8.0, 8.0]);
+    /// assert_eq!(runtime.stats()?.steps, 3);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -249,6 +379,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Waits until all commands sent so far are done.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[200_000])?;
+    /// let y = x.exp()?;
+    /// // The two take more than 1 MiB together.
+    /// assert!(matches!(runtime.sync(), Err(Error::OutOfMemory(_))));
+    /// runtime.sync()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The first failure that was not reported before.
     pub fn sync(&self) -> Result<(), Error> {
@@ -256,12 +398,33 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// The memory limit in bytes, as last set.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.budget(), 1 << 20);
+    /// runtime.set_budget("512KiB")?;
+    /// assert_eq!(runtime.budget(), 512 << 10);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.shared.budget.load(Ordering::Relaxed)
     }
 
     /// The counters, after all commands sent so far.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// let y = x.exp()?;
+    /// let stats = runtime.stats()?;
+    /// assert_eq!((stats.ops, stats.tensors, stats.evictions), (2, 2, 0));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -270,6 +433,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Asks for the counters after all commands sent so far, without waiting.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let before = runtime.stats_later()?;
+    /// let x = runtime.ones(&[2])?;
+    /// assert_eq!(before.wait()?.ops, 0);
+    /// assert_eq!(runtime.stats()?.ops, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
@@ -280,6 +454,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Ends the recording and writes out the rest. Without this call, the recording ends when the
     /// runtime is dropped, and errors are only logged.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::trace::JsonLines;
+    ///
+    /// let lines = JsonLines::to(std::io::sink());
+    /// let runtime = Runtime::builder().budget("1MiB").record(lines).cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// runtime.finish_recording()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the recording could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
@@ -288,6 +473,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Key and counter for the next random op: the runtime's seed, and a number that was not used
     /// before.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").seed(7).cpu()?;
+    /// assert_eq!(runtime.next_random(), (7, 0));
+    /// assert_eq!(runtime.next_random(), (7, 1));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn next_random(&self) -> (u64, u64) {
         self.shared.next_random()
@@ -295,6 +489,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// The seed, and the number of the next random op. A later run can continue the random numbers
     /// from there.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").seed(7).cpu()?;
+    /// let x = runtime.uniform(&[2], 0.0..1.0)?;
+    /// assert_eq!(runtime.random_position(), (7, 1));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn random_position(&self) -> (u64, u64) {
         (self.shared.seed, self.shared.next_random.load(Ordering::Relaxed))
@@ -304,6 +507,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// For a run that continues another run with the same seed: otherwise its random ops would draw
     /// the same numbers again.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.uniform(&[4], 0.0..1.0)?;
+    /// runtime.set_random_position(0);
+    /// let again = runtime.uniform(&[4], 0.0..1.0)?;
+    /// assert_eq!(x.to_vec::<f32>()?, again.to_vec::<f32>()?);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn set_random_position(&self, position: u64) {
         self.shared.next_random.store(position, Ordering::Relaxed);
     }
@@ -465,6 +679,16 @@ pub struct Canceller(Arc<Control>);
 
 impl Canceller {
     /// See [`Runtime::cancel`]. Nothing happens if the runtime is gone.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let canceller = runtime.canceller();
+    /// drop(runtime);
+    /// canceller.cancel();
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn cancel(&self) {
         self.0.cancel();
     }

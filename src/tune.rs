@@ -79,6 +79,13 @@ use std::sync::Arc;
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
 /// The device that a run is for, as rehearsals need to know it.
+///
+/// ```
+/// use remat::Runtime;
+/// use remat::tune::{StandIn, Tuner};
+///
+/// let tuner = Tuner::new(Runtime::builder).device(StandIn::cpu(8)).budget("50%");
+/// ```
 #[derive(Clone)]
 pub struct StandIn {
     /// Name of the device, with everything that its costs depend on. A file of forecasts belongs to
@@ -92,6 +99,12 @@ pub struct StandIn {
 
 impl StandIn {
     /// The CPU, with `threads` threads.
+    ///
+    /// ```
+    /// use remat::tune::StandIn;
+    ///
+    /// assert_eq!(StandIn::cpu(8).name, "cpu, 8 threads");
+    /// ```
     #[must_use]
     pub fn cpu(threads: usize) -> Self {
         let plural = if threads == 1 { "" } else { "s" };
@@ -108,6 +121,14 @@ impl fmt::Debug for StandIn {
 }
 
 /// Names of options in messages: those of a program's flags, or plain words.
+///
+/// ```
+/// use remat::Runtime;
+/// use remat::tune::{Names, Tuner};
+///
+/// let names = Names { budget: "--budget", batch: "--batch", ..Names::WORDS };
+/// let tuner = Tuner::new(Runtime::builder).names(names);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The budget.
@@ -134,6 +155,13 @@ impl Names {
 }
 
 /// An event of the tuning.
+///
+/// ```
+/// use remat::tune::Progress;
+///
+/// let progress = Progress::WithoutEvictions { budget: 64 << 20 };
+/// assert_eq!(progress.to_string(), "rehearsing without evictions in 64.00 MiB");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -179,6 +207,23 @@ impl Display for Progress {
 }
 
 /// Options of a run that is to be tuned.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Tuner;
+///
+/// # let start = |runtime: &Runtime| -> Result<_, Error> {
+/// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+/// #     Ok(move || {
+/// #         x = x.sin()?;
+/// #         runtime.step()
+/// #     })
+/// # };
+/// // `start` starts a program on a runtime: see `Trainable`.
+/// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+/// assert_eq!(tuned.budget(), 4 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Tuner<'a> {
     make: Arc<dyn Fn() -> Builder + Send + Sync + 'a>,
     budget: Option<Budget>,
@@ -216,6 +261,15 @@ impl<'a> Tuner<'a> {
     ///
     /// Each rehearsal has a runtime of its own, so `make` is called for each. Unique objects, such
     /// as a recorder, are given to [`Tuned::builder`] instead. The tuner sets budget and threshold.
+    ///
+    /// ```
+    /// use remat::evict::Learn;
+    /// use remat::tune::Tuner;
+    /// use remat::{PolicyKind, Runtime};
+    ///
+    /// let policy = PolicyKind::Learned(Learn::Portfolio);
+    /// let tuner = Tuner::new(move || Runtime::builder().policy(policy).seed(1)).steps(1000);
+    /// ```
     #[must_use]
     pub fn new(make: impl Fn() -> Builder + Send + Sync + 'a) -> Self {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
@@ -237,6 +291,24 @@ impl<'a> Tuner<'a> {
     /// The memory that the run may use: `"40%"` of its memory without evictions, `"64MiB"`, a
     /// number of bytes, or `"auto"` for the free memory. Default: 40 %, or the smallest percentage
     /// that passes.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("100%").steps(4).tune(&start)?;
+    /// assert_eq!(tuned.budget(), tuned.chosen().full_budget());
+    /// assert!(Tuner::new(Runtime::builder).budget("-1").tune(&start).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn budget<B: TryInto<Budget, Error: Display>>(mut self, budget: B) -> Self {
         self.budget = self.given("budget", budget.try_into()).or(self.budget);
@@ -245,6 +317,13 @@ impl<'a> Tuner<'a> {
 
     /// The eviction threshold, see [`Builder::eviction_threshold`]. Given like the budget, but
     /// never `"auto"`. Default: none.
+    ///
+    /// ```
+    /// use remat::Runtime;
+    /// use remat::tune::Tuner;
+    ///
+    /// let tuner = Tuner::new(Runtime::builder).budget("60%").eviction_threshold("50%");
+    /// ```
     #[must_use]
     pub fn eviction_threshold<S: TryInto<Share, Error: Display>>(mut self, threshold: S) -> Self {
         self.threshold = self.given("eviction threshold", threshold.try_into());
@@ -253,6 +332,13 @@ impl<'a> Tuner<'a> {
 
     /// Number of steps of the run. Short runs are rehearsed whole, and get fewer simulated runs.
     /// Default: without end.
+    ///
+    /// ```
+    /// use remat::Runtime;
+    /// use remat::tune::Tuner;
+    ///
+    /// let tuner = Tuner::new(Runtime::builder).budget("60%").steps(1000);
+    /// ```
     #[must_use]
     pub const fn steps(mut self, steps: usize) -> Self {
         self.steps = steps;
@@ -269,6 +355,14 @@ impl<'a> Tuner<'a> {
     /// A file that keeps forecasts for later runs, and provides those of earlier runs. A file of
     /// another device, number of threads, cost model or version of this crate is refused. Default:
     /// none.
+    ///
+    /// ```
+    /// use remat::Runtime;
+    /// use remat::tune::Tuner;
+    ///
+    /// let path = std::env::temp_dir().join("forecasts.json");
+    /// let tuner = Tuner::new(Runtime::builder).budget("60%").cache(path);
+    /// ```
     #[must_use]
     pub fn cache(mut self, path: impl Into<PathBuf>) -> Self {
         self.cache = Some(path.into());
@@ -283,6 +377,13 @@ impl<'a> Tuner<'a> {
     }
 
     /// Calls `told` with each event of the tuning, possibly from several threads.
+    ///
+    /// ```
+    /// use remat::Runtime;
+    /// use remat::tune::Tuner;
+    ///
+    /// let tuner = Tuner::new(Runtime::builder).progress(|event| eprintln!("{event}"));
+    /// ```
     #[must_use]
     pub fn progress(mut self, told: impl Fn(Progress) + Send + Sync + 'a) -> Self {
         self.progress = Box::new(told);
@@ -291,6 +392,23 @@ impl<'a> Tuner<'a> {
 
     /// Calls `wanted` between the steps of rehearsals; if it returns true, the tuning ends with
     /// [`TuneError::Interrupted`].
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).interrupt_when(|| true).tune(&start);
+    /// assert!(matches!(tuned, Err(remat::tune::TuneError::Interrupted)));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn interrupt_when(mut self, wanted: impl Fn() -> bool + Send + Sync + 'a) -> Self {
         self.interrupt = Box::new(wanted);
@@ -299,6 +417,28 @@ impl<'a> Tuner<'a> {
 
     /// Rehearses `program`: chooses a budget that passes, and searches how its steps are best run
     /// in it.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// let runtime = tuned.builder().cpu()?;
+    /// let mut step = start(&runtime)?;
+    /// for _ in 0..4 {
+    ///     step()?;
+    /// }
+    /// assert!(runtime.stats()?.peak_bytes <= tuned.budget());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`TuneError::Refused`] if the budget does not pass, with one that does.

@@ -36,6 +36,28 @@ pub struct Tape {
 }
 
 /// Something that a tape can watch: a tensor, or all parameters of a [`Module`](crate::nn::Module).
+///
+/// ```
+/// use remat::autograd::Watch;
+/// use remat::prelude::*;
+///
+/// struct Pair(Tensor, Tensor);
+///
+/// impl Watch for Pair {
+///     fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor)) {
+///         watch(&mut self.0);
+///         watch(&mut self.1);
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut pair = Pair(runtime.full(&[], 2.0)?, runtime.full(&[], 5.0)?);
+/// let tape = Tape::new(&runtime);
+/// tape.watch(&mut pair);
+/// let gradients = tape.backward(&(&pair.0 * &pair.1)?)?;
+/// assert_eq!(gradients.get(&pair.0).unwrap().item()?, 5.0);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Watch {
     /// Calls `watch` with each tensor.
     fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor));
@@ -48,12 +70,37 @@ impl Watch for Tensor {
 }
 
 /// Gradients of the watched tensors.
+///
+/// ```
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+/// let tape = Tape::new(&runtime);
+/// tape.watch(&mut x);
+/// let gradients = tape.backward(&(&x * 3.0)?.sum()?)?;
+/// assert_eq!(gradients.get(&x).unwrap().to_vec::<f32>()?, [3.0, 3.0]);
+/// # Ok::<(), Error>(())
+/// ```
 // Sorted by number, so that gradients are freed in the same order in each step.
 #[derive(Debug, Default)]
 pub struct Gradients(BTreeMap<TensorId, Tensor>);
 
 impl Gradients {
     /// The gradient of a watched tensor, if the result depends on it.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let (mut x, mut y) = (runtime.ones(&[2])?, runtime.ones(&[2])?);
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// tape.watch(&mut y);
+    /// let gradients = tape.backward(&x.sum()?)?;
+    /// assert!(gradients.get(&x).is_some() && gradients.get(&y).is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn get(&self, tensor: &Tensor) -> Option<&Tensor> {
         self.0.get(&tensor.id())
@@ -61,6 +108,19 @@ impl Gradients {
 
     /// Removes and returns the gradient of a watched tensor, if the result depends on it. It is
     /// freed when the caller drops it.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut x = runtime.ones(&[2])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// let mut gradients = tape.backward(&x.sum()?)?;
+    /// assert_eq!(gradients.take(&x).unwrap().to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert!(gradients.take(&x).is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn take(&mut self, tensor: &Tensor) -> Option<Tensor> {
         self.0.remove(&tensor.id())
     }
@@ -85,12 +145,30 @@ impl Gradients {
 
 impl Tape {
     /// An empty tape.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let tape = Tape::new(&runtime);
+    /// assert!(!tape.watches(&runtime.ones(&[2])?));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn new(runtime: &Runtime) -> Self {
         Self { runtime: runtime.clone(), log: Arc::default(), watched: Mutex::default() }
     }
 
     /// The runtime.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let tape = Tape::new(&runtime);
+    /// assert_eq!(tape.runtime().budget(), 1 << 20);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn runtime(&self) -> &Runtime {
         &self.runtime
@@ -98,6 +176,19 @@ impl Tape {
 
     /// Watches a tensor, or all parameters of a network: from now on, ops on this handle and its
     /// clones are recorded.
+    ///
+    /// ```
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 2, 1)?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut layer);
+    /// let y = layer.forward(&runtime.ones(&[1, 2])?, Mode::Train)?.sum()?;
+    /// assert!(tape.backward(&y).is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn watch(&self, what: &mut (impl Watch + ?Sized)) {
         let mut watched = self.watched();
         what.each(&mut |tensor| {
@@ -107,6 +198,18 @@ impl Tape {
     }
 
     /// Whether a tensor is watched.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut x = runtime.ones(&[2])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// assert!(tape.watches(&x));
+    /// assert!(!tape.watches(&x.square()?));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn watches(&self, tensor: &Tensor) -> bool {
         self.watched().contains(&tensor.id())
@@ -123,6 +226,18 @@ impl Tape {
     /// never recomputed. Tensors replaced before by [`Runtime::replace`], such as running
     /// statistics, stay replaced even if a later update fails;
     /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo that as well.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut x = runtime.tensor(&[2], vec![3.0, 4.0])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// let gradients = tape.backward(&x.square()?.sum()?)?;
+    /// assert_eq!(gradients.get(&x).unwrap().to_vec::<f32>()?, [6.0, 8.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If `result` is not a scalar, or depends on no watched tensor.
@@ -237,6 +352,24 @@ impl Tape {
 
     /// Calls `complete` with each gradient of [`Tape::backward`] as soon as it is complete, and
     /// with the number of the watched tensor. Only the result is committed.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut x = runtime.tensor(&[2], vec![3.0, 4.0])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// let y = x.square()?.sum()?;
+    /// let mut found = None;
+    /// tape.backward_with(&y, |id, gradient| {
+    ///     found = Some((id, gradient));
+    ///     Ok(())
+    /// })?;
+    /// let (id, gradient) = found.expect("y depends on x");
+    /// assert_eq!((id, gradient.to_vec::<f32>()?), (x.id(), vec![6.0, 8.0]));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Tape::backward`], and those of `complete`.

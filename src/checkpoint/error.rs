@@ -3,6 +3,13 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Reason why a checkpoint was not written or read.
+///
+/// ```
+/// use remat::checkpoint::{Checkpoint, CheckpointError};
+///
+/// let error = Checkpoint::open("no-such-file.safetensors").unwrap_err();
+/// assert!(matches!(error, CheckpointError::Io { .. }));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {

@@ -67,6 +67,13 @@ pub enum Known {
 
 impl Known {
     /// Renaming rules for the file, for [`Checkpoint::named`].
+    ///
+    /// ```
+    /// use remat::checkpoint::Known;
+    ///
+    /// let known = Known::Gpt2 { vocabulary: 50_257, context: 1024, layers: 12, width: 768 };
+    /// assert_eq!(known.names().renamed("transformer.wte.weight"), "wte.weight");
+    /// ```
     #[must_use]
     pub fn names(&self) -> Names {
         match self {
@@ -76,6 +83,13 @@ impl Known {
     }
 
     /// Sizes of the GPT with `heads` heads; `None` for another network.
+    ///
+    /// ```
+    /// use remat::checkpoint::Known;
+    ///
+    /// let known = Known::Gpt2 { vocabulary: 50_257, context: 1024, layers: 12, width: 768 };
+    /// assert_eq!(known.gpt(12).unwrap().width, 768);
+    /// ```
     #[must_use]
     pub const fn gpt(&self, heads: usize) -> Option<Gpt> {
         match *self {
@@ -110,6 +124,22 @@ impl Shapes<'_> {
 impl Checkpoint {
     /// Recognizes the network of the file, under the file's own names, with or without prefixes of
     /// wrappers.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Known, Writer};
+    /// use remat::nn::{Gpt, gpt};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let of = Gpt { vocabulary: 64, context: 8, layers: 1, width: 16, heads: 2, dropout: 0.0 };
+    /// # let path = format!("remat-known-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// Writer::of(&mut gpt(&runtime, &of)?).save(&runtime, &path)?;
+    /// let known = Checkpoint::open(&path)?.known()?;
+    /// assert_eq!(known, Known::Gpt2 { vocabulary: 64, context: 8, layers: 1, width: 16 });
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     ///
     /// # Errors
     /// If the network is none that this crate has.

@@ -5,11 +5,29 @@ use std::str::FromStr;
 
 /// A pattern for tensor names, in which each `*` stands for any text: `h.*.attn.bias`. Each `*`
 /// matches as little as possible.
+///
+/// ```
+/// use remat::checkpoint::Pattern;
+///
+/// let masks: Pattern = "h.*.attn.bias".parse()?;
+/// assert!(masks.matches("h.11.attn.bias") && !masks.matches("h.11.attn.c_attn.bias"));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
 /// A renaming rule, such as `transformer.*=*`. The text of each `*` on the left replaces the `*` of
 /// the same position on the right.
+///
+/// ```
+/// use remat::checkpoint::{Names, Rename};
+///
+/// let rule: Rename = "encoder.layer.*.output.*=h.*.out.*".parse()?;
+/// let names = Names::new().rename(rule);
+/// assert_eq!(names.renamed("encoder.layer.3.output.weight"), "h.3.out.weight");
+/// assert!("a.*=b".parse::<Rename>().is_err());
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
     from: Pattern,
@@ -49,6 +67,12 @@ const OLD_LAYERS: [&str; 2] = [
 
 impl Names {
     /// Keeps all names as they are.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// assert_eq!(Names::new().renamed("fc1.weight"), "fc1.weight");
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -57,6 +81,14 @@ impl Names {
     /// Names of GPT-2 in the transformers library, with its head or without it, for
     /// [`gpt`](crate::nn::gpt). Masks are left out. `lm_head.weight` must equal `wte.weight`, and
     /// replaces it if that is missing.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::gpt2();
+    /// assert_eq!(names.renamed("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
+    /// assert!(names.skips("transformer.h.0.attn.masked_bias"));
+    /// ```
     #[must_use]
     pub fn gpt2() -> Self {
         let mut names =
@@ -67,6 +99,14 @@ impl Names {
 
     /// Names of torchvision, for [`resnet`](crate::nn::resnet), [`densenet`](crate::nn::densenet)
     /// and [`vit`](crate::nn::vit). `num_batches_tracked` is left out.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::torchvision();
+    /// assert_eq!(names.renamed("module.layer1.0.conv1.weight"), "layer1.0.conv1.weight");
+    /// assert!(names.skips("layer1.0.bn1.num_batches_tracked"));
+    /// ```
     #[must_use]
     pub fn torchvision() -> Self {
         Self::known(&OLD_LAYERS, &COUNTS)
@@ -80,6 +120,14 @@ impl Names {
     }
 
     /// Adds a rule, applied to the result of the earlier rules.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::new().rename("net.*=*".parse()?).rename("fc.*=head.*".parse()?);
+    /// assert_eq!(names.renamed("net.fc.weight"), "head.weight");
+    /// # Ok::<(), String>(())
+    /// ```
     #[must_use]
     pub fn rename(mut self, rule: Rename) -> Self {
         self.renames.push(rule);
@@ -87,6 +135,14 @@ impl Names {
     }
 
     /// Leaves out tensors whose name matches, before or after renaming.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::new().skip("*.mask".parse()?);
+    /// assert!(names.skips("h.0.mask"));
+    /// # Ok::<(), String>(())
+    /// ```
     #[must_use]
     pub fn skip(mut self, name: Pattern) -> Self {
         self.skips.push(name);
@@ -94,6 +150,14 @@ impl Names {
     }
 
     /// Appends the rules of `others`.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::torchvision().then(Names::new().rename("fc.*=head.*".parse()?));
+    /// assert_eq!(names.renamed("module.fc.weight"), "head.weight");
+    /// # Ok::<(), String>(())
+    /// ```
     #[must_use]
     pub fn then(mut self, others: Self) -> Self {
         self.renames.extend(others.renames);
@@ -103,12 +167,28 @@ impl Names {
     }
 
     /// The name of a tensor after renaming.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::new().rename("transformer.*=*".parse()?);
+    /// assert_eq!(names.renamed("transformer.wpe.weight"), "wpe.weight");
+    /// assert_eq!(names.renamed("wpe.weight"), "wpe.weight");
+    /// # Ok::<(), String>(())
+    /// ```
     #[must_use]
     pub fn renamed(&self, name: &str) -> String {
         self.renames.iter().fold(name.to_owned(), |name, rule| rule.apply(&name).unwrap_or(name))
     }
 
     /// Whether the tensor of that name in a file is left out.
+    ///
+    /// ```
+    /// use remat::checkpoint::Names;
+    ///
+    /// let names = Names::gpt2();
+    /// assert!(names.skips("h.0.attn.bias") && !names.skips("h.0.attn.c_attn.bias"));
+    /// ```
     #[must_use]
     pub fn skips(&self, name: &str) -> bool {
         let renamed = self.renamed(name);
@@ -123,6 +203,14 @@ impl Names {
 
 impl Pattern {
     /// Whether the pattern matches a name.
+    ///
+    /// ```
+    /// use remat::checkpoint::Pattern;
+    ///
+    /// let biases: Pattern = "*.bias".parse()?;
+    /// assert!(biases.matches("fc1.bias") && !biases.matches("fc1.weight"));
+    /// # Ok::<(), String>(())
+    /// ```
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.parts(name).is_some()

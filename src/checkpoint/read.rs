@@ -16,6 +16,22 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// A checkpoint whose headers were read and found valid. No elements were read yet.
+///
+/// ```
+/// use remat::checkpoint::{Checkpoint, Writer};
+/// use remat::nn::Linear;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// # let path = format!("remat-read-{}.safetensors", std::process::id());
+/// # let path = std::env::temp_dir().join(path);
+/// Writer::of(&mut Linear::new(&runtime, 4, 2)?).save(&runtime, &path)?;
+/// let names: Vec<String> =
+///     Checkpoint::open(&path)?.tensors().map(|(name, _)| name.to_owned()).collect();
+/// assert_eq!(names, ["bias", "weight"]);
+/// # std::fs::remove_file(path).unwrap();
+/// # Ok::<(), remat::checkpoint::CheckpointError>(())
+/// ```
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -76,6 +92,16 @@ impl Checkpoint {
     /// Reads the header of a safetensors file, of this crate or another one. For an index
     /// (`*.safetensors.index.json`), reads the headers of all files that it lists. For a folder,
     /// reads `model.safetensors` or its index.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, CheckpointError};
+    ///
+    /// # let path = format!("remat-open-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// std::fs::write(&path, "no safetensors").unwrap();
+    /// assert!(matches!(Checkpoint::open(&path), Err(CheckpointError::Format { .. })));
+    /// # std::fs::remove_file(path).unwrap();
+    /// ```
     ///
     /// # Errors
     /// - If a file cannot be read, is no safetensors file, is cut off, or is a checkpoint of
@@ -145,6 +171,24 @@ impl Checkpoint {
 
     /// Allows conversion of floats to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`]
     /// lists the conversions.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Embedding;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-convert-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let half = runtime.ones(&[4, 2])?.cast(DType::BF16)?;
+    /// Writer::of(&mut Embedding::of(half)).save(&runtime, &path)?;
+    /// let mut table = Embedding::of(runtime.zeros(&[4, 2])?);
+    /// assert!(Checkpoint::open(&path)?.load(&runtime, &mut table).is_err());
+    /// Checkpoint::open(&path)?.convert().load(&runtime, &mut table)?;
+    /// assert_eq!(table.weight().to_vec::<f32>()?, [1.0; 8]);
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     #[must_use]
     pub const fn convert(mut self) -> Self {
         self.converts = true;
@@ -157,11 +201,43 @@ impl Checkpoint {
     }
 
     /// Names in the file of tensors that are left out.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Names, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-skipped-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// Writer::of(&mut Linear::new(&runtime, 4, 2)?).save(&runtime, &path)?;
+    /// let names = Names::new().skip("bias".parse().unwrap());
+    /// let checkpoint = Checkpoint::open(&path)?.named(&names)?;
+    /// assert_eq!(checkpoint.skipped().collect::<Vec<_>>(), ["bias"]);
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     pub fn skipped(&self) -> impl Iterator<Item = &str> {
         self.skipped.iter().map(String::as_str)
     }
 
     /// A text that was saved with [`Writer::with`](super::Writer::with).
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-get-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 4, 2)?;
+    /// Writer::of(&mut layer).with("step", 100).save(&runtime, &path)?;
+    /// let checkpoint = Checkpoint::open(&path)?;
+    /// assert_eq!((checkpoint.get("step"), checkpoint.get("epoch")), (Some("100"), None));
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.metadata.get(name).map(String::as_str)
@@ -169,12 +245,44 @@ impl Checkpoint {
 
     /// Names of all tensors, with types and shapes; names of the optimizer's tensors begin with
     /// `optimizer/`. `None` for a type that this crate does not have.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-tensors-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// Writer::of(&mut Linear::new(&runtime, 4, 2)?).save(&runtime, &path)?;
+    /// let checkpoint = Checkpoint::open(&path)?;
+    /// let (name, layout) = checkpoint.tensors().last().unwrap();
+    /// assert_eq!((name, layout.unwrap().to_string()), ("weight", "f32[2, 4]".to_owned()));
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<Layout>)> {
         self.tensors.iter().map(|(name, place)| (name.as_str(), place.entry.layout()))
     }
 
     /// Loads the parameters and buffers of the file into a module. `num_batches_tracked` of
     /// PyTorch's batch norms is left out.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Embedding;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-load-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// Writer::of(&mut Embedding::of(runtime.ones(&[2, 2])?)).save(&runtime, &path)?;
+    /// let mut table = Embedding::new(&runtime, 2, 2)?;
+    /// Checkpoint::open(&path)?.load(&runtime, &mut table)?;
+    /// assert_eq!(table.weight().to_vec::<f32>()?, [1.0; 4]);
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     ///
     /// # Errors
     /// If the names are not the same, or a type or shape differs: the error lists all such tensors,
@@ -197,6 +305,22 @@ impl Checkpoint {
 
     /// Tells how [`Checkpoint::load`] would load the file. Changes nothing.
     ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-fit-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// Writer::of(&mut Linear::new(&runtime, 4, 2)?).save(&runtime, &path)?;
+    /// let checkpoint = Checkpoint::open(&path)?;
+    /// assert_eq!(checkpoint.fit(&mut Linear::new(&runtime, 4, 2)?)?.tensors, 2);
+    /// assert!(checkpoint.fit(&mut Linear::new(&runtime, 4, 3)?).is_err());
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
+    ///
     /// # Errors
     /// If the names are not the same, or a type or shape differs: the error lists all such tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
@@ -210,6 +334,29 @@ impl Checkpoint {
 
     /// Loads the state of an optimizer for the parameters of a module. A parameter without state in
     /// the file was never updated.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-optim-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 4, 2)?;
+    /// let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut layer);
+    /// # let loss = layer.forward(&runtime.ones(&[1, 4])?, Mode::Train)?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut layer)?;
+    /// Writer::of(&mut layer).optimizer(&sgd).save(&runtime, &path)?;
+    /// let mut again = Optimizer::sgd(0.1, 0.9, 0.0);
+    /// Checkpoint::open(&path)?.load_optimizer(&runtime, &mut layer, &mut again)?;
+    /// assert_eq!(again.steps("weight"), 1);
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     ///
     /// # Errors
     /// If the file has no optimizer, or one of another kind; also the errors of
@@ -252,6 +399,22 @@ impl Checkpoint {
     }
 
     /// Continues the random numbers of the run that wrote the file.
+    ///
+    /// ```
+    /// use remat::checkpoint::{Checkpoint, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// # let path = format!("remat-random-{}.safetensors", std::process::id());
+    /// # let path = std::env::temp_dir().join(path);
+    /// let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
+    /// Writer::of(&mut Linear::new(&runtime, 4, 2)?).save(&runtime, &path)?;
+    /// let next = Runtime::builder().budget("1MiB").seed(1).cpu()?;
+    /// Checkpoint::open(&path)?.load_random(&next)?;
+    /// assert_eq!(next.random_position(), runtime.random_position());
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
     ///
     /// # Errors
     /// If the file does not have their position, or the runtime has another seed.

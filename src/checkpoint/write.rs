@@ -13,6 +13,21 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 /// The contents of a checkpoint to write.
+///
+/// ```
+/// use remat::checkpoint::Writer;
+/// use remat::nn::Linear;
+/// use remat::prelude::*;
+///
+/// # let path = format!("remat-writer-{}.safetensors", std::process::id());
+/// # let path = std::env::temp_dir().join(path);
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut layer = Linear::new(&runtime, 4, 2)?;
+/// Writer::of(&mut layer).with("epoch", 3).save(&runtime, &path)?;
+/// assert!(path.exists());
+/// # std::fs::remove_file(path).unwrap();
+/// # Ok::<(), remat::checkpoint::CheckpointError>(())
+/// ```
 #[must_use = "it is written by `save`"]
 pub struct Writer<'a> {
     module: &'a mut dyn Module,
@@ -64,6 +79,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the file. Waits for all earlier commands, and restores evicted tensors one at a time.
+    ///
+    /// ```
+    /// use remat::checkpoint::{CheckpointError, Writer};
+    /// use remat::nn::Linear;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 4, 2)?;
+    /// let error = Writer::of(&mut layer).save(&runtime, "network.safetensors.gz").unwrap_err();
+    /// assert!(matches!(error, CheckpointError::Format { .. }));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be written, two tensors have one name, or a tensor is lost or cannot be

@@ -3,6 +3,16 @@ use crate::rng::SplitMix64;
 
 /// Random changes to images that keep what the images show. They are drawn anew each time an image
 /// is learned from.
+///
+/// ```
+/// use remat::data::{Augment, Dataset};
+///
+/// let images = Dataset::digits().train;
+/// let (batch, _) = images.batch(&[0, 1]);
+/// let mut values = batch.as_f32().unwrap().to_vec();
+/// Augment { crop: 1, flip: true }.apply(&images, &mut values, 0, 1);
+/// assert_eq!(values.len(), 2 * 64);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
     /// Largest shift in pixels, in each direction. Pixels from outside are 0, the mean of all
@@ -22,12 +32,33 @@ struct Change {
 impl Augment {
     /// Changes the values `[n, channels, height, width]` of a batch of `images`. `seed` and `step`
     /// determine the changes.
+    ///
+    /// ```
+    /// use remat::data::{Augment, Dataset};
+    ///
+    /// let images = Dataset::digits().train;
+    /// let mut values = vec![1.0; 3 * 64];
+    /// Augment::default().apply(&images, &mut values, 0, 0);
+    /// assert_eq!(values, vec![1.0; 3 * 64]);
+    /// ```
     pub fn apply(self, images: &Images, values: &mut [f32], seed: u64, step: u64) {
         self.apply_from(0, images, values, seed, step);
     }
 
     /// [`apply`](Self::apply) for a part of a batch, which begins with image `first` of the batch.
     /// The changes are the same as in the whole batch.
+    ///
+    /// ```
+    /// use remat::data::{Augment, Dataset};
+    ///
+    /// let images = Dataset::digits().train;
+    /// let augment = Augment { crop: 2, flip: true };
+    /// let mut whole = images.batch(&[0, 1]).0.as_f32().unwrap().to_vec();
+    /// let mut second = whole[64..].to_vec();
+    /// augment.apply(&images, &mut whole, 7, 1);
+    /// augment.apply_from(1, &images, &mut second, 7, 1);
+    /// assert_eq!(second, whole[64..]);
+    /// ```
     pub fn apply_from(
         self,
         first: usize,

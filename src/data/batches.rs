@@ -1,6 +1,16 @@
 use crate::rng::SplitMix64;
 
 /// Order in which images are learned from: shuffled anew for each epoch, in full batches.
+///
+/// ```
+/// use remat::data::Batches;
+///
+/// let mut batches = Batches::new(6, 3, 0);
+/// let mut epoch = batches.next_batch().to_vec();
+/// epoch.extend_from_slice(batches.next_batch());
+/// epoch.sort();
+/// assert_eq!(epoch, [0, 1, 2, 3, 4, 5]);
+/// ```
 #[derive(Debug)]
 pub struct Batches {
     order: Vec<usize>,
@@ -13,6 +23,16 @@ pub struct Batches {
 impl Batches {
     /// Creates batches of `batch` images out of `images`. A batch larger than the set repeats
     /// images.
+    ///
+    /// ```
+    /// use remat::data::Batches;
+    ///
+    /// // A batch larger than the set.
+    /// let mut batches = Batches::new(2, 4, 0);
+    /// let mut batch = batches.next_batch().to_vec();
+    /// batch.sort();
+    /// assert_eq!(batch, [0, 0, 1, 1]);
+    /// ```
     ///
     /// # Panics
     /// If `images` or `batch` is 0.
@@ -27,6 +47,12 @@ impl Batches {
 
     /// Number of full batches in an epoch of `images` images; at least 1.
     ///
+    /// ```
+    /// use remat::data::Batches;
+    ///
+    /// assert_eq!(Batches::per_epoch(1000, 128), 7);
+    /// ```
+    ///
     /// # Panics
     /// If `batch` is 0.
     #[must_use]
@@ -36,6 +62,13 @@ impl Batches {
 
     /// Indices of the next batch. Images that would not fill a batch at the end of an epoch are
     /// left out.
+    ///
+    /// ```
+    /// use remat::data::Batches;
+    ///
+    /// let mut batches = Batches::new(100, 8, 0);
+    /// assert_eq!(batches.next_batch().len(), 8);
+    /// ```
     pub fn next_batch(&mut self) -> &[usize] {
         if self.used + self.batch > self.order.len() {
             self.shuffle();

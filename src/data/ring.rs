@@ -5,6 +5,16 @@ use crate::host::HostTensor;
 
 /// Points around the corners of a regular polygon: a mixture of Gaussians on a ring. A generative
 /// network must not leave out any of the Gaussians (Metz et al., ICLR 2017).
+///
+/// ```
+/// use remat::data::Ring;
+///
+/// let ring = Ring { modes: 4, radius: 1.0, deviation: 0.0, seed: 0 };
+/// let points = ring.batch(0, 10);
+/// for point in points.as_f32().unwrap().chunks(2) {
+///     assert!((point[0].hypot(point[1]) - 1.0).abs() < 1e-6);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ring {
     /// Number of Gaussians: 8 in the paper.
@@ -19,12 +29,27 @@ pub struct Ring {
 
 impl Ring {
     /// Ring of the paper.
+    ///
+    /// ```
+    /// use remat::data::Ring;
+    ///
+    /// let ring = Ring::new(1);
+    /// assert_eq!((ring.modes, ring.radius), (8, 2.0));
+    /// ```
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { modes: 8, radius: 2.0, deviation: 0.02, seed }
     }
 
     /// Batch `number` of points, `[n, 2]`. The same number and seed always give the same points.
+    ///
+    /// ```
+    /// use remat::data::Ring;
+    ///
+    /// let ring = Ring::new(1);
+    /// assert_eq!(&**ring.batch(3, 64).shape(), [64, 2]);
+    /// assert_eq!(ring.batch(3, 64), ring.batch(3, 64));
+    /// ```
     ///
     /// # Panics
     /// Panics if there are no modes, or more than `isize::MAX / 8` points.
@@ -34,6 +59,14 @@ impl Ring {
     }
 
     /// Part of batch `number`: `n` points from point `first` on.
+    ///
+    /// ```
+    /// use remat::data::Ring;
+    ///
+    /// let ring = Ring::new(1);
+    /// let (whole, second) = (ring.batch(0, 4), ring.batch_from(2, 0, 2));
+    /// assert_eq!(whole.as_f32().unwrap()[4..], *second.as_f32().unwrap());
+    /// ```
     ///
     /// # Panics
     /// Panics if there are no modes, or more than `isize::MAX / 8` points.
@@ -62,6 +95,14 @@ impl Ring {
     }
 
     /// Gaussian with the mean nearest to a point, and the distance. NaN counts as infinitely far.
+    ///
+    /// ```
+    /// use remat::data::Ring;
+    ///
+    /// let (mode, distance) = Ring::new(1).nearest([3.0, 0.0]);
+    /// assert_eq!(mode, 0);
+    /// assert!((distance - 1.0).abs() < 1e-9);
+    /// ```
     ///
     /// # Panics
     /// Panics if there are no modes.

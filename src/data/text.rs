@@ -10,6 +10,15 @@ const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
 
 /// A text as bytes or other tokens; a model predicts each token from the tokens before it. The
 /// first nine tenths are for training, the rest for testing.
+///
+/// ```
+/// use remat::data::Text;
+///
+/// let text = Text::moby_dick();
+/// let (tokens, next) = text.train(64).batch(&[0, 1]);
+/// assert_eq!(&**tokens.shape(), [2, 64]);
+/// assert_eq!(tokens.as_i32().unwrap()[1], next.as_i32().unwrap()[0]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Text {
     tokens: Tokens,
@@ -24,6 +33,17 @@ enum Tokens {
 }
 
 /// A part of a text, in successive windows of one length.
+///
+/// ```
+/// use remat::data::Text;
+///
+/// let text = Text::of_tokens((0..10).collect(), 9);
+/// let windows = text.train(4);
+/// assert_eq!(windows.len(), 2);
+/// let (tokens, next) = windows.batch(&[1]);
+/// assert_eq!(tokens.as_i32(), Some(&[4, 5, 6, 7][..]));
+/// assert_eq!(next.as_i32(), Some(&[5, 6, 7, 8][..]));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Windows<'a> {
     text: &'a Text,
@@ -39,6 +59,13 @@ impl Text {
 
     /// Moby-Dick by Herman Melville, 1.2 MB, which comes with the crate.
     ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::moby_dick();
+    /// assert!(text.len() > 1_000_000 && text.token_name() == "byte");
+    /// ```
+    ///
     /// # Panics
     /// Never: the text is part of the crate and tested.
     #[must_use]
@@ -49,6 +76,17 @@ impl Text {
     }
 
     /// Reads a file in UTF-8.
+    ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let path = std::env::temp_dir().join(format!("remat-text-{}.txt", std::process::id()));
+    /// std::fs::write(&path, "whales and whalers").unwrap();
+    /// let text = Text::file(&path)?;
+    /// assert_eq!((text.len(), text.train_len()), (18, 16));
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), remat::data::DataError>(())
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be read, or is not UTF-8.
@@ -84,6 +122,13 @@ impl Text {
 
     /// Training part, in windows of `context` tokens.
     ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::of_tokens((0..100).collect(), 90);
+    /// assert_eq!(text.train(8).len(), 11);
+    /// ```
+    ///
     /// # Panics
     /// If `context` is 0.
     #[must_use]
@@ -93,6 +138,14 @@ impl Text {
 
     /// Test part, in windows of `context` tokens.
     ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::of_tokens((0..100).collect(), 90);
+    /// let (tokens, _) = text.test(4).batch(&[0]);
+    /// assert_eq!(tokens.as_i32(), Some(&[90, 91, 92, 93][..]));
+    /// ```
+    ///
     /// # Panics
     /// If `context` is 0.
     #[must_use]
@@ -101,6 +154,13 @@ impl Text {
     }
 
     /// All bytes; empty if the tokens are not bytes.
+    ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// assert_eq!(Text::moby_dick().bytes().len(), Text::moby_dick().len());
+    /// assert!(Text::of_tokens(vec![1, 2, 3], 2).bytes().is_empty());
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.tokens {
@@ -134,6 +194,12 @@ impl Text {
     }
 
     /// Number of tokens for training, which come first.
+    ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// assert_eq!(Text::of_tokens(vec![1, 2, 3], 2).train_len(), 2);
+    /// ```
     #[must_use]
     pub const fn train_len(&self) -> usize {
         self.train
@@ -168,6 +234,15 @@ impl<'a> Windows<'a> {
     /// Windows `[n, context]` with the given indices, and the next token of each of their tokens
     /// `[n, context]`.
     ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::of_tokens((0..10).collect(), 10);
+    /// let (tokens, next) = text.train(3).batch(&[0, 2]);
+    /// assert_eq!(tokens.as_i32(), Some(&[0, 1, 2, 6, 7, 8][..]));
+    /// assert_eq!(next.as_i32(), Some(&[1, 2, 3, 7, 8, 9][..]));
+    /// ```
+    ///
     /// # Panics
     /// If an index is out of range.
     #[must_use]
@@ -179,6 +254,14 @@ impl<'a> Windows<'a> {
     /// the part. Passes then differ in their windows. Shifts are drawn from `seed` and `draw`,
     /// which differs between batches.
     ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::of_tokens((0..100).collect(), 100);
+    /// let (tokens, next) = text.train(8).shifted(&[0, 3], 0, 1);
+    /// assert_eq!(tokens.as_i32().unwrap()[0] + 1, next.as_i32().unwrap()[0]);
+    /// ```
+    ///
     /// # Panics
     /// If an index is out of range.
     #[must_use]
@@ -188,6 +271,16 @@ impl<'a> Windows<'a> {
 
     /// [`shifted`](Self::shifted) for a part of a batch, which begins with window `first` of the
     /// batch. The shifts are the same as in the whole batch.
+    ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::of_tokens((0..100).collect(), 100);
+    /// let windows = text.train(8);
+    /// let (whole, _) = windows.shifted(&[0, 3, 5], 0, 1);
+    /// let (last, _) = windows.shifted_from(2, &[5], 0, 1);
+    /// assert_eq!(whole.as_i32().unwrap()[16..], *last.as_i32().unwrap());
+    /// ```
     ///
     /// # Panics
     /// If an index is out of range.

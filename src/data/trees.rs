@@ -6,6 +6,15 @@ use crate::rng::SplitMix64;
 use std::ops::RangeInclusive;
 
 /// Shape of a tree. Children are numbered before their parent, and the root is the last node.
+///
+/// ```
+/// use remat::data::Trees;
+///
+/// let tree = Trees::new(1, 4..=4).largest(1).tree;
+/// assert_eq!(tree.nodes(), 7);
+/// // The root is the last node.
+/// assert_eq!(tree.children(6).len(), 2);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// Node -> its children, with smaller numbers. Each node but the root is the child of exactly
@@ -15,6 +24,13 @@ pub struct Tree {
 
 impl Tree {
     /// Tree of a single node.
+    ///
+    /// ```
+    /// use remat::data::Tree;
+    ///
+    /// let leaf = Tree::of_one();
+    /// assert_eq!((leaf.nodes(), leaf.children(0).len()), (1, 0));
+    /// ```
     #[must_use]
     pub fn of_one() -> Self {
         Self { children: vec![Vec::new()] }
@@ -75,6 +91,14 @@ pub struct TreeBatch {
 /// Leaves are digits; other nodes are the minimum or the maximum of two or three. The data
 /// resembles ListOps (Nangia and Bowman, 2018), with fewer operators. Batches are generated and
 /// take no memory: the same number and seed always give the same batch.
+///
+/// ```
+/// use remat::data::Trees;
+///
+/// let batch = Trees::new(1, 3..=8).batch(0, 4);
+/// assert_eq!(&**batch.tokens.shape(), [batch.tree.nodes(), 4]);
+/// assert_eq!(&**batch.labels.shape(), [4]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Trees {
     seed: u64,
@@ -90,12 +114,28 @@ impl Trees {
     const MAX: i32 = 11;
 
     /// Creates trees with a number of leaves from this range; at least 1.
+    ///
+    /// ```
+    /// use remat::data::Trees;
+    ///
+    /// let batch = Trees::new(1, 1..=1).batch(0, 4);
+    /// assert_eq!(batch.tree.nodes(), 1);
+    /// // The value of a digit is the digit.
+    /// assert_eq!(batch.tokens.as_i32(), batch.labels.as_i32());
+    /// ```
     #[must_use]
     pub const fn new(seed: u64, leaves: RangeInclusive<usize>) -> Self {
         Self { seed, leaves }
     }
 
     /// Batch `number`: `n` trees of a shape that is drawn for the batch.
+    ///
+    /// ```
+    /// use remat::data::Trees;
+    ///
+    /// let trees = Trees::new(1, 3..=8);
+    /// assert_eq!(trees.batch(5, 4).tokens, trees.batch(5, 4).tokens);
+    /// ```
     ///
     /// # Panics
     /// If there are more than `isize::MAX / 4` tokens.
@@ -105,6 +145,15 @@ impl Trees {
     }
 
     /// Part of batch `number`: `n` trees from tree `first` on.
+    ///
+    /// ```
+    /// use remat::data::Trees;
+    ///
+    /// let trees = Trees::new(1, 3..=8);
+    /// let (whole, second) = (trees.batch(0, 4), trees.batch_from(2, 0, 2));
+    /// assert_eq!(whole.tree, second.tree);
+    /// assert_eq!(whole.labels.as_i32().unwrap()[2..], *second.labels.as_i32().unwrap());
+    /// ```
     ///
     /// # Panics
     /// As [`Trees::batch`].
@@ -121,6 +170,13 @@ impl Trees {
 
     /// `n` trees of the shape with the most nodes: a chain of inner nodes, each with two children,
     /// one of which is a leaf.
+    ///
+    /// ```
+    /// use remat::data::Trees;
+    ///
+    /// // Five leaves, and four nodes that join them.
+    /// assert_eq!(Trees::new(1, 3..=5).largest(2).tree.nodes(), 9);
+    /// ```
     ///
     /// # Panics
     /// As [`Trees::batch`].

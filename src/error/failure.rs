@@ -8,6 +8,16 @@ use std::sync::Arc;
 pub struct FailureKey(u64);
 
 /// Failure that happened once: the error, by [`Deref`], and a key. Clones share both.
+///
+/// ```
+/// use remat::error::RegenerationError;
+/// use remat::prelude::*;
+///
+/// let error = Error::from(RegenerationError::Cancelled);
+/// let Error::Regeneration(failure) = error else { panic!("{error}") };
+/// assert_eq!(*failure, RegenerationError::Cancelled);
+/// assert_eq!(failure.key(), failure.clone().key());
+/// ```
 pub struct Failure<T>(Arc<(FailureKey, T)>);
 
 impl<T> Failure<T> {

@@ -57,6 +57,18 @@ pub enum CallbackError {
 }
 
 /// Reason why evicted tensors were not regenerated.
+///
+/// ```
+/// use remat::error::RegenerationError;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").interrupt_when(|| true).cpu()?;
+/// let x = runtime.ones(&[2])?.exp()?;
+/// runtime.drop_now(&x)?;
+/// let Err(Error::Regeneration(error)) = runtime.get(&x) else { panic!("it was not evicted") };
+/// assert_eq!(*error, RegenerationError::Cancelled);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegenerationError {
@@ -116,6 +128,18 @@ pub enum RegenerationError {
 }
 
 /// Handle or key that cannot be used here.
+///
+/// ```
+/// use remat::error::HandleError;
+/// use remat::prelude::*;
+///
+/// let a = Runtime::builder().budget("1MiB").cpu()?;
+/// let b = Runtime::builder().budget("1MiB").cpu()?;
+/// let x = a.ones(&[2])?;
+/// let Err(Error::Handle(error)) = b.get(&x) else { panic!("it is a tensor of `a`") };
+/// assert!(matches!(*error, HandleError::Foreign { .. }));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -133,6 +157,15 @@ pub enum HandleError {
 }
 
 /// Error of a runtime as a whole.
+///
+/// ```
+/// use remat::error::RuntimeError;
+/// use remat::prelude::*;
+///
+/// let Err(Error::Runtime(error)) = Runtime::builder().threads(0).cpu() else { panic!("none?") };
+/// assert!(matches!(*error, RuntimeError::Settings(_)));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {

@@ -15,6 +15,17 @@ pub struct PassingBudget {
 }
 
 /// Request for memory that could not be met, and the obstacles.
+///
+/// ```
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("4KiB").cpu()?;
+/// let Err(Error::OutOfMemory(error)) = runtime.ones(&[2048])?.to_vec::<f32>() else {
+///     panic!("8 KiB do not fit")
+/// };
+/// assert_eq!((error.budget, error.wanted), (4 << 10, 8 << 10));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone)]
 pub struct OutOfMemory {
     /// Op that was running.
@@ -63,6 +74,17 @@ impl OutOfMemory {
     /// This budget says nothing about later ops. With another budget, other values may be in
     /// memory, so less may be enough. [`OutOfMemory::passing`] is a budget for all ops so far, and
     /// `tune::Tuner` finds one for a whole program.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("4KiB").cpu()?;
+    /// let Err(Error::OutOfMemory(error)) = runtime.ones(&[2048])?.to_vec::<f32>() else {
+    ///     panic!("8 KiB do not fit")
+    /// };
+    /// assert_eq!(error.op_needed(), 8 << 10);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn op_needed(&self) -> u64 {
         self.pinned.saturating_add(self.leaves).saturating_add(self.wanted)

@@ -10,6 +10,13 @@ use crate::graph::StorageKey;
 /// with any part left out.
 ///
 /// A part with the exponent 0 is left out. Without own cost and cost around, the numerator is 1.
+///
+/// ```
+/// use remat::evict::Formula;
+///
+/// assert_eq!("(own+exact)/(size*stale)".parse(), Ok(Formula::DTR));
+/// assert_eq!(Formula::LRU.to_string(), "1/stale");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Formula {
     /// Whether the cost of the candidate's own op counts.
@@ -24,6 +31,14 @@ pub struct Formula {
 }
 
 /// Evicted storages around a candidate whose costs count.
+///
+/// ```
+/// use remat::evict::{Around, Formula};
+///
+/// let formula: Formula = "(own+sources)/size".parse()?;
+/// assert_eq!(formula.around, Around::Sources);
+/// # Ok::<(), remat::evict::ParseFormulaError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Around {
     /// None.
@@ -47,6 +62,14 @@ pub enum Around {
 }
 
 /// Exponents of the parts of a score.
+///
+/// ```
+/// use remat::evict::{Exponents, Formula};
+///
+/// let exponents = Exponents { staleness: 2.0, ..Exponents::default() };
+/// let formula = Formula { exponents, ..Formula::DTR_LOCAL };
+/// assert_eq!(formula.to_string(), "own/(size*stale^2)");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exponents {
     /// Exponent of the recompute cost.
@@ -88,6 +111,18 @@ impl Formula {
     }
 
     /// Builds the policy of the formula.
+    ///
+    /// ```
+    /// use remat::evict::Formula;
+    /// use remat::prelude::*;
+    ///
+    /// let policy = Formula { own_cost: false, ..Formula::DTR }.policy();
+    /// let runtime = Runtime::builder().budget("8KiB").policy(policy).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z) = (x.square()?, x.sin()?);
+    /// assert_eq!(y.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn policy(self) -> Ranking {
         let book = match self.around {

@@ -8,6 +8,15 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Policies of the crate. Each parses from a name, and prints as the same name.
+///
+/// ```
+/// use remat::PolicyKind;
+///
+/// assert_eq!("lru".parse(), Ok(PolicyKind::Lru));
+/// assert_eq!(PolicyKind::DtrEq.to_string(), "dtr-eq");
+/// assert!(matches!("own/(size*stale)".parse::<PolicyKind>()?, PolicyKind::Formula(_)));
+/// # Ok::<(), remat::evict::ParsePolicyError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyKind {
@@ -59,6 +68,14 @@ pub enum PolicyKind {
 }
 
 /// Text that is neither the name of a policy nor a formula.
+///
+/// ```
+/// use remat::PolicyKind;
+/// use remat::evict::ParsePolicyError;
+///
+/// let error = "oldest".parse::<PolicyKind>().unwrap_err();
+/// assert_eq!(error, ParsePolicyError::Name("oldest".to_owned()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePolicyError {
     /// Unknown name.
@@ -106,6 +123,13 @@ impl PolicyKind {
     ];
 
     /// MegEngine's function with its default settings.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert_eq!(PolicyKind::megengine().to_string(), "megengine");
+    /// assert_eq!("megengine:rerun=1.0001".parse(), Ok(PolicyKind::megengine()));
+    /// ```
     #[must_use]
     pub fn megengine() -> Self {
         let rerun_factor = MegEngine::RERUN_FACTOR;
@@ -113,12 +137,25 @@ impl PolicyKind {
     }
 
     /// MegEngine 1.4's function with its default constants.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert_eq!(PolicyKind::megengine_article().to_string(), "megengine-article");
+    /// ```
     #[must_use]
     pub fn megengine_article() -> Self {
         Self::MegEngineArticle(ArticleConstants::default())
     }
 
     /// Builds a new evictor. `seed` matters to `random` alone.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert!(PolicyKind::Lru.build(0).evicts());
+    /// assert!(!PolicyKind::None.build(0).evicts());
+    /// ```
     #[must_use]
     pub fn build(self, seed: u64) -> Box<dyn Evictor> {
         self.evictor(seed, None)
@@ -126,6 +163,12 @@ impl PolicyKind {
 
     /// Builds a new evictor that computes about `2 * sqrt(n)` of `n` scores at each choice. `seed`
     /// chooses them.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert_eq!(PolicyKind::Dtr.build_sampled(1).kind(), Some(PolicyKind::Dtr));
+    /// ```
     #[must_use]
     pub fn build_sampled(self, seed: u64) -> Box<dyn Evictor> {
         self.evictor(seed, Some(seed))
@@ -146,6 +189,13 @@ impl PolicyKind {
 
     /// Scores of the policy; `None` for the policy that never evicts. `coop` and `t-control` need
     /// more than these scores.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert!(PolicyKind::Dtr.policy(0).is_some());
+    /// assert!(PolicyKind::None.policy(0).is_none());
+    /// ```
     #[must_use]
     pub fn policy(self, seed: u64) -> Option<Box<dyn Policy>> {
         Some(match self {
@@ -171,6 +221,12 @@ impl PolicyKind {
     }
 
     /// Rule of the policy, in a line: which storages are evicted first.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert_eq!(PolicyKind::Lru.about(), "least recently used");
+    /// ```
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -202,6 +258,14 @@ impl PolicyKind {
     }
 
     /// Whether the policy uses forecasts of known steps.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    /// use remat::evict::Learn;
+    ///
+    /// assert!(PolicyKind::Learned(Learn::Ahead).looks_ahead());
+    /// assert!(!PolicyKind::Dtr.looks_ahead());
+    /// ```
     #[must_use]
     pub const fn looks_ahead(self) -> bool {
         matches!(self, Self::Learned(_) | Self::Belady)
@@ -216,18 +280,41 @@ impl PolicyKind {
     }
 
     /// Whether simulated runs search for the best forecast of a step.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    /// use remat::evict::Learn;
+    ///
+    /// assert!(PolicyKind::Learned(Learn::Portfolio).searches());
+    /// assert!(!PolicyKind::Learned(Learn::Ahead).searches());
+    /// ```
     #[must_use]
     pub const fn searches(self) -> bool {
         matches!(self, Self::Learned(Learn::Portfolio | Learn::Search { .. }))
     }
 
     /// All policies except `none`, in the order of [`PolicyKind::NAMES`].
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// assert_eq!(PolicyKind::all().count(), PolicyKind::NAMES.len() - 1);
+    /// assert!(PolicyKind::all().all(|kind| kind != PolicyKind::None));
+    /// ```
     pub fn all() -> impl Iterator<Item = Self> {
         Self::named().into_iter().filter(|kind| *kind != Self::None)
     }
 
     /// Ablations of the DTR paper, extended by one part. Each combination of own cost, evicted
     /// neighbourhood (exact, by classes, none), size, staleness and free neighbours.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// let all = PolicyKind::ablations();
+    /// assert_eq!(all.len(), 36);
+    /// assert!(all.iter().all(|kind| matches!(kind, PolicyKind::Formula(_))));
+    /// ```
     #[must_use]
     pub fn ablations() -> Vec<Self> {
         let mut all = Vec::new();
@@ -247,6 +334,16 @@ impl PolicyKind {
     }
 
     /// Replaces the exponents, if the policy has cost, bytes and staleness in its score.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    /// use remat::evict::Exponents;
+    ///
+    /// let half = Exponents { staleness: 0.5, ..Exponents::default() };
+    /// let kind = PolicyKind::Dtr.with_exponents(half);
+    /// assert_eq!(kind.to_string(), "(own+exact)/(size*stale^0.5)");
+    /// assert_eq!(PolicyKind::Lru.with_exponents(half), PolicyKind::Lru);
+    /// ```
     #[must_use]
     pub fn with_exponents(self, exponents: Exponents) -> Self {
         let formula = match self {
@@ -281,6 +378,13 @@ impl PolicyKind {
     }
 
     /// Replaces the factor for each rerun, if the policy has one.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    ///
+    /// let kind = PolicyKind::megengine().with_rerun_factor(1.5);
+    /// assert_eq!(kind.to_string(), "megengine:rerun=1.5");
+    /// ```
     #[must_use]
     pub fn with_rerun_factor(self, rerun_factor: f64) -> Self {
         match self {

@@ -53,6 +53,12 @@ impl Dims {
 
     /// Copies `values`.
     ///
+    /// ```
+    /// use remat::Dims;
+    ///
+    /// assert_eq!(Dims::new(&[2, 3]).to_string(), "[2, 3]");
+    /// ```
+    ///
     /// # Panics
     /// If there are more than [`Dims::MAX_LEN`] of them; use [`Dims::try_new`] on outside input.
     #[must_use]
@@ -61,6 +67,13 @@ impl Dims {
     }
 
     /// Copies `values`, or `None` if there are more than [`Dims::MAX_LEN`] of them.
+    ///
+    /// ```
+    /// use remat::Dims;
+    ///
+    /// assert_eq!(Dims::try_new(&[2, 3]), Some(Dims::from([2, 3])));
+    /// assert_eq!(Dims::try_new(&[1; 256]), None);
+    /// ```
     #[must_use]
     pub fn try_new(values: &[usize]) -> Option<Self> {
         let len = values.len();
@@ -102,6 +115,13 @@ impl Dims {
     }
 
     /// Number of elements that a shape describes; 1 for a scalar. Saturates at `usize::MAX`.
+    ///
+    /// ```
+    /// use remat::Dims;
+    ///
+    /// assert_eq!(Dims::new(&[2, 3, 4]).elements(), 24);
+    /// assert_eq!(Dims::SCALAR.elements(), 1);
+    /// ```
     #[must_use]
     #[inline]
     pub fn elements(&self) -> usize {
@@ -117,6 +137,12 @@ impl Dims {
     }
 
     /// Copy of the list with entry `axis` replaced.
+    ///
+    /// ```
+    /// use remat::Dims;
+    ///
+    /// assert_eq!(Dims::new(&[8, 3]).with(0, 1), Dims::new(&[1, 3]));
+    /// ```
     ///
     /// # Panics
     /// If `axis` is out of range.

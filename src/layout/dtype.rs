@@ -51,6 +51,12 @@ impl DType {
     ];
 
     /// Size of one element in bytes.
+    ///
+    /// ```
+    /// use remat::DType;
+    ///
+    /// assert_eq!([DType::F64, DType::F32, DType::Bool].map(DType::bytes), [8, 4, 1]);
+    /// ```
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -83,6 +89,11 @@ impl fmt::Display for DType {
 }
 
 /// Text that is not the name of an element type.
+///
+/// ```
+/// let error = "float".parse::<remat::DType>().unwrap_err();
+/// assert!(error.to_string().starts_with("`float` is not an element type"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not an element type, expected one of {}", names())]
 pub struct ParseDTypeError {

@@ -48,6 +48,18 @@ impl MultiheadAttention {
     /// weights of queries, keys and values are drawn by `xavier_uniform`, those of the output
     /// evenly from `±1 / sqrt(width)`. Biases are 0.
     ///
+    /// ```
+    /// use remat::nn::MultiheadAttention;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut attention = MultiheadAttention::new(&runtime, 8, 2)?;
+    /// let x = runtime.normal(&[1, 3, 8], 0.0, 1.0)?;
+    /// assert_eq!(attention.forward(&x, Mode::Infer)?.shape(), [1, 3, 8]);
+    /// assert!(MultiheadAttention::new(&runtime, 8, 3).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `heads` does not
     /// divide `width`.
@@ -76,6 +88,17 @@ impl MultiheadAttention {
     }
 
     /// Hides later rows: a row depends on itself and earlier rows only.
+    ///
+    /// ```
+    /// use remat::nn::MultiheadAttention;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut attention = MultiheadAttention::new(&runtime, 8, 2)?.causal();
+    /// let x = runtime.normal(&[1, 3, 8], 0.0, 1.0)?;
+    /// assert_eq!(attention.forward(&x, Mode::Infer)?.shape(), [1, 3, 8]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn causal(mut self) -> Self {
         self.causal = true;
@@ -84,6 +107,19 @@ impl MultiheadAttention {
 
     /// Turns queries and keys by their positions. Each head must have as many features as `rotary`
     /// was made for.
+    ///
+    /// ```
+    /// use remat::nn::{MultiheadAttention, Rotary};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// // Two heads of four features each.
+    /// let rotary = Rotary::new(&runtime, 16, 4, 10_000.0)?;
+    /// let mut attention = MultiheadAttention::new(&runtime, 8, 2)?.rotary(rotary);
+    /// let x = runtime.normal(&[1, 3, 8], 0.0, 1.0)?;
+    /// assert_eq!(attention.forward(&x, Mode::Infer)?.shape(), [1, 3, 8]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn rotary(mut self, rotary: Rotary) -> Self {
         self.rotary = Some(rotary);
@@ -91,6 +127,17 @@ impl MultiheadAttention {
     }
 
     /// Sets the probability that an element of the result is zeroed in training.
+    ///
+    /// ```
+    /// use remat::nn::MultiheadAttention;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut attention = MultiheadAttention::new(&runtime, 8, 2)?.dropout(1.0);
+    /// let x = runtime.normal(&[1, 3, 8], 0.0, 1.0)?;
+    /// assert_eq!(attention.forward(&x, Mode::Train)?.to_vec::<f32>()?, [0.0; 24]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn dropout(mut self, p: f32) -> Self {
         self.dropout = Dropout::new(p);

@@ -4,6 +4,19 @@ use crate::ops::{BatchNormOutput, BatchNormParameters, Tensor};
 use crate::runtime::Runtime;
 
 /// Batch normalization over the channels of images (Ioffe and Szegedy, ICML 2015).
+///
+/// ```
+/// use remat::nn::BatchNorm2d;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut norm = BatchNorm2d::new(&runtime, 3)?;
+/// let x = runtime.normal(&[8, 3, 4, 4], 5.0, 2.0)?;
+/// let y = norm.forward(&x, Mode::Train)?;
+/// assert_eq!(y.shape(), x.shape());
+/// assert!(y.mean()?.item()?.abs() < 1e-3);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct BatchNorm2d {
     gamma: Tensor,
@@ -21,6 +34,17 @@ impl BatchNorm2d {
 
     /// Makes a layer with scale 1 and shift 0.
     ///
+    /// ```
+    /// use remat::nn::BatchNorm2d;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut norm = BatchNorm2d::new(&runtime, 3)?;
+    /// let x = runtime.zeros(&[2, 3, 4, 4])?;
+    /// assert_eq!(norm.forward(&x, Mode::Infer)?.to_vec::<f32>()?, [0.0; 96]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, channels: usize) -> Result<Self, Error> {
@@ -34,6 +58,18 @@ impl BatchNorm2d {
     }
 
     /// Sets the number added to the variance.
+    ///
+    /// ```
+    /// use remat::nn::BatchNorm2d;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// // The running statistics begin with mean 0 and variance 1.
+    /// let mut norm = BatchNorm2d::new(&runtime, 1)?.eps(3.0);
+    /// let x = runtime.full(&[1, 1, 1, 2], 4.0)?;
+    /// assert_eq!(norm.forward(&x, Mode::Infer)?.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

@@ -6,6 +6,19 @@ use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
 /// A convolution of sequences `[n, inputs, length]`.
+///
+/// ```
+/// use remat::nn::Conv1d;
+/// use remat::ops;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let wide = ops::Conv1d { padding: 1, ..ops::Conv1d::default() };
+/// let mut conv = Conv1d::new(&runtime, 4, 8, 3, wide)?;
+/// let x = runtime.normal(&[2, 4, 10], 0.0, 1.0)?;
+/// assert_eq!(conv.forward(&x, Mode::Train)?.shape(), [2, 8, 10]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Conv1d {
     /// `[outputs, inputs / groups, kernel]`
@@ -34,6 +47,19 @@ impl Conv1d {
     }
 
     /// Adds a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as in PyTorch.
+    ///
+    /// ```
+    /// use remat::nn::{Conv1d, parameters};
+    /// use remat::ops;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let conv = Conv1d::new(&runtime, 4, 8, 3, ops::Conv1d::default())?;
+    /// let mut conv = conv.with_bias(&runtime)?;
+    /// let names: Vec<String> = parameters(&mut conv).map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["weight", "bias"]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of the runtime that draws the bias.

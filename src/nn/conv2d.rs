@@ -32,6 +32,17 @@ impl Conv2d {
     /// size. Weights are Gaussian with variance `2 / (outputs * kernel^2)` (He et al., ICCV 2015,
     /// fan-out).
     ///
+    /// ```
+    /// use remat::nn::Conv2d;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let mut conv = Conv2d::new(&runtime, 3, 8, 3, 2)?;
+    /// let x = runtime.normal(&[2, 3, 16, 16], 0.0, 1.0)?;
+    /// assert_eq!(conv.forward(&x, Mode::Train)?.shape(), [2, 8, 8, 8]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(
@@ -48,6 +59,19 @@ impl Conv2d {
     /// Makes a layer with a kernel of this height and width, and any stride, padding, dilation and
     /// groups. Weights are drawn as by [`Conv2d::new`].
     ///
+    /// ```
+    /// use remat::nn::Conv2d;
+    /// use remat::ops;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let depthwise = ops::Conv2d { groups: 4, ..ops::Conv2d::new([1, 1], [1, 1]) };
+    /// let mut conv = Conv2d::with(&runtime, 4, 4, [3, 3], depthwise)?;
+    /// let x = runtime.normal(&[1, 4, 5, 5], 0.0, 1.0)?;
+    /// assert_eq!(conv.forward(&x, Mode::Train)?.shape(), [1, 4, 5, 5]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn with(
@@ -63,12 +87,36 @@ impl Conv2d {
     }
 
     /// Makes a layer with this weight, `[outputs, inputs / groups, height, width]`, and no bias.
+    ///
+    /// ```
+    /// use remat::nn::Conv2d;
+    /// use remat::ops;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let difference = runtime.tensor(&[1, 1, 1, 2], vec![-1.0, 1.0])?;
+    /// let mut conv = Conv2d::of(difference, ops::Conv2d::default());
+    /// let x = runtime.tensor(&[1, 1, 1, 3], vec![1.0, 2.0, 5.0])?;
+    /// assert_eq!(conv.forward(&x, Mode::Infer)?.to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn of(weight: Tensor, conv: ops::Conv2d) -> Self {
         Self { weight, bias: None, conv }
     }
 
     /// Adds a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as in PyTorch.
+    ///
+    /// ```
+    /// use remat::nn::{Conv2d, parameters};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let mut conv = Conv2d::new(&runtime, 3, 8, 3, 1)?.with_bias(&runtime)?;
+    /// let names: Vec<String> = parameters(&mut conv).map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["weight", "bias"]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of the runtime that draws the bias.

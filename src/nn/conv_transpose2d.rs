@@ -7,6 +7,19 @@ use crate::runtime::Runtime;
 
 /// A transposed convolution of images `[n, inputs, h, w]`, which enlarges them; see
 /// [`Tensor::conv_transpose2d`].
+///
+/// ```
+/// use remat::nn::ConvTranspose2d;
+/// use remat::ops;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let twice = ops::ConvTranspose2d { stride: [2, 2], ..Default::default() };
+/// let mut conv = ConvTranspose2d::new(&runtime, 2, 3, [2, 2], twice)?.with_bias(&runtime)?;
+/// let x = runtime.normal(&[1, 2, 4, 4], 0.0, 1.0)?;
+/// assert_eq!(conv.forward(&x, Mode::Train)?.shape(), [1, 3, 8, 8]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ConvTranspose2d {
     /// `[inputs, outputs / groups, height, width]`

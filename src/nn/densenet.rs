@@ -22,6 +22,17 @@ impl DenseNet {
 
 /// [`DenseNet::D121`] for images `[n, channels, size, size]`; see [`densenet`].
 ///
+/// ```
+/// use remat::nn::{densenet121, parameters};
+/// use remat::prelude::*;
+///
+/// // Nothing is computed.
+/// let runtime = Runtime::builder().budget("1GiB").sim()?;
+/// let mut network = densenet121(&runtime, 3, [224, 224], 1000)?;
+/// assert_eq!(parameters(&mut network).count(), 364);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn densenet121(
@@ -36,6 +47,18 @@ pub fn densenet121(
 /// A densely connected network for images `[n, channels, size, size]`, with torchvision's names.
 /// Images of 64 pixels and more get torchvision's stem, a 7x7 convolution and a pooling. Smaller
 /// images get a 3x3 convolution that keeps their size.
+///
+/// ```
+/// use remat::nn::{DenseNet, densenet};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let small = DenseNet { growth: 4, blocks: [1, 1, 1, 1], width: 8 };
+/// let mut network = densenet(&runtime, small, 1, [8, 8], 10)?;
+/// let images = runtime.normal(&[2, 1, 8, 8], 0.0, 1.0)?;
+/// assert_eq!(network.forward(&images, Mode::Infer)?.shape(), [2, 10]);
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

@@ -5,6 +5,17 @@ use crate::ops::Tensor;
 /// Dropout: zeroes each element with a probability in training, and scales the others up; the
 /// identity otherwise. The zeroed elements follow from the runtime's seed, and are the same when
 /// the op is recomputed.
+///
+/// ```
+/// use remat::nn::Dropout;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let x = runtime.ones(&[100])?;
+/// let y = Dropout::new(0.5).forward(&x, Mode::Train)?.to_vec::<f32>()?;
+/// assert!(y.iter().all(|&y| y == 0.0 || y == 2.0));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
     p: f32,
@@ -13,6 +24,17 @@ pub struct Dropout {
 impl Dropout {
     /// Makes a layer that zeroes an element with probability `p`. A `p` that is not between 0 and 1
     /// is an error of the forward pass in training.
+    ///
+    /// ```
+    /// use remat::nn::Dropout;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[4])?;
+    /// assert_eq!(Dropout::new(1.0).forward(&x, Mode::Train)?.to_vec::<f32>()?, [0.0; 4]);
+    /// assert!(Dropout::new(1.5).forward(&x, Mode::Train).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn new(p: f32) -> Self {
         Self { p }

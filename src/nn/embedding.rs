@@ -4,6 +4,17 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
 /// A table with a learned vector for each integer below a limit.
+///
+/// ```
+/// use remat::nn::Embedding;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut words = Embedding::new(&runtime, 1000, 16)?;
+/// let text = runtime.tensor(&[2, 3], vec![7, 1, 9, 0, 0, 42])?;
+/// assert_eq!(words.forward(&text, Mode::Train)?.shape(), [2, 3, 16]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Embedding {
     /// `[count, features]`
@@ -13,6 +24,15 @@ pub struct Embedding {
 impl Embedding {
     /// Makes a table of `count` Gaussian vectors with variance 1, as in PyTorch.
     ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(Embedding::new(&runtime, 10, 4)?.weight().shape(), [10, 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, count: usize, features: usize) -> Result<Self, Error> {
@@ -20,6 +40,18 @@ impl Embedding {
     }
 
     /// Makes a layer with these vectors, `[count, features]`.
+    ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let rows = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// let mut table = Embedding::of(rows);
+    /// let last = runtime.tensor(&[1], vec![1])?;
+    /// assert_eq!(table.forward(&last, Mode::Infer)?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn of(weight: Tensor) -> Self {
         Self { weight }

@@ -6,6 +6,13 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
 /// Sizes of a GPT (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019).
+///
+/// ```
+/// use remat::nn::Gpt;
+///
+/// let small = Gpt { layers: 4, width: 256, heads: 4, ..Gpt::gpt2() };
+/// assert_eq!((small.vocabulary, small.context), (50_257, 1024));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
     /// Number of different tokens.
@@ -25,6 +32,10 @@ pub struct Gpt {
 
 impl Gpt {
     /// The smallest GPT-2, of 124 million parameters.
+    ///
+    /// ```
+    /// assert_eq!(remat::nn::Gpt::gpt2().width, 768);
+    /// ```
     #[must_use]
     pub const fn gpt2() -> Self {
         Self { vocabulary: 50_257, context: 1024, layers: 12, width: 768, heads: 12, dropout: 0.1 }
@@ -81,6 +92,18 @@ pub fn gpt(runtime: &Runtime, of: &Gpt) -> Result<LanguageModel, Error> {
 
 impl LanguageModel {
     /// Sets the type in which activations are stored: `f32` or `bf16`.
+    ///
+    /// ```
+    /// use remat::nn::{Gpt, gpt};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let of = Gpt { vocabulary: 64, context: 8, layers: 1, width: 16, heads: 2, dropout: 0.0 };
+    /// let mut network = gpt(&runtime, &of)?.storage(DType::BF16);
+    /// let text = runtime.tensor(&[1, 3], vec![1, 2, 3])?;
+    /// assert_eq!(network.forward(&text, Mode::Infer)?.shape(), [1, 3, 64]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn storage(mut self, dtype: DType) -> Self {
         self.storage = dtype;

@@ -4,6 +4,19 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
 /// Group normalization over the channels of images (Wu and He, ECCV 2018).
+///
+/// ```
+/// use remat::nn::GroupNorm;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut norm = GroupNorm::new(&runtime, 2, 4)?;
+/// let x = runtime.normal(&[8, 4, 6, 6], 5.0, 2.0)?;
+/// let y = norm.forward(&x, Mode::Train)?;
+/// assert_eq!(y.shape(), x.shape());
+/// assert!(y.mean()?.item()?.abs() < 1e-3);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct GroupNorm {
     groups: usize,
@@ -30,6 +43,17 @@ impl GroupNorm {
     }
 
     /// Sets the number added to the variance.
+    ///
+    /// ```
+    /// use remat::nn::GroupNorm;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut norm = GroupNorm::new(&runtime, 1, 2)?.eps(0.0);
+    /// let x = runtime.tensor(&[1, 2], vec![1.0, 3.0])?;
+    /// assert_eq!(norm.forward(&x, Mode::Infer)?.to_vec::<f32>()?, [-1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

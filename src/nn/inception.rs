@@ -12,6 +12,17 @@ const LEAST: usize = 75;
 /// a side; the paper has 299. The first convolution has `width` channels, 32 in the paper, and all
 /// others in proportion. Parameters have the names of timm's `inception_v4`.
 ///
+/// ```
+/// use remat::nn::{inceptionv4, state};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let mut network = inceptionv4(&runtime, 1, 3, [75, 75], 10)?;
+/// assert_eq!(state(&mut network)[0].0, "features.0.conv.weight");
+/// assert!(inceptionv4(&runtime, 1, 3, [64, 64], 10).is_err());
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if the images are too small, the width is 0, or a tensor would have more than
 /// `isize::MAX` bytes.

@@ -9,6 +9,17 @@ use crate::ops::{Distribution, Tensor};
 use crate::runtime::Runtime;
 
 /// Number that scales initial weights, so that the variance is kept through a layer.
+///
+/// ```
+/// use remat::nn::init::{self, Fan};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// // Gradients keep their variance in the backward pass.
+/// let weight = init::kaiming_normal(&runtime, &[64, 3, 3, 3], Fan::Out, 2f32.sqrt())?;
+/// assert_eq!(weight.shape(), [64, 3, 3, 3]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
     /// Fan-in: keeps the variance of activations in the forward pass.
@@ -26,6 +37,15 @@ fn fans(shape: &[usize]) -> [f64; 2] {
 
 /// Zeros.
 ///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// assert_eq!(init::zeros(&runtime, &[2])?.to_vec::<f32>()?, [0.0, 0.0]);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn zeros(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
@@ -33,6 +53,15 @@ pub fn zeros(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
 }
 
 /// Ones.
+///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// assert_eq!(init::ones(&runtime, &[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -42,6 +71,15 @@ pub fn ones(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
 
 /// Elements that are all `value`.
 ///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// assert_eq!(init::constant(&runtime, &[2], 0.5)?.to_vec::<f32>()?, [0.5, 0.5]);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn constant(runtime: &Runtime, shape: &[usize], value: f32) -> Result<Tensor, Error> {
@@ -49,6 +87,16 @@ pub fn constant(runtime: &Runtime, shape: &[usize], value: f32) -> Result<Tensor
 }
 
 /// Elements drawn evenly from `low` to `high`.
+///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let weight = init::uniform(&runtime, &[8, 4], -0.5, 0.5)?.to_vec::<f32>()?;
+/// assert!(weight.iter().all(|x| (-0.5..0.5).contains(x)));
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `high` is less than `low`.
@@ -58,6 +106,16 @@ pub fn uniform(runtime: &Runtime, shape: &[usize], low: f32, high: f32) -> Resul
 
 /// Gaussian elements.
 ///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let weight = init::normal(&runtime, &[64, 64], 0.0, 1.0)?;
+/// assert!(weight.mean()?.item()?.abs() < 0.2);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `std` is negative.
 pub fn normal(runtime: &Runtime, shape: &[usize], mean: f32, std: f32) -> Result<Tensor, Error> {
@@ -66,6 +124,16 @@ pub fn normal(runtime: &Runtime, shape: &[usize], mean: f32, std: f32) -> Result
 
 /// Gaussian elements with mean 0, limited to two standard deviations. `std` is the standard
 /// deviation before the limit.
+///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let weight = init::trunc_normal(&runtime, &[8, 4], 0.5)?.to_vec::<f32>()?;
+/// assert!(weight.iter().all(|x| (-1.0..=1.0).contains(x)));
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `std` is negative.
@@ -95,6 +163,17 @@ fn erf_inv(y: &Tensor) -> Result<Tensor, Error> {
 /// Elements drawn evenly from `±gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio, AISTATS
 /// 2010).
 ///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// // sqrt(6 / (4 + 2)) = 1
+/// let weight = init::xavier_uniform(&runtime, &[2, 4], 1.0)?.to_vec::<f32>()?;
+/// assert!(weight.iter().all(|x| (-1.0..1.0).contains(x)));
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn xavier_uniform(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<Tensor, Error> {
@@ -106,6 +185,16 @@ pub fn xavier_uniform(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<T
 /// Gaussian elements with standard deviation `gain * sqrt(2 / (fan_in + fan_out))` (Glorot and
 /// Bengio, AISTATS 2010).
 ///
+/// ```
+/// use remat::nn::init;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let weight = init::xavier_normal(&runtime, &[2, 4], 1.0)?;
+/// assert_eq!(weight.shape(), [2, 4]);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn xavier_normal(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<Tensor, Error> {
@@ -116,6 +205,17 @@ pub fn xavier_normal(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<Te
 
 /// Elements drawn evenly from `±gain * sqrt(3 / fan)` (He et al., ICCV 2015); `gain` is `sqrt(2)`
 /// before a relu.
+///
+/// ```
+/// use remat::nn::init::{self, Fan};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// // sqrt(3 / 3) = 1
+/// let weight = init::kaiming_uniform(&runtime, &[8, 3], Fan::In, 1.0)?.to_vec::<f32>()?;
+/// assert!(weight.iter().all(|x| (-1.0..1.0).contains(x)));
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -131,6 +231,16 @@ pub fn kaiming_uniform(
 
 /// Gaussian elements with standard deviation `gain / sqrt(fan)` (He et al., ICCV 2015); `gain` is
 /// `sqrt(2)` before a relu.
+///
+/// ```
+/// use remat::nn::init::{self, Fan};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let before_relu = init::kaiming_normal(&runtime, &[8, 3], Fan::In, 2f32.sqrt())?;
+/// assert_eq!(before_relu.shape(), [8, 3]);
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

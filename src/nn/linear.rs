@@ -4,6 +4,17 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
 /// `y = x weight^T + bias`, for `x [n, inputs]`.
+///
+/// ```
+/// use remat::nn::Linear;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut layer = Linear::new(&runtime, 4, 3)?;
+/// let x = runtime.normal(&[8, 4], 0.0, 1.0)?;
+/// assert_eq!(layer.forward(&x, Mode::Train)?.shape(), [8, 3]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Linear {
     /// `[outputs, inputs]`
@@ -14,6 +25,18 @@ pub struct Linear {
 
 impl Linear {
     /// Makes a layer with weights and biases drawn evenly from `±1 / sqrt(inputs)`.
+    ///
+    /// ```
+    /// use remat::nn::{Linear, parameters};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 4, 3)?;
+    /// let (_, weight) = parameters(&mut layer).next().unwrap();
+    /// assert_eq!(weight.shape(), [3, 4]);
+    /// assert!(weight.to_vec::<f32>()?.iter().all(|x| (-0.5..0.5).contains(x)));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

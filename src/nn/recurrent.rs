@@ -135,6 +135,19 @@ pub trait Gates: Send {
 
 /// A cell that computes one step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], it maps
 /// `x [n, inputs]` to the `h'` of a step from a memory of zeros.
+///
+/// ```
+/// use remat::nn::LstmCell;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let cell = LstmCell::new(&runtime, 3, 4)?;
+/// let x = runtime.normal(&[2, 3], 0.0, 1.0)?;
+/// let first = cell.step(&x, None)?;
+/// let second = cell.step(&x, Some(&first))?;
+/// assert_eq!((second.h.shape(), second.c.shape()), (&[2, 4][..], &[2, 4][..]));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RecurrentCell<G> {
     weights: Weights,
@@ -143,6 +156,17 @@ pub struct RecurrentCell<G> {
 
 impl<G: Gates> RecurrentCell<G> {
     /// Makes a cell with weights and biases drawn evenly from `±1 / sqrt(hidden)`, as in PyTorch.
+    ///
+    /// ```
+    /// use remat::nn::{GruCell, parameters};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut cell = GruCell::new(&runtime, 3, 4)?;
+    /// let (name, weight) = parameters(&mut cell).next().unwrap();
+    /// assert_eq!((name.as_str(), weight.shape()), ("weight_ih", &[12, 3][..]));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -154,6 +178,20 @@ impl<G: Gates> RecurrentCell<G> {
     /// Makes a cell with these weights: `weight_ih [gates * hidden, inputs]`,
     /// `weight_hh [gates * hidden, hidden]`, and `bias_ih` and `bias_hh` of `[gates * hidden]`. A
     /// [`GruCell`] has 3 gates, an [`LstmCell`] has 4.
+    ///
+    /// ```
+    /// use remat::nn::GruCell;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let (weight, bias) = (runtime.zeros(&[6, 2])?, runtime.zeros(&[6])?);
+    /// let cell = GruCell::of(weight.clone(), weight, bias.clone(), bias)?;
+    /// // All sums are 0, so the new memory is half of the old one.
+    /// let before = runtime.full(&[1, 2], 8.0)?;
+    /// let after = cell.step(&runtime.ones(&[1, 2])?, Some(&before))?;
+    /// assert_eq!(after.to_vec::<f32>()?, [4.0, 4.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if the shapes do not fit each other.
@@ -170,6 +208,18 @@ impl<G: Gates> RecurrentCell<G> {
 
     /// Computes a step for `x [n, inputs]` from the memory `before`, or from zeros. Returns the new
     /// memory.
+    ///
+    /// ```
+    /// use remat::nn::GruCell;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let cell = GruCell::new(&runtime, 3, 4)?;
+    /// let x = runtime.normal(&[2, 3], 0.0, 1.0)?;
+    /// let first = cell.step(&x, None)?;
+    /// assert_eq!(cell.step(&x, Some(&first))?.shape(), [2, 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a shape does not fit.
@@ -208,12 +258,35 @@ fn piece(n: usize, length: usize) -> usize {
 /// Layers of cells over a sequence, a [`Gru`] or an [`Lstm`]: `x [n, length, inputs]` to
 /// `[n, length, hidden]`, like PyTorch's with `batch_first`. As a [`Module`], the layers start from
 /// memories of zeros.
+///
+/// ```
+/// use remat::nn::Gru;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut gru = Gru::new(&runtime, 3, 4, 2)?;
+/// let x = runtime.normal(&[2, 5, 3], 0.0, 1.0)?;
+/// assert_eq!(gru.forward(&x, Mode::Train)?.shape(), [2, 5, 4]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Recurrent<G>(Vec<RecurrentCell<G>>);
 
 impl<G: Gates> Recurrent<G> {
     /// Makes `layers` layers of `hidden` units each. Weights and biases are drawn evenly from
     /// `±1 / sqrt(hidden)`, as in PyTorch.
+    ///
+    /// ```
+    /// use remat::nn::{Lstm, parameters};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut lstm = Lstm::new(&runtime, 3, 4, 2)?;
+    /// let names: Vec<String> = parameters(&mut lstm).map(|(name, _)| name).collect();
+    /// assert_eq!(names[..2], ["weight_ih_l0", "weight_hh_l0"]);
+    /// assert_eq!(names.len(), 8);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -229,6 +302,18 @@ impl<G: Gates> Recurrent<G> {
     }
 
     /// Makes layers of these cells; each layer reads the output of the previous one.
+    ///
+    /// ```
+    /// use remat::nn::{Gru, GruCell};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let cells = vec![GruCell::new(&runtime, 3, 8)?, GruCell::new(&runtime, 8, 4)?];
+    /// let mut gru = Gru::of(cells);
+    /// let x = runtime.normal(&[2, 5, 3], 0.0, 1.0)?;
+    /// assert_eq!(gru.forward(&x, Mode::Infer)?.shape(), [2, 5, 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn of(cells: Vec<RecurrentCell<G>>) -> Self {
         Self(cells)
@@ -239,6 +324,20 @@ impl<G: Gates> Recurrent<G> {
     /// layer after the last step.
     ///
     /// [`Error::Op`] if a shape does not fit, or there is no step.
+    ///
+    /// ```
+    /// use remat::nn::Lstm;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let lstm = Lstm::new(&runtime, 3, 4, 2)?;
+    /// let x = runtime.normal(&[2, 5, 3], 0.0, 1.0)?;
+    /// let (y, memory) = lstm.run(&x, None)?;
+    /// assert_eq!((y.shape(), memory.len()), (&[2, 5, 4][..], 2));
+    /// // The sequence goes on.
+    /// let (y, _) = lstm.run(&x, Some(&memory))?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn run(
         &self,
         x: &Tensor,

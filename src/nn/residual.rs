@@ -15,6 +15,17 @@ impl Residual {
     /// Makes a block of two 3x3 convolutions from `inputs` to `outputs` channels, the first with
     /// `stride`.
     ///
+    /// ```
+    /// use remat::nn::Residual;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let mut block = Residual::basic(&runtime, 4, 8, 2)?;
+    /// let x = runtime.normal(&[2, 4, 8, 8], 0.0, 1.0)?;
+    /// assert_eq!(block.forward(&x, Mode::Train)?.shape(), [2, 8, 4, 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn basic(
@@ -34,6 +45,17 @@ impl Residual {
 
     /// Makes a block of 1x1, 3x3 and 1x1 convolutions from `inputs` to `4 * width` channels, the
     /// second with `stride`.
+    ///
+    /// ```
+    /// use remat::nn::Residual;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+    /// let mut block = Residual::bottleneck(&runtime, 8, 2, 1)?;
+    /// let x = runtime.normal(&[2, 8, 4, 4], 0.0, 1.0)?;
+    /// assert_eq!(block.forward(&x, Mode::Train)?.shape(), [2, 8, 4, 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

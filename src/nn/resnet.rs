@@ -4,6 +4,17 @@ use crate::ops::{Pool2d, Tensor};
 use crate::runtime::Runtime;
 
 /// Residual networks of He et al. (CVPR 2016).
+///
+/// ```
+/// use remat::nn::{ResNet, parameters, resnet};
+/// use remat::prelude::*;
+///
+/// // Nothing is computed.
+/// let runtime = Runtime::builder().budget("1GiB").sim()?;
+/// let mut network = resnet(&runtime, ResNet::R50, 3, [224, 224], 1000)?;
+/// assert_eq!(parameters(&mut network).count(), 161);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResNet {
     /// `6 * n + 2` layers in three stages of 16, 32 and 64 channels, for small images.
@@ -22,6 +33,17 @@ pub enum ResNet {
 pub const LARGE_IMAGE: usize = 64;
 
 /// A residual network for images `[n, channels, size, size]`.
+///
+/// ```
+/// use remat::nn::{ResNet, resnet};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let mut network = resnet(&runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10)?;
+/// let images = runtime.normal(&[2, 1, 8, 8], 0.0, 1.0)?;
+/// assert_eq!(network.forward(&images, Mode::Infer)?.shape(), [2, 10]);
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

@@ -4,6 +4,17 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
 /// RMS normalization along the last dimension (Zhang and Sennrich, 2019).
+///
+/// ```
+/// use remat::nn::RmsNorm;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut norm = RmsNorm::new(&runtime, 2)?.eps(0.0);
+/// let x = runtime.tensor(&[1, 2], vec![2.0, -2.0])?;
+/// assert_eq!(norm.forward(&x, Mode::Train)?.to_vec::<f32>()?, [1.0, -1.0]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RmsNorm {
     gamma: Tensor,

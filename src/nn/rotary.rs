@@ -4,6 +4,17 @@ use crate::runtime::Runtime;
 
 /// Rotary positions (Su et al., 2021) for attention heads: the cosine and the sine of an angle for
 /// each position and pair of features.
+///
+/// ```
+/// use remat::nn::Rotary;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let rotary = Rotary::new(&runtime, 16, 4, 10_000.0)?;
+/// let queries = runtime.normal(&[1, 2, 8, 4], 0.0, 1.0)?;
+/// assert_eq!(rotary.apply(&queries, 0)?.shape(), [1, 2, 8, 4]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rotary {
     /// Cosines; both tables are `[positions, features / 2]`.
@@ -36,6 +47,19 @@ impl Rotary {
     }
 
     /// Turns the features of `x [.., t, features]`, at positions `from..from + t`.
+    ///
+    /// ```
+    /// use remat::nn::Rotary;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let rotary = Rotary::new(&runtime, 16, 2, 10_000.0)?;
+    /// let x = runtime.tensor(&[1, 2], vec![3.0, 4.0])?;
+    /// // Nothing is turned at position 0.
+    /// assert_eq!(rotary.apply(&x, 0)?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// assert!(rotary.apply(&x, 16).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If `x` has another number of features, or the tables have too few positions.

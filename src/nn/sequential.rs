@@ -3,6 +3,20 @@ use crate::error::Error;
 use crate::ops::Tensor;
 
 /// A chain of modules, each of which reads the output of the previous one.
+///
+/// ```
+/// use remat::nn::{Linear, Sequential};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut network = Sequential::new()
+///     .then("first", Linear::new(&runtime, 4, 8)?)
+///     .then_fn("relu", Tensor::relu)
+///     .then("last", Linear::new(&runtime, 8, 2)?);
+/// let x = runtime.normal(&[3, 4], 0.0, 1.0)?;
+/// assert_eq!(network.forward(&x, Mode::Train)?.shape(), [3, 2]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Default)]
 pub struct Sequential {
     modules: Vec<(String, Box<dyn Module>)>,
@@ -10,12 +24,34 @@ pub struct Sequential {
 
 impl Sequential {
     /// An empty chain, which is the identity.
+    ///
+    /// ```
+    /// use remat::nn::Sequential;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// let y = Sequential::new().forward(&x, Mode::Infer)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a module under a name.
+    ///
+    /// ```
+    /// use remat::nn::{Linear, Sequential, parameters};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut network = Sequential::new().then("head", Linear::new(&runtime, 4, 2)?);
+    /// let names: Vec<String> = parameters(&mut network).map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["head.weight", "head.bias"]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn then(mut self, name: impl Into<String>, module: impl Module + 'static) -> Self {
         self.modules.push((name.into(), Box::new(module)));
@@ -23,6 +59,18 @@ impl Sequential {
     }
 
     /// Adds a function without state, such as [`Tensor::relu`].
+    ///
+    /// ```
+    /// use remat::nn::Sequential;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let network = Sequential::new().then_fn("square", Tensor::square);
+    /// let mut network = network.then_fn("half", |x| x * 0.5);
+    /// let x = runtime.full(&[2], 4.0)?;
+    /// assert_eq!(network.forward(&x, Mode::Infer)?.to_vec::<f32>()?, [8.0, 8.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn then_fn<F>(self, name: impl Into<String>, function: F) -> Self
     where

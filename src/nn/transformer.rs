@@ -9,6 +9,17 @@ use crate::runtime::Runtime;
 /// then `y + linear(gelu(linear(norm(y))))`, with four times the width between the two linear
 /// layers. Names are those of PyTorch's
 /// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
+///
+/// ```
+/// use remat::nn::TransformerBlock;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut block = TransformerBlock::new(&runtime, 16, 4)?.causal().dropout(0.1);
+/// let x = runtime.normal(&[2, 5, 16], 0.0, 1.0)?;
+/// assert_eq!(block.forward(&x, Mode::Train)?.shape(), [2, 5, 16]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TransformerBlock {
     norms: [LayerNorm; 2],
@@ -57,6 +68,16 @@ const VISION: Style = Style {
 impl TransformerBlock {
     /// Makes a block of `width` features in `heads` heads, with the initial weights of PyTorch's
     /// layer.
+    ///
+    /// ```
+    /// use remat::nn::TransformerBlock;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert!(TransformerBlock::new(&runtime, 16, 4).is_ok());
+    /// assert!(TransformerBlock::new(&runtime, 16, 3).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `heads` does not
@@ -122,6 +143,18 @@ impl TransformerBlock {
 
     /// Turns queries and keys by their positions. Each head must have as many features as `rotary`
     /// was made for.
+    ///
+    /// ```
+    /// use remat::nn::{Rotary, TransformerBlock};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let rotary = Rotary::new(&runtime, 32, 4, 10_000.0)?;
+    /// let mut block = TransformerBlock::new(&runtime, 16, 4)?.rotary(rotary);
+    /// let x = runtime.normal(&[2, 5, 16], 0.0, 1.0)?;
+    /// assert_eq!(block.forward(&x, Mode::Infer)?.shape(), [2, 5, 16]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn rotary(mut self, rotary: Rotary) -> Self {
         self.attention = self.attention.rotary(rotary);

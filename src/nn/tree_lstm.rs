@@ -87,6 +87,20 @@ impl TreeLstm {
     /// Computes a value for each class, `[n, classes]`, of `n` trees of this shape with tokens
     /// `[nodes, n]`.
     ///
+    /// ```
+    /// use remat::data::Tree;
+    /// use remat::nn::{TreeLstm, TreeLstmSize};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let size = TreeLstmSize { vocabulary: 12, width: 8, hidden: 16, classes: 10 };
+    /// let mut network = TreeLstm::new(&runtime, size)?;
+    /// // Two trees of one node each.
+    /// let tokens = runtime.tensor(&[1, 2], vec![3, 7])?;
+    /// assert_eq!(network.classify(&Tree::of_one(), &tokens)?.shape(), [2, 10]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if the tokens do not have one row for each node, or `n` is 0.
     pub fn classify(&mut self, tree: &Tree, tokens: &Tensor) -> Result<Tensor, Error> {

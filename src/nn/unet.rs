@@ -5,6 +5,13 @@ use crate::ops::{self, Pool2d, Tensor};
 use crate::runtime::Runtime;
 
 /// Sizes of a U-Net (Ronneberger et al., MICCAI 2015), a network that classifies each pixel.
+///
+/// ```
+/// use remat::nn::{UNet, Upsampling};
+///
+/// let small = UNet { width: 16, ..UNet::default() };
+/// assert_eq!((small.depth, small.up), (4, Upsampling::Transposed));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UNet {
     /// Channels at full size: 64 in the paper. Each halving of the image doubles them.
@@ -36,6 +43,18 @@ impl Default for UNet {
 /// A U-Net that maps images `[n, channels, h, w]` to `[n, classes, h, w]`. Convolutions are padded
 /// and normalized. Parameters have the names of the usual implementation in PyTorch
 /// (milesial/Pytorch-UNet). Images may be of any size that can be halved `depth` times.
+///
+/// ```
+/// use remat::nn::{UNet, Upsampling, unet};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let small = UNet { width: 2, depth: 2, up: Upsampling::Bilinear };
+/// let mut network = unet(&runtime, small, 3, 5)?;
+/// let images = runtime.normal(&[1, 3, 8, 8], 0.0, 1.0)?;
+/// assert_eq!(network.forward(&images, Mode::Infer)?.shape(), [1, 5, 8, 8]);
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Op`] if the depth or the width is 0, or a tensor would have more than `isize::MAX`

@@ -74,6 +74,18 @@ pub struct GanLoss {
 impl UnrolledGan {
     /// Makes both networks with new weights.
     ///
+    /// ```
+    /// use remat::nn::{UnrolledGan, UnrolledGanSize};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let size = UnrolledGanSize { latent: 8, hidden: 16, ..UnrolledGanSize::default() };
+    /// let mut gan = UnrolledGan::new(&runtime, size)?;
+    /// let points = gan.forward(&runtime.normal(&[32, 8], 0.0, 1.0)?, Mode::Infer)?;
+    /// assert_eq!(points.shape(), [32, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
     pub fn new(runtime: &Runtime, size: UnrolledGanSize) -> Result<Self, Error> {
@@ -92,6 +104,21 @@ impl UnrolledGan {
 
     /// Computes the losses of a step, for real examples `[n, outputs]` and `z [n, latent]`. The
     /// tape must watch this network.
+    ///
+    /// ```
+    /// use remat::nn::{UnrolledGan, UnrolledGanSize};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let size = UnrolledGanSize { latent: 8, hidden: 16, ..UnrolledGanSize::default() };
+    /// let mut gan = UnrolledGan::new(&runtime, size)?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut gan);
+    /// let (real, z) = (runtime.ones(&[4, 2])?, runtime.normal(&[4, 8], 0.0, 1.0)?);
+    /// let loss = gan.loss(&tape, &real, &z)?;
+    /// assert!(loss.discriminator.item()? > 0.0 && loss.generator.item()? < 0.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a shape does not fit, or the tape does not watch this network.

@@ -49,6 +49,26 @@ pub struct VisionTransformer {
 /// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. The
 /// head is an exception: its weights are Gaussian with standard deviation 0.02, not 0.
 ///
+/// ```
+/// use remat::nn::{Vit, vit};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("16MiB").cpu()?;
+/// let sizes = Vit {
+///     image: [3, 8, 8],
+///     patch: 4,
+///     layers: 1,
+///     width: 16,
+///     heads: 2,
+///     classes: 10,
+///     dropout: 0.0,
+/// };
+/// let mut network = vit(&runtime, &sizes)?;
+/// let images = runtime.normal(&[2, 3, 8, 8], 0.0, 1.0)?;
+/// assert_eq!(network.forward(&images, Mode::Infer)?.shape(), [2, 10]);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if patches do not divide images, heads do not divide the width, or a tensor would
 /// have more than `isize::MAX` bytes.

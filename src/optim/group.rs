@@ -22,6 +22,13 @@ pub struct Group {
 
 impl Group {
     /// Group of the parameters for which `has` returns true.
+    ///
+    /// ```
+    /// use remat::optim::{Group, Optimizer};
+    ///
+    /// let large = Group::of(|_, parameter| parameter.layout().elements() > 1_000_000);
+    /// let adamw = Optimizer::adamw(1e-3, 0.01).group(large.lr_scale(0.5));
+    /// ```
     #[must_use]
     pub fn of(has: impl Fn(&str, &Tensor) -> bool + Send + Sync + 'static) -> Self {
         Self { has: Box::new(has), lr_scale: 1.0, weight_decay: None }
@@ -29,6 +36,12 @@ impl Group {
 
     /// Group of the parameters whose names match a pattern, in which `*` stands for any number of
     /// characters.
+    ///
+    /// ```
+    /// use remat::optim::{Group, Optimizer};
+    ///
+    /// let adamw = Optimizer::adamw(1e-3, 0.01).group(Group::named("*.bias").weight_decay(0.0));
+    /// ```
     #[must_use]
     pub fn named(pattern: &str) -> Self {
         let pattern = pattern.to_owned();
@@ -36,12 +49,49 @@ impl Group {
     }
 
     /// Group of the parameters of at most one dimension: scales, shifts and biases.
+    ///
+    /// ```
+    /// use remat::nn::Linear;
+    /// use remat::optim::{Group, Optimizer};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 2, 1)?;
+    /// let mut sgd = Optimizer::sgd(0.5, 0.0, 0.0).group(Group::vectors().lr_scale(0.0));
+    /// # let bias = |layer: &mut Linear| -> Result<Vec<f32>, Error> {
+    /// #     remat::nn::parameters(layer).last().unwrap().1.to_vec()
+    /// # };
+    /// let before = bias(&mut layer)?;
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut layer);
+    /// # let loss = layer.forward(&runtime.ones(&[1, 2])?, Mode::Train)?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut layer)?;
+    /// assert_eq!(bias(&mut layer)?, before);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn vectors() -> Self {
         Self::of(|_, parameter| parameter.rank() <= 1)
     }
 
     /// Sets the learning rate of the group, as a multiple of the optimizer's.
+    ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::optim::{Group, Optimizer};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut table = Embedding::of(runtime.ones(&[2, 1])?);
+    /// let mut sgd = Optimizer::sgd(0.5, 0.0, 0.0).group(Group::named("weight").lr_scale(0.5));
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut table);
+    /// # let row = runtime.tensor(&[1], vec![1])?;
+    /// # let loss = table.forward(&row, Mode::Train)?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut table)?;
+    /// assert_eq!(table.weight().to_vec::<f32>()?, [1.0, 0.75]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn lr_scale(mut self, scale: f32) -> Self {
         self.lr_scale = scale;
@@ -49,6 +99,23 @@ impl Group {
     }
 
     /// Sets the weight decay of the group.
+    ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::optim::{Group, Optimizer};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut table = Embedding::of(runtime.ones(&[2, 1])?);
+    /// let mut sgd = Optimizer::sgd(0.5, 0.0, 0.0).group(Group::named("weight").weight_decay(0.5));
+    /// # let tape = Tape::new(&runtime);
+    /// # tape.watch(&mut table);
+    /// # let row = runtime.tensor(&[1], vec![1])?;
+    /// # let loss = table.forward(&row, Mode::Train)?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut table)?;
+    /// assert_eq!(table.weight().to_vec::<f32>()?, [0.75, 0.25]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn weight_decay(mut self, weight_decay: f32) -> Self {
         self.weight_decay = Some(weight_decay);

@@ -1,6 +1,13 @@
 use crate::ops::{AdamW, Lion, Op, SgdMomentum};
 
 /// Update rule of an optimizer.
+///
+/// ```
+/// use remat::optim::{Optimizer, Rule};
+///
+/// let adamw = Optimizer::new(Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 }, 3e-4, 0.1);
+/// assert_eq!(adamw.rule().states(), ["exp_avg", "exp_avg_sq"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Stochastic gradient descent with momentum; see [`SgdMomentum`].
@@ -28,6 +35,12 @@ pub enum Rule {
 
 impl Rule {
     /// Names of the state tensors of a parameter, as PyTorch calls them.
+    ///
+    /// ```
+    /// use remat::optim::Rule;
+    ///
+    /// assert_eq!(Rule::Sgd { momentum: 0.9, nesterov: false }.states(), ["velocity"]);
+    /// ```
     #[must_use]
     pub const fn states(self) -> &'static [&'static str] {
         match self {

@@ -47,6 +47,12 @@ enum Shape {
 
 impl Schedule {
     /// A constant rate.
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// assert_eq!(Schedule::constant(0.1).rate(1_000_000), 0.1);
+    /// ```
     #[must_use]
     pub const fn constant(rate: f32) -> Self {
         Self(Shape::Constant(rate))
@@ -54,6 +60,13 @@ impl Schedule {
 
     /// Falls from one rate to another in `steps` steps along half a cosine, and stays at the second
     /// rate (Loshchilov and Hutter, ICLR 2017).
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// let schedule = Schedule::cosine(1.0, 0.0, 4);
+    /// assert_eq!([0, 2, 4, 5].map(|step| schedule.rate(step)), [1.0, 0.5, 0.0, 0.0]);
+    /// ```
     #[must_use]
     pub const fn cosine(from: f32, to: f32, steps: usize) -> Self {
         Self(Shape::Cosine { from, to, steps })
@@ -61,12 +74,26 @@ impl Schedule {
 
     /// Changes from one rate to another in `steps` steps along a line, and stays at the second
     /// rate.
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// let schedule = Schedule::linear(1.0, 0.0, 4);
+    /// assert_eq!([0, 1, 4, 5].map(|step| schedule.rate(step)), [1.0, 0.75, 0.0, 0.0]);
+    /// ```
     #[must_use]
     pub const fn linear(from: f32, to: f32, steps: usize) -> Self {
         Self(Shape::Linear { from, to, steps })
     }
 
     /// Multiplies the rate by `factor` after each `every` steps. With `every` 0 the rate stays.
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// let schedule = Schedule::steps(1.0, 0.5, 10);
+    /// assert_eq!([9, 10, 20].map(|step| schedule.rate(step)), [1.0, 0.5, 0.25]);
+    /// ```
     #[must_use]
     pub const fn steps(from: f32, factor: f32, every: usize) -> Self {
         Self(Shape::Steps { from, factor, every })
@@ -74,18 +101,40 @@ impl Schedule {
 
     /// Puts `steps` steps before this schedule, in which the rate rises evenly to this schedule's
     /// first rate.
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// let schedule = Schedule::constant(1.0).warmup(4);
+    /// assert_eq!([0, 1, 3, 4].map(|step| schedule.rate(step)), [0.25, 0.5, 1.0, 1.0]);
+    /// ```
     #[must_use]
     pub fn warmup(self, steps: usize) -> Self {
         if steps == 0 { self } else { Self(Shape::Warmup(steps, Box::new(self))) }
     }
 
     /// Follows this schedule for `steps` steps, and `next` from then on.
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// let schedule = Schedule::constant(3.0).then(2, Schedule::linear(1.0, 0.0, 2));
+    /// assert_eq!([0, 1, 2, 3, 4].map(|step| schedule.rate(step)), [3.0, 3.0, 1.0, 0.5, 0.0]);
+    /// ```
     #[must_use]
     pub fn then(self, steps: usize, next: Self) -> Self {
         Self(Shape::Then(Box::new(self), steps, Box::new(next)))
     }
 
     /// Learning rate of a step, counted from 0.
+    ///
+    /// ```
+    /// use remat::optim::Schedule;
+    ///
+    /// let schedule = Schedule::linear(0.0, 1.0, 2);
+    /// let rates: Vec<f32> = (0..4).map(|step| schedule.rate(step)).collect();
+    /// assert_eq!(rates, [0.0, 0.5, 1.0, 1.0]);
+    /// ```
     #[must_use]
     pub fn rate(&self, step: usize) -> f32 {
         let part = |steps: usize| (step.min(steps) as f64) / steps.max(1) as f64;

@@ -32,6 +32,24 @@ impl Optimizer {
     /// Each parameter is updated as soon as its gradient is complete, or all are updated at the
     /// end; see [`Optimizer::step_in_backward`].
     ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut table = Embedding::of(runtime.full(&[3, 1], 2.0)?);
+    /// let mut sgd = Optimizer::sgd(0.25, 0.0, 0.0);
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut table);
+    /// let rows = runtime.tensor(&[2], vec![0, 1])?;
+    /// let loss = table.forward(&rows, Mode::Train)?.square()?.sum()?;
+    /// sgd.minimize(tape, &loss, &mut table)?;
+    /// runtime.step()?;
+    /// assert_eq!(table.weight().to_vec::<f32>()?, [1.0, 1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If `loss` is not a scalar or depends on no watched tensor; if no parameter is watched; if
     /// two parameters have one name or are one tensor. With [`Optimizer::all_or_none`] and a rule
@@ -129,6 +147,23 @@ impl Optimizer {
     /// Updates all parameters of a module that have a gradient, and frees the gradients. Gradients
     /// are clipped if [`Optimizer::max_norm`] is set. Several parameters are updated at a time; see
     /// [`Optimizer::fused_share`].
+    ///
+    /// ```
+    /// use remat::nn::Embedding;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut table = Embedding::of(runtime.ones(&[2, 1])?);
+    /// let mut sgd = Optimizer::sgd(0.5, 0.0, 0.0);
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut table);
+    /// let row = runtime.tensor(&[1], vec![1])?;
+    /// let mut gradients = tape.backward(&table.forward(&row, Mode::Train)?.sum()?)?;
+    /// sgd.step(&runtime, &mut table, &mut gradients)?;
+    /// assert_eq!(table.weight().to_vec::<f32>()?, [1.0, 0.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a gradient does not fit its parameter, or two parameters have one name.

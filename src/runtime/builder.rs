@@ -19,6 +19,14 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 /// A policy of the crate, or a custom one.
+///
+/// ```
+/// use remat::evict::EvictAtRandom;
+/// use remat::{PolicyChoice, PolicyKind};
+///
+/// assert_eq!(PolicyChoice::from(PolicyKind::Dtr).kind(), Some(PolicyKind::Dtr));
+/// assert_eq!(PolicyChoice::from(EvictAtRandom::new(1)).kind(), None);
+/// ```
 #[derive(Debug)]
 pub enum PolicyChoice {
     /// A policy of the crate.
@@ -53,6 +61,14 @@ impl PolicyChoice {
 
     /// Effort to learn forecasts for the policy, for callers with an [`Engine`] of their own: see
     /// [`Driver::learn_by`](crate::program::Driver::learn_by).
+    ///
+    /// ```
+    /// use remat::evict::Learn;
+    /// use remat::{PolicyChoice, PolicyKind};
+    ///
+    /// let policy = PolicyChoice::from(PolicyKind::Learned(Learn::Portfolio));
+    /// assert_eq!(policy.learn(), Learn::Portfolio);
+    /// ```
     #[must_use]
     pub const fn learn(&self) -> Learn {
         match self {
@@ -63,6 +79,13 @@ impl PolicyChoice {
 
     /// Makes the evictor of the policy, for callers with an [`Engine`] of their own. `seed` is used
     /// by the policy `random` and by the sample of [`Builder::sqrt_sampling`].
+    ///
+    /// ```
+    /// use remat::{PolicyChoice, PolicyKind};
+    ///
+    /// let evictor = PolicyChoice::from(PolicyKind::Lru).evictor(0, false);
+    /// assert_eq!(evictor.kind(), Some(PolicyKind::Lru));
+    /// ```
     #[must_use]
     pub fn evictor(self, seed: u64, sqrt_sampling: bool) -> Box<dyn Evictor> {
         let sampling = sqrt_sampling.then_some(seed);
@@ -91,6 +114,13 @@ pub enum CostModelChoice {
 
 impl CostModelChoice {
     /// Makes the cost model, for callers with an [`Engine`] of their own.
+    ///
+    /// ```
+    /// use remat::{CostModelChoice, CostModelKind};
+    ///
+    /// let costs = CostModelChoice::from(CostModelKind::Bytes).build();
+    /// assert_eq!(costs.name(), "bytes");
+    /// ```
     #[must_use]
     pub fn build(self) -> Box<dyn CostModel> {
         match self {
@@ -113,6 +143,16 @@ impl<C: CostModel + 'static> From<C> for CostModelChoice {
 }
 
 /// Options of a [`Runtime`]. Invalid values are reported when the runtime is started.
+///
+/// ```
+/// use remat::PolicyKind;
+/// use remat::prelude::*;
+///
+/// let builder = Runtime::builder().budget("1MiB").policy(PolicyKind::Dtr).seed(1);
+/// let runtime = builder.cpu()?;
+/// assert!(Runtime::builder().budget("as much as there is").cpu().is_err());
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Builder {
     budget: Option<u64>,
@@ -172,6 +212,16 @@ impl Builder {
     /// The memory limit, in bytes or as text such as `"1.5GiB"`: a hard limit on parameters,
     /// activations, gradients and workspaces together. Default: the machine's memory; on a GPU, the
     /// free memory less a margin.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1.5MiB").cpu()?;
+    /// assert_eq!(runtime.budget(), 3 << 19);
+    /// let runtime = Runtime::builder().budget(1u64 << 20).cpu()?;
+    /// assert_eq!(runtime.budget(), 1 << 20);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     #[doc(alias("memory limit", "set_per_process_memory_fraction"))]
     pub fn budget<B: TryInto<ByteSize, Error: Display>>(mut self, budget: B) -> Self {
@@ -182,6 +232,16 @@ impl Builder {
     /// Sets a soft limit below the budget, in bytes or as text: before each op, tensors are evicted
     /// until at most this much memory is used. Default: none, so that tensors are evicted only when
     /// an allocation does not fit.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").eviction_threshold("8KiB").cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z, w) = (x.exp()?, x.sin()?, x.cos()?);
+    /// assert!(runtime.stats()?.evictions > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn eviction_threshold<B: TryInto<ByteSize, Error: Display>>(
         mut self,
@@ -192,6 +252,14 @@ impl Builder {
     }
 
     /// Evicts tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").min_evict_bytes("1KiB").cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn min_evict_bytes<B: TryInto<ByteSize, Error: Display>>(mut self, bytes: B) -> Self {
         self.settings.min_evict_bytes = self.bytes("smallest eviction", bytes);
@@ -199,6 +267,15 @@ impl Builder {
     }
 
     /// Part of a hole that a tensor takes; see [`SplitRule`]. Default: [`SplitRule::Exact`].
+    ///
+    /// ```
+    /// use remat::memory::SplitRule;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").split_rule(SplitRule::Exact).cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn split_rule(mut self, rule: SplitRule) -> Self {
         self.settings.split_rule = rule;
@@ -211,6 +288,14 @@ impl Builder {
     /// A custom device is asked by [`Device::take`]. On the CPU, the system gives memory when it is
     /// first written either way. A GPU is asked for all of the budget at once either way, so there
     /// the option only places blocks closer together.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").allow_growth(true).cpu()?;
+    /// assert_eq!(runtime.ones(&[1024])?.sum()?.item()?, 1024.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn allow_growth(mut self, on: bool) -> Self {
         self.settings.allow_growth = on;
@@ -224,6 +309,18 @@ impl Builder {
     ///
     /// [`Learn::Portfolio`] and [`Learn::Search`] also search for forecasts. The search needs the
     /// feature `lab`, or [`Builder::learn_by`].
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("12KiB").policy(PolicyKind::Lru).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z, w) = (x.square()?, x.sin()?, x.cos()?);
+    /// assert_eq!(y.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// assert!(runtime.stats()?.evictions > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
@@ -231,6 +328,17 @@ impl Builder {
     }
 
     /// A custom [`Evictor`] in place of a policy.
+    ///
+    /// ```
+    /// use remat::evict::NeverEvict;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("8KiB").evictor(NeverEvict).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let y = x.exp()?;
+    /// assert!(x.sin()?.to_vec::<f32>().is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn evictor(mut self, evictor: impl Evictor + 'static) -> Self {
         self.policy = PolicyChoice::Evictor(Box::new(evictor));
@@ -239,6 +347,16 @@ impl Builder {
 
     /// The estimate of recompute costs: a [`CostModelKind`], or a custom [`CostModel`]. Default:
     /// [`CostModelKind::Flops`].
+    ///
+    /// ```
+    /// use remat::CostModelKind;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cost_model(CostModelKind::Bytes).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// assert!(runtime.stats()?.base_cost > 0.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn cost_model(mut self, cost_model: impl Into<CostModelChoice>) -> Self {
         self.cost_model = cost_model.into();
@@ -246,6 +364,16 @@ impl Builder {
     }
 
     /// Scores about `2 * sqrt(n)` of `n` candidates at each eviction, instead of all. Default: off.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("8KiB").sqrt_sampling(true).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z) = (x.square()?, x.sin()?);
+    /// assert_eq!(y.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn sqrt_sampling(mut self, on: bool) -> Self {
         self.sqrt_sampling = on;
@@ -253,6 +381,17 @@ impl Builder {
     }
 
     /// Treatment of tensors recomputed only as inputs of other reruns. Default: [`Dead::Linger`].
+    ///
+    /// ```
+    /// use remat::Dead;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").dead(Dead::Drop).cpu()?;
+    /// let x = runtime.ones(&[2])?.exp()?.log()?;
+    /// runtime.drop_now(&x)?;
+    /// assert_eq!(x.to_vec::<f32>()?.len(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;
@@ -261,6 +400,15 @@ impl Builder {
 
     /// Fails when the total cost of recomputing exceeds this multiple of the work itself. Default:
     /// never.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").recompute_limit(2.0).cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert!(Runtime::builder().recompute_limit(-1.0).cpu().is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
         self.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit));
@@ -269,6 +417,15 @@ impl Builder {
 
     /// Fails a command when regenerating its inputs costs more than this multiple of running each
     /// op involved once. Default: 100.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").regeneration_limit(10.0).cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert!(Runtime::builder().regeneration_limit(0.5).cpu().is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn regeneration_limit(mut self, limit: f64) -> Self {
         self.settings.regeneration_limit = limit;
@@ -316,6 +473,18 @@ impl Builder {
     }
 
     /// Seed of random ops, of sampling and of the `random` policy. Default: 0.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let drawn = |seed| -> Result<Vec<f32>, Error> {
+    ///     let runtime = Runtime::builder().budget("1MiB").seed(seed).cpu()?;
+    ///     runtime.uniform(&[4], 0.0..1.0)?.to_vec()
+    /// };
+    /// assert_eq!(drawn(1)?, drawn(1)?);
+    /// assert_ne!(drawn(1)?, drawn(2)?);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -323,6 +492,15 @@ impl Builder {
     }
 
     /// Number of threads for kernels on the CPU, without effect on results. Default: one per core.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").threads(2).cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert!(Runtime::builder().threads(0).cpu().is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
@@ -330,6 +508,18 @@ impl Builder {
     }
 
     /// Records all commands; see [`crate::trace`].
+    ///
+    /// ```
+    /// use remat::lab::InMemory;
+    /// use remat::prelude::*;
+    ///
+    /// let recorder = InMemory::default();
+    /// let runtime = Runtime::builder().budget("1MiB").record(recorder.clone()).cpu()?;
+    /// let x = runtime.ones(&[2])?.exp()?;
+    /// runtime.sync()?;
+    /// let program = recorder.take()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn record(mut self, recorder: impl Recorder + 'static) -> Self {
         self.recorder = Some(Box::new(recorder));
@@ -344,6 +534,15 @@ impl Builder {
     /// this number of commands has followed. A command with an answer, such as a `get`, or 64 MiB
     /// of host values also end the wait. Therefore the last commands are delayed until more come,
     /// and an idle program's dropped handles are freed with its next command.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").look_ahead(16).cpu()?;
+    /// let x = runtime.full(&[2], 3.0)?;
+    /// assert_eq!(x.square()?.to_vec::<f32>()?, [9.0, 9.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn look_ahead(mut self, commands: usize) -> Self {
         self.window = Window::of(commands);
@@ -386,6 +585,28 @@ impl Builder {
     /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
     /// and others. It is called on the worker thread, which waits for it. Several listeners may be
     /// added.
+    ///
+    /// ```
+    /// use remat::Listener;
+    /// use remat::event::Event;
+    /// use remat::evict::View;
+    /// use remat::prelude::*;
+    ///
+    /// #[derive(Debug)]
+    /// struct Steps;
+    ///
+    /// impl Listener for Steps {
+    ///     fn on(&mut self, event: &Event, _view: View<'_>) {
+    ///         if let Event::DidStep { step, used } = event {
+    ///             println!("step {step} has ended, with {used} bytes in use");
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").listen(Steps).cpu()?;
+    /// runtime.step()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.push(Box::new(listener));
@@ -393,6 +614,14 @@ impl Builder {
     }
 
     /// Starts a runtime on the CPU.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.ones(&[2, 3])?.sum()?.item()?, 6.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If an option is invalid, or the budget cannot be reserved.
@@ -442,6 +671,17 @@ impl Builder {
     /// else is unchanged.
     ///
     /// [`RegenerationError::Cancelled`]: crate::error::RegenerationError::Cancelled
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").interrupt_when(|| true).cpu()?;
+    /// let x = runtime.ones(&[2])?;
+    /// let y = x.square()?;
+    /// runtime.drop_now(&y)?;
+    /// assert!(matches!(y.to_vec::<f32>(), Err(Error::Regeneration(_))));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn interrupt_when(mut self, wanted: impl Fn() -> bool + Send + 'static) -> Self {
         self.interrupt = Interrupt(Some(Box::new(wanted)));
@@ -509,6 +749,17 @@ impl Builder {
 
     /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get`
     /// returns zeros.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1TiB").sim()?;
+    /// let x = runtime.ones(&[1 << 30])?;
+    /// let y = x.square()?;
+    /// assert!(runtime.stats()?.peak_bytes >= 8 << 30);
+    /// assert_eq!(y.sum()?.item()?, 0.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If an option is invalid.

@@ -10,6 +10,17 @@ impl Runtime<Op, HostTensor> {
     /// A tensor of these elements, in row-major order; see [`Runtime::put`]. Numbers without a
     /// suffix are `f32` or `i32`. For `f64`, pass a [`HostTensor::new`] to [`Runtime::put`].
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.dtype(), DType::F32);
+    /// let labels = runtime.tensor(&[3], vec![2, 0, 1])?;
+    /// assert_eq!(labels.to_vec::<i32>()?, [2, 0, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn tensor<T: Literal>(&self, shape: &[usize], elements: Vec<T>) -> Result<Tensor, Error> {
@@ -20,6 +31,15 @@ impl Runtime<Op, HostTensor> {
 impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// A tensor whose elements are all `value`.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.full(&[2, 2], 0.5)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.5; 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the shape has too many dimensions or too many elements.
     pub fn full(&self, shape: &[usize], value: f32) -> Result<Tensor, Error> {
@@ -29,6 +49,14 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
 
     /// A tensor of zeros.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.zeros(&[2])?.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the shape has too many dimensions or too many elements.
     pub fn zeros(&self, shape: &[usize]) -> Result<Tensor, Error> {
@@ -36,6 +64,14 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     }
 
     /// A tensor of ones.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// assert_eq!(runtime.ones(&[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the shape has too many dimensions or too many elements.
@@ -45,6 +81,16 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
 
     /// A tensor of random numbers, drawn with the seed of the runtime. Regenerating it after an
     /// eviction gives the same numbers.
+    ///
+    /// ```
+    /// use remat::ops::Distribution;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let coins = runtime.random(&[100], Distribution::Bernoulli { p: 0.5 })?.to_vec::<f32>()?;
+    /// assert!(coins.iter().all(|&coin| coin == 0.0 || coin == 1.0));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the shape has too many dimensions or too many elements, or the parameters of the
@@ -57,6 +103,15 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
 
     /// A tensor of normally distributed random numbers; see [`Runtime::random`].
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.normal(&[64, 64], 3.0, 1.0)?;
+    /// assert!((x.mean()?.item()? - 3.0).abs() < 0.2);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of [`Runtime::random`].
     pub fn normal(&self, shape: &[usize], mean: f32, std: f32) -> Result<Tensor, Error> {
@@ -64,6 +119,15 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     }
 
     /// A tensor of random numbers evenly distributed in a range; see [`Runtime::random`].
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.uniform(&[100], -1.0..1.0)?.to_vec::<f32>()?;
+    /// assert!(x.iter().all(|x| (-1.0..1.0).contains(x)));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Runtime::random`].

@@ -12,6 +12,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// A memory map for tools: every chunk of memory, with the labels of its tensors. Empty if the
     /// device owns its memory.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[64])?;
+    /// runtime.label(&x, "ones")?;
+    /// let chunks = runtime.snapshot()?.chunks;
+    /// assert_eq!(chunks[0].holder.as_ref().unwrap().name, "ones");
+    /// assert!(chunks[1].holder.is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
@@ -26,6 +38,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// // The default policy does not search.
+    /// assert!(runtime.forecasts(None)?.is_empty());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn forecasts(&self, turns: Option<u64>) -> Result<Vec<Forecast>, Error> {
@@ -38,6 +59,20 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// [`Builder::known_steps`]: super::Builder::known_steps
     ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::program::KnownSteps;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").known_steps(KnownSteps::default()).cpu()?;
+    /// let mut x = runtime.ones(&[2])?;
+    /// for _ in 0..4 {
+    ///     x = x.sin()?;
+    ///     runtime.step()?;
+    /// }
+    /// assert!(runtime.known_steps()?.is_some());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
@@ -47,6 +82,16 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// The memory map as text, in the form that TensorFlow's allocator logs: bins, chunks in
     /// address order, totals. See [`Arena::dump`](crate::memory::Arena::dump). Empty if the device
     /// owns its memory.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[64])?;
+    /// runtime.label(&x, "ones")?;
+    /// assert!(runtime.memory_map()?.contains("by ones"));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).

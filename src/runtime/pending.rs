@@ -42,6 +42,16 @@ impl<R> Pending<R> {
 
     /// Waits for the answer.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let stats = runtime.stats_later()?;
+    /// let x = runtime.ones(&[2])?;
+    /// assert_eq!(stats.wait()?.ops, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     ///

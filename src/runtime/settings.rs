@@ -39,6 +39,19 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Sets the eviction threshold, in bytes, from the next op on. `None` removes the threshold.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// runtime.set_eviction_threshold(Some(8 << 10))?;
+    /// let (y, z, w) = (x.exp()?, x.sin()?, x.cos()?);
+    /// assert!(runtime.stats()?.evictions > 0);
+    /// runtime.set_eviction_threshold(None)?;
+    /// assert!(runtime.set_eviction_threshold(Some(2 << 20)).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the threshold is above the budget.
     pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
@@ -46,6 +59,20 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Replaces the policy or evictor.
+    ///
+    /// ```
+    /// use remat::PolicyKind;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z) = (x.square()?, x.relu()?);
+    /// runtime.set_policy(PolicyKind::Largest)?;
+    /// runtime.set_budget("8KiB")?;
+    /// assert!(runtime.stats()?.evictions > 0);
+    /// assert_eq!(z.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a custom evictor panics when it is told the current evictions, or if a policy searches
@@ -61,6 +88,19 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Keeps history again, so that tensors made from now on can be evicted. See
     /// [`Runtime::disable`].
     ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// runtime.disable()?;
+    /// let x = runtime.ones(&[2])?;
+    /// runtime.enable()?;
+    /// let y = x.square()?;
+    /// runtime.drop_now(&y)?;
+    /// assert_eq!(runtime.stats()?.evictions, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`RuntimeError::Stopped`].
     pub fn enable(&self) -> Result<(), Error> {
@@ -71,6 +111,19 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// Every tensor is restored and stays resident, its history and its host copy are freed, and
     /// ops cost no bookkeeping until [`Runtime::enable`].
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// runtime.disable()?;
+    /// let x = runtime.ones(&[2])?;
+    /// let y = x.square()?;
+    /// runtime.drop_now(&y)?;
+    /// assert_eq!(runtime.stats()?.evictions, 0);
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the budget does not hold all tensors. They can then be evicted as before, except those

@@ -8,6 +8,19 @@ use crate::ops::{Tensor, Tensors};
 use smallvec::SmallVec;
 
 /// One of several updates in place; see [`Runtime::update_all`].
+///
+/// ```
+/// use remat::Update;
+/// use remat::ops::{Accumulate, Op};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let (mut sum, one) = (runtime.zeros(&[2])?, runtime.ones(&[2])?);
+/// let op = Op::from(Accumulate);
+/// runtime.update_all(vec![Update { op, targets: vec![&mut sum], others: vec![&one] }])?;
+/// assert_eq!(sum.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Update<'a, O: Operation> {
     /// An op whose outputs are exactly its first inputs, updated in place.
@@ -65,6 +78,23 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Only if the device fails halfway, or if a cost model or an op's `flops` panics, may some
     /// updates be made and others not.
     ///
+    /// ```
+    /// use remat::Update;
+    /// use remat::ops::Accumulate;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let (mut a, mut b) = (runtime.zeros(&[2])?, runtime.ones(&[3])?);
+    /// let (da, db) = (runtime.ones(&[2])?, runtime.ones(&[3])?);
+    /// runtime.update_all(vec![
+    ///     Update { op: Accumulate.into(), targets: vec![&mut a], others: vec![&da] },
+    ///     Update { op: Accumulate.into(), targets: vec![&mut b], others: vec![&db] },
+    /// ])?;
+    /// assert_eq!(a.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert_eq!(b.to_vec::<f32>()?, [2.0, 2.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of [`Runtime::update`]. Nothing has changed then.
     pub fn update_all(&self, updates: Vec<Update<'_, O>>) -> Result<(), Error> {
@@ -89,6 +119,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// The next `get` of `target` then returns the reason, once. It does not if the reason was told
     /// before, or if another replacement or an update of `target` succeeded.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut mean = runtime.zeros(&[2])?;
+    /// let batch = runtime.full(&[2], 4.0)?;
+    /// let new = ((&mean * 0.5)? + (&batch * 0.5)?)?;
+    /// runtime.replace(&mut mean, &new)?;
+    /// assert_eq!(mean.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the two differ in type or shape, are not contiguous, or belong to another runtime.

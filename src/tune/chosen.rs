@@ -55,6 +55,23 @@ enum Reason {
 /// A budget that passes in a rehearsal, with a matching threshold.
 ///
 /// Its `Display` is a line with its size and the reason for it.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Tuner;
+///
+/// # let start = |runtime: &Runtime| -> Result<_, Error> {
+/// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+/// #     Ok(move || {
+/// #         x = x.sin()?;
+/// #         runtime.step()
+/// #     })
+/// # };
+/// // `start` starts a program on a runtime: see `Trainable`.
+/// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+/// assert!(tuned.chosen().to_string().starts_with("budget 4.00 MiB"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ChosenBudget {
     needs: Needs,
@@ -124,6 +141,24 @@ impl ChosenBudget {
     }
 
     /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// let chosen = tuned.chosen();
+    /// assert!(chosen.unbudgeted_peak() <= chosen.full_budget());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn full_budget(&self) -> u64 {
         self.needs.full_budget
@@ -137,24 +172,94 @@ impl ChosenBudget {
 
     /// Bytes of parameters, buffers and the optimizer's state, which are held between steps and
     /// never evicted.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// let chosen = tuned.chosen();
+    /// assert!(0 < chosen.state() && chosen.state() <= chosen.unbudgeted_peak());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn state(&self) -> u64 {
         self.needs.state
     }
 
     /// The budget, in bytes.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// assert_eq!(tuned.chosen().budget(), 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn budget(&self) -> u64 {
         self.budget
     }
 
     /// The rehearsal under the budget, without forecasts.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// assert!(tuned.chosen().rehearsed().peak_bytes <= 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn rehearsed(&self) -> &Rehearsed {
         &self.rehearsed
     }
 
     /// Whether the rehearsal evicted anything.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// // There is more memory than the program needs.
+    /// assert!(!tuned.chosen().evicts());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn evicts(&self) -> bool {
         self.rehearsed.evictions > 0
@@ -206,6 +311,14 @@ impl ChosenBudget {
 }
 
 /// A warning before the first step. Each has a remedy, as text.
+///
+/// ```
+/// use remat::tune::Warning;
+///
+/// let warning = Warning::Thrashes { ratio: 5.0, cure: "raise the budget".to_owned() };
+/// let text = "a step will recompute 5.0 times its own work; raise the budget";
+/// assert_eq!(warning.to_string(), text);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {

@@ -6,6 +6,23 @@ use crate::error::Error;
 use std::fmt;
 
 /// Reason why a run cannot be tuned.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Tuner;
+///
+/// # let start = |runtime: &Runtime| -> Result<_, Error> {
+/// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+/// #     Ok(move || {
+/// #         x = x.sin()?;
+/// #         runtime.step()
+/// #     })
+/// # };
+/// // `start` starts a program on a runtime: see `Trainable`.
+/// let tuned = Tuner::new(Runtime::builder).budget("1KiB").steps(4).tune(&start);
+/// assert!(matches!(tuned, Err(remat::tune::TuneError::Refused(_))));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
@@ -53,6 +70,25 @@ fn above_free(budget: u64, free: u64, names: &Names) -> String {
 }
 
 /// A budget that does not pass.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Tuner;
+///
+/// # let start = |runtime: &Runtime| -> Result<_, Error> {
+/// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+/// #     Ok(move || {
+/// #         x = x.sin()?;
+/// #         runtime.step()
+/// #     })
+/// # };
+/// // `start` starts a program on a runtime: see `Trainable`.
+/// let tuned = Tuner::new(Runtime::builder).budget("1KiB").steps(4).tune(&start);
+/// let Err(remat::tune::TuneError::Refused(refusal)) = tuned else { panic!("1 KiB is enough") };
+/// let (_, bytes) = refusal.passing.expect("a larger budget passes");
+/// assert!(refusal.budget == 1 << 10 && bytes > refusal.budget);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Refusal {
     /// The budget, in bytes.

@@ -16,6 +16,10 @@ static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a rehearsal is running in this process. For filters of logs: messages then do not belong
 /// to the real run.
+///
+/// ```
+/// assert!(!remat::tune::is_rehearsing());
+/// ```
 #[must_use]
 pub fn is_rehearsing() -> bool {
     UNDER_WAY.load(Ordering::Relaxed) > 0
@@ -46,6 +50,26 @@ const MOST_TURNS: u64 = 96;
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
 
 /// A program that can be rehearsed. Holds options, no results of the program.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Tuner;
+///
+/// # let start = |runtime: &Runtime| -> Result<_, Error> {
+/// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+/// #     Ok(move || {
+/// #         x = x.sin()?;
+/// #         runtime.step()
+/// #     })
+/// # };
+/// // `start` starts a program on a runtime: see `Trainable`.
+/// let tuner = Tuner::new(Runtime::builder).steps(4);
+/// let rehearsal = remat::tune::Rehearsal::new(&tuner, &start)?;
+/// let unlimited = rehearsal.unlimited()?;
+/// assert_eq!(unlimited.evictions, 0);
+/// assert!(unlimited.state_bytes <= unlimited.peak_bytes);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Rehearsal<'r, 'a, P> {
     pub(super) tuner: &'r Tuner<'a>,
@@ -178,6 +202,24 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
 
     /// Whether nothing is evicted under this budget in all steps of the run, whatever the policy.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuner = Tuner::new(Runtime::builder).steps(4);
+    /// let rehearsal = remat::tune::Rehearsal::new(&tuner, &start)?;
+    /// assert!(rehearsal.fits(4 << 20)? && !rehearsal.fits(1 << 10)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// If the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
@@ -191,6 +233,25 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
 
     /// Rehearses under a budget, with the options of the run. If a policy that looks ahead does not
     /// pass, the best policy without knowledge replaces it.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuner = Tuner::new(Runtime::builder).steps(4);
+    /// let rehearsal = remat::tune::Rehearsal::new(&tuner, &start)?;
+    /// assert!(rehearsal.under(4 << 20, None, None)?.is_ok());
+    /// assert!(rehearsal.under(1 << 10, None, None)?.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// If the program fails. An inner error means that the memory does not suffice.

@@ -16,6 +16,14 @@ impl From<ParseBudgetError> for String {
 }
 
 /// A size in bytes, or a percentage of the smallest budget that evicts nothing.
+///
+/// ```
+/// use remat::tune::Share;
+///
+/// assert_eq!("40%".parse(), Ok(Share::Percent(40.0)));
+/// assert_eq!("64MiB".parse(), Ok(Share::Bytes(64 << 20)));
+/// assert!("40".parse::<Share>().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
     /// A percentage, such as `40%`.
@@ -26,6 +34,13 @@ pub enum Share {
 
 impl Share {
     /// Converts to bytes; `full` is 100 %.
+    ///
+    /// ```
+    /// use remat::tune::Share;
+    ///
+    /// assert_eq!(Share::Percent(25.0).of(1000), 250);
+    /// assert_eq!(Share::Bytes(64).of(1000), 64);
+    /// ```
     #[must_use]
     pub fn of(self, full: u64) -> u64 {
         match self {
@@ -81,6 +96,13 @@ impl fmt::Display for Share {
 }
 
 /// The memory that a run may use.
+///
+/// ```
+/// use remat::tune::{Budget, Share};
+///
+/// assert_eq!("auto".parse(), Ok(Budget::Auto));
+/// assert_eq!(" 40%".parse(), Ok(Budget::Share(Share::Percent(40.0))));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// The free memory of the device, written `auto`.

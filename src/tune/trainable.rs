@@ -31,6 +31,24 @@ pub trait Trainable: Sync {
 
     /// Makes everything that exists before the first step: parameters, and an optimizer.
     ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Trainable;
+    ///
+    /// let start = |runtime: &Runtime| -> Result<_, Error> {
+    ///     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[64])?);
+    ///     Ok(move || {
+    ///         x = x.sin()?;
+    ///         runtime.step()
+    ///     })
+    /// };
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let mut step = Trainable::start(&start, &runtime)?;
+    /// step()?;
+    /// assert_eq!(runtime.stats()?.steps, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If an op does not take its operands, or the memory does not suffice.
     fn start(&self, runtime: &Runtime) -> Result<Self::Training, Error>;
@@ -48,6 +66,27 @@ pub trait Trainable: Sync {
 }
 
 /// A started program. A closure is one, and has no test.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Training;
+///
+/// /// A program whose test is a forward pass.
+/// struct Learning(Runtime, Tensor);
+///
+/// impl Training for Learning {
+///     fn step(&mut self) -> Result<(), Error> {
+///         self.1 = self.1.sin()?;
+///         self.0.step()
+///     }
+///
+///     fn test(&mut self) -> Result<(), Error> {
+///         self.1.mean()?;
+///         Ok(())
+///     }
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Training {
     /// Does a step, which ends with [`Runtime::step`].
     ///

@@ -8,6 +8,24 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A tuned run: its budget, and forecasts of its steps.
+///
+/// ```
+/// use remat::prelude::*;
+/// use remat::tune::Tuner;
+///
+/// # let start = |runtime: &Runtime| -> Result<_, Error> {
+/// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+/// #     Ok(move || {
+/// #         x = x.sin()?;
+/// #         runtime.step()
+/// #     })
+/// # };
+/// // `start` starts a program on a runtime: see `Trainable`.
+/// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+/// let runtime = tuned.builder().cpu()?;
+/// assert_eq!(runtime.budget(), tuned.budget());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Tuned<'a> {
     pub(super) make: Arc<dyn Fn() -> Builder + Send + Sync + 'a>,
     pub(super) chosen: ChosenBudget,
@@ -29,6 +47,23 @@ impl fmt::Debug for Tuned<'_> {
 
 impl Tuned<'_> {
     /// The budget that was chosen.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("200%").steps(4).tune(&start)?;
+    /// assert_eq!(tuned.chosen().budget(), 2 * tuned.chosen().full_budget());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn chosen(&self) -> &ChosenBudget {
         &self.chosen
@@ -41,6 +76,24 @@ impl Tuned<'_> {
     }
 
     /// Forecasts of the steps; `None` if they were not searched for, or not found.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// // Nothing is evicted, so there is nothing to search for.
+    /// assert!(tuned.forecasts().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn forecasts(&self) -> Option<&Forecasts> {
         self.found.as_ref()
@@ -48,6 +101,25 @@ impl Tuned<'_> {
 
     /// Warnings: those of the [budget](ChosenBudget::warnings), and one if forecasts could not be
     /// kept.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// for warning in tuned.warnings() {
+    ///     println!("{warning}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         self.chosen.warnings().into_iter().chain(self.not_kept.clone()).collect()
@@ -55,6 +127,25 @@ impl Tuned<'_> {
 
     /// Options of the runtime to train on. It knows the first step, uses the best forecasts, and
     /// holds the best part of the budget.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
+    /// // What `Runtime::builder` gives, with the budget that was chosen.
+    /// let runtime = tuned.builder().cpu()?;
+    /// assert_eq!(runtime.budget(), tuned.budget());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn builder(&self) -> Builder {
         let builder = (self.make)();

@@ -24,6 +24,19 @@ pub struct LstmSize {
 /// a number for each possible next token. Sequences may have any length. Parameters have the names
 /// of PyTorch's example `word_language_model`.
 ///
+/// ```
+/// use remat::nn::{LstmSize, lstm};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let storage = DType::F32;
+/// let size = LstmSize { vocabulary: 256, width: 8, hidden: 16, layers: 2, storage };
+/// let mut network = lstm(&runtime, size)?;
+/// let text = runtime.tensor(&[1, 5], b"whale".map(i32::from).to_vec())?;
+/// assert_eq!(network.forward(&text, Mode::Infer)?.shape(), [1, 5, 256]);
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
 pub fn lstm(runtime: &Runtime, size: LstmSize) -> Result<impl Module + use<>, Error> {
