@@ -452,8 +452,8 @@ impl<D: Device> Driver<D> {
         self.recognition.begin(known);
     }
 
-    /// Starts recognizing steps at the first eviction, if the evictor uses foresight; stops
-    /// recognizing otherwise. Costs nothing while memory is plentiful.
+    /// Stops recognizing steps. If the evictor uses foresight, recognition starts again at the
+    /// first eviction. Costs nothing while memory is plentiful.
     pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.books.report(told);

@@ -34,7 +34,7 @@ pub(crate) fn all() -> Vec<OperationIr> {
     }
 }
 
-/// Deserializer that makes a value of any type.
+/// Deserializer without input: makes up a value of whatever type is asked for.
 struct Maker {
     /// Index of the variant, and number of variants, for each choice between kinds of operations.
     path: Vec<(usize, usize)>,

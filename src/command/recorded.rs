@@ -104,7 +104,7 @@ impl RecordedOp {
         Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
     }
 
-    /// Cost of the next run of this copy; counts the run.
+    /// Cost of the op's next run. Each call counts as one run; a clone counts from the start.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         self.reruns.as_ref().map_or(self.cost, |reruns| reruns.next(self.cost))

@@ -123,8 +123,9 @@ impl Kept {
         let commands = program.commands();
         let before = alive_after(program, *begin);
         let mut stays = alive_after(program, commands.len());
-        // An updated tensor stays if its last value does. Going backwards suffices: an output has a
-        // higher number than its inputs.
+        // An updated tensor stays if its last value does. One pass, from the last command to the
+        // first, is enough: whether a later value stays is settled before the earlier value is
+        // looked at.
         for command in commands.iter().rev() {
             if let Command::Replace { value, made, .. } = command {
                 stays[value.index()] |= stays[made.index()];

@@ -136,7 +136,8 @@ impl Space {
         }
     }
 
-    /// Bytes allowed and not in use. After [`Space::grow`] all these bytes are in holes.
+    /// Bytes allowed and not in use. If a block does not fit even after [`Space::grow`], all these
+    /// bytes are in holes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity() - self.used()
     }

@@ -101,7 +101,7 @@ impl Gradient {
         })
     }
 
-    /// Makes a gradient from a rule for the first input that reads the gradient of the first
+    /// Makes a gradient for the first input only. `rule` computes it from the gradient of the first
     /// output. Other inputs have no gradient.
     ///
     /// ```

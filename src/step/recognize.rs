@@ -129,7 +129,8 @@ pub(crate) struct Steps {
     /// Nodes of the course, in order.
     course: Vec<NodeId>,
     again: Option<usize>,
-    /// Position of the last command on the course. `None`: commands left the course.
+    /// Position of the last command on the course. `None` once a command was not the one that the
+    /// course predicts.
     on_course: Option<usize>,
     /// Whether the next turn of the loop differs from this turn.
     turns_differ: bool,

@@ -96,7 +96,7 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
         Ok(known.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
     };
     asked()
-        .map_err(|error| DeviceError::new(format!("nvrtc: asking what it compiles for: {error}")))
+        .map_err(|error| DeviceError::new(format!("nvrtc does not say which GPU architectures it compiles for: {error}")))
 }
 
 /// Architecture to compile for. Preferred is code of the device's own architecture, or of an

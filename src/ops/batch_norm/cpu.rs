@@ -155,7 +155,8 @@ pub fn train(
             let spread = if spread < 0.0 { 0.0 } else { spread };
             let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
             let scale = inv_std * f64::from(with.gamma[channel]);
-            // The mean is rounded to f32; its rounding error is added to the summand.
+            // `normalize` computes `(x - mean) * scale + summand` with the mean rounded to f32. The
+            // summand makes up for the rounding error.
             let lost = mean - f64::from(mean as f32);
             [
                 mean as f32,

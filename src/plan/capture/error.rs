@@ -20,7 +20,7 @@ pub enum CaptureError {
     },
     /// An op makes a buffer that exists, or with an unknown number.
     #[error(
-        "op {op} (`{name}`) makes buffer {buffer}, which is there already or is no buffer: make a new one"
+        "op {op} (`{name}`) makes buffer {buffer}, but this number is unknown or its buffer exists already: make a buffer that is not there yet"
     )]
     MadeTwice {
         /// Position of the op.

@@ -24,8 +24,9 @@ use crate::rng::SplitMix64;
 /// The search is MiniMalloc's (Moffitt, ASPLOS 2023). Buffers are placed upwards, each on top of
 /// the placed buffers that it meets. For every set of buffers alive at once, the lowest free
 /// address plus the bytes to be placed must not exceed the capacity. No buffer is placed so high
-/// that another one would fit below it. Buffers that are cut off in time are placed apart. Three
-/// orders take turns with ever more steps.
+/// that another one would fit below it. Buffers that are cut off in time are placed apart. At each
+/// capacity, the buffers are tried in three orders in turn. If none gives an answer within a limit
+/// on nodes, the limit is doubled for the next round.
 ///
 /// Three rules are added. A buffer that was passed over must be lifted by another one, which raises
 /// the bound. Buffers with equal lives are tried in one order. States that failed are remembered.

@@ -10,7 +10,8 @@ mod avx512;
 mod neon;
 mod portable;
 
-/// Multiple to which rows of packed weights are padded, whatever the instruction set.
+/// Most rows in a tile. The number of rows of packed weights is padded to a multiple of it, so that
+/// the size is the same for every instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
 /// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. The result is a matrix
@@ -44,7 +45,7 @@ pub(super) struct Dots<'a> {
     /// Buffer of the windows; images are `x_image` apart.
     pub x: &'a [f32],
     pub x_image: usize,
-    /// Start of each window; not empty.
+    /// Start of each window in `x`; at least one window.
     pub offsets: &'a [u32],
     pub images: usize,
     /// Length of rows and windows.

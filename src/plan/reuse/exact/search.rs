@@ -27,7 +27,8 @@ const WORK: u64 = 1 << 24;
 #[derive(Debug)]
 pub(super) struct Search {
     pub state: State,
-    /// Ranks not placed, a list for each node on the current path.
+    /// Ranks of the buffers still to be placed. The lists of all nodes on the path lie one after
+    /// another; a node's list is `rest[first..kept]`.
     rest: Vec<u32>,
     /// Alternatives to try, a list for each node on the path.
     tries: Vec<u32>,

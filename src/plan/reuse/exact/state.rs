@@ -31,7 +31,8 @@ impl Rules {
 pub(super) type Last = (u64, u32);
 
 const NONE: u32 = u32::MAX;
-/// Mark in the trail: the buffer was placed, not lifted.
+/// In an entry of `trail`, in place of `under`: the buffer was placed. Other entries say that its
+/// lowest address was raised.
 const PLACED: u32 = u32::MAX - 1;
 
 /// Buffers of one part, numbered by rank: their position in some order.
