@@ -102,7 +102,7 @@ impl Gradient {
     }
 
     /// Makes a gradient for the first input only. `rule` computes it from the gradient of the first
-    /// output. Other inputs have no gradient.
+    /// output.
     ///
     /// ```
     /// # use remat::device::{DeviceError, cpu};
