@@ -1,5 +1,5 @@
-//! Training data: labelled images from files or generated, texts, and generated trees and points in
-//! a plane.
+//! Training data: labelled images (from files or generated), texts, generated trees, and generated
+//! points in a plane.
 //!
 //! ```
 //! use remat::data::{Batches, Dataset};
@@ -34,12 +34,12 @@ use crate::rng::SplitMix64;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Number of pixels that one thread makes in about 100 us. Fewer pixels are not worth a second
-/// thread.
+/// Least number of values that a thread gets: one thread makes this many in about 100 us. A second
+/// thread is not worth starting for less.
 const PIECE: usize = 1 << 16;
 
-/// Random numbers of a generated batch. [`SplitMix64::of`] would do as well, but recordings and
-/// reference values depend on these numbers.
+/// Random numbers of a generated batch. [`SplitMix64::of`] could replace this function, but
+/// recordings and reference values depend on the numbers of this function.
 const fn numbers(seed: u64, batch: u64) -> SplitMix64 {
     let key = seed.wrapping_add(1).wrapping_mul(SplitMix64::STEP);
     SplitMix64::new(key ^ batch.wrapping_mul(0xd134_2543_de82_ef95))
@@ -105,7 +105,7 @@ pub enum DataError {
         /// Error of the system.
         error: std::io::Error,
     },
-    /// A file does not hold what its format asks for.
+    /// The contents of a file are not in the expected format.
     #[error("{path}: {message}")]
     Format {
         /// Path of the file.
@@ -143,27 +143,28 @@ impl Dataset {
     /// use remat::data::{DataError, Dataset};
     /// use std::path::Path;
     ///
-    /// // None of the files is there.
+    /// // There is no such folder.
     /// let error = Dataset::idx(Path::new("no-such-folder")).unwrap_err();
     /// assert!(matches!(error, DataError::Format { .. }));
     /// ```
     ///
     /// # Errors
-    /// If a file is missing or malformed, or is compressed and unpacks to more than 1 GiB.
+    /// If a file is missing or malformed, or if the header of a compressed file claims more than 1
+    /// GiB of data.
     pub fn idx(folder: &Path) -> Result<Self, DataError> {
         idx::load(folder)
     }
 
-    /// Reads a folder of PNG or JPEG images in color, with a folder for each class. Classes come in
-    /// alphabetical order; at most 256 are allowed.
+    /// Reads a folder of PNG or JPEG images in color, with a folder for each class. Classes are
+    /// numbered in the alphabetical order of their folders; at most 256 are allowed.
     ///
-    /// Images are brought to `size`, height and width, or else to the size of the first image: they
-    /// are scaled until they cover it, and cut. A folder without images is no class;
-    /// [`Images::remarks`] names it.
+    /// All images get the height and width of `size`, or those of the first image if `size` is
+    /// `None`. The middle of an image is cut out in these proportions, and scaled. A folder without
+    /// images is no class; [`Images::remarks`] names the folder.
     ///
     /// Every fifth image of a class is for testing. If there are folders `train` and `test` (or
-    /// `val`, or `validation`) with the classes in them, the images of the second are for testing
-    /// instead.
+    /// `val`, or `validation`) with the classes in them, the images of `train` are for training,
+    /// and those of the other folder for testing.
     ///
     /// ```
     /// use remat::data::{DataError, Dataset};
@@ -174,13 +175,14 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// If a file cannot be read, if there is no image to learn from, or if all images together take
-    /// more than 4 GiB at one byte a value.
+    /// If a file cannot be read, if there is no image to learn from, or if the pixels of all images
+    /// together take more than 4 GiB, at one byte for each of the three colors.
     pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
         folder::load(folder, size)
     }
 
-    /// Random images of any size in ten classes that can be learned, for benchmarks.
+    /// Random images of any size for benchmarks. There are ten classes, which a model can learn to
+    /// tell apart.
     ///
     /// ```
     /// use remat::data::Dataset;
@@ -215,7 +217,7 @@ impl Images {
         self.len() == 0
     }
 
-    /// Oddities that are no errors, in words: class folders without images, a single class.
+    /// Messages about oddities that are no errors: class folders without images, or a single class.
     ///
     /// ```
     /// assert!(remat::data::Dataset::digits().train.remarks().is_empty());
@@ -268,7 +270,8 @@ impl Images {
         }
     }
 
-    /// Images stored as bytes, normalized by the mean and deviation of `like`, or by their own.
+    /// Images stored as bytes. Their pixels are normalized by the mean and deviation of the images
+    /// `like`, or by their own if `like` is `None`.
     fn stored(
         shape: [usize; 3],
         classes: usize,
@@ -291,7 +294,8 @@ impl Images {
     }
 }
 
-/// Mean and standard deviation; the deviation is at least 1e-3, never 0.
+/// Mean and standard deviation of the pixels. The deviation is at least 1e-3, so that it can be
+/// divided by.
 fn moments(pixels: &[u8]) -> (f32, f32) {
     let n = pixels.len().max(1) as f64;
     let mean = pixels.iter().map(|&p| f64::from(p)).sum::<f64>() / n;

@@ -2,14 +2,14 @@
 //! buffer is placed.
 //!
 //! A [`Capture`] is a step as a value. An [`Order`] is a sequence of its ops; [`order`] finds
-//! orders that take less memory than the program's. A
-//! [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some ops again to take less memory
-//! still.
+//! orders that take less memory than the order of the program. A
+//! [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some ops a second time, so that it takes
+//! even less memory.
 //!
 //! A step that repeats can be planned. [`Lifetimes`] say when each buffer is alive. A [`Planner`]
-//! gives each buffer an address. The answer is a [`Placement`], which is checked anew each time.
-//! [`named`] finds a planner by name, and [`Instance`] reads lifetimes from a file. Nothing here
-//! needs a runtime: a compiler that knows its buffers can use this module alone.
+//! gives each buffer an address. The result is a [`Placement`]; making one checks that no two
+//! buffers overlap. [`named`] finds a planner by name, and [`Instance`] reads lifetimes from a
+//! file. This module needs no runtime: a compiler that knows its buffers can use the module alone.
 //!
 //! ```
 //! use remat::plan::{Buffer, Lifetimes, Placement};

@@ -1,10 +1,12 @@
-//! Recordings of runs: every command with its sizes and costs, for the lab to replay. A recording
-//! also holds the evictions and regenerations between commands, so that the memory can be drawn.
+//! Recordings of runs: every command with its sizes and costs, which the module `lab` replays. A
+//! recording also holds the evictions and regenerations between commands, so that the use of memory
+//! over time can be drawn.
 //!
 //! A recording is a sequence of [`Entry`] values (`driver/recording_format.rs`), one on each line.
 //!
 //! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to any writer.
-//! `ops::Library::program` turns a recording that was read into a program that can be executed.
+//! `ops::Library::program` turns a recording that was read from a file into a program that can be
+//! executed.
 
 pub use crate::command::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
 pub use crate::driver::{Entry, Recorder, VERSION};

@@ -1,4 +1,5 @@
-//! Cost of having a source in memory: the lesser of holding bytes and running again.
+//! Cost of having a source (an input of an op) in memory when the op runs again: the cost of
+//! holding its bytes, or of running its own op again, whichever is less.
 
 use smallvec::SmallVec;
 
@@ -25,8 +26,8 @@ impl Line {
 /// Least cost of having some sources, as a function of the price `w` of a byte: the minimum of
 /// several lines.
 ///
-/// Lines come by falling bytes and rising cost, and each is the minimum for some `w` from 0 up.
-/// Without any line, the sources are unobtainable.
+/// Lines are sorted: bytes fall and costs rise from line to line. Each line is the minimum for some
+/// `w` from 0 up. A charge without lines says that the sources cannot be had at any cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Charge(SmallVec<[Line; 2]>);
 
@@ -43,7 +44,7 @@ impl Charge {
         &self.0
     }
 
-    /// Line with the least cost where holding a byte costs `w`, and this cost.
+    /// Line with the least cost if holding a byte costs `w`, and this least cost.
     #[inline]
     pub fn least(&self, w: f64) -> Option<(Line, f64)> {
         let mut least: Option<(Line, f64)> = None;
@@ -56,12 +57,12 @@ impl Charge {
         least
     }
 
-    /// Charge for having either of two: the minimum of both.
+    /// Charge for having the sources of `self` or those of `other`: the minimum of the two charges.
     pub fn or(&self, other: &Self) -> Self {
         Self::of(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// Charge for having both: sums of pairs of lines.
+    /// Charge for having the sources of `self` and those of `other`: the sum of the two charges.
     pub fn and(&self, other: &Self) -> Self {
         let sums = self.0.iter().flat_map(|a| other.0.iter().map(|b| a.plus(*b)));
         Self::of(sums.collect())
@@ -81,14 +82,15 @@ impl Charge {
     fn of(mut lines: SmallVec<[Line; 8]>) -> Self {
         lines.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.held.total_cmp(&b.held)));
         let mut hull: SmallVec<[Line; 2]> = SmallVec::new();
-        // A line is on the hull if it is the least for some `w`. A line that holds no fewer bytes
-        // than the last never is: its cost is no lower either.
+        // The hull holds each line that is the least for some `w`. A line that holds at least as
+        // many bytes as the last line of the hull is skipped: its cost is at least as high.
         for line in lines {
             if hull.last().is_some_and(|last| line.held >= last.held) {
                 continue;
             }
             while let [.., before, last] = hull[..] {
-                // `last` is dropped if it is no better than the new line where that meets `before`.
+                // At `w = meets`, `line` and `before` cost the same. `last` is dropped if it does
+                // not cost less than `line` there.
                 let meets = (line.cost - before.cost) / (before.held - line.held);
                 if last.at(meets) < line.at(meets) {
                     break;

@@ -9,33 +9,35 @@ use crate::op::Operation as _;
 use crate::step::{Deed, Reader, Values};
 use smallvec::SmallVec;
 
-/// Memory needs of a program: all that is known before a budget is given.
+/// Memory needs of a program: the part of the bound that does not depend on the budget.
 ///
-/// Positions are positions of commands. Bytes are rounded up to the granule of the memory in
-/// question.
+/// Positions are positions of commands in the program. The size of each value is rounded up to a
+/// multiple of the granule, in which the memory allocates.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// Position -> bytes that the command needs, with all values that cannot be evicted then.
+    /// Position -> bytes that the command needs, plus those of all values that cannot be evicted at
+    /// that time.
     pub(super) needs: Vec<u64>,
-    /// Position -> bytes in use if no value is evicted that is still to be used.
+    /// Position -> bytes in use if every value stays in memory until its last use.
     pub(super) usage: Vec<u64>,
-    /// Cost of all commands once.
+    /// Cost of running every command once.
     pub(super) work: f64,
     /// Gaps in which values may be absent, and the costs of their absence.
     pub(super) terms: Terms,
-    /// Position and name of the command that needs the most.
+    /// Position and name of the command that needs the most bytes.
     largest: Option<(usize, String)>,
 }
 
-/// Content of the bytes that one or more tensors look at. An update in place makes another value.
+/// Content of bytes that one or more tensors share. An update in place makes a new value.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub bytes: u64,
-    /// Path that makes the value; `None` if it cannot run again.
+    /// Path that makes the value; `None` if the op that made the value cannot run again.
     pub path: Option<u32>,
-    /// Last position that needs the value; the position of its making if none does.
+    /// Last position that needs the value; the position that makes the value if no command needs
+    /// it.
     pub last: u32,
-    /// Whether the value cannot be evicted from some position on.
+    /// Whether there is a position from which on the value cannot be evicted.
     pub stays: bool,
     /// Paths that read the value, in order.
     pub readers: Vec<u32>,
@@ -71,8 +73,8 @@ pub struct Misfit {
     pub position: usize,
     /// Op of the command; for a command without an op, its kind.
     pub what: String,
-    /// Bytes read and made by the command, with the workspace and all values that cannot be evicted
-    /// then.
+    /// Bytes that the command reads and makes, plus its workspace and all values that cannot be
+    /// evicted at that time.
     pub bytes: u64,
     /// Budget in bytes.
     pub budget: u64,
@@ -82,7 +84,8 @@ impl Demand {
     /// Reads the commands of a [`Program`](crate::program::Program).
     ///
     /// The memory rounds sizes up to multiples of `granule` bytes; `costs` says what running an op
-    /// costs. Time: O(commands + tensors), with a factor for histories of values that nobody holds.
+    /// costs. Time: O(commands + tensors), times a factor that grows with the histories of values
+    /// without handles.
     #[must_use]
     pub fn new(commands: &[RecordedCommand], granule: u64, costs: &mut dyn CostModel) -> Self {
         let mut builder = Builder {
@@ -112,7 +115,7 @@ impl Demand {
         self.work
     }
 
-    /// Peak bytes in use without evictions before the last use of a value.
+    /// Peak bytes in use if every value stays in memory until its last use.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.usage.iter().copied().max().unwrap_or(0)
@@ -138,20 +141,22 @@ impl Demand {
     }
 }
 
-/// A value, with the uses read so far.
+/// A value, with its uses in the commands that were read so far.
 struct Open {
     value: Value,
-    /// Positions with a need for the value while evictable.
+    /// Positions of the commands that need the value, as long as the value can be evicted.
     uses: SmallVec<[u32; 4]>,
-    /// First position from which the value stays; `NEVER` if it may always be evicted.
+    /// First position from which on the value cannot be evicted; `NEVER` if it can always be
+    /// evicted.
     stays_from: u32,
-    /// Whether the value stays from the first use on.
+    /// Whether the value cannot be evicted any more after its first use.
     stays_once_used: bool,
-    /// Last position at which a handle to the value exists; `None` if it is held to the end.
+    /// Last position at which a handle to the value exists; `None` if a handle exists at the end of
+    /// the program.
     held_until: Option<u32>,
 }
 
-/// `stays_from` of an always evictable value.
+/// `stays_from` of a value that can be evicted at any time.
 const NEVER: u32 = u32::MAX;
 
 struct Builder<'a> {
@@ -180,7 +185,8 @@ impl Builder<'_> {
                 let values = self.make(at, &deed, made, path);
                 (at, if path.is_none() { self.needed_at(&values, at) } else { 0 })
             }
-            // `Drop` is a wish: a run that ignores it recomputes no more.
+            // `Drop` only suggests an eviction: a run that ignores it recomputes no more than a run
+            // that obeys.
             Command::Drop(_) => (at, 0),
             Command::Del(_) => (at.wrapping_sub(1), 0),
             _ => match command.calls() {
@@ -204,8 +210,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds an op, and returns the bytes it needs besides values that stay. An op without inputs
-    /// needs none here: it may run later.
+    /// Adds an op. Returns the bytes that the op needs, without the values that cannot be evicted.
+    /// The result is 0 for an op without inputs: it may run later.
     fn apply(&mut self, at: u32, call: &Apply<RecordedOp>, deed: &Deed, cost: f64) -> u64 {
         let needs = self.needed_at(&deed.reads, at) + self.round(call.op.workspace);
         let once = !call.op.rematerializable;
@@ -218,8 +224,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds updates in place, whose inputs are in memory from the first to the last. Returns the
-    /// bytes needed besides values that stay.
+    /// Adds updates in place; their inputs are in memory from the first update to the last. Returns
+    /// the bytes that the updates need, without the values that cannot be evicted.
     fn update(&mut self, at: u32, calls: &[Apply<RecordedOp>], deed: &Deed) -> u64 {
         let sources_bytes = self.needed_at(&deed.reads, at);
         let (mut copies, mut most) = (0, 0);
@@ -233,14 +239,14 @@ impl Builder<'_> {
         sources_bytes + most
     }
 
-    /// Adds the values that `deed` makes, and a path of cost `path` from the values it reads, if
-    /// any. Returns the values made.
+    /// Adds the values that `deed` makes. If `path` is `Some`, also adds a path of this cost from
+    /// the values that `deed` reads. Returns the values made.
     fn make(&mut self, at: u32, deed: &Deed, made: Made, path: Option<f64>) -> Values {
         let number = self.paths.len() as u32;
         let values: Values = deed.makes.iter().map(|made| made.value).collect();
         for &value in &values {
             let bytes = self.round(self.reader.bytes(value));
-            // Without inputs, the value need not exist yet.
+            // A value made without inputs need not exist yet: its op may run later.
             let is_needed = !deed.reads.is_empty();
             let uses = if is_needed { SmallVec::from_slice(&[at]) } else { SmallVec::new() };
             self.values.push(Open {
@@ -267,8 +273,8 @@ impl Builder<'_> {
         values
     }
 
-    /// Marks a use of these values at position `at`. Returns the bytes of the ones that do not stay
-    /// yet.
+    /// Marks a use of `values` at position `at`. Returns the bytes of the values that can be
+    /// evicted at `at`.
     fn needed_at(&mut self, values: &[u32], at: u32) -> u64 {
         let mut bytes = 0;
         for &value in values {
@@ -298,8 +304,8 @@ impl Builder<'_> {
         bytes.next_multiple_of(self.granule)
     }
 
-    /// Least cost of running each call again, or an upload. The cost of the first run is added to
-    /// the work.
+    /// Least cost of running each call of the command again, or its upload. Adds the costs of the
+    /// first runs to `work`.
     fn costs_of(&mut self, command: &RecordedCommand) -> SmallVec<[f64; 1]> {
         if let Command::Put { host, .. } = command {
             let outputs = [host.layout];
@@ -310,7 +316,7 @@ impl Builder<'_> {
         let cost = |call: &Apply<RecordedOp>| {
             let inputs = self.reader.inputs(call);
             if call.outputs.written().is_none() {
-                // Views cost nothing, except in traces that give them a cost.
+                // Views cost nothing, except in recordings that give a view a cost.
                 self.work += call.op.cost;
                 return 0.0;
             }
@@ -337,7 +343,8 @@ impl Builder<'_> {
     fn finish(self, commands: &[RecordedCommand]) -> Demand {
         let Self { values, paths, mut needs, work, .. } = self;
         let count = needs.len();
-        // Position -> change in bytes from there on.
+        // Position -> change from this position on in the bytes that cannot be evicted (`staying`),
+        // or that are in a gap (`away`).
         let mut staying = vec![0i64; count + 1];
         let mut away = vec![0i64; count + 1];
         let mut gaps = Vec::new();
@@ -382,8 +389,8 @@ impl Builder<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     Goes,
-    /// Cannot be evicted from the next command on.
+    /// The value cannot be evicted from the next command on.
     Stays,
-    /// Cannot be evicted after the first command that needs it.
+    /// The value cannot be evicted after the first command that needs it.
     StaysOnceUsed,
 }

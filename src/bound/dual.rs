@@ -1,5 +1,5 @@
-//! Prices of memory, by subgradient steps: the prices of each step prove a bound, and the best is
-//! kept.
+//! Search for prices of memory by subgradient steps. The prices of each step prove a bound, and the
+//! best bound is kept.
 
 use super::charge::Line;
 use super::terms::{Item, Terms};
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 pub struct Effort {
     /// Limit on the instants that have a price.
     pub instants: usize,
-    /// Limit on the steps; each takes O(gaps + instants).
+    /// Limit on the number of steps. A step takes time O(gaps + instants).
     pub steps: usize,
 }
 
@@ -24,59 +24,61 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Several times the default effort: then the relaxation limits the bound, not the search for
-    /// prices.
+    /// Several times the default effort. The bound then comes close to the best that the relaxation
+    /// allows.
     pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
 }
 
-/// Number of steps without a gain after which the goal comes nearer.
+/// Number of steps without a higher bound after which the goal of the climb is moved nearer.
 const PATIENCE: usize = 25;
 
-/// First and last distance of the goal above the best value, as fractions of the cost of the
-/// program.
+/// Distances of the goal above the best value found so far, as fractions of the cost of the
+/// program. The climb begins with the first distance, and ends when the distance is below the
+/// second.
 const GOALS: [f64; 2] = [0.05, 1e-6];
 
-/// Distance below the best value at which a climb returns to the best prices, in distances of the
-/// goal.
+/// A climb returns to the best prices when its value is this far below the best value. The unit is
+/// the distance of the goal above the best value.
 const ASTRAY: f64 = 50.0;
 
-/// Rounding error subtracted from each value, as a fraction of the price of the peak bytes over all
-/// instants: more than the sums can be off.
+/// Allowance for rounding errors that is subtracted from each value, as a fraction of the peak
+/// bytes times the sum of all prices. The allowance exceeds the rounding errors of the sums.
 const ROUNDING: f64 = 1e-11;
 
-/// A gap among the chosen instants.
+/// A gap, and the chosen instants in it.
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub item: &'a Item,
-    /// Instants `low .. high` are in the gap; from `middle` on its shared sources are asked for.
+    /// Instants `low .. high` are in the gap. From `middle` on, the shared sources of the gap are
+    /// charged for.
     pub low: u32,
     pub middle: u32,
     pub high: u32,
 }
 
-/// The dual function of a demand under a budget.
+/// Dual function of a demand under a budget: prices of memory -> lower bound on the recomputation.
 pub(super) struct Dual<'a> {
     terms: &'a Terms,
     /// Instant -> bytes in use above the budget.
     pub excess: Vec<f64>,
     pub items: Vec<Placed<'a>>,
-    /// Peak bytes in use, over all commands.
+    /// Most bytes in use at any command.
     most_used: f64,
-    /// Number of items without shared sources; they come first.
+    /// Number of items without shared sources; these items come first.
     pub single: usize,
     pub groups: Vec<Together>,
-    /// Running sums of the prices.
+    /// Instant -> sum of the prices of all earlier instants.
     sums: Vec<f64>,
-    /// Instant -> change in bytes saved from there on.
+    /// Instant -> change from this instant on in the bytes that absences save.
     saved: Vec<f64>,
-    /// Ways of the gaps of the current group, kept to reuse the allocation.
+    /// Ways of the gaps of the current group, kept so that the vector is reused.
     ways: Vec<Way>,
-    /// Item -> whether its value is absent at these prices.
+    /// Item -> whether its value is absent at the prices that `value` was last called with.
     is_away: Vec<bool>,
 }
 
-/// A bound, and the absences in a solution of the relaxed problem behind it. The solution is
-/// approximate: the solver stops before the optimum.
+/// A bound, and the absences in a solution of the relaxed problem that gives the bound. The
+/// solution is approximate: the solver stops before the optimum.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Relaxed {
@@ -101,22 +103,22 @@ pub struct Absence {
     pub share: f64,
 }
 
-/// A group of `Terms`, with its items among the chosen instants.
+/// A group of `Terms`, and its items that contain chosen instants.
 pub(super) struct Together {
     pub group: usize,
     pub items: std::ops::Range<usize>,
 }
 
-/// A choice of a gap in its group: absent, with the shared sources asked for.
+/// One choice for a gap of a group: the value is absent, and the gap uses the shared sources.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Instants `start .. end`, in which the shared sources are asked for.
+    /// Instants `start .. end`, in which the gap uses the shared sources.
     start: usize,
     end: usize,
-    /// Gain beyond the best choice without the shared sources.
+    /// Gain above that of the best choice without the shared sources.
     gain: f64,
     item: usize,
-    /// Line of the charge for the other sources.
+    /// Line of the charge for the sources that are not shared.
     line: Line,
 }
 
@@ -157,8 +159,8 @@ impl<'a> Dual<'a> {
         }
     }
 
-    /// Value of the dual function, rounded down. Leaves in `saved` and `is_away` the absences at
-    /// these prices.
+    /// Value of the dual function at these prices, rounded down. Writes the absences at these
+    /// prices to `saved` and `is_away`.
     fn value(&mut self, prices: &[f64]) -> f64 {
         let mut value = 0.0;
         for (i, (price, excess)) in prices.iter().zip(&self.excess).enumerate() {
@@ -191,7 +193,8 @@ impl<'a> Dual<'a> {
         value - ROUNDING * self.most_used * self.sums[prices.len()]
     }
 
-    /// Largest gain of a group.
+    /// Largest gain of a group. A gain is the price of the bytes that absences save, less the cost
+    /// of these absences.
     fn group(&mut self, number: usize) -> f64 {
         let Together { group, items } = &self.groups[number];
         let (group, items) = (*group, items.clone());
@@ -216,7 +219,8 @@ impl<'a> Dual<'a> {
             self.saved[to] -= bytes;
             self.is_away[i] = gain > 0.0;
         }
-        // For each line of the shared charge, the best choice of stretches; the best line is kept.
+        // For each line of the charge for the shared sources, the best choice of times in which
+        // these sources are held is found. The best line is kept.
         ways.sort_by_key(|way| way.end);
         let mut best = (0.0, Line::FREE);
         for &line in self.terms.groups[group].charge.lines() {
@@ -225,8 +229,8 @@ impl<'a> Dual<'a> {
                 best = (value, line);
             }
         }
-        // The gaps inside the chosen stretches change from their choice without shared sources to
-        // the one with them.
+        // Each gap inside a chosen stretch of time changes from its best choice without the shared
+        // sources to its choice with them.
         if best.0 > 0.0 {
             let mut covered = Vec::new();
             self.cover(&ways, best.1.held, Some(&mut covered));
@@ -254,11 +258,12 @@ impl<'a> Dual<'a> {
     /// values is absent: the maximum over all choices of stretches of time in which the sources are
     /// held.
     fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
-        // Way -> largest gain up to its end, and the stretch that ends there, if any.
+        // Way -> largest gain up to the end of the way, and the stretch of time that ends at this
+        // end, if any.
         let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
         for (j, last) in ways.iter().enumerate() {
             let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));
-            // Stretches end here and begin at the start of some way.
+            // A stretch ends at the end of `last`, and begins at the start of some way.
             let mut starts: SmallVec<[usize; 8]> = ways[..=j].iter().map(|way| way.start).collect();
             starts.sort_unstable();
             starts.dedup();
@@ -288,8 +293,8 @@ impl<'a> Dual<'a> {
         value
     }
 
-    /// Largest gain of a gap of a group without the shared sources: the gain, the instants `from`
-    /// and `to` between which bytes are saved, and these bytes.
+    /// Best choice for a gap of a group without the shared sources: its gain, the instants `from`
+    /// and `to` between which bytes are saved, and the number of these bytes.
     fn without(&self, i: usize) -> (f64, usize, usize, f64) {
         let Placed { item, low, middle, high } = self.items[i];
         let (low, middle, high) = (low as usize, middle as usize, high as usize);
@@ -319,7 +324,7 @@ impl Demand {
         self.bound_by(budget, Effort::default())
     }
 
-    /// [`Demand::bound`] with more or less effort.
+    /// [`Demand::bound`] with the given effort.
     ///
     /// # Errors
     /// As for [`Demand::bound`].
@@ -327,8 +332,8 @@ impl Demand {
         Ok(self.relaxed(budget, effort)?.bound)
     }
 
-    /// [`Demand::bound_by`] with the absences of the relaxed solution. Rounded, they tell which
-    /// values are best evicted when.
+    /// [`Demand::bound_by`] with the absences of the relaxed solution. An absence with a share near
+    /// 1 tells that the value is best evicted in that gap.
     ///
     /// # Errors
     /// As for [`Demand::bound`].
@@ -358,9 +363,9 @@ impl Demand {
         Ok(Relaxed { bound, absences })
     }
 
-    /// Instants at which memory is short, about `most` at the most. If there are more, they are cut
-    /// into stretches of one length. Each stretch gives its instant of the highest use, and the
-    /// instant whose command needs the most.
+    /// Instants at which the bytes in use exceed the budget, about `most` at the most. If there are
+    /// more, they are cut into stretches of equal length. Each stretch gives the instant with the
+    /// most bytes in use, and the instant whose command needs the most bytes.
     pub(super) fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
         let short: Vec<u32> =
             (0..self.usage.len() as u32).filter(|&at| self.usage[at as usize] > budget).collect();
@@ -383,14 +388,14 @@ impl Demand {
     }
 }
 
-/// Result of a climb.
+/// Result of [`ascend`].
 struct Ascent {
-    /// Best value, and its prices.
+    /// Best value of the dual function, and the prices that give it.
     value: f64,
     prices: Vec<f64>,
-    /// Item -> fraction absent. At any prices an item is absent or not, and mostly the sum is too
-    /// much or too little. The mean over the last steps tends to a solution of the relaxed problem
-    /// (Anstreicher and Wolsey, 2009).
+    /// Item -> fraction of the value that is absent. At given prices a value is either absent or
+    /// not, so the bytes saved mostly miss the bytes that have to be saved. The mean over the last
+    /// steps tends to a solution of the relaxed problem (Anstreicher and Wolsey, 2009).
     away: Vec<f64>,
 }
 
@@ -398,7 +403,7 @@ struct Ascent {
 const LAST_STEP: f64 = 0.02;
 
 /// Climbs the dual function by Polyak's steps, towards a goal a little above the best value so far.
-/// Each direction is turned so that it does not undo the step before (Camerini, Fratta and
+/// Each direction is turned so that it does not undo the previous step (Camerini, Fratta and
 /// Maffioli, 1975).
 fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
     let count = dual.excess.len();
@@ -412,8 +417,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
         if ahead < GOALS[1] * work {
             break;
         }
-        // Keep better prices; return to the best ones if these are far below; otherwise wait, then
-        // bring the goal nearer.
+        // Better prices are kept. If the value is far below the best value, the climb returns to
+        // the best prices. After some steps without a better value, the goal is moved nearer.
         let value = dual.value(&prices);
         if value.is_finite() && value > best.0 + 1e-3 * ahead {
             best = (value, prices.clone());
@@ -431,14 +436,16 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
                 stuck = 0;
             }
         }
-        // The slope of the dual function: bytes above the budget, less the bytes saved.
+        // The slope of the dual function at an instant: bytes in use above the budget, less the
+        // bytes that absences save.
         let mut saved = 0.0;
         for (i, slope) in slope.iter_mut().enumerate() {
             saved += dual.saved[i];
             *slope = dual.excess[i] - saved;
         }
         let norm = turn(&mut way, &mut slope, &prices);
-        // A zero slope, but for rounding: the absences are just enough wherever memory has a price.
+        // The slope is zero but for rounding: wherever memory has a price, the absences save
+        // exactly the bytes above the budget.
         let is_over = norm <= (1e-9 * dual.most_used).powi(2);
         let weight = if is_over { 1.0 } else { LAST_STEP.max(1.0 / (number + 1) as f64) };
         for (away, is_away) in away.iter_mut().zip(&dual.is_away) {
@@ -455,8 +462,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
     Ascent { value: best.0, prices: best.1, away }
 }
 
-/// Sets `way` to the next direction, from the slope and the direction before. Returns the square of
-/// its length. No price at 0 is moved below 0.
+/// Sets `way` to the next direction, computed from the slope and the previous direction in `way`.
+/// Returns the square of the length of the new direction. No price at 0 is moved below 0.
 fn turn(way: &mut [f64], slope: &mut [f64], prices: &[f64]) -> f64 {
     let (mut along, mut length, mut steep) = (0.0, 0.0, 0.0);
     for ((slope, way), price) in slope.iter_mut().zip(&*way).zip(prices) {

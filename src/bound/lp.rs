@@ -10,10 +10,12 @@ impl Demand {
     /// [`Demand::bound_by`] solves the dual of this problem at the same instants. The optimum is
     /// the highest value of [`Bound::excess`] that any prices prove at these instants.
     ///
-    /// Bytes are in units of the budget, costs in units of the cost of the program. A variable `y`
-    /// or `a` is a gap in which a value is absent. `u` is a gap in which a value is absent only
-    /// while its shared sources are in use anyway. `f` is a gap that asks for shared sources, `z`
-    /// runs these sources, and `k` keeps them at an instant.
+    /// Bytes are in units of the budget, costs in units of the cost of the program. Shared sources
+    /// are inputs that several gaps need if their values are absent. Each variable is a fraction
+    /// from 0 to 1: `y` and `a` of a value that is absent for a whole gap, `u` of a value that is
+    /// absent only as long as other commands need its shared sources, `f` of a value that is absent
+    /// and uses the shared sources, `z` of a run of the shared sources, and `k` of the shared
+    /// sources that are held at an instant.
     ///
     /// [`Bound::excess`]: super::Bound::excess
     ///
@@ -30,7 +32,8 @@ impl Demand {
             rows: String::new(),
             saved: vec![String::new(); points.len()],
         };
-        // Single gaps: a variable for each line of the charge, at most one of them.
+        // Gaps without shared sources have a variable for each line of the charge. The variables of
+        // a gap add up to at most 1.
         for (i, placed) in dual.items[..dual.single].iter().enumerate() {
             let item = placed.item;
             let mut ways = Vec::new();
@@ -47,8 +50,8 @@ impl Demand {
             }
             lp.at_most_one(&ways);
         }
-        // Groups: a variable for each line of the shared charge, which pays for all gaps of the
-        // group.
+        // Groups have a variable for each line of the charge for the shared sources. This charge is
+        // paid once for all gaps of the group.
         for (g, group) in dual.groups.iter().enumerate() {
             let lines = self.terms.groups[group.group].charge.lines();
             let runs: Vec<String> = (0..lines.len()).map(|m| format!("z{g}_{m}")).collect();
@@ -58,8 +61,8 @@ impl Demand {
             lp.at_most_one(&runs);
             let mut kept = vec![vec![false; points.len()]; lines.len()];
             for i in group.items.clone() {
-                // A gap is absent on its own ways, or on ways that ask for a line of the shared
-                // charge.
+                // The value of a gap is absent without the shared sources (`a`, `u`), or with a
+                // line of the charge for the shared sources (`f`).
                 let Placed { item, low, middle, high } = dual.items[i];
                 let shared = item.shared.as_ref().expect("it is in a group");
                 let mut ways = Vec::new();
@@ -86,7 +89,7 @@ impl Demand {
                 }
                 lp.at_most_one(&ways);
             }
-            // Kept shared sources take bytes at each instant.
+            // Shared sources that are held take bytes at each instant.
             for (m, (kept, line)) in kept.iter().zip(lines).enumerate() {
                 for at in (0..points.len()).filter(|at| kept[*at]) {
                     let _ = write!(lp.saved[at], "\n - {} k{g}_{m}_{at}", line.held * lp.byte);
@@ -97,14 +100,14 @@ impl Demand {
     }
 }
 
-/// Text of the problem, as far as written.
+/// Text of the problem, as far as it is written.
 struct Lp {
-    /// A byte and a unit of cost, in the units of the text.
+    /// Factors that convert bytes and costs to the units of the text.
     byte: f64,
     cost: f64,
     objective: String,
     rows: String,
-    /// Instant -> terms of the bytes absent then.
+    /// Instant -> text of the sum of the bytes that are absent at this instant.
     saved: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Prices of a byte of memory at each instant.
 
-/// Dual prices: recomputation saved by an additional byte at an instant, in units of cost. The
-/// price is 0 where memory is not short.
+/// Prices of memory: the recomputation that one more byte at an instant would save, in units of
+/// cost. The price is 0 at an instant at which memory is not short.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices(Vec<(u32, f64)>);
 
@@ -10,7 +10,7 @@ impl Prices {
         Self(points.filter(|(_, price)| *price > 0.0).collect())
     }
 
-    /// Positions of commands with a price, rising, and their prices in cost per byte.
+    /// Positions of the commands with a price, in rising order, and their prices in cost per byte.
     pub fn points(&self) -> impl ExactSizeIterator<Item = (usize, f64)> + '_ {
         self.0.iter().map(|&(at, price)| (at as usize, price))
     }
@@ -21,8 +21,8 @@ impl Prices {
         self.0.is_empty()
     }
 
-    /// Cost of holding a byte from the start up to each of the first `commands` commands, and up to
-    /// the end: running sums of the prices. The clock runs fast where memory is scarce.
+    /// Running sums of the prices: element `i` is the cost of holding a byte from the start up to
+    /// command `i`. There are `commands + 1` elements. The sums grow fast where memory is scarce.
     #[must_use]
     pub fn clock(&self, commands: usize) -> Vec<f64> {
         let mut clock = Vec::with_capacity(commands + 1);

@@ -1,12 +1,13 @@
-//! Parts of the relaxed problem once memory has prices: single gaps, and groups of gaps that share
-//! dead sources.
+//! Parts into which prices of memory split the relaxed problem: single gaps, and groups of gaps
+//! that share dead sources (see the documentation of [`bound`](super)).
 
 use super::charge::Charge;
 use super::demand::{Gap, Path, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Limit on the dead sources followed for a gap. Sources further behind count as free.
+/// Limit on the number of dead sources that are followed for a gap. Sources beyond the limit count
+/// as free.
 const MOST_SOURCES: u32 = 64;
 
 /// All parts of the relaxed problem.
@@ -16,7 +17,7 @@ pub(super) struct Terms {
     pub groups: Vec<Group>,
 }
 
-/// A gap of a value: absence saves the bytes of the value, at the cost below.
+/// A gap of a value: an absence saves the bytes of the value and costs a run of its op.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub from: u32,
@@ -24,7 +25,7 @@ pub(super) struct Item {
     pub bytes: f64,
     /// Share of the value in the cost of a run of its op.
     pub cost: f64,
-    /// Charge for the dead sources, by ways that need no shared source.
+    /// Charge for the dead sources without the use of shared sources.
     pub alone: Charge,
     pub shared: Option<Shared>,
 }
@@ -33,17 +34,18 @@ pub(super) struct Item {
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub group: u32,
-    /// Charge for the remaining sources, with the shared sources in memory.
+    /// Charge for the sources that are not shared, if the shared sources are in memory.
     pub own: Charge,
-    /// Begin of asking for the shared sources: before, the sources are in use.
+    /// Position from which on the shared sources are charged for. Before this position, other
+    /// commands need the shared sources, so they are in memory.
     pub from: u32,
 }
 
-/// Charge that overlapping gaps ask for once.
+/// Overlapping gaps with the same shared sources, and the charge that they pay once together.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub charge: Charge,
-    /// Numbers of the items in the group.
+    /// Indices in [`Terms::items`] of the gaps in the group.
     pub members: Vec<u32>,
 }
 
@@ -87,7 +89,8 @@ impl Terms {
         terms
     }
 
-    /// Makes a group of each run of overlapping gaps with a common root.
+    /// Divides gaps with a common root (their shared source) into groups: gaps that overlap in time
+    /// form a group.
     fn group(&mut self, root: Root, mut members: Vec<u32>, sources: &Sources<'_>) {
         let from =
             |items: &[Item], i: &u32| items[*i as usize].shared.as_ref().map_or(0, |s| s.from);
@@ -125,19 +128,20 @@ impl Terms {
     }
 }
 
-/// Readers of values, as far as relevant for gaps.
+/// Relations between values and the paths that read them, as far as gaps depend on them.
 struct Sources<'a> {
     values: &'a [Value],
     paths: &'a [Path],
-    /// Value -> number of reading paths with dependent gaps after the last use of the value.
+    /// Value -> number of paths that read the value and on which some gap depends that ends after
+    /// the last use of the value.
     readers: Vec<u32>,
-    /// Path -> whether several outputs together ask for the inputs, once.
+    /// Path -> whether its inputs are charged once for all its outputs together.
     joint: Vec<bool>,
-    /// Value -> whether only sibling outputs ask for the inputs of the path.
+    /// Value -> whether the inputs of its path are charged to another output of the path only.
     defers: Vec<bool>,
-    /// Path -> bytes of the outputs in `matters`.
+    /// Path -> total bytes of its outputs for which `matters` is true.
     bytes: Vec<u64>,
-    /// Value -> whether some gap depends on the value.
+    /// Value -> whether the value has a gap, or a gap of another value depends on it.
     matters: Vec<bool>,
 }
 
@@ -157,7 +161,7 @@ impl<'a> Sources<'a> {
             bytes: vec![0; paths.len()],
             matters: vec![false; values.len()],
         };
-        // Backwards, since a path comes after the paths of its inputs.
+        // Paths are visited backwards, because a path comes after the paths of its inputs.
         for (number, path) in paths.iter().enumerate().rev() {
             for &output in &path.outputs {
                 let value = &values[output as usize];
@@ -179,8 +183,9 @@ impl<'a> Sources<'a> {
         sources
     }
 
-    /// Decides which outputs ask for the inputs of a path. An output with at least half of the
-    /// bytes asks alone, in each of its gaps. Otherwise all outputs ask together, once.
+    /// Decides which outputs pay for the inputs of a path. An output with at least half of the
+    /// bytes pays alone, in each of its gaps. If no output is that large, all outputs pay once
+    /// together.
     fn divide(&mut self, number: usize, path: &Path) {
         let bytes = |output: u32| self.values[output as usize].bytes;
         let matters: SmallVec<[u32; 2]> =
@@ -195,8 +200,8 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// Share of a value in the cost of the path: bytes of the value over bytes of the outputs in
-    /// `matters`.
+    /// Share of a value in the cost of its path, in proportion to the bytes of the outputs for
+    /// which `matters` is true.
     fn share(&self, value: u32) -> f64 {
         let Value { path: Some(path), bytes, .. } = self.values[value as usize] else { return 0.0 };
         match self.bytes[path as usize] {
@@ -208,7 +213,8 @@ impl<'a> Sources<'a> {
     }
 
     fn of_root(&self, root: Root, gap: Gap) -> Charge {
-        // No value has this root, so sources that are shared further up count as free.
+        // The walk gets a root that no value has, so any shared source that it meets counts as
+        // free.
         let none = Some((Root::Value(u32::MAX), 0));
         let mut walk = Walk { sources: self, gap, root: none, left: MOST_SOURCES };
         match root {
@@ -222,13 +228,13 @@ impl<'a> Sources<'a> {
 struct Walk<'a> {
     sources: &'a Sources<'a>,
     gap: Gap,
-    /// Shared root of the gap, and the begin of asking for the root.
+    /// Shared source of the gap, and the position from which on it is charged for.
     root: Option<(Root, u32)>,
-    /// Number of sources left to follow.
+    /// Number of dead sources that the walk may still follow.
     left: u32,
 }
 
-/// Charge without the shared sources, and charge with the shared sources in memory.
+/// Charge if the shared sources are not used, and charge if the shared sources are in memory.
 type Charges = (Charge, Charge);
 
 fn free() -> Charges {
@@ -274,7 +280,7 @@ impl Walk<'_> {
 
     fn source(&mut self, source: u32) -> Charges {
         let value = &self.sources.values[source as usize];
-        // A source in use up to the end of the gap is counted at its use.
+        // The bytes of a source that is in use up to the end of the gap are counted at that use.
         let is_dead =
             !value.stays && value.path.is_some() && value.bytes > 0 && value.last + 1 < self.gap.to;
         if !is_dead {

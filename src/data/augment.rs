@@ -1,8 +1,8 @@
 use super::Images;
 use crate::rng::SplitMix64;
 
-/// Random changes to images that keep what the images show. They are drawn anew each time an image
-/// is learned from.
+/// Random shifts and reflections of training images, which do not change what an image shows. Each
+/// step draws new ones.
 ///
 /// ```
 /// use remat::data::{Augment, Dataset};
@@ -15,10 +15,10 @@ use crate::rng::SplitMix64;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
-    /// Largest shift in pixels, in each direction. Pixels from outside are 0, the mean of all
-    /// images.
+    /// Largest shift in pixels, up, down, left or right. Pixels that come from outside the image
+    /// become 0, which is the mean of all images.
     pub crop: usize,
-    /// Whether to mirror half of the images, left to right.
+    /// Whether to mirror images left to right, each with probability 1/2.
     pub flip: bool,
 }
 
@@ -45,8 +45,8 @@ impl Augment {
         self.apply_from(0, images, values, seed, step);
     }
 
-    /// [`apply`](Self::apply) for a part of a batch, which begins with image `first` of the batch.
-    /// The changes are the same as in the whole batch.
+    /// [`apply`](Self::apply) for a part of a batch that begins with image `first` of the batch.
+    /// Each image gets the same changes as in a call for the whole batch.
     ///
     /// ```
     /// use remat::data::{Augment, Dataset};
@@ -83,7 +83,7 @@ impl Augment {
         }
     }
 
-    /// Number of random numbers that an image takes.
+    /// Number of random numbers drawn for an image.
     const fn numbers(self) -> usize {
         if self.flip { 3 } else { 2 }
     }

@@ -1,6 +1,7 @@
 use crate::rng::SplitMix64;
 
-/// Order in which images are learned from: shuffled anew for each epoch, in full batches.
+/// Order in which a model learns from images. Each epoch has a new random order, cut into full
+/// batches.
 ///
 /// ```
 /// use remat::data::Batches;
@@ -14,15 +15,15 @@ use crate::rng::SplitMix64;
 #[derive(Debug)]
 pub struct Batches {
     order: Vec<usize>,
-    /// Number of images of this epoch handed out so far.
+    /// Number of images in the batches of this epoch so far.
     used: usize,
     batch: usize,
     numbers: SplitMix64,
 }
 
 impl Batches {
-    /// Creates batches of `batch` images out of `images`. A batch larger than the set repeats
-    /// images.
+    /// Creates batches of `batch` indices below `images`. If `batch` is larger than `images`, a
+    /// batch repeats images.
     ///
     /// ```
     /// use remat::data::Batches;
@@ -78,7 +79,7 @@ impl Batches {
         &self.order[start..self.used]
     }
 
-    /// Shuffles the order and begins an epoch (Fisher and Yates).
+    /// Shuffles the order (by the method of Fisher and Yates), and begins an epoch.
     fn shuffle(&mut self) {
         self.used = 0;
         for i in (1..self.order.len()).rev() {

@@ -6,7 +6,7 @@ use std::io::Read as _;
 
 const FILE: &[u8] = include_bytes!("digits.csv.gz");
 
-/// Offset of the test images: every fifth image from this one on is for testing.
+/// Index of the first test image: this image and every fifth image after it are for testing.
 const FIRST_TEST: usize = 1;
 
 pub(super) fn load() -> Dataset {

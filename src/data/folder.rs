@@ -9,19 +9,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Limit on the bytes of all pixels together, which are held in memory.
+/// Limit on the bytes of the pixels of all images, which are held in memory.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Offset of the test images: every fifth image of a class from this one on, unless a folder of
-/// test images exists.
+/// Index within its class of the first test image: this image and every fifth image after it are
+/// for testing. Not used if there are folders of training and test images.
 const FIRST_TEST: usize = 1;
 
 /// Names of folders of test images.
 const TEST: [&str; 3] = ["test", "val", "validation"];
 
 pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, DataError> {
-    // Test images come from a folder of their own, if there is one; otherwise every fifth image is
-    // for testing.
+    // If there are folders of training and test images, the images are taken from them. Without
+    // such folders, every fifth image of a class is for testing.
     let whole = folder.join("train");
     let split = TEST.iter().map(|name| folder.join(name)).find(|test| test.is_dir());
     let mut empty = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
         }
     };
     let ((classes, train), test): ((Vec<String>, Vec<File>), Vec<File>) = (train, test);
-    // All images get one size, and have to fit in memory.
+    // All images get the same size, and have to fit in memory.
     let size = match size {
         Some(size) => size,
         None => {
@@ -86,8 +86,8 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
 /// Path of an image, and the number of its class.
 type File = (PathBuf, usize);
 
-/// Reads the names of the classes in alphabetical order, and their images; at least one. Adds
-/// folders without images to `empty`.
+/// Reads the names of the classes in alphabetical order, and the paths of their images. There is at
+/// least one class, and each class has an image. Adds folders without images to `empty`.
 fn files(folder: &Path, empty: &mut Vec<PathBuf>) -> Result<(Vec<String>, Vec<File>), DataError> {
     let mut classes = Vec::new();
     let mut files = Vec::new();
@@ -138,8 +138,9 @@ fn decode(path: &Path) -> Result<DynamicImage, DataError> {
     reader.decode().map_err(format)
 }
 
-/// Pixels of all images, plane by plane, and their classes. An image of another size is scaled
-/// until it covers the wanted size, and cut around its middle.
+/// Pixels of all images, and their classes. The pixels of an image are stored by color: first all
+/// red values, then green, then blue. Images of a different size are cut and scaled as [`covering`]
+/// says.
 fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>), DataError> {
     let area = height * width;
     let mut pixels = vec![0; files.len() * 3 * area];
@@ -158,8 +159,9 @@ fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>
     Ok((pixels, files.iter().map(|(_, class)| *class as u8).collect()))
 }
 
-/// Cuts the middle of an image to the wanted proportions, and scales it to the wanted size. Cutting
-/// comes first: a long line scaled until it covers an upright picture would take gigabytes.
+/// Cuts the middle out of an image in the proportions of the given size, and scales it to this
+/// size. The image is cut before it is scaled: an image of 4000x1 pixels, scaled until it covers an
+/// upright picture, would take gigabytes.
 fn covering(image: DynamicImage, [height, width]: [u32; 2]) -> DynamicImage {
     let (is, wanted) = ([image.height(), image.width()], [height, width]);
     if is == wanted {
@@ -167,7 +169,7 @@ fn covering(image: DynamicImage, [height, width]: [u32; 2]) -> DynamicImage {
     }
     let [is_height, is_width] = is.map(u64::from);
     let [of_height, of_width] = wanted.map(u64::from);
-    // Largest rectangle with the proportions height x width.
+    // Largest rectangle within the image that has the proportions of the wanted size.
     let cut = match is_height * of_width < of_height * is_width {
         true => [is_height, (is_height * of_width + of_height / 2) / of_height],
         false => [(is_width * of_height + of_width / 2) / of_width, is_width],
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
     use image::{Rgb, RgbImage};
 
-    /// An empty folder of the test's own.
+    /// An empty folder that only this test uses.
     fn empty(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("remat-folder-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -216,7 +218,8 @@ mod tests {
         let [remark] = data.train.remarks() else { panic!("{:?}", data.train.remarks()) };
         let none = folder.join("none").display().to_string();
         assert!(remark.starts_with(&none) && remark.contains("no class"), "{remark}");
-        // The class `blue` is the first in the alphabet, and has the larger images.
+        // All images get the size of the first image, which is of the class `blue`: it comes before
+        // `red`.
         assert_eq!((data.train.shape, data.train.classes), ([3, 8, 12], 2));
         let (images, labels) = data.train.batch(&[0, 15]);
         assert_eq!(labels.as_i32().unwrap(), [0, 1]);
@@ -246,7 +249,8 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Scaling first took 14.7 GB for one image of 4000x1 among images of 1080x1920.
+    /// When images were scaled before they were cut, one image of 4000x1 among images of 1080x1920
+    /// took 14.7 GB.
     #[test]
     fn lines_among_pictures_are_cut_before_they_are_scaled() {
         for ([height, width], wanted) in
@@ -257,7 +261,7 @@ mod tests {
             assert_eq!([covering.height(), covering.width()], wanted);
             assert!(covering.to_rgb8().pixels().all(|pixel| pixel.0 == [9, 99, 199]));
         }
-        // The middle third.
+        // Only the middle third of the image is left, which has one color.
         let stripes = RgbImage::from_fn(9, 3, |x, _| Rgb([(x / 3 * 100) as u8; 3]));
         let middle = covering(stripes.into(), [6, 6]).to_rgb8();
         assert!(middle.pixels().all(|pixel| pixel.0 == [100; 3]));
@@ -273,7 +277,7 @@ mod tests {
         assert!(told(&folder).contains("all 5 images to learn from are of one class"));
         fs::create_dir(folder.join("b")).unwrap();
         assert!(told(&folder).contains("one class") && told(&folder).contains("b has no PNG"));
-        // The remark also comes with folders `train` and `test`.
+        // The remarks are the same if there are folders `train` and `test`.
         let split = empty("single-split");
         for name in ["train/a", "train/b", "test/a", "test/b"] {
             fs::create_dir_all(split.join(name)).unwrap();

@@ -1,7 +1,8 @@
 //! The file format of MNIST: a magic number, big-endian sizes, then bytes.
 //!
-//! The headers of all four files are read first. Nothing more is read until the headers fit one
-//! another and the lengths of the files, because a few kilobytes of gzip may unpack to gigabytes.
+//! The headers of all four files are read first. Data is read only after the headers have been
+//! checked against each other and against the lengths of the files, because a few kilobytes of gzip
+//! may unpack to gigabytes.
 
 use super::{DataError, Dataset, Images};
 use crate::bytes::ByteSize;
@@ -10,8 +11,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Limit on the bytes unpacked from one file: twice those of the largest set published in this
-/// format.
+/// Limit on the bytes unpacked from one file: twice the size of the largest data set published in
+/// this format.
 const MOST_UNPACKED: u64 = 1 << 30;
 
 /// Largest ratio of unpacked to packed bytes in Deflate.
@@ -34,7 +35,7 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { train, test })
 }
 
-/// Training or test half of the set: as many labels as images, and at least one.
+/// Training or test part of the set, with as many labels as images, and at least one image.
 struct Part {
     images: IdxFile<3>,
     labels: IdxFile<1>,
@@ -96,11 +97,11 @@ fn find(folder: &Path, name: &str, kind: &str) -> Result<PathBuf, DataError> {
     }
 }
 
-/// A file with `N` dimensions, read up to the end of its header.
+/// A file of an array with `N` dimensions, which has been read up to the end of its header.
 struct IdxFile<const N: usize> {
     path: PathBuf,
     sizes: [usize; N],
-    /// Bytes of data after the header, as the header says.
+    /// Bytes of data that come after the header, computed from `sizes`.
     bytes: u64,
     rest: Box<dyn Read>,
 }
@@ -112,7 +113,8 @@ impl<const N: usize> IdxFile<N> {
         let file = File::open(&path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         let mut file = BufReader::new(file);
-        // The content tells, not the name: browsers unpack files and keep their names.
+        // The content tells whether the file is packed. The name of the file does not: browsers
+        // unpack files and keep their names.
         let packed = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
         let mut rest: Box<dyn Read> =
             if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
@@ -156,7 +158,7 @@ impl<const N: usize> IdxFile<N> {
         Ok(Self { path, sizes: sizes.map(|size| size as usize), bytes, rest })
     }
 
-    /// Reads the entries: exactly as many as the header says.
+    /// Reads the data. Fails unless the file has exactly as many bytes as its header says.
     fn read(self) -> Result<Vec<u8>, DataError> {
         let Self { path, bytes, rest, .. } = self;
         let mut data = Vec::new();
@@ -165,7 +167,7 @@ impl<const N: usize> IdxFile<N> {
             let message = format!("this machine has no room for its {}", ByteSize(bytes));
             return Err(DataError::Format { path, message });
         }
-        // An additional byte tells whether the file holds more.
+        // Reading one byte more than expected shows whether the file holds too many.
         if let Err(error) = rest.take(bytes + 1).read_to_end(&mut data) {
             return Err(DataError::Io { path, error });
         }

@@ -3,8 +3,8 @@
 use super::numbers;
 use crate::host::HostTensor;
 
-/// Points around the corners of a regular polygon: a mixture of Gaussians on a ring. A generative
-/// network must not leave out any of the Gaussians (Metz et al., ICLR 2017).
+/// Points around the corners of a regular polygon: a mixture of Gaussians on a ring (Metz et al.,
+/// ICLR 2017). The data tests whether a generative network makes points of all Gaussians.
 ///
 /// ```
 /// use remat::data::Ring;
@@ -72,7 +72,7 @@ impl Ring {
     /// Panics if there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch_from(&self, first: usize, number: u64, n: usize) -> HostTensor {
-        /// Random numbers that a point takes.
+        /// Number of random numbers drawn for a point.
         const EACH: usize = 3;
         let mut numbers = numbers(self.seed, number);
         numbers.skip(EACH * first);
@@ -94,7 +94,8 @@ impl Ring {
         [angle.cos(), angle.sin()].map(|x| f64::from(self.radius) * x)
     }
 
-    /// Gaussian with the mean nearest to a point, and the distance. NaN counts as infinitely far.
+    /// Number of the Gaussian whose mean is nearest to the point, and the distance to this mean. A
+    /// distance that is NaN counts as infinite.
     ///
     /// ```
     /// use remat::data::Ring;

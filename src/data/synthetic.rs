@@ -1,9 +1,9 @@
-//! Random images, generated when they are read: any size, without memory for the set.
+//! Random images of any size. An image is generated when it is read, so the set takes no memory.
 
 use super::{DataError, Dataset, Images, Pixels};
 use crate::rng::SplitMix64;
 
-/// Images of noise around a faint pattern for each class.
+/// Images of noise, added to a faint pattern that all images of a class share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Synthetic {
     pub(super) len: usize,

@@ -9,7 +9,8 @@ use std::path::Path;
 const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
 
 /// A text as bytes or other tokens; a model predicts each token from the tokens before it. The
-/// first nine tenths are for training, the rest for testing.
+/// first part of the text is for training, the rest for testing. Of a text of bytes, nine tenths
+/// are for training.
 ///
 /// ```
 /// use remat::data::Text;
@@ -32,7 +33,7 @@ enum Tokens {
     Numbers(Vec<i32>),
 }
 
-/// A part of a text, in successive windows of one length.
+/// A part of a text, cut into successive windows of equal length.
 ///
 /// ```
 /// use remat::data::Text;
@@ -47,14 +48,14 @@ enum Tokens {
 #[derive(Clone, Copy, Debug)]
 pub struct Windows<'a> {
     text: &'a Text,
-    /// First token of the part, and the first token after it.
+    /// Position of the first token of the part, and of the first token after the part.
     start: usize,
     end: usize,
     context: usize,
 }
 
 impl Text {
-    /// Number of values of a byte.
+    /// Number of different bytes, which are the tokens of a text of bytes.
     pub const VOCABULARY: usize = 256;
 
     /// Moby-Dick by Herman Melville, 1.2 MB, which comes with the crate.
@@ -184,7 +185,7 @@ impl Text {
         self.len() == 0
     }
 
-    /// Word for a token in reports: `byte`, or `token` if the tokens are not bytes.
+    /// Word that reports use for a token: `byte`, or `token` if the tokens are not bytes.
     #[must_use]
     pub const fn token_name(&self) -> &'static str {
         match &self.tokens {
@@ -219,7 +220,7 @@ impl<'a> Windows<'a> {
         Self { text, start, end, context }
     }
 
-    /// Number of full windows that have a next token.
+    /// Number of full windows whose last token is followed by a token of the part.
     #[must_use]
     pub const fn len(&self) -> usize {
         (self.end - self.start).saturating_sub(1) / self.context
@@ -231,8 +232,8 @@ impl<'a> Windows<'a> {
         self.len() == 0
     }
 
-    /// Windows `[n, context]` with the given indices, and the next token of each of their tokens
-    /// `[n, context]`.
+    /// Windows `[n, context]` with the given indices, and targets `[n, context]`: for each token of
+    /// the windows, the token that follows it in the text.
     ///
     /// ```
     /// use remat::data::Text;
@@ -250,9 +251,9 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(|i| i * self.context).collect::<Vec<_>>())
     }
 
-    /// [`Windows::batch`] with each window shifted at random, by less than its length and within
-    /// the part. Passes then differ in their windows. Shifts are drawn from `seed` and `draw`,
-    /// which differs between batches.
+    /// [`Windows::batch`] with each window shifted towards the end at random, by less than its
+    /// length and within the part. Two passes over the part then see different windows. `seed` and
+    /// `draw` determine the shifts; each batch should have its own `draw`.
     ///
     /// ```
     /// use remat::data::Text;
@@ -269,8 +270,8 @@ impl<'a> Windows<'a> {
         self.shifted_from(0, indices, seed, draw)
     }
 
-    /// [`shifted`](Self::shifted) for a part of a batch, which begins with window `first` of the
-    /// batch. The shifts are the same as in the whole batch.
+    /// [`shifted`](Self::shifted) for a part of a batch that begins with window `first` of the
+    /// batch. Each window gets the same shift as in a call for the whole batch.
     ///
     /// ```
     /// use remat::data::Text;
@@ -302,7 +303,8 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(start).collect::<Vec<_>>())
     }
 
-    /// Windows that begin at these tokens, and the same windows one token later.
+    /// Windows that begin at the tokens `starts` of the part, and the windows that begin one token
+    /// later.
     fn at(&self, starts: &[usize]) -> (HostTensor, HostTensor) {
         let part = |from: usize, shift: usize| {
             let from = self.start + from + shift;

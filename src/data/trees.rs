@@ -5,7 +5,7 @@ use crate::host::HostTensor;
 use crate::rng::SplitMix64;
 use std::ops::RangeInclusive;
 
-/// Shape of a tree. Children are numbered before their parent, and the root is the last node.
+/// Shape of a tree. Children have smaller numbers than their parent, so the root is the last node.
 ///
 /// ```
 /// use remat::data::Trees;
@@ -17,8 +17,8 @@ use std::ops::RangeInclusive;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Node -> its children, with smaller numbers. Each node but the root is the child of exactly
-    /// one node.
+    /// Node -> its children, whose numbers are smaller than that of the node. Each node but the
+    /// root is the child of exactly one node.
     children: Vec<Vec<usize>>,
 }
 
@@ -36,7 +36,7 @@ impl Tree {
         Self { children: vec![Vec::new()] }
     }
 
-    /// Tree with `leaves` leaves, joined in twos and threes.
+    /// Random tree with `leaves` leaves. Each inner node has two or three children.
     fn draw(leaves: usize, numbers: &mut SplitMix64) -> Self {
         let mut tree = Self { children: Vec::new() };
         tree.grow(leaves, numbers);
@@ -75,22 +75,24 @@ impl Tree {
     }
 }
 
-/// Trees of one shape, with tokens and labels of their own.
+/// Trees of one shape. Each tree has its own tokens and its own label.
 #[derive(Clone, Debug)]
 pub struct TreeBatch {
     /// Shape of every tree in the batch.
     pub tree: Tree,
-    /// `[nodes, n]`: integers below [`Trees::VOCABULARY`].
+    /// Token of each node of each tree, `[nodes, n]`: integers below [`Trees::VOCABULARY`].
     pub tokens: HostTensor,
-    /// `[n]`: integers below [`Trees::CLASSES`].
+    /// Label of each tree, `[n]`: integers below [`Trees::CLASSES`].
     pub labels: HostTensor,
 }
 
-/// Expressions such as `max(3, min(7, 5), 1)`, whose class is their value.
+/// Expressions such as `max(3, min(7, 5), 1)` as trees. The label of a tree is the value of its
+/// expression.
 ///
-/// Leaves are digits; other nodes are the minimum or the maximum of two or three. The data
-/// resembles ListOps (Nangia and Bowman, 2018), with fewer operators. Batches are generated and
-/// take no memory: the same number and seed always give the same batch.
+/// Leaves are digits. Inner nodes are the minimum or the maximum of their two or three children.
+/// The data resembles ListOps (Nangia and Bowman, 2018), with fewer operators. Batches are
+/// generated when they are asked for, so the data takes no memory. The same number and seed always
+/// give the same batch.
 ///
 /// ```
 /// use remat::data::Trees;
@@ -108,12 +110,12 @@ pub struct Trees {
 impl Trees {
     /// Number of token values: ten digits, the minimum, the maximum.
     pub const VOCABULARY: usize = 12;
-    /// Number of values of an expression.
+    /// Number of different values that an expression can have.
     pub const CLASSES: usize = 10;
     const MIN: i32 = 10;
     const MAX: i32 = 11;
 
-    /// Creates trees with a number of leaves from this range; at least 1.
+    /// Creates trees whose number of leaves is in the range `leaves`. A tree has at least one leaf.
     ///
     /// ```
     /// use remat::data::Trees;
@@ -128,7 +130,7 @@ impl Trees {
         Self { seed, leaves }
     }
 
-    /// Batch `number`: `n` trees of a shape that is drawn for the batch.
+    /// Batch `number`: `n` trees of one shape, which is drawn at random for each batch.
     ///
     /// ```
     /// use remat::data::Trees;
@@ -163,7 +165,7 @@ impl Trees {
         let (least, most) = (*self.leaves.start().max(&1), *self.leaves.end());
         let leaves = least + numbers.below(most.saturating_sub(least) + 1);
         let tree = Tree::draw(leaves, &mut numbers);
-        // Each node of a tree takes one random number.
+        // Each node of a tree uses one random number.
         numbers.skip(first * tree.nodes());
         Self::fill(tree, n, &mut numbers)
     }
@@ -190,7 +192,7 @@ impl Trees {
         Self::fill(tree, n, &mut SplitMix64::new(self.seed))
     }
 
-    /// Draws tokens for `n` trees of this shape.
+    /// Draws tokens for `n` trees of this shape, and computes their labels.
     fn fill(tree: Tree, n: usize, numbers: &mut SplitMix64) -> TreeBatch {
         let mut tokens = vec![0; tree.nodes() * n];
         let mut labels = Vec::with_capacity(n);
@@ -268,7 +270,7 @@ mod tests {
         let [a, b, c] = [trees(1).batch(5, 4), trees(1).batch(5, 4), trees(2).batch(5, 4)];
         assert_eq!((&a.tree, &a.tokens, &a.labels), (&b.tree, &b.tokens, &b.labels));
         assert_ne!((a.tree, a.tokens), (c.tree, c.tokens));
-        // The numbers stay the same in every version of the crate.
+        // The random numbers stay the same in every version of the crate.
         let leaves = Trees::new(7, 1..=1).batch(2, 8);
         assert_eq!(leaves.tokens.as_i32().unwrap(), [8, 4, 6, 1, 0, 9, 8, 9]);
         let largest = trees(1).largest(3);

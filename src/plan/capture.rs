@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 /// A step of a program as a value.
 ///
-/// Valid by construction: an op names only buffers that exist at its time. Making a capture costs
-/// O(operands).
+/// Valid by construction: an op reads and updates only buffers that exist when it runs, and makes
+/// only new ones. Making a capture takes time O(operands).
 ///
 /// ```
 /// use remat::plan::{Capture, CapturedBuffer, CapturedOp, Class};
@@ -45,30 +45,32 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Capture {
     buffers: Vec<CapturedBuffer>,
-    /// Each op names buffers that exist at its time, and none twice. All buffers and workspaces
-    /// together have less than 2^64 bytes, alignment included.
+    /// Each op reads and updates only buffers that exist when it runs, and names no buffer twice.
+    /// All buffers and workspaces together have less than 2^64 bytes, with the bytes that alignment
+    /// may waste.
     ops: Vec<CapturedOp>,
-    /// Buffer -> making op; `None` iff the buffer exists before the step.
+    /// Buffer -> op that makes the buffer; `None` iff the buffer exists before the step.
     makers: Vec<Option<usize>>,
-    /// Buffer -> reading and updating ops, in order.
+    /// Buffer -> ops that read or update the buffer, in the order of the program.
     users: Vec<Vec<usize>>,
     /// Buffer -> whether some op updates the buffer.
     is_updated: Vec<bool>,
-    /// Op -> predecessors, sorted, each once.
+    /// Op -> result of [`Capture::predecessors`], sorted, each op once.
     predecessors: Vec<Vec<usize>>,
-    /// Op -> successors, in order.
+    /// Op -> result of [`Capture::successors`], sorted.
     successors: Vec<Vec<usize>>,
 }
 
 impl Capture {
-    /// Checks the ops, given in the order of the program over numbered buffers.
+    /// Makes a capture of ops, given in the order of the program. Ops name buffers by their index
+    /// in `buffers`.
     ///
     /// # Errors
     ///
     /// [`CaptureError`] if an op uses a buffer that does not exist (yet), names a buffer twice, or
-    /// makes a buffer that exists; if no op makes a buffer and it does not exist before; if an
-    /// alignment is no power of two; if a cost is no finite number from 0 up; if there are 2^64
-    /// bytes or more.
+    /// makes a buffer that exists; if a buffer neither exists before the step nor is made by an op;
+    /// if an alignment is no power of two; if a cost is no finite number from 0 up; if all buffers
+    /// and workspaces together have 2^64 bytes or more.
     pub fn new(buffers: Vec<CapturedBuffer>, ops: Vec<CapturedOp>) -> Result<Self, CaptureError> {
         check_bytes(&buffers, &ops)?;
         let mut capture = Self {
@@ -81,7 +83,8 @@ impl Capture {
             ops,
         };
         let mut there: Vec<bool> = capture.buffers.iter().map(|buffer| buffer.before).collect();
-        // Buffer -> op that wrote it last, and the ops that have read it since.
+        // Buffer -> op that wrote the buffer last, and the ops that have read the buffer since that
+        // write.
         let mut writer: Vec<Option<usize>> = vec![None; there.len()];
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); there.len()];
         for (at, op) in capture.ops.iter().enumerate() {
@@ -91,7 +94,7 @@ impl Capture {
                 readers[buffer].push(at);
             }
             for &buffer in &op.updates {
-                // Write after read: readers of the old value run first.
+                // Write after read: ops that read the old value must run before this op.
                 before.append(&mut readers[buffer]);
                 capture.is_updated[buffer] = true;
             }
@@ -130,11 +133,13 @@ impl Capture {
         &self.buffers
     }
 
-    /// Class of a buffer: existence before and after the step, and writers.
+    /// Class of a buffer: whether the buffer exists before and after the step, and whether an op
+    /// updates it.
     ///
     /// # Panics
     ///
-    /// If there is no such buffer. All methods that take a number panic likewise.
+    /// If there is no such buffer. All methods that take the number of a buffer or op panic if
+    /// there is none of this number.
     #[must_use]
     pub fn class(&self, buffer: usize) -> Class {
         let CapturedBuffer { before, after, .. } = self.buffers[buffer];
@@ -149,13 +154,13 @@ impl Capture {
         }
     }
 
-    /// Maker of a buffer; `None` if the buffer exists before the step.
+    /// Op that makes a buffer; `None` if the buffer exists before the step.
     #[must_use]
     pub fn maker(&self, buffer: usize) -> Option<usize> {
         self.makers[buffer]
     }
 
-    /// Readers and updaters of a buffer, in the order of the program.
+    /// Ops that read or update a buffer, in the order of the program.
     #[must_use]
     pub fn users(&self, buffer: usize) -> &[usize] {
         &self.users[buffer]
@@ -168,14 +173,15 @@ impl Capture {
         &self.predecessors[op]
     }
 
-    /// Ops that must run after an op.
+    /// Ops that must run after an op: those that have the op among their
+    /// [`predecessors`](Self::predecessors).
     #[must_use]
     pub fn successors(&self, op: usize) -> &[usize] {
         &self.successors[op]
     }
 
-    /// All pairs of ops of which the first must run before the second, sorted. Pairs that follow
-    /// from two others may be missing.
+    /// Sorted pairs of ops; the first op of a pair must run before the second. A pair `(a, c)` may
+    /// be missing if it follows from pairs `(a, b)` and `(b, c)`.
     #[must_use]
     pub fn edges(&self) -> Vec<(usize, usize)> {
         let of = |(op, after): (usize, &Vec<usize>)| {

@@ -13,10 +13,11 @@ use super::{Gap, Lifetimes, Placement};
 
 pub use self::error::CsvError;
 
-/// Limit on the bytes of a line: a file of another kind is not read as a single line.
+/// Limit on the bytes of a line. The limit keeps a file of another kind from being read into memory
+/// as one long line.
 const LONGEST: u64 = 1 << 16;
-/// Limit on successive blank bytes: a few kilobytes of a packed file may unpack to gigabytes of
-/// them.
+/// Limit on successive bytes of empty lines: a few kilobytes of a packed file may unpack to
+/// gigabytes of such lines.
 const BLANK: usize = 1 << 20;
 /// Limit on the number of buffers, and on the number of gaps.
 const MOST: usize = 1 << 22;
@@ -24,15 +25,16 @@ const MOST: usize = 1 << 22;
 /// Meaning of the end of a life in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lives {
-    /// The end is the first instant after the life: lives are half open, as MiniMalloc and idealloc
-    /// write them.
+    /// The end is the first instant after the life. Such half-open lives are what MiniMalloc and
+    /// idealloc write.
     #[default]
     HalfOpen,
-    /// The end is the last instant: lives and gaps are closed, as CANN counts.
+    /// The end is the last instant of the life. Such closed lives are what CANN writes. Gaps are
+    /// closed in the same way.
     Closed,
 }
 
-/// [`Lifetimes`] whose buffers have names: an instance of the planning problem, as in files.
+/// [`Lifetimes`] whose buffers have names: an instance of the planning problem, as files hold it.
 ///
 /// A file has a line with the names of its columns, in any order, and then a line for each buffer:
 ///
@@ -48,10 +50,10 @@ pub enum Lives {
 /// | `hint`, `offset` | address at which a search begins to look for the buffer's place; `offset` counts if both are there |
 ///
 /// The columns `id`, `lower`, `upper` and `size` are needed, under any of their names. A gap such
-/// as `7-9@0:16` keeps bytes: from the first of the two numbers on, up to the second. A file whose
-/// first line has numbers is read as `id,lower,upper,size`. Numbers are decimal and below 2^64.
-/// Spaces around fields and empty lines do not count. Lines end as on Unix or on Windows. A file
-/// may have 2^22 buffers, and as many gaps.
+/// as `7-9@0:16` keeps bytes 0 to 15 of the buffer. If the first line has numbers, it is the first
+/// buffer, and the columns are `id,lower,upper,size`. Numbers are decimal and below 2^64. Spaces
+/// around fields and empty lines do not count. Lines end as on Unix or on Windows. A file may have
+/// up to 2^22 buffers, and up to 2^22 gaps.
 ///
 /// ```
 /// use remat::plan::{Gaps, Instance, Limits, Lives, Planner};
@@ -72,18 +74,19 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Names buffers by their numbers.
+    /// Makes an instance in which the name of each buffer is its number.
     #[must_use]
     pub fn numbered(lifetimes: Lifetimes) -> Self {
         Self { ids: (0..lifetimes.len()).map(|number| number.to_string()).collect(), lifetimes }
     }
 
-    /// Names buffers by these ids.
+    /// Makes an instance in which buffer `i` has the name `ids[i]`.
     ///
     /// # Errors
     ///
-    /// [`CsvError`] if there are more or fewer ids than buffers; if two ids are equal; if a file
-    /// cannot have an id, because of a comma or a line end in it, or spaces around it.
+    /// [`CsvError`] if there are more or fewer ids than buffers; if two ids are equal; if an id
+    /// cannot be written to a file because it contains a comma or a line end, or has spaces around
+    /// it.
     pub fn named(ids: Vec<String>, lifetimes: Lifetimes) -> Result<Self, CsvError> {
         if ids.len() != lifetimes.len() {
             return Err(CsvError::Ids { ids: ids.len(), buffers: lifetimes.len() });
@@ -103,8 +106,8 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`CsvError`] if the file cannot be read, or is no such file; the error names the line and
-    /// the column.
+    /// [`CsvError`] if the file cannot be read, or is not in this format. The error names the line
+    /// and the column.
     pub fn read(mut file: impl BufRead, lives: Lives) -> Result<Self, CsvError> {
         let mut columns = None;
         let mut ids = Vec::new();
@@ -114,7 +117,7 @@ impl Instance {
         let mut bytes = Vec::new();
         let mut blank = 0;
         for number in 1.. {
-            // Reads a line, within the limits.
+            // Reads a line of at most `LONGEST` bytes.
             bytes.clear();
             if file.by_ref().take(LONGEST).read_until(b'\n', &mut bytes)? == 0 {
                 break;
@@ -174,7 +177,7 @@ impl Instance {
         }
     }
 
-    /// First buffer whose id an earlier buffer has, as `[earlier, buffer]`.
+    /// First buffer with the same id as an earlier buffer, as `[earlier, buffer]`.
     fn twice(&self) -> Option<[usize; 2]> {
         let mut order: Vec<usize> = (0..self.ids.len()).collect();
         order.sort_unstable_by_key(|&i| (&self.ids[i], i));
@@ -194,9 +197,9 @@ impl Instance {
         &self.lifetimes
     }
 
-    /// Writes the file. The columns `alignment`, `gaps` and `hint` are left out if no buffer has a
-    /// value for them. Closed lives have the columns `start` and `end`, half-open lives `lower` and
-    /// `upper`.
+    /// Writes the file. A column `alignment`, `gaps` or `hint` is left out if no buffer has such a
+    /// value. Lives are written in columns `start` and `end` if `lives` is closed, and in columns
+    /// `lower` and `upper` if half open.
     ///
     /// # Errors
     ///
@@ -217,12 +220,13 @@ impl Instance {
         }
     }
 
-    /// Writes the file with a further column, `offset`: a solution in the format of MiniMalloc.
-    /// Hints are left out.
+    /// Writes the file with one more column, `offset`, which holds the addresses: a solution in the
+    /// format of MiniMalloc. Hints are left out.
     ///
     /// # Errors
     ///
-    /// [`CsvError`] if the file cannot be written, or if the placement has more or fewer buffers.
+    /// [`CsvError`] if the file cannot be written, or if the placement does not have one address
+    /// for each buffer.
     pub fn write_placement(
         &self,
         placement: &Placement,
@@ -236,7 +240,7 @@ impl Instance {
         self.write_with(Some(("offset", &|i| offsets[i].to_string())), file, lives)
     }
 
-    /// Writes the file, with a further column if given.
+    /// Writes the file, with one more column if `column` gives its name and its fields.
     fn write_with(
         &self,
         column: Option<(&str, &dyn Fn(usize) -> String)>,
@@ -275,7 +279,7 @@ impl Instance {
     }
 }
 
-/// Text of a gap, with `upper - last` as its end.
+/// Text of a gap, in which the end of the gap is written as `upper - last`.
 fn written(gap: &Gap, last: u64) -> String {
     let Gap { lower, upper, kept } = gap;
     let upper = upper - last;

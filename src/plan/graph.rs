@@ -47,11 +47,12 @@
 //!
 //! Other keys are errors.
 //!
-//! An `in_place` pair is an option, which is taken as NNVM takes it. The conditions: no later op of
-//! the file uses the input; the op reads the input once; the input does not stay after the last op;
-//! no earlier pair has taken the input or the output; both have the same size. Input and output are
-//! then one buffer, at the place of the input in the list. An overwritten value cannot be
-//! recomputed from its old contents, so a file for recomputation should have no pairs.
+//! An `in_place` pair permits an op to write its output over its input. The pair is used under the
+//! same conditions as in NNVM: no later op of the file uses the input; the op reads the input once;
+//! the input does not stay after the last op; no earlier pair has used the input or the output;
+//! input and output have the same size. The two tensors are then one buffer, which has the place of
+//! the input in the list of buffers. Once a value is overwritten, nothing can be recomputed from
+//! it, so a file for recomputation should have no pairs.
 
 mod error;
 #[cfg(test)]
@@ -69,12 +70,12 @@ pub use self::error::{GraphError, Role};
 
 /// Value of `format` in every file.
 const FORMAT: &str = "remat-graph";
-/// Version of written files, and the only version so far.
+/// Version of the format, the only one so far.
 const VERSION: u32 = 1;
 /// Limit on the bytes of a file. A file of 100,000 ops has some 20 MB.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// A step as in a file: see the [module](self).
+/// A step as a graph file holds it: see the [module](self).
 ///
 /// ```
 /// use remat::plan::Class;
@@ -140,7 +141,7 @@ pub struct GraphOp {
     /// Tensors to read and overwrite, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub updates: Vec<String>,
-    /// Pairs of an input and an output that may be written over it.
+    /// Pairs of an input and an output; the output may be written over the input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_place: Vec<[String; 2]>,
     /// Cost of a run, in any unit.
@@ -155,7 +156,7 @@ pub struct GraphOp {
     /// Whether the host waits for the op.
     #[serde(default, skip_serializing_if = "is_false")]
     pub waits: bool,
-    /// Any text that tells the op from others.
+    /// Any text that, besides the other fields, tells the op from different ops.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub attributes: String,
 }
@@ -165,8 +166,8 @@ pub struct GraphOp {
 pub struct NamedCapture {
     /// The step.
     pub capture: Capture,
-    /// Name of each buffer. A buffer of several tensors, each written over the one before, has all
-    /// their names, joined by `+`.
+    /// Name of each buffer. If several tensors were written over one another in one buffer, its
+    /// name is all their names, joined by `+`.
     pub names: Vec<String>,
 }
 
@@ -177,14 +178,14 @@ impl Graph {
         Self { format: FORMAT.to_owned(), version: VERSION, tensors, ops }
     }
 
-    /// Writes a step as a graph, whose buffers are called `t0`, `t1` and so on. Updates in place
-    /// stay `updates`; the graph has no `in_place` pairs.
+    /// Makes the graph of a step. The tensors are called `t0`, `t1` and so on, after the numbers of
+    /// the buffers. Updates in place stay `updates`; the graph has no `in_place` pairs.
     #[must_use]
     pub fn of_capture(capture: &Capture) -> Self {
         Self::of_capture_with(capture, |buffer| format!("t{buffer}"))
     }
 
-    /// [`Graph::of_capture`] with other names of buffers, by number.
+    /// [`Graph::of_capture`] with `name(i)` as the name of buffer `i`.
     #[must_use]
     pub fn of_capture_with(capture: &Capture, name: impl Fn(usize) -> String) -> Self {
         let name = |&buffer: &usize| name(buffer);
@@ -214,8 +215,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if the file cannot be read, or is no such file; the error says where, and
-    /// what was expected. [`Graph::capture`] checks whether the ops make sense.
+    /// [`GraphError`] if the file cannot be read, or is not in this format. The error says where
+    /// the fault is, and what was expected. [`Graph::capture`] checks whether the ops make sense.
     pub fn read(file: impl BufRead) -> Result<Self, GraphError> {
         let mut bytes = Vec::new();
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -251,14 +252,15 @@ impl Graph {
         Ok(file.flush()?)
     }
 
-    /// Turns the graph into a step, and takes all in-place pairs that can be taken.
+    /// Turns the graph into a step, and uses every in-place pair that can be used.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if two tensors have one name, or a tensor has an unusable name or alignment;
-    /// if an op reads a tensor that does not exist, or makes one that does; if a pair is not an
-    /// input and an output of its op; if a cost is no finite number from 0 up; if there are 2^64
-    /// bytes or more. Each error names the op, the tensor, and what was expected.
+    /// [`GraphError`] if two tensors have the same name, or a tensor has an invalid name or
+    /// alignment; if an op reads a tensor that does not exist, or makes a tensor that exists; if a
+    /// pair is not an input and an output of its op; if a cost is no finite number from 0 up; if
+    /// the buffers and workspaces together have 2^64 bytes or more. Each error names the op, the
+    /// tensor, and what was expected.
     pub fn capture(&self) -> Result<NamedCapture, GraphError> {
         // Resolves names, and counts the uses of each tensor.
         let numbers = self.numbers()?;
@@ -303,7 +305,7 @@ impl Graph {
             if let Some(&output) = outputs.iter().find(|&&output| homes[output].is_some()) {
                 return Err(failed(Role::Output, output));
             }
-            // An output of a pair that is taken joins the buffer of its input.
+            // If a pair can be used, its output gets the buffer of its input.
             let mut written: FxHashSet<usize> = captured.updates.iter().copied().collect();
             for (input, output) in pairs {
                 let (from, made) = (&self.tensors[input], &self.tensors[output]);
@@ -321,8 +323,8 @@ impl Graph {
                     homes[output] = Some(home);
                 }
             }
-            // Updated buffers are no longer reads, and the remaining outputs are buffers of their
-            // own.
+            // Buffers that the op now updates are removed from its reads. The remaining outputs get
+            // new buffers.
             captured.reads.retain(|read| !written.contains(read));
             for output in outputs {
                 if homes[output].is_none() {
@@ -339,7 +341,8 @@ impl Graph {
             let tensor = error::excerpt(&self.tensors[never].name);
             return Err(GraphError::NeverMade { tensor });
         }
-        // Only first tensors of buffers get a number, in their order.
+        // The first tensor of each buffer gives the buffer its number, in the order of these
+        // tensors.
         let is_first: Vec<bool> = (0..).zip(&homes).map(|(it, home)| *home == Some(it)).collect();
         let mut count = 0..;
         let numbers: Vec<usize> = is_first
@@ -364,7 +367,7 @@ impl Graph {
         Ok(NamedCapture { capture, names })
     }
 
-    /// Name -> number of the tensor, after a check of names and alignments.
+    /// Name -> number of the tensor. Fails if a name or an alignment is not valid.
     fn numbers(&self) -> Result<FxHashMap<&str, usize>, GraphError> {
         let mut numbers = FxHashMap::default();
         for (number, GraphTensor { name, alignment, .. }) in self.tensors.iter().enumerate() {
@@ -393,7 +396,7 @@ impl GraphTensor {
 
 /// Tensors that an op names, by number.
 struct Operands {
-    /// Inputs, each once, without updated tensors.
+    /// Inputs, each once, without the tensors that the op updates.
     inputs: Vec<usize>,
     /// Inputs that the op reads more than once.
     repeated: FxHashSet<usize>,
@@ -430,7 +433,7 @@ impl Operands {
         let updated: FxHashSet<usize> = updates.iter().copied().collect();
         for name in &op.inputs {
             let input = number(Role::Input, name)?;
-            // An updated tensor counts as read.
+            // A tensor that the op updates is not listed as an input: an update reads it.
             if !read.insert(input) {
                 repeated.insert(input);
             } else if !updated.contains(&input) {
@@ -453,7 +456,7 @@ impl Operands {
     }
 }
 
-/// Writes the entries of a list, a line each.
+/// Writes the entries of a list, each on its own line.
 fn write_lines<T: Serialize>(entries: &[T], file: &mut impl Write) -> Result<(), GraphError> {
     for (number, entry) in entries.iter().enumerate() {
         file.write_all(if number == 0 { b"\n    " } else { b",\n    " })?;

@@ -10,15 +10,15 @@ use super::PlanError;
 pub struct Buffer {
     /// First instant of the life.
     pub lower: u64,
-    /// End of the life, exclusive: another buffer may then have the bytes.
+    /// First instant after the life, at which another buffer may use the bytes.
     pub upper: u64,
     /// Size in bytes; may be 0.
     pub size: u64,
     /// Alignment of the address in bytes, at least 1.
     pub align: u64,
-    /// Colour: buffers of different colours must not share bytes even at different times, since ops
-    /// that run in parallel may use them. Planners that do not know colours refuse more than one
-    /// colour.
+    /// Colour. Buffers of different colours must not share bytes, even at different times, because
+    /// ops that run in parallel may use these buffers. Planners without support for colours refuse
+    /// buffers of more than one colour.
     pub colour: u32,
 }
 
@@ -41,29 +41,29 @@ impl Buffer {
         Self { align, ..self }
     }
 
-    /// Whether both are alive at some instant.
+    /// Whether `self` and `other` are both alive at some instant.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         self.lower < other.upper && other.lower < self.upper
     }
 
-    /// Size times length of life.
+    /// Size times the number of instants in the life.
     #[must_use]
     pub fn area(&self) -> u128 {
         u128::from(self.size) * u128::from(self.upper - self.lower)
     }
 }
 
-/// A time within a buffer's life in which none or only some of its bytes take room. Its address
-/// stays the same.
+/// A time within a buffer's life in which none or only some of its bytes take room. The address of
+/// the buffer is the same before and after the gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The first instant of the gap.
     pub lower: u64,
     /// The first instant after the gap.
     pub upper: u64,
-    /// Bytes of the buffer kept meanwhile, counted from the start of the buffer. Empty if none is
-    /// kept.
+    /// Bytes of the buffer that are kept during the gap, counted from the start of the buffer.
+    /// Empty if none is kept.
     pub kept: Range<u64>,
 }
 
@@ -74,7 +74,8 @@ impl Gap {
         Self { lower, upper, kept: 0..0 }
     }
 
-    /// Reason why `buffer` cannot have the gap after a gap that ends at `before`; `None` if it can.
+    /// Reason why `buffer` cannot have this gap, if its previous gap ends at `before`; `None` if it
+    /// can.
     fn fault(&self, buffer: &Buffer, before: u64) -> Option<&'static str> {
         if self.lower >= self.upper {
             Some("which is no time at all")
@@ -90,8 +91,8 @@ impl Gap {
     }
 }
 
-/// Bytes of a buffer that take room for some time. A buffer without gaps has a single part: all its
-/// bytes for all its life.
+/// A range of bytes of a buffer that takes room for some time. A buffer without gaps has a single
+/// part: all its bytes for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Number of the buffer.
@@ -107,7 +108,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether both take room at some instant.
+    /// Whether `self` and `other` both take room at some instant.
     #[must_use]
     pub const fn meets(&self, other: &Self) -> bool {
         self.lower < other.upper && other.lower < self.upper
@@ -117,22 +118,24 @@ impl Part {
 /// Buffers to be placed, numbered from 0 in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
-    // Each buffer is alive for at least an instant, and aligned to at least 1. All sizes, with the
-    // bytes lost to alignment, add up to less than 2^64, so no address overflows.
+    // Each buffer is alive for at least an instant, and its alignment is at least 1. All sizes,
+    // with the bytes that alignment may waste, add up to less than 2^64, so no address overflows.
     buffers: Vec<Buffer>,
-    /// Buffer -> gaps, if any: within the life, disjoint, in order of time.
+    /// Buffer -> its gaps, which are within its life, disjoint and in order of time. Buffers
+    /// without gaps have no entry.
     gaps: BTreeMap<usize, Vec<Gap>>,
-    /// Buffer -> address to begin a search from, if given.
+    /// Buffer -> address at which a search first places the buffer. Buffers without a hint have no
+    /// entry.
     hints: BTreeMap<usize, u64>,
 }
 
 impl Lifetimes {
-    /// Checks the buffers. Numbers go from 0 in the given order.
+    /// Makes lifetimes of buffers, which are numbered from 0 in the given order.
     ///
     /// # Errors
     ///
-    /// [`PlanError`] if a buffer ends before it begins or is never alive, if an alignment is 0, or
-    /// if sizes with alignments add up to 2^64 bytes or more.
+    /// [`PlanError`] if the life of a buffer does not end after it begins, if an alignment is 0, or
+    /// if all sizes, with the bytes that alignment may waste, add up to 2^64 bytes or more.
     pub fn new(buffers: impl IntoIterator<Item = Buffer>) -> Result<Self, PlanError> {
         let buffers: Vec<_> = buffers.into_iter().collect();
         let mut total = 0_u64;
@@ -147,14 +150,14 @@ impl Lifetimes {
             if buffer.align == 0 {
                 return Err(PlanError::Alignment { number, align: buffer.align });
             }
-            // The size, and the bytes that may be lost before the buffer to align it.
+            // The size, and the bytes that may be wasted before the buffer to align it.
             let bytes = buffer.size.checked_add(buffer.align - 1);
             total = bytes.and_then(|bytes| total.checked_add(bytes)).ok_or(PlanError::TooLarge)?;
         }
         Ok(Self { buffers, ..Self::default() })
     }
 
-    /// Sets all gaps of a buffer, in any order.
+    /// Sets the gaps of a buffer, given in any order. Gaps that were set before are replaced.
     ///
     /// ```
     /// use remat::plan::{Buffer, Gap, Gaps, Lifetimes, Limits, Planner};
@@ -169,8 +172,8 @@ impl Lifetimes {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Gap`] if a gap is empty, is not within the buffer's life or meets another gap,
-    /// or if kept bytes are not within the buffer.
+    /// [`PlanError::Gap`] if a gap is empty, is not within the buffer's life or overlaps another
+    /// gap, or if the kept bytes are not within the buffer.
     ///
     /// # Panics
     ///
@@ -197,8 +200,8 @@ impl Lifetimes {
         Ok(self)
     }
 
-    /// Makes a search begin with the buffer at this address, or as low as the buffers hinted below
-    /// it allow. Planners that do not search ignore hints.
+    /// Makes a search begin with the buffer at this address, or at the lowest address that the
+    /// buffers with lower hints allow. Planners that do not search ignore hints.
     ///
     /// # Panics
     ///
@@ -222,7 +225,7 @@ impl Lifetimes {
         self.buffers.len()
     }
 
-    /// Whether no buffer is given.
+    /// Whether there are no buffers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
@@ -240,13 +243,13 @@ impl Lifetimes {
         !self.gaps.is_empty()
     }
 
-    /// Whether some gap keeps bytes: part of a buffer takes room while the rest does not.
+    /// Whether some gap keeps bytes, so that part of a buffer takes room while the rest does not.
     #[must_use]
     pub fn has_kept_bytes(&self) -> bool {
         self.gaps.values().flatten().any(|gap| !gap.kept.is_empty())
     }
 
-    /// Address to begin the search for the buffer's place from, if given.
+    /// Address at which a search first places the buffer; `None` if the buffer has no hint.
     #[must_use]
     pub fn hint(&self, number: usize) -> Option<u64> {
         self.hints.get(&number).copied()
@@ -258,7 +261,7 @@ impl Lifetimes {
         !self.hints.is_empty()
     }
 
-    /// All parts, sorted by buffer and then by time. Empty buffers have no part.
+    /// Parts of all buffers, sorted by buffer and then by time. A buffer of size 0 has no part.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = Vec::with_capacity(self.buffers.len());
@@ -279,7 +282,7 @@ impl Lifetimes {
         parts
     }
 
-    /// Peak of the bytes taking room at once: a lower bound for every placement.
+    /// Peak of the bytes that take room at the same time: no placement has fewer bytes.
     #[must_use]
     pub fn load(&self) -> u64 {
         let parts = self.parts();
@@ -297,21 +300,23 @@ impl Lifetimes {
         most
     }
 
-    /// Bytes of all buffers together: the size of a placement without reuse.
+    /// Sum of the sizes of all buffers: without alignment, the size of a placement in which no
+    /// buffers share bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.buffers.iter().map(|buffer| buffer.size).sum()
     }
 
-    /// Begins and ends of lives, in order of time. At each instant ends come before begins, each in
-    /// the order of numbers. Gaps do not count.
+    /// Begins and ends of lives, in order of time. At each instant all ends come before all begins,
+    /// and both are sorted by the number of the buffer. Gaps are ignored.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
         changes(self.buffers.iter().map(|buffer| (buffer.lower, buffer.upper)))
     }
 }
 
-/// Begins and ends of parts, in the order of [`Lifetimes::changes`].
+/// Begins and ends of parts, in the order of [`Lifetimes::changes`]. The number in a change is the
+/// index in `parts`.
 pub(super) fn part_changes(parts: &[Part]) -> Vec<Change> {
     changes(parts.iter().map(|part| (part.lower, part.upper)))
 }
@@ -324,7 +329,7 @@ fn changes(lives: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<Change> {
     changes.into_iter().map(|(_, change)| change).collect()
 }
 
-/// Begin or end of a buffer's life; the number is the buffer's.
+/// Begin or end of a buffer's life, with the number of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// The life ends: the bytes are free.

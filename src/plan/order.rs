@@ -1,21 +1,22 @@
 //! Orders of the ops of a step: the order determines how much is in memory at once.
 //!
-//! An [`Order`] keeps all edges of its [`Capture`], including edges that come from updates in
-//! place. A [`Scheduler`] finds an order. [`best_of`] takes the best order of several, and never
-//! one that is worse than the program's own.
+//! An *edge* is a pair of ops, the first of which must run before the second. An [`Order`] keeps
+//! all edges of its [`Capture`], including edges that come from updates in place. A [`Scheduler`]
+//! finds an order. [`best_of`] takes the best of the orders that several schedulers find, but never
+//! an order that is worse than the order of the program.
 //!
 //! # Orders that can be replayed
 //!
 //! A program gives its commands one at a time. A runtime can hold back commands that have arrived,
-//! and run later ones first. It cannot run commands that have not arrived. A *wait* is an op that
-//! the host waits for (it reads a value): later commands of the program are not known before the
-//! wait is done. So a running program can be given an order iff no command runs before a wait that
-//! precedes the command in the program.
+//! and run later ones first. A runtime cannot run commands that have not arrived. A *wait* is an op
+//! that the host waits for (it reads a value): later commands of the program are not known before
+//! the wait is done. So a running program can follow an order iff no command runs before a wait
+//! that precedes the command in the program.
 //!
-//! Before an op runs, every command up to the furthest one run so far must have arrived. Commands
-//! that have arrived but not run are *held back*. [`Order::held`] is the largest number of commands
-//! held back at once, and [`Reach`] limits this number. The program's own order holds back nothing,
-//! and is the only order that does.
+//! Once an op has run, all commands that precede it in the program have arrived. Commands that have
+//! arrived but not run are *held back*. [`Order::held`] is the largest number of commands held back
+//! at once, and [`Reach`] limits this number. The order of the program is the only order that holds
+//! back no command.
 //!
 //! ```
 //! use remat::plan::order::{Reach, Scheduler, Sink};
@@ -23,7 +24,7 @@
 //!
 //! let capture = Decoder { layers: 24, width: 1024, tokens: 256 }.capture()?;
 //! let sink = Sink.order(&capture, Reach::Offline, &Limits::none())?;
-//! // All casts but the first are held back while the first layer begins.
+//! // The first layer begins after the first of 96 casts: the other 95 are held back.
 //! assert_eq!((sink.held(), capture.program().held()), (Some(4 * 24 - 1), Some(0)));
 //! assert!(sink.load() < capture.program().load());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -57,18 +58,18 @@ use super::capture::{Capture, Usage};
 use super::{Buffer, Lifetimes, PlanError};
 use std::sync::Arc;
 
-/// A sequence of all ops of a step, each behind its predecessors.
+/// A sequence of all ops of a step, in which each op comes after its predecessors.
 #[derive(Clone, Debug)]
 #[doc(alias("topological order", "schedule"))]
 pub struct Order<'a> {
     capture: &'a Capture,
-    /// Permutation of the ops, without violated edges.
+    /// Permutation of the ops that keeps all edges of the capture.
     ops: Vec<usize>,
     held: Option<usize>,
 }
 
 impl Capture {
-    /// The program's own order of the ops.
+    /// Order in which the program runs the ops.
     #[must_use]
     pub fn program(&self) -> Order<'_> {
         Order { capture: self, ops: (0..self.ops().len()).collect(), held: Some(0) }
@@ -107,27 +108,27 @@ impl<'a> Order<'a> {
         self.capture
     }
 
-    /// Ops by their positions in the program, in order.
+    /// Ops in the order in which they run. An op is given by its position in the program.
     #[must_use]
     pub fn ops(&self) -> &[usize] {
         &self.ops
     }
 
-    /// Takes the ops out of the order.
+    /// Returns [`ops`](Self::ops) as a vector.
     #[must_use]
     pub fn into_ops(self) -> Vec<usize> {
         self.ops
     }
 
-    /// Largest number of arrived commands that wait at once when a running program gets this order.
-    /// `None` if the order is offline only: an op runs before the host has seen a value that it
-    /// waits for first.
+    /// Largest number of commands held back at once if a running program follows this order. `None`
+    /// if no running program can follow the order: some op runs before a wait that precedes the op
+    /// in the program.
     #[must_use]
     pub const fn held(&self) -> Option<usize> {
         self.held
     }
 
-    /// Whether a running program can get this order with `reach`.
+    /// Whether `reach` allows this order.
     #[must_use]
     pub fn is_within(&self, reach: Reach) -> bool {
         match reach {
@@ -144,16 +145,17 @@ impl<'a> Order<'a> {
         usage.peak()
     }
 
-    /// Lifetimes of the buffers, where an instant is an op of this order. A buffer is alive from
-    /// the op that makes it until after its last reader. A buffer updated in place keeps its life
-    /// and its place.
+    /// Lifetimes of the buffers. An instant is the position of an op in this order. A buffer is
+    /// alive from the op that makes it to the last op that uses it. A buffer that exists before the
+    /// step is alive from the start, and a buffer that stays is alive to the end. An update in
+    /// place begins no new life: the buffer keeps its address.
     ///
-    /// The buffers of the step come first, by their numbers. The workspace of each op that has one
-    /// follows, in the order of the program, alive for one instant.
+    /// The buffers of the step come first, by their numbers. Then come the workspaces of the ops
+    /// that have one, in the order of the program. A workspace is alive for one instant.
     ///
     /// # Errors
     ///
-    /// None that a valid step can have.
+    /// Never for a valid step.
     pub fn lifetimes(&self) -> Result<Lifetimes, PlanError> {
         let mut at = vec![0_u64; self.ops.len()];
         for (position, &op) in self.ops.iter().enumerate() {
@@ -171,8 +173,8 @@ impl<'a> Order<'a> {
         Lifetimes::new(buffers.chain(workspaces))
     }
 
-    /// Nearest order within reach: at each moment, of all ops that may run, the first one in this
-    /// order runs. An order within reach is returned unchanged.
+    /// The nearest order that `reach` allows: whenever several ops may run, the one that comes
+    /// first in this order runs. If `reach` allows this order, it is returned unchanged.
     #[must_use]
     pub fn within(self, reach: Reach) -> Self {
         if self.is_within(reach) {
@@ -206,7 +208,7 @@ fn held(capture: &Capture, ops: &[usize]) -> Option<usize> {
     Some(most)
 }
 
-/// Reasons why ops are no order, or no order was found.
+/// Reasons why a list of ops is no order, or why no order was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
@@ -216,7 +218,7 @@ pub enum OrderError {
         /// Position of the op.
         op: usize,
     },
-    /// Ops are missing.
+    /// The list has fewer ops than the step.
     #[error("{ops} ops of a step that has {count}")]
     Missing {
         /// Number of ops given.
@@ -243,16 +245,16 @@ pub enum OrderError {
     TooMany {
         /// Name of the scheduler.
         scheduler: &'static str,
-        /// Limit of the scheduler on sets.
+        /// Limit of the scheduler on the number of sets of ops.
         limit: usize,
     },
-    /// A search was not done when the time was up.
+    /// A search had not ended when its time was up.
     #[error("{scheduler} was not done in time: give it longer, or use another, such as dfs")]
     TooLong {
         /// Name of the scheduler.
         scheduler: &'static str,
     },
-    /// The planner has no placement for the order.
+    /// The planner failed to place the buffers of the order.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

@@ -1,4 +1,4 @@
-//! Addresses of buffers: the answer of a planner, checked.
+//! Addresses of buffers: the result of a planner, checked.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use super::{Change, Lifetimes};
 
 /// An address for each buffer of some [`Lifetimes`].
 ///
-/// Valid by construction: no two buffers share bytes that must not.
+/// Valid by construction: addresses are aligned, and no two buffers take the same bytes at the same
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     offsets: Vec<u64>,
@@ -15,12 +16,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places buffer `i` at `offsets[i]`. Time: O(n log n) for n buffers and gaps.
+    /// Places buffer `i` at `offsets[i]`. Takes time O(n log n), where n is the number of buffers
+    /// and gaps.
     ///
     /// # Errors
     ///
-    /// [`PlacementError`] if the number of offsets is wrong, if an offset is not aligned or too
-    /// high, or if two buffers take the same bytes at once.
+    /// [`PlacementError`] if the number of offsets is wrong, if an offset is not aligned, if a
+    /// buffer ends beyond 2^64, or if two buffers take the same bytes at the same time.
     pub fn new(lifetimes: &Lifetimes, offsets: Vec<u64>) -> Result<Self, PlacementError> {
         let buffers = lifetimes.buffers();
         if offsets.len() != buffers.len() {
@@ -34,16 +36,17 @@ impl Placement {
             let end = offset
                 .checked_add(buffer.size)
                 .ok_or(PlacementError::TooHigh { number, offset })?;
-            // A buffer with gaps may take no room at its end, or none at all: its parts are counted
-            // below.
+            // A buffer with gaps is counted by its parts below, because its last bytes may take no
+            // room at any time.
             let is_whole = lifetimes.gaps(number).is_empty();
             bytes = if is_whole { end.max(bytes) } else { bytes };
         }
         let parts = lifetimes.parts();
         let begin = |part: usize| offsets[parts[part].buffer] + parts[part].begin;
         let end = |part: usize| offsets[parts[part].buffer] + parts[part].end;
-        // Parts that take room now, by address. None of these overlap, so checking the neighbour
-        // below the new part's end is enough.
+        // Address -> part that takes room at the current instant. None of these parts overlap. So a
+        // new part overlaps some of them iff it overlaps the highest part that begins below the end
+        // of the new part.
         let mut held = BTreeMap::<u64, usize>::new();
         for change in part_changes(&parts) {
             match change {
@@ -72,7 +75,7 @@ impl Placement {
         &self.offsets
     }
 
-    /// High water: the highest end of all parts.
+    /// Size of the memory that the placement needs: the highest end of all parts, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -112,9 +115,9 @@ pub enum PlacementError {
     /// Two buffers share bytes at the same time.
     #[error("buffers {first} and {second} take room at once and share bytes")]
     Overlap {
-        /// Lower number of the two.
+        /// Lower number of the two buffers.
         first: usize,
-        /// Higher number of the two.
+        /// Higher number of the two buffers.
         second: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! The contract of planners: limits, results, errors.
+//! Interface of planners: the trait, time limits, results and errors.
 
 use std::time::{Duration, Instant};
 
@@ -6,40 +6,41 @@ use super::{Lifetimes, Placement, PlacementError};
 
 /// A method of placing buffers.
 pub trait Planner {
-    /// Name of the planner, as `named` takes names: `two-level`, for example.
+    /// Name by which [`named`](super::named) finds the planner: `two-level`, for example.
     fn name(&self) -> String;
 
     /// Finds an address for each buffer.
     ///
     /// # Errors
     ///
-    /// [`PlanError`] if there is more than the planner can place in reasonable time, or the planner
-    /// does not know the kind of buffers.
+    /// [`PlanError`] if there are more buffers than the planner can place in reasonable time, or if
+    /// the planner does not support buffers with such colours or gaps.
     fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError>;
 }
 
 /// Time limit of a planner.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time at which a planner that searches answers with the best placement so far. A planner that
-    /// takes n^2 time for n buffers, or more, gives up then. Other planners ignore the limit.
+    /// Time at which a planner must stop. A planner that searches then returns its best placement
+    /// so far. A planner that takes time n^2 or more for n buffers then fails. Other planners
+    /// ignore the limit.
     pub until: Option<Instant>,
 }
 
 impl Limits {
-    /// Limit at about `time` from now.
+    /// Limit that ends `time` from now.
     #[must_use]
     pub fn within(time: Duration) -> Self {
         Self { until: Instant::now().checked_add(time) }
     }
 
-    /// No limit: a search runs until it has proven that no placement is better.
+    /// No limit: a search runs until it has proven that no placement has fewer bytes.
     #[must_use]
     pub fn none() -> Self {
         Self { until: None }
     }
 
-    /// Whether the time is up.
+    /// Whether the time of the limit has come.
     #[must_use]
     pub fn over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
@@ -51,17 +52,18 @@ impl Limits {
 pub struct Planned {
     /// An address for each buffer.
     pub placement: Placement,
-    /// Whether no placement takes less: the placement takes no more than the load, or a search has
-    /// ruled out all others.
+    /// Whether it is known that no placement has fewer bytes: the bytes equal the load, or a search
+    /// has ruled out all smaller placements.
     pub proven: bool,
 }
 
 impl Planned {
-    /// Checks the offsets. A placement that takes no more than the load is proven.
+    /// Checks the offsets. The placement is proven if its bytes equal the load.
     ///
     /// # Errors
     ///
-    /// The offsets are no placement: an error in the planner.
+    /// [`PlanError::Placement`] if the offsets are no valid placement, which is an error in the
+    /// planner.
     pub fn new(lifetimes: &Lifetimes, offsets: Vec<u64>) -> Result<Self, PlanError> {
         let placement = Placement::new(lifetimes, offsets)?;
         let proven = placement.bytes() == lifetimes.load();
@@ -80,7 +82,7 @@ pub enum PlanError {
         number: usize,
         /// First instant of the life.
         lower: u64,
-        /// End of the life.
+        /// First instant after the life.
         upper: u64,
     },
     /// An alignment is 0.
@@ -91,19 +93,19 @@ pub enum PlanError {
         /// Alignment asked for.
         align: u64,
     },
-    /// A buffer cannot have its gap.
+    /// A gap of a buffer is not valid.
     #[error("buffer {number} has a gap from {lower} to {upper}, {why}")]
     Gap {
         /// Number of the buffer.
         number: usize,
         /// First instant of the gap.
         lower: u64,
-        /// End of the gap.
+        /// First instant after the gap.
         upper: u64,
         /// Fault in the gap.
         why: &'static str,
     },
-    /// The bytes of all buffers together exceed all addresses.
+    /// All buffers together have 2^64 bytes or more.
     #[error("all buffers together have 2^64 bytes or more")]
     TooLarge,
     /// Too many buffers for the planner to place in reasonable time.
@@ -111,22 +113,22 @@ pub enum PlanError {
     TooMany {
         /// Name of the planner.
         planner: String,
-        /// Limit of the planner on buffers.
+        /// Largest number of buffers that the planner places.
         limit: usize,
         /// Number of buffers given.
         buffers: usize,
     },
-    /// Too many pieces for the planner to place in reasonable time.
+    /// Gaps cut the buffers into too many pieces for the planner to place in reasonable time.
     #[error("{planner} places {limit} pieces at most, and gaps cut the buffers into {pieces}")]
     TooManyPieces {
         /// Name of the planner.
         planner: String,
-        /// Limit of the planner on pieces.
+        /// Largest number of pieces that the planner places.
         limit: usize,
         /// Number of pieces given.
         pieces: usize,
     },
-    /// The planner was not done when the time was up.
+    /// The planner had not ended when its time was up.
     #[error(
         "{planner} was not done in time: give it longer, or take one that is quicker, such as {quicker}"
     )]
@@ -136,7 +138,8 @@ pub enum PlanError {
         /// Name of a quicker planner.
         quicker: &'static str,
     },
-    /// The planner does not place buffers of this kind: with colours, gaps, or bytes kept in gaps.
+    /// The planner does not support a property of the buffers: colours, gaps, or bytes that are
+    /// kept in gaps.
     #[error("{planner} does not know {what}")]
     Unknown {
         /// Name of the planner.
@@ -144,7 +147,7 @@ pub enum PlanError {
         /// Property of the buffers, such as "colours".
         what: &'static str,
     },
-    /// The planner's answer is no placement: an error in the planner.
+    /// The result of the planner is no valid placement, which is an error in the planner.
     #[error("an error in the planner: {0}")]
     Placement(#[from] PlacementError),
 }

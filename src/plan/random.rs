@@ -3,18 +3,19 @@
 use super::{Buffer, Lifetimes};
 use crate::rng::SplitMix64;
 
-/// Buffers of a pair of ops: one of the forward pass, and the one that undoes it.
+/// Number of buffers of a pair of ops: a forward op, and the backward op that belongs to it.
 const PER_OP: usize = 10;
 
-/// A training step with `buffers` buffers: forward ops, then as many backward ops in the opposite
-/// order, one instant each.
+/// A random training step with `buffers` buffers. Forward ops come first, then one backward op for
+/// each of them, in the opposite order. Each op takes one instant.
 ///
 /// Each pair of ops has ten buffers. One is an activation, alive from the forward op to the
-/// backward op, so these lives are nested. One is a gradient, alive from a backward op to the next.
-/// Eight live for one to four instants, four of them in each direction. Sizes are from 256 B up to
-/// 64 MiB; each power of two is equally likely, with uniform sizes in between. Buffers are in order
-/// of time within each direction and op, not in all. The same seed and count give the same buffers
-/// on every machine.
+/// backward op, so the lives of activations are nested. One is a gradient, alive from its backward
+/// op to the next backward op. Eight more live for one to four instants: four from the forward op
+/// on, four from the backward op on. Sizes are from 256 B up to 64 MiB; each power of two is
+/// equally likely, with uniform sizes in between. The buffers of a pair have successive numbers, so
+/// the numbers are not in the order of time. The same seed and count give the same buffers on every
+/// machine.
 ///
 /// ```
 /// use remat::plan::random;
@@ -27,7 +28,7 @@ const PER_OP: usize = 10;
 ///
 /// # Panics
 ///
-/// If there are more than 2^37 buffers, whose bytes could not be counted.
+/// If there are more than 2^37 buffers: their bytes could add up to 2^64 or more.
 #[must_use]
 pub fn step(seed: u64, buffers: usize) -> Lifetimes {
     let mut rng = SplitMix64::new(seed);

@@ -7,10 +7,10 @@ use super::reuse::{
     TwoLevel,
 };
 
-/// Planners with a common name, told apart by an option behind a colon.
+/// Planners with a common name. An option after a colon tells them apart, as in `max-block:oldest`.
 struct Family {
     name: &'static str,
-    /// Options that `all` lists; "" stands for the name alone.
+    /// Options that [`all`] lists; "" stands for the name without an option.
     listed: &'static [&'static str],
     /// Makes the planner of an option; `None` for an unknown option.
     make: fn(option: &str) -> Option<Box<dyn Planner>>,
@@ -48,7 +48,7 @@ fn boxed(planner: Option<impl Planner + 'static>) -> Option<Box<dyn Planner>> {
     planner.map(|planner| Box::new(planner) as Box<dyn Planner>)
 }
 
-/// Planner without options.
+/// Planner of a family without options; `None` if there is an option.
 fn plain(option: &str, planner: impl Planner + 'static) -> Option<Box<dyn Planner>> {
     boxed(option.is_empty().then_some(planner))
 }
@@ -60,7 +60,7 @@ fn nnvm(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// Exact planner with a limit on its nodes.
+/// Exact planner. The option is its limit on nodes.
 fn exact(option: &str) -> Option<Exact> {
     match option {
         "" => Some(Exact::default()),
@@ -75,8 +75,8 @@ fn two_level(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// Planners in a fixed order, some with several options: the planners that [`UnknownPlanner`]
-/// lists.
+/// All planners in a fixed order, some of them with several options. [`UnknownPlanner`] lists the
+/// same planners.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Planner>> {
     let options = |family: &'static Family| family.listed.iter().map(move |it| (family, it));
@@ -91,7 +91,7 @@ pub fn all() -> Vec<Box<dyn Planner>> {
 /// [`UnknownPlanner`], with the names of all planners, if none has this name.
 pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
     let (family, option) = match name.split_once(':') {
-        // A colon with nothing behind it is a mistake.
+        // A name that ends in a colon is a mistake.
         Some((_, "")) => return Err(UnknownPlanner::new(name)),
         Some((family, option)) => (family, option),
         None => (name, ""),
@@ -120,7 +120,7 @@ impl UnknownPlanner {
     fn new(name: &str) -> Self {
         let known: Vec<_> = all().iter().map(|planner| planner.name()).collect();
         let near = known.iter().min_by_key(|known| edits(name, known));
-        // At most half of the name may be wrong.
+        // A similar name is suggested if at most half of its letters have to change.
         let near = near.filter(|near| edits(name, near) * 2 <= near.len()).cloned();
         Self { name: name.to_owned(), near, known }
     }
@@ -129,7 +129,8 @@ impl UnknownPlanner {
 /// Number of letters to insert, remove or replace to turn `from` into `to` (Levenshtein's
 /// distance).
 fn edits(from: &str, to: &str) -> usize {
-    // Prefix of `to` -> its distance to the part of `from` read so far.
+    // Length of a prefix of `to` -> distance of this prefix to the part of `from` that was read so
+    // far.
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (seen, a) in from.chars().enumerate() {
         let mut diagonal = row[0];

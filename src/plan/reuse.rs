@@ -1,4 +1,5 @@
-//! Planners that let buffers share memory, one in each file, faithful to their sources.
+//! Planners that let buffers share memory. Each planner has its own file, and follows the source
+//! that the file names.
 
 mod best_fit;
 mod binary_block;
@@ -28,19 +29,20 @@ pub use two_level::TwoLevel;
 
 use super::{Lifetimes, PlanError, Planner};
 
-/// Support for gaps in a planner. Planners that check by this refuse colours.
+/// Support of a planner for gaps. A planner that calls [`Knows::check`] does not support colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Knows {
-    /// Every buffer takes all its bytes for all its life.
+    /// No gaps are supported: every buffer takes all its bytes for its whole life.
     NoGaps,
-    /// A buffer may take no room within its gaps.
+    /// Gaps are supported in which a buffer takes no room.
     Gaps,
-    /// A buffer may keep some of its bytes within its gaps.
+    /// Gaps are supported in which a buffer may also keep some of its bytes.
     KeptBytes,
 }
 
 impl Knows {
-    /// Refuses unsupported kinds of buffers.
+    /// Fails if there is more than one colour, or if there are gaps or kept bytes that the planner
+    /// does not support.
     fn check(self, planner: &impl Planner, lifetimes: &Lifetimes) -> Result<(), PlanError> {
         let buffers = lifetimes.buffers();
         let what = if buffers.iter().any(|buffer| buffer.colour != buffers[0].colour) {
@@ -56,8 +58,8 @@ impl Knows {
     }
 }
 
-/// Sizes rounded up to the least common multiple of all alignments, so that buffers in a row are
-/// all aligned.
+/// Sizes rounded up to the least common multiple of all alignments. Buffers of these sizes are
+/// aligned if they are put one after the other from address 0 on.
 fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     rounded_to(1, lifetimes)
 }
@@ -67,7 +69,8 @@ fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> 
     let buffers = lifetimes.buffers();
     let mut aligns = buffers.iter().map(|buffer| buffer.align);
     let align = aligns.clone().max().unwrap_or(1);
-    // The least common multiple of powers of two is the largest.
+    // The multiple is computed from the largest alignment on: if all are powers of two, it is
+    // already the result.
     let align = aligns.try_fold(align, common_multiple);
     let align = align.ok_or(PlanError::TooLarge)?;
     let mut total = 0_u64;
@@ -89,7 +92,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Times in which a buffer takes room, rising and apart from each other.
+/// Times `[lower, upper)` in which a buffer takes room, sorted and disjoint.
 type Life = Vec<(u64, u64)>;
 
 /// Buffer -> its life.
@@ -101,8 +104,8 @@ fn lives(lifetimes: &Lifetimes) -> Vec<Life> {
     lives
 }
 
-/// Whether two buffers take room at some instant. Takes a step for each time of the shorter life,
-/// with a binary search in the longer.
+/// Whether two lives have an instant in common. For each time of the life with fewer times, a
+/// binary search finds the next time of the other life.
 fn meet<T: Ord + Copy>(a: &[(T, T)], b: &[(T, T)]) -> bool {
     let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short.iter().any(|&(lower, upper)| {

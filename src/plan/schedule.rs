@@ -1,9 +1,10 @@
-//! Recompute schedules: a step in less memory, for more work.
+//! Recompute schedules: a step that takes less memory because it runs some ops again.
 //!
-//! A [`RecomputeSchedule`] is a list of runs and drops, in which some ops run more than once. It is
-//! checked when it is made: each run finds its inputs as they were at the op's first run. A
-//! [`Rematerializer`] finds a schedule for a budget. [`Sqrt`] drops by segments of the step.
-//! [`StaticDtr`] drops whenever memory is short, knowing the ops to come.
+//! A [`RecomputeSchedule`] is a list of runs and drops, in which some ops run more than once. A
+//! schedule is checked when it is made: each run must find its inputs as they were at the op's
+//! first run. A [`Rematerializer`] finds a schedule for a budget. [`Sqrt`] cuts the step into
+//! segments, and drops values at the ends of segments. [`StaticDtr`] drops values when memory is
+//! short, and uses its knowledge of later ops.
 //!
 //! ```
 //! use remat::plan::schedule::{Rematerializer, StaticDtr};
@@ -45,27 +46,30 @@ use super::{Buffer, Capture, Lifetimes, Order, PlanError};
 pub enum Action {
     /// An op runs, for the first time or again.
     Run(usize),
-    /// The bytes of a buffer are dropped. The buffer is made again before it is read again.
+    /// The bytes of a buffer are dropped. If a later run reads the buffer, the op that makes it
+    /// must run again before that.
     Drop(usize),
 }
 
 /// A list of runs and drops.
 ///
-/// Valid by construction. A buffer after its last use is freed without an [`Action::Drop`].
+/// Valid by construction. After its last use a buffer is freed without an [`Action::Drop`].
 #[derive(Clone, Debug)]
 pub struct RecomputeSchedule<'a> {
     capture: &'a Capture,
     actions: Vec<Action>,
 }
 
-/// A time of a buffer in memory. A buffer that is dropped and made again has several lives.
+/// A time in which a buffer is in memory. A buffer that is dropped and made again has several
+/// lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// Number of the buffer.
     pub buffer: usize,
     /// Position, among all runs, of the run that makes the buffer; 0 if it exists before the step.
     pub begin: usize,
-    /// First run after the life, at which another buffer may have the bytes.
+    /// Position, among all runs, of the first run after the life. From this run on, another buffer
+    /// may use the bytes.
     pub end: usize,
 }
 
@@ -80,8 +84,8 @@ impl<'a> RecomputeSchedule<'a> {
     /// the end.
     pub fn new(capture: &'a Capture, actions: Vec<Action>) -> Result<Self, ScheduleError> {
         let mut there: Vec<bool> = capture.buffers().iter().map(|buffer| buffer.before).collect();
-        // Buffer -> number of its updates so far. Op that has run -> the same numbers for all
-        // buffers that it reads.
+        // `updates`: buffer -> number of its updates so far. `ran`: op that has run -> these
+        // numbers, at its first run, of all buffers that the op reads.
         let mut updates = vec![0_u32; there.len()];
         let mut ran: Vec<Option<Vec<u32>>> = vec![None; capture.ops().len()];
         for (at, &action) in actions.iter().enumerate() {
@@ -143,7 +147,7 @@ impl<'a> RecomputeSchedule<'a> {
         }
     }
 
-    /// Schedule that runs every op once, in this order.
+    /// Schedule that runs every op once, in the given order.
     #[must_use]
     pub fn once(order: &Order<'a>) -> Self {
         let actions = order.ops().iter().map(|&op| Action::Run(op)).collect();
@@ -182,7 +186,7 @@ impl<'a> RecomputeSchedule<'a> {
         self.runs().map(|op| self.capture.ops()[op].cost).sum()
     }
 
-    /// Cost of all runs over the cost of running each op once; 1 if nothing costs anything.
+    /// Cost of all runs divided by the cost of running each op once; 1 if all costs are 0.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         let once = self.capture.cost();
@@ -190,7 +194,8 @@ impl<'a> RecomputeSchedule<'a> {
     }
 
     /// Lives of the buffers, in positions of runs, sorted by buffer and then by time. A life lasts
-    /// from a run that makes the buffer to the last run that uses it before the next making.
+    /// from a run that makes the buffer to the last run that uses it before it is dropped or made
+    /// again.
     #[must_use]
     pub fn lives(&self) -> Vec<Life> {
         let capture = self.capture;
@@ -213,8 +218,8 @@ impl<'a> RecomputeSchedule<'a> {
                     for buffer in op.uses() {
                         going[buffer].iter_mut().for_each(|life| life.end = at + 1);
                     }
-                    // A buffer that is made again begins a new life even without a drop: nobody
-                    // needed it since its last use.
+                    // A buffer that is made again begins a new life even if it was not dropped: no
+                    // op needed it between its last use and this run.
                     for &made in &op.makes {
                         lives.extend(going[made].replace(life(made, at)));
                     }
@@ -231,12 +236,13 @@ impl<'a> RecomputeSchedule<'a> {
         lives
     }
 
-    /// Lifetimes for a planner: first all [`lives`](Self::lives), then the workspace of each run
-    /// that has one.
+    /// Lifetimes for a planner: first all [`lives`](Self::lives), then the workspaces of the runs
+    /// whose ops have one.
     ///
     /// # Errors
     ///
-    /// [`PlanError::TooLarge`] if there are 2^64 bytes or more, where each life counts.
+    /// [`PlanError::TooLarge`] if the bytes of all lives and workspaces add up to 2^64 or more. A
+    /// buffer with several lives counts several times.
     pub fn lifetimes(&self) -> Result<Lifetimes, PlanError> {
         let lives = self.lives().into_iter().map(|Life { buffer, begin, end }| {
             let captured = self.capture.buffers()[buffer];

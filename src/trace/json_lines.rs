@@ -19,14 +19,14 @@ use std::path::Path;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct JsonLines {
-    /// Writer of the lines; `None` once finished, or after a failed write.
+    /// Writer of the lines; `None` after the end of the recording, or after a failed write.
     lines: Option<Box<dyn Sink>>,
     error: Option<io::Error>,
 }
 
-/// Writer with an explicit end.
+/// Writer whose output is complete only after a call of `finish`.
 trait Sink: Write + Send {
-    /// Ends the output.
+    /// Writes out what is still buffered, and ends the output.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -44,7 +44,7 @@ impl<W: Write + Send> Sink for BufWriter<W> {
 
 impl JsonLines {
     /// Creates a file, compressed if its name ends in `.gz`. The file appears under its name when
-    /// the run is over, so a file with the name is always whole; see [`WholeFile`].
+    /// the recording is finished, so a file of this name is never cut off; see [`WholeFile`].
     ///
     /// # Errors
     /// If the file cannot be created.

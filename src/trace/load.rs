@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("command {at}: {problem}")]
 pub struct LoadProgramError {
-    /// Position in [`Program::commands`].
+    /// Position of the command in [`Program::commands`].
     pub at: usize,
     /// Problem with the command.
     pub problem: LoadProblem,
@@ -23,13 +23,13 @@ pub struct LoadProgramError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// The op is unknown, or its attributes do not fit.
+    /// The op is unknown, or its attributes are not valid for the op.
     #[error(transparent)]
     Op(#[from] LoadOpError),
-    /// The inputs do not fit the op.
+    /// The op does not take inputs of these layouts.
     #[error(transparent)]
     Inputs(#[from] OpError),
-    /// The op makes other outputs than were recorded.
+    /// The op makes outputs that differ from the recorded ones.
     #[error("{op} makes {made:?}, and {recorded:?} was recorded")]
     Outputs {
         /// Name of the op.
@@ -39,7 +39,7 @@ pub enum LoadProblem {
         /// Recorded outputs.
         recorded: Box<Outputs>,
     },
-    /// No value is available for a put.
+    /// The caller has no value for a put.
     #[error("a value for tensor {tensor}: {error}")]
     Value {
         /// Number of the tensor in the program.
@@ -47,7 +47,7 @@ pub enum LoadProblem {
         /// Reason why the value is missing.
         error: HostError,
     },
-    /// The value for a put has another layout than was recorded.
+    /// The layout of the value for a put differs from the recorded layout.
     #[error("a value for tensor {tensor} is {found}, and {expected} was recorded")]
     Layout {
         /// Number of the tensor in the program.
@@ -57,7 +57,7 @@ pub enum LoadProblem {
         /// Recorded layout.
         expected: Box<Layout>,
     },
-    /// The command does not fit the program before it.
+    /// The command is not valid after the commands before it.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
@@ -65,9 +65,9 @@ pub enum LoadProblem {
 impl Library {
     /// Turns a recording into an executable program.
     ///
-    /// Ops are the crate's or [registered](Library::register) ones. `value` gives the value of each
-    /// put, because recordings hold none. Commands, numbers of tensors and outputs are the same as
-    /// in `recorded`.
+    /// The ops of the recording must be ops of the crate, or [registered](Library::register) ops.
+    /// `value` gives the value of each put, because recordings hold no values. The program has the
+    /// same commands, tensor numbers and outputs as `recorded`.
     ///
     /// ```
     /// use remat::device::cpu::Cpu;
@@ -103,10 +103,10 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`LoadProgramError`], with the position of the command, if an op is unknown or makes other
-    /// outputs than were recorded, or if a value has another layout. Loading also fails if an
-    /// update was skipped in the recorded run. The recording then has a view of the old value in
-    /// place of the update, and no op makes such a view.
+    /// [`LoadProgramError`], with the position of the command, if an op is unknown, if its outputs
+    /// differ from the recorded ones, or if the layout of a value differs from the recorded layout.
+    /// Loading also fails if an update was skipped in the recorded run. The recording then has a
+    /// view of the old value in place of the update, and no op makes such a view.
     pub fn program(
         &self,
         recorded: &RecordedProgram,
@@ -147,7 +147,7 @@ impl Library {
         Ok(program)
     }
 
-    /// Op of a call; fails if its outputs differ from the recorded ones.
+    /// Op of a recorded call. Fails if the outputs of the op differ from the recorded ones.
     fn call_of(
         &self,
         op: &RecordedOp,
@@ -156,7 +156,8 @@ impl Library {
         layouts: &[Layout],
     ) -> Result<Op, LoadProblem> {
         let op = self.op(&op.name, op.attributes.as_deref())?;
-        // Inputs are known even among several updates at once: none reads an output of another.
+        // The layouts of all inputs are known, even if the command is several updates at once: no
+        // update reads an output of another update.
         let read = inputs.iter().map(|input| layouts.get(input.index()).copied());
         let read: Option<Vec<Layout>> = read.collect();
         let read = read.ok_or(ProgramError::Gone)?;

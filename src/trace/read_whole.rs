@@ -1,15 +1,16 @@
-//! Whole files, read at once.
+//! Reading of whole files, with a limit on their size.
 
 use crate::bytes::ByteSize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Reads a file of at most `most` bytes. `what` names its contents in errors, in the plural.
+/// Reads a file of at most `most` bytes. `what` names the contents in error messages, in the
+/// plural: "plans", for example.
 ///
 /// # Errors
-/// If the file is larger, or is no regular file: reading a pipe may wait for ever, and a device may
-/// never end.
+/// If the file has more than `most` bytes, or cannot be read. If the file is no regular file:
+/// reading a pipe may wait for ever, and reading a device may never end.
 pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let found = path.metadata()?;
@@ -17,7 +18,8 @@ pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
         return refused("this is no regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    // The file may grow meanwhile, hence `most + 1`.
+    // The file may grow while it is read. Reading up to `most + 1` bytes shows that it has become
+    // too large.
     if found.len() <= most {
         File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     }

@@ -3,16 +3,19 @@ use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::rc::Rc;
 
-/// Unpacked bytes allowed for any packed file.
+/// Number of unpacked bytes that every packed file may have, however small the file is.
 const FREE_BYTES: u64 = 64 << 20;
-/// Limit on the ratio of unpacked to packed bytes, beyond `FREE_BYTES`. Recordings and logs unpack
-/// to 10 to 40 times their size; gzip allows 1,032.
+/// Limit on the ratio of unpacked to packed bytes, if there are more than `FREE_BYTES` unpacked
+/// bytes. Recordings and logs unpack to 10 to 40 times their size. A gzip file can unpack to 1,032
+/// times its size.
 const MOST_FROM_ONE: u64 = 100;
 
-/// Reader of a file's text, unpacked if gzip packed it. The first two bytes tell, not the name.
+/// Reader of a file's text. A file packed by gzip is unpacked. The first two bytes tell whether the
+/// file is packed; its name does not count.
 ///
-/// Reading fails where a packed file gives more than 64 MiB and more than 100 times its own bytes.
-/// A few kilobytes can be packed such that they fill any memory.
+/// Reading fails once a packed file has given more than 64 MiB and more than 100 times the packed
+/// bytes read so far. Without such a limit, a small packed file could unpack to more than fits in
+/// memory.
 ///
 /// ```
 /// use remat::trace::unpacked;
@@ -28,7 +31,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// If the first bytes cannot be read.
 pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let mut start = Vec::with_capacity(2);
-    // `fill_buf` may return a single byte, so the two bytes are read.
+    // The two bytes are read, not only looked at with `fill_buf`, which may return a single byte.
     file.by_ref().take(2).read_to_end(&mut start)?;
     let is_packed = start == [0x1f, 0x8b];
     let whole = Cursor::new(start).chain(file);
@@ -41,7 +44,7 @@ pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead +
     Ok(Box::new(BufReader::with_capacity(1 << 16, Limited { text, packed: bytes, out: 0 })))
 }
 
-/// Reader with a count of the bytes read.
+/// Reader that counts the bytes read from it.
 struct Counted<R> {
     read: R,
     bytes: Rc<Cell<u64>>,
@@ -66,7 +69,7 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// Reader that fails beyond the limits on unpacked bytes.
+/// Reader that fails once more bytes are unpacked than `FREE_BYTES` and `MOST_FROM_ONE` allow.
 struct Limited<R> {
     text: R,
     /// Packed bytes read so far.
@@ -125,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_lot_that_is_packed_as_usual_is_read() {
-        // A thirty-second of each member is random, which does not get smaller.
+        // One thirty-second of each member is random bytes, which do not get smaller when packed.
         let mut rng = crate::rng::SplitMix64::new(3);
         let mut bytes = vec![b'x'; 1 << 20];
         bytes[..1 << 15].iter_mut().for_each(|byte| *byte = rng.below(256) as u8);

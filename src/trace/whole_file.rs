@@ -7,15 +7,17 @@ use std::fs::{File, FileType, Metadata, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that appears under its name only when complete. A full disk or a killed program leaves
-/// the old file under that name untouched. If the name ends in `.gz`, the contents are compressed.
+/// A file that appears under its name only when it is complete. If the disk is full or the program
+/// is killed, an old file of that name stays as it was. If the name ends in `.gz`, the contents are
+/// compressed.
 ///
-/// Until it is complete, the file lies beside its place, with `.partial` added to its name, and is
-/// locked. A second program that writes the same file is refused. An unfinished file is removed on
-/// drop. A killed program leaves the partial file, and the next file of the same name replaces it.
+/// Until it is complete, the file lies in the same folder, with `.partial` added to its name, and
+/// is locked. A second program that wants to write the same file gets an error. An unfinished file
+/// is removed on drop. A killed program leaves the partial file, and the next file of the same name
+/// replaces it.
 ///
-/// Open files of the program (`/dev/stdout`, `/dev/fd/63`, which a shell makes of `>(..)`) and
-/// `/dev/null` are written to directly.
+/// Names of files that the program has open (`/dev/stdout`, or `/dev/fd/63`, which a shell passes
+/// for `>(..)`) and `/dev/null` are written to directly.
 ///
 /// ```
 /// use remat::trace::WholeFile;
@@ -32,7 +34,7 @@ use std::path::{Path, PathBuf};
 /// ```
 #[derive(Debug)]
 pub struct WholeFile {
-    /// Contents being written; `None` once finished.
+    /// Writer of the contents; `None` after `finish`.
     body: Option<Body>,
     /// `Some((partial, path))` iff the file at `partial` is still to be renamed to `path`.
     names: Option<(PathBuf, PathBuf)>,
@@ -71,12 +73,12 @@ impl Body {
 }
 
 impl WholeFile {
-    /// Starts a file beside `path`.
+    /// Starts a file that `finish` renames to `path`.
     ///
     /// # Errors
     /// If the file cannot be created, or another program is writing it. If `path` is a folder, a
-    /// named pipe, a socket or a device: a write to them may wait for ever, and none of them can be
-    /// replaced.
+    /// named pipe, a socket or a device: none of these can be replaced by a file, and a write to a
+    /// pipe may wait for ever.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let named = path.as_ref();
         if let Some(stream) = stream::open(named) {
@@ -103,7 +105,7 @@ impl WholeFile {
         partial.into()
     }
 
-    /// Writes out the rest, and gives the file its name.
+    /// Writes out what is still buffered, and renames the partial file to its final name.
     ///
     /// # Errors
     /// If writing or renaming fails. The partial file is then removed.
@@ -111,7 +113,7 @@ impl WholeFile {
         let Some(body) = self.body.take() else { return Ok(()) };
         let file = body.finish()?;
         if let Some((partial, path)) = &self.names {
-            // Some file systems report a full disk only here.
+            // Some file systems report a full disk only at this call.
             file.sync_all()?;
             std::fs::rename(partial, path)?;
             sync_folder(path);
@@ -135,7 +137,7 @@ impl WholeFile {
     }
 }
 
-/// Partial files of this program.
+/// Paths of all partial files that this program is writing.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn forget(partial: &Path) {
@@ -146,10 +148,10 @@ fn through_links(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates the file, in place of one that a killed program left. Fails if another program is
-/// writing it.
+/// Creates and locks the partial file. Removes a partial file that a killed program left. Fails if
+/// another program is writing the partial file.
 ///
-/// A file left behind is removed, not emptied: it may be a hard link to a file of the user's.
+/// The old partial file is removed, not emptied: it may be a hard link to a file of the user.
 fn begin(partial: &Path) -> io::Result<File> {
     let left = left(partial)?;
     if left.is_some() {
@@ -161,15 +163,16 @@ fn begin(partial: &Path) -> io::Result<File> {
         _ => error,
     })?;
     take(&file, partial)?;
-    // The old file stays locked up to here, so that another program that opened it meanwhile finds
-    // it in use.
+    // The old partial file stays locked up to here. A program that opened it in the meantime finds
+    // it locked, and gives up.
     drop(left);
     Ok(file)
 }
 
 /// Opens and locks the file that a killed program left at `partial`, if any.
 fn left(partial: &Path) -> io::Result<Option<File>> {
-    // The previous holder of the lock may have renamed the file meanwhile, or begun another.
+    // Number of attempts. An attempt fails if the program that held the lock before has just
+    // renamed the file, or has begun a new one.
     const TRIES: usize = 8;
     for _ in 0..TRIES {
         let found = match partial.symlink_metadata() {
@@ -202,7 +205,7 @@ fn left(partial: &Path) -> io::Result<Option<File>> {
 fn take(file: &File, partial: &Path) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(is_busy(partial)),
-        // Not every file system has locks.
+        // A file system without locks is no reason to fail.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
@@ -212,7 +215,7 @@ fn is_busy(partial: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
-/// Kind of file, in words, unless it is an ordinary file.
+/// Kind of a file, in words; `None` for an ordinary file.
 fn unfit(found: &Metadata) -> Option<&'static str> {
     let kind = found.file_type();
     if kind.is_file() {
@@ -242,7 +245,7 @@ fn unusual(_: FileType) -> &'static str {
     "no ordinary file"
 }
 
-/// Makes the new name survive a loss of power, where the file system can.
+/// Makes the new name survive a loss of power, if the file system supports this.
 #[cfg(unix)]
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
@@ -253,7 +256,7 @@ fn sync_folder(path: &Path) {
 #[cfg(not(unix))]
 fn sync_folder(_: &Path) {}
 
-/// Whether the open file is still at this path.
+/// Whether `path` still names the open file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
@@ -267,7 +270,7 @@ fn is_at(_: &File, path: &Path) -> io::Result<bool> {
     Ok(path.exists())
 }
 
-/// Names the folder in the error if the folder is missing.
+/// Replaces an error by one that names the folder, if the folder of `path` does not exist.
 fn missing_folder(path: &Path, error: io::Error) -> io::Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
@@ -293,8 +296,8 @@ impl Drop for WholeFile {
     /// Removes the partial file, unless the file was finished.
     fn drop(&mut self) {
         if let Some((partial, _)) = self.names.take() {
-            // Windows cannot remove an open file. Elsewhere the file is removed while locked, so
-            // that it is still this one.
+            // Windows cannot remove an open file. On other systems the file is removed while it is
+            // locked, so that no other program can have put its own file there.
             if cfg!(windows) {
                 self.body = None;
             }

@@ -117,7 +117,7 @@ fn files_gone_wrong_are_told_apart() {
     }
 }
 
-/// A whole and consistent set whose images unpack to 4 GiB, of 4 MiB on disk.
+/// A complete and consistent set. Its images take 4 MiB on disk and unpack to 4 GiB.
 #[test]
 fn a_bomb_is_refused_by_its_header() {
     let folder = small("bomb");
@@ -132,7 +132,8 @@ fn a_bomb_is_refused_by_its_header() {
     assert!(said.contains("claims 4.00 GiB of data") && said.contains("gunzip"), "{said}");
 }
 
-/// Reading pixels before counting labels would report the fault in the pixels instead.
+/// The set has two faults: too few labels, and pixels that cannot be unpacked. The error must be
+/// about the labels, because the pixels have not been read when labels are counted.
 #[test]
 fn nothing_is_unpacked_before_all_headers_fit() {
     let folder = small("order");
@@ -142,7 +143,7 @@ fn nothing_is_unpacked_before_all_headers_fit() {
     write(&folder, "train-images-idx3-ubyte", &images);
     let said = error(&folder);
     assert!(said.contains("3 labels for 1000 images of 64x64"), "{said}");
-    // With as many labels as images, the shapes of the halves are compared next.
+    // Once there are as many labels as images, the shapes of training and test images are compared.
     std::fs::remove_file(folder.join("train-labels-idx1-ubyte.gz")).unwrap();
     write(&folder, "train-labels-idx1-ubyte", &file(0x801, &[1000], &[1; 1000]));
     let said = error(&folder);

@@ -1,7 +1,7 @@
 //! Buffers of a captured step, and their classes.
 
-/// A block of bytes that a step uses. Views are no buffers: reading a view is reading the buffer
-/// that it looks at.
+/// A block of bytes that a step uses. A view is no buffer: an op that reads a view reads the buffer
+/// behind the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedBuffer {
     /// Size in bytes.
@@ -33,7 +33,7 @@ impl CapturedBuffer {
         Self { bytes, align: 1, before: true, after: false }
     }
 
-    /// Buffer made by the step, and left at the end.
+    /// Buffer made by the step, and present after the step.
     #[must_use]
     pub const fn result(bytes: u64) -> Self {
         Self { bytes, align: 1, before: false, after: true }
@@ -49,16 +49,18 @@ impl CapturedBuffer {
 /// Role of a buffer in its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Exists before and after, and is never written: a parameter that is only used, a constant.
+    /// Exists before and after the step, and is never written: a constant, or a parameter that is
+    /// not trained.
     Kept,
-    /// Exists before and after, and is overwritten in place: a parameter that is trained, the state
-    /// of an optimizer.
+    /// Exists before and after the step, and is overwritten in place: a parameter that is trained,
+    /// or the state of an optimizer.
     Updated,
-    /// Exists before, or is uploaded, and is freed: the images of a batch, the old value of a
-    /// tensor that the step makes anew.
+    /// Exists before the step or is uploaded, and is freed by the end of the step: the images of a
+    /// batch, or the old value of a tensor for which the step makes a new value.
     Input,
     /// Made and freed by the step: an activation, a gradient.
     Transient,
-    /// Made by the step and left: a loss, the new value of a tensor that the step makes anew.
+    /// Made by the step, and exists after the step: a loss, or the new value of a tensor whose old
+    /// value is freed.
     Result,
 }

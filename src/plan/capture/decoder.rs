@@ -1,22 +1,22 @@
-//! Generated network in a given order of ops, as a compiler pass produces it.
+//! Generated network whose ops are in an order that a compiler pass may produce.
 
 use super::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 
 /// The forward pass of a decoder in half precision, over parameters kept in single precision. The
-/// casts of all parameters come first, as a compiler's pass puts them. In this order, the whole
-/// network is in memory twice before the first layer runs.
+/// casts of all parameters come first, as if a compiler pass had inserted them. In this order, all
+/// parameters are in memory in both precisions before the first layer runs.
 ///
 /// A layer is attention (`4 * width^2` parameters) and a feed-forward network (`8 * width^2`), with
 /// residual connections. Norms and embeddings are left out, because they have few bytes. CANN's
-/// article on orders has this case, with figures of Baichuan-13B and LLaMA-13B; here the caller
-/// chooses the sizes.
+/// article on orders measures this case for Baichuan-13B and LLaMA-13B. Here the caller chooses the
+/// sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoder {
     /// Number of layers.
     pub layers: usize,
-    /// Elements of the activation of a token.
+    /// Number of elements in the activation of a token.
     pub width: u64,
-    /// Number of tokens at once, over all sequences.
+    /// Number of tokens in a batch, over all its sequences.
     pub tokens: u64,
 }
 
@@ -24,25 +24,27 @@ const SINGLE: u64 = 4;
 const HALF: u64 = 2;
 
 impl Decoder {
-    /// Makes the pass as a step. Costs are numbers of multiplications; a cast costs one for each
-    /// parameter.
+    /// Makes the forward pass as a step. The cost of an op is its number of multiplications. A cast
+    /// costs 1 for each parameter.
     ///
     /// # Errors
     ///
-    /// [`CaptureError::TooLarge`] if `width^2` or `tokens * width` is above 2^50, or if there are
-    /// 2^64 bytes or more.
+    /// [`CaptureError::TooLarge`] if `width^2` or `tokens * width` is above 2^50, or if all buffers
+    /// together have 2^64 bytes or more.
     pub fn capture(self) -> Result<Capture, CaptureError> {
         let mut step = Step::default();
         let too_large = CaptureError::TooLarge;
         let square = self.width.checked_mul(self.width).ok_or(too_large.clone())?;
         let row = self.tokens.checked_mul(self.width).ok_or(too_large.clone())?;
-        // Keeps the sum of a few sizes from overflowing; [`Capture::new`] checks the sum of all.
+        // Sizes below are small multiples of these numbers, and must not overflow. [`Capture::new`]
+        // checks the sum of all sizes.
         if square.max(row) > 1 << 50 {
             return Err(too_large);
         }
         let mut weights = Vec::with_capacity(4 * self.layers);
         for _ in 0..self.layers {
-            // Query, key and value; projection; up; down.
+            // Parameters of a layer, in squares of the width: query, key and value; projection; up;
+            // down.
             for times in [3, 1, 4, 4] {
                 let master = step.buffer(CapturedBuffer::kept(times * square * SINGLE));
                 weights.push((

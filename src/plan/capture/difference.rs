@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The ops at a position differ in name, attributes, needs or buffers, or a step ends there.
+    /// The ops at a position differ in anything but their costs, or one step has ended.
     Op {
         /// Position of the op.
         at: usize,
@@ -17,8 +17,8 @@ pub enum Difference {
         /// Name of the op in the second step; `None` if the step has ended.
         second: Option<Arc<str>>,
     },
-    /// A buffer differs in size, alignment, or presence before or after, or one step has fewer
-    /// buffers. The number is the buffer's.
+    /// The buffers of this number differ in size, alignment, or existence before or after the step,
+    /// or one step has no buffer of this number.
     Buffer(usize),
 }
 
@@ -37,7 +37,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Whether two ops do the same. Costs are measured, so they do not count.
+/// Whether two ops are equal in all but their costs. Costs are measured, so equal ops may have
+/// different costs.
 fn is_same(a: &CapturedOp, b: &CapturedOp) -> bool {
     a.name == b.name
         && a.attributes == b.attributes
@@ -46,10 +47,10 @@ fn is_same(a: &CapturedOp, b: &CapturedOp) -> bool {
 }
 
 impl Capture {
-    /// First difference from another step; `None` if the steps are equal, whatever they cost.
+    /// First difference from another step; `None` if the steps are equal. Costs are not compared.
     ///
-    /// Steps are compared op by op and buffer by buffer, so buffers must be numbered by the same
-    /// rule. Time: O(operands).
+    /// Steps are compared op by op and buffer by buffer, so the buffers of both steps must be
+    /// numbered by the same rule. Time: O(operands).
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<Difference> {
         let ops = self.ops.len().max(other.ops.len());
@@ -67,7 +68,7 @@ impl Capture {
     }
 
     /// FNV-1a hash of all that [`Capture::difference`] compares. Equal steps have equal signatures
-    /// on every machine; different steps have different signatures, but for chance.
+    /// on every machine; two different steps may have equal signatures, but hardly ever do.
     #[must_use]
     pub fn signature(&self) -> u64 {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);

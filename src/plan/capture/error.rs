@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// An op uses a buffer before it is made, or with an unknown number.
+    /// An op uses a buffer that is not made yet, or a number that no buffer has.
     #[error(
         "op {op} (`{name}`) uses buffer {buffer}, which is not there: make it by an earlier op, or say that it is there before"
     )]
@@ -18,7 +18,7 @@ pub enum CaptureError {
         /// Number of the buffer.
         buffer: usize,
     },
-    /// An op makes a buffer that exists, or with an unknown number.
+    /// An op makes a buffer that exists, or a number that no buffer has.
     #[error(
         "op {op} (`{name}`) makes buffer {buffer}, but this number is unknown or its buffer exists already: make a buffer that is not there yet"
     )]
@@ -42,7 +42,7 @@ pub enum CaptureError {
         /// Number of the buffer.
         buffer: usize,
     },
-    /// A buffer neither exists before nor is made.
+    /// A buffer neither exists before the step nor is made by an op.
     #[error("buffer {buffer} is never there: no op makes it, and it is not there before")]
     NeverMade {
         /// Number of the buffer.
@@ -64,7 +64,7 @@ pub enum CaptureError {
         /// Cost of the op.
         cost: f64,
     },
-    /// The bytes of all buffers and workspaces together exceed all addresses.
+    /// All buffers and workspaces together have 2^64 bytes or more.
     #[error("all buffers and workspaces together have 2^64 bytes or more")]
     TooLarge,
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 pub struct CapturedOp {
     /// Name of the op.
     pub name: Arc<str>,
-    /// Attributes that stay the same each time the step repeats, in the op's own words. Values that
-    /// change by design are left out, such as counters of random numbers and learning rates.
+    /// Attributes of the op as text. Attributes that are meant to change from step to step are left
+    /// out, such as learning rates and counters of random numbers.
     pub attributes: Arc<str>,
     /// Buffers read by the op, each once.
     pub reads: Vec<usize>,
@@ -28,7 +28,7 @@ pub struct CapturedOp {
 }
 
 impl CapturedOp {
-    /// Op that may run again, without buffers, workspace or cost.
+    /// Op without buffers, workspace or cost, which may run again.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {

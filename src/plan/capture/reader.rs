@@ -1,4 +1,4 @@
-//! Reader that turns commands into a step to be ordered and planned.
+//! Reader that turns recorded commands into a step.
 
 #[cfg(test)]
 mod tests;
@@ -9,8 +9,8 @@ use crate::step;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Attributes that change from step to step by design: the learning rate, the number of the update,
-/// and the counter of random numbers.
+/// Attributes that are meant to change from step to step: the learning rate, the number of the
+/// update, and the counter of random numbers.
 const CHANGING: [&str; 3] = ["lr", "step", "counter"];
 
 /// A whole program as one step, with the ops and buffers of its commands and tensors.
@@ -18,16 +18,16 @@ const CHANGING: [&str; 3] = ["lr", "step", "counter"];
 pub struct CapturedProgram {
     /// The step.
     pub capture: Capture,
-    /// Command -> op; `None` if the command does nothing on a device.
+    /// Command -> its op in the step; `None` if the command does nothing on a device.
     pub ops: Vec<Option<usize>>,
-    /// Tensor -> buffer; `usize::MAX` if the tensor has none.
+    /// Tensor -> its buffer; `usize::MAX` if the tensor has none.
     pub buffers: Vec<usize>,
 }
 
 impl RecordedProgram {
-    /// Ranges of commands of the steps: from after one end of a step up to and including the next
-    /// end. Commands before the first end belong to the first step; commands after the last end are
-    /// in none. Time: O(commands).
+    /// Ranges of the commands of each step. A step ends with a [`Command::Step`], which belongs to
+    /// it. Commands before the first end of a step belong to the first step; commands after the
+    /// last end belong to no step. Time: O(commands).
     #[must_use]
     pub fn steps(&self) -> Vec<Range<usize>> {
         let ends = self.commands().iter().enumerate();
@@ -39,33 +39,33 @@ impl RecordedProgram {
     /// Reads these commands as one step. Sizes are rounded up to multiples of `granule`, a power of
     /// two.
     ///
-    /// The range is one of [`steps`](Self::steps), or all of a log of the DTR paper. For a running
-    /// program, a [`Turn`](crate::program::Turn) is such a recording, and its step begins at
-    /// [`Turn::begin`](crate::program::Turn::begin).
+    /// The range is usually one of [`steps`](Self::steps), or the whole program if it is a log of
+    /// the DTR paper. For a running program, a [`Turn`](crate::program::Turn) holds the commands,
+    /// and its step begins at [`Turn::begin`](crate::program::Turn::begin).
     ///
     /// Calls become ops, and so do uploads (`put`) and reads by the host (`get`, for which the host
-    /// waits). Several updates at once are one op (`update_all`). A value from before the recording
-    /// exists before the step. Views are no ops, unless they cost something, as in the logs of the
-    /// paper. A view with a cost becomes an op that reads and makes nothing, because the storage
-    /// that it looks at need not be resident.
+    /// waits). A command with several updates becomes one op (`update_all`). A value that was made
+    /// before the recording began exists before the step. A view becomes no op unless it has a
+    /// cost, as in the logs of the paper. A view with a cost becomes an op that reads and makes
+    /// nothing, because the storage behind the view need not be resident.
     ///
-    /// An update is in place where the engine would update in place: nobody else holds the old
-    /// value, and the value is all of its storage. Other updates make another buffer.
+    /// An update is in place if the engine would update in place: no other tensor holds the old
+    /// value, and the value fills its storage. Any other update makes a new buffer.
     ///
     /// Buffers are numbered in the order in which ops name them. Buffers that no op names come
-    /// last, sorted by whether they stay and by size. So two steps that repeat have no
-    /// [difference](Capture::difference).
+    /// last: first those that are freed, then those that stay, each by size. So two repetitions of
+    /// a step have no [difference](Capture::difference).
     ///
     /// Time: O(commands up to the end of the step).
     ///
     /// # Errors
     ///
     /// [`CaptureError`] if the granule is no power of two, if a cost is no finite number from 0 up,
-    /// or if there are 2^64 bytes or more.
+    /// or if all buffers and workspaces together have 2^64 bytes or more.
     ///
     /// # Panics
     ///
-    /// If the range is not within the commands, as with any slice.
+    /// If the range is not within the commands.
     pub fn capture(&self, commands: Range<usize>, granule: u64) -> Result<Capture, CaptureError> {
         let mut reader = Reader::new(granule)?;
         self.commands()[..commands.start].iter().for_each(|command| reader.command(command));
@@ -87,29 +87,29 @@ impl RecordedProgram {
     }
 }
 
-/// A block of bytes that tensors look at.
+/// A block of bytes that one or more tensors share.
 #[derive(Clone, Copy, Debug)]
 struct Storage {
     /// Latest value of the storage.
     value: u32,
     /// Whether the storage exists before the step.
     before: bool,
-    /// Number of the buffer in the step, once an op has named the storage.
+    /// Number of the buffer in the step; `None` until an op names the storage.
     buffer: Option<usize>,
 }
 
-/// State of the reader after the commands so far.
+/// State of the reader after the commands that were read so far.
 struct Reader {
     granule: u64,
     values: step::Reader,
     storages: Vec<Storage>,
-    /// Tensor -> storage.
+    /// Tensor -> number of its storage.
     tensors: Vec<usize>,
-    /// Buffer -> storage.
+    /// Buffer -> number of its storage.
     named: Vec<usize>,
     /// Ops of the step; `None` before the step has begun.
     ops: Option<Vec<CapturedOp>>,
-    /// Command of the step -> op.
+    /// Command of the step -> position of its op, if it has one.
     commands: Vec<Option<usize>>,
 }
 
@@ -123,7 +123,7 @@ impl Reader {
         Ok(Self { granule, values, storages, tensors, named, ops: None, commands })
     }
 
-    /// Begins the step with the next command.
+    /// Begins the step: the next command is its first.
     fn begin(&mut self) {
         for storage in &mut self.storages {
             storage.before = self.values.is_held(storage.value);
@@ -133,7 +133,8 @@ impl Reader {
 
     /// Ends the step. Tensors without a buffer get the number `usize::MAX`.
     fn finish(mut self) -> Result<CapturedProgram, CaptureError> {
-        // Buffers that no op names, in an order that does not depend on earlier steps.
+        // Buffers that no op names get their numbers in an order that does not depend on earlier
+        // steps.
         let idle = self.storages.iter().enumerate();
         let idle = idle.filter(|(_, storage)| storage.before && storage.buffer.is_none());
         let key = |(at, &storage): (usize, &Storage)| {
@@ -186,8 +187,8 @@ impl Reader {
         self.commands.push(op);
     }
 
-    /// Attributes that repeat with the step: for each call its own attributes, and the layouts of
-    /// its operands.
+    /// Attributes that are equal in each repetition of the step: for each call its attributes
+    /// without the changing ones, and the layouts of its inputs and outputs.
     fn attributes(&self, command: &RecordedCommand) -> String {
         if let Command::Put { host, .. } = command {
             return host.layout.to_string();
@@ -206,7 +207,8 @@ impl Reader {
         command.calls().iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Adds an op over storages, and returns its position.
+    /// Adds an op whose operands are numbers of storages. Replaces these by numbers of buffers, and
+    /// returns the position of the op.
     fn add(&mut self, mut op: CapturedOp) -> usize {
         let lists = [&mut op.reads, &mut op.updates, &mut op.makes];
         for storage in lists.into_iter().flatten() {
@@ -217,7 +219,8 @@ impl Reader {
         ops.len() - 1
     }
 
-    /// Number of the storage's buffer in the step; numbers the storage if no op has named it yet.
+    /// Number of the storage's buffer in the step. If no op has named the storage yet, it gets the
+    /// next number.
     fn name(&mut self, storage: usize) -> usize {
         *self.storages[storage].buffer.get_or_insert_with(|| {
             self.named.push(storage);
@@ -225,7 +228,8 @@ impl Reader {
         })
     }
 
-    /// Bytes of a storage, rounded up. A size beyond all addresses is refused when the step ends.
+    /// Bytes of a storage, rounded up to the granule. If this overflows, the result is `u64::MAX`,
+    /// which [`Capture::new`] refuses.
     fn bytes(&self, storage: Storage) -> u64 {
         let bytes = self.values.bytes(storage.value);
         bytes.checked_next_multiple_of(self.granule).unwrap_or(u64::MAX)
@@ -262,7 +266,7 @@ fn op(command: &RecordedCommand) -> Option<CapturedOp> {
     })
 }
 
-/// Attributes as JSON without those that change. Other text stays as it is.
+/// Attributes, as JSON text, without the attributes in `CHANGING`. All other text stays as it is.
 fn lasting(attributes: &str) -> String {
     let mut text = attributes.to_owned();
     for name in CHANGING {

@@ -18,7 +18,7 @@ pub(in crate::plan) fn random(seed: u64, ops: usize) -> Capture {
     let ops = (0..ops).map(|_| {
         let mut all: Vec<usize> = (0..buffers.len()).collect();
         let mut take = |most: usize, below: &mut dyn FnMut(usize) -> usize| {
-            // Mostly recent buffers, so that ops form chains.
+            // Mostly picks buffers that were made recently, so that ops form chains.
             let count = below(most + 1).min(all.len());
             let pick = |_| all.remove(all.len() - 1 - below(all.len()).min(below(all.len())));
             (0..count).map(pick).collect::<Vec<usize>>()
@@ -42,8 +42,8 @@ pub(in crate::plan) fn random(seed: u64, ops: usize) -> Capture {
     Capture::new(buffers, ops).unwrap()
 }
 
-/// Whether the second op must stay behind the first, by definition: one of them writes a buffer
-/// that both name.
+/// Whether `second` must run after `first`, by the definition of edges: one of the two ops writes a
+/// buffer that both ops name.
 pub(in crate::plan) fn conflicts(first: &CapturedOp, second: &CapturedOp) -> bool {
     let writes =
         |op: &CapturedOp, buffer| op.makes.contains(&buffer) || op.updates.contains(&buffer);
@@ -55,8 +55,8 @@ pub(in crate::plan) fn conflicts(first: &CapturedOp, second: &CapturedOp) -> boo
     })
 }
 
-/// Pairs of ops of which the first must run before the second, with all pairs that follow from
-/// others.
+/// Pairs of ops, the first of which must run before the second, with all pairs that follow from
+/// other pairs.
 fn closure(count: usize, edge: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
     let mut pairs = std::collections::BTreeSet::new();
     for last in 0..count {

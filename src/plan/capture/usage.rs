@@ -10,8 +10,8 @@ pub(in crate::plan) struct Usage<'a> {
     /// Buffer -> number of later uses.
     left: Vec<usize>,
     alive: u64,
-    /// Bytes from before the step that no op uses and nobody keeps. They are freed with the first
-    /// op.
+    /// Bytes of buffers that exist before the step, but that no op uses and that do not stay after
+    /// the step. These buffers are freed once the first op has run.
     idle: u64,
     peak: u64,
 }
@@ -31,7 +31,8 @@ impl<'a> Usage<'a> {
         usage
     }
 
-    /// Whether a buffer is freed once `left` of its uses remain: nobody keeps it after the step.
+    /// Whether `left` uses of a buffer remain and it does not stay after the step. With `left` 0
+    /// the buffer is no longer needed; with 1, the next use frees it.
     fn goes(&self, buffer: usize, left: usize) -> bool {
         !self.capture.buffers[buffer].after && self.left[buffer] == left
     }
@@ -41,7 +42,7 @@ impl<'a> Usage<'a> {
         self.peak
     }
 
-    /// Bytes in use between two ops, at this point.
+    /// Bytes in use after the last op that ran.
     pub const fn alive(&self) -> u64 {
         self.alive
     }
@@ -62,7 +63,7 @@ impl<'a> Usage<'a> {
         self.during(op) - ran.workspace - freed - self.idle
     }
 
-    /// Runs an op. All ops that must run before it have run.
+    /// Runs an op. The caller must have run all ops that must run before it.
     pub fn run(&mut self, op: usize) {
         self.peak = self.peak.max(self.during(op));
         self.alive = self.after(op);

@@ -14,16 +14,18 @@ impl RecordedProgram {
     /// Writes a step as a program that runs it in this order: the inverse of
     /// [`capture_whole`](Self::capture_whole).
     ///
-    /// Buffers from before the step come first, as values that cannot be restored. Each value is
-    /// deleted after its last use. Values that the step makes and leaves are committed at the end.
-    /// A replay of the program shows how a policy handles the step alone.
+    /// The program begins with the buffers that exist before the step, as values that cannot be
+    /// restored. Each value is deleted after its last use. Values that the step makes and that stay
+    /// are committed at the end. A replay of the program shows how a policy handles the step
+    /// without the commands around it.
     ///
-    /// A buffer becomes a tensor of bytes, without an alignment. An op that makes nothing and for
-    /// which the host waits becomes a read by the host.
+    /// A buffer becomes a tensor of bytes; its alignment is lost. An op that the host waits for and
+    /// that neither makes nor updates a buffer becomes a read by the host of each of its buffers.
+    /// If it has a cost, the op itself is also written.
     ///
     /// # Errors
     ///
-    /// [`ProgramError`] if costs or sizes are none that a recording can have.
+    /// [`ProgramError`] if a cost or a size is one that no recording can have.
     pub fn of_order(order: &Order<'_>) -> Result<Self, ProgramError> {
         let mut writer = Writer::new(order);
         let capture = order.capture();
@@ -54,7 +56,7 @@ struct Writer<'a> {
     program: RecordedProgram,
     /// Buffer -> its current tensor.
     tensors: Vec<Option<TensorId>>,
-    /// Buffer -> number of its uses to come.
+    /// Buffer -> number of its remaining uses.
     uses: Vec<usize>,
 }
 

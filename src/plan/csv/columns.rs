@@ -32,22 +32,23 @@ const NAMES: [(&str, Field); 13] = [
     ("offset", Field::Offset),
 ];
 
-/// Name of the column whose value is the last instant in every file.
+/// Name of the column whose value is always the last instant of the life, whatever [`Lives`] says.
 const END: &str = "end";
 
-/// Columns that every file needs, by their first names.
+/// Columns that every file needs. The name is the first one of the column in `NAMES`.
 const NEEDED: [(&str, Field); 4] =
     [("id", Field::Id), ("lower", Field::Lower), ("upper", Field::Upper), ("size", Field::Size)];
 
-/// Columns of a file in order, each once, including all that are needed.
+/// Columns of a file in their order. Each column comes once, and all columns in `NEEDED` are there.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     pub fields: Vec<(Field, &'static str)>,
-    /// Whether ends of lives and gaps are last instants.
+    /// Whether the ends of lives and gaps in the file are their last instants.
     pub is_closed: bool,
 }
 
-/// Whether a first line has names of columns: no field after the first begins like a number.
+/// Whether a first line has the names of columns: no field after the first field begins like a
+/// number.
 pub(super) fn is_header(line: &str) -> bool {
     let is_number = |field: &str| {
         field.trim().starts_with(|it: char| "+-.".contains(it) || it.is_ascii_digit())
@@ -56,12 +57,12 @@ pub(super) fn is_header(line: &str) -> bool {
 }
 
 impl Columns {
-    /// Number of the column with the ids, from 1.
+    /// Number of the column with the ids, counted from 1.
     pub fn ids(&self) -> usize {
         1 + self.fields.iter().position(|(field, _)| *field == Field::Id).unwrap_or(0)
     }
 
-    /// Columns of a file that does not name them.
+    /// Columns of a file without a line of column names.
     pub fn usual(lives: Lives) -> Self {
         let fields = NEEDED.map(|(name, field)| (field, name)).to_vec();
         Self { fields, is_closed: lives == Lives::Closed }

@@ -1,18 +1,18 @@
-//! Errors of files of buffers.
+//! Errors of files with lifetimes.
 
 use std::io;
 
 use super::{BLANK, LONGEST, MOST};
 use crate::plan::PlanError;
 
-/// Start of a text, short enough for an error.
+/// Start of a text, at most 40 characters, for an error message.
 pub(super) fn excerpt(text: &str) -> String {
     let mut chars = text.chars();
     let start: String = chars.by_ref().take(40).collect();
     if chars.next().is_some() { start + "..." } else { start }
 }
 
-/// Reasons why a file is not read or written. Lines and columns count from 1.
+/// Reasons why a file cannot be read or written. Lines and columns are counted from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
@@ -22,19 +22,19 @@ pub enum CsvError {
     /// The file is empty.
     #[error("the file is empty: write id,lower,upper,size and a line for each buffer")]
     Empty,
-    /// A line is longer than any line of a buffer.
+    /// A line is longer than the limit for a line.
     #[error("line {line} has {LONGEST} bytes or more: no line of a buffer has")]
     LongLine {
         /// Number of the line.
         line: usize,
     },
-    /// Too many blank bytes come without a buffer.
+    /// Too many empty lines follow each other.
     #[error("line {line}: there are more than {BLANK} bytes without a buffer")]
     Blank {
         /// Number of the line.
         line: usize,
     },
-    /// The file has more buffers or gaps than are read.
+    /// The file has more buffers or gaps than the limit.
     #[error("line {line}: there are more than {MOST} {what}, which is as many as are read")]
     TooMany {
         /// Number of the line.
@@ -84,7 +84,7 @@ pub enum CsvError {
         /// Names of the columns.
         columns: String,
     },
-    /// A value does not fit its column.
+    /// A value is not valid in its column.
     #[error("line {line}, column {column} ({name}) is {found:?}: {why}")]
     Value {
         /// Number of the line.
@@ -112,7 +112,7 @@ pub enum CsvError {
         /// The id.
         id: String,
     },
-    /// Each buffer is valid, but all together are not.
+    /// Each buffer is valid by itself, but not all buffers together.
     #[error(transparent)]
     Lifetimes(#[from] PlanError),
     /// A buffer has a property for which the format has no place.
@@ -123,7 +123,7 @@ pub enum CsvError {
         /// Property in words.
         what: &'static str,
     },
-    /// The placement does not fit the number of buffers.
+    /// The number of offsets in the placement is not the number of buffers.
     #[error("the placement has {offsets} offsets, and there are {buffers} buffers")]
     Count {
         /// Number of offsets.
@@ -131,7 +131,7 @@ pub enum CsvError {
         /// Number of buffers.
         buffers: usize,
     },
-    /// The ids do not fit the number of buffers.
+    /// The number of ids is not the number of buffers.
     #[error("there are {ids} ids, and {buffers} buffers")]
     Ids {
         /// Number of ids.
@@ -139,7 +139,7 @@ pub enum CsvError {
         /// Number of buffers.
         buffers: usize,
     },
-    /// An id does not fit the format.
+    /// An id cannot be written in the format.
     #[error("{id:?} is no id: a comma or a line's end is in it, or there are spaces around it")]
     Id {
         /// Text of the id.

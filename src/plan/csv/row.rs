@@ -13,7 +13,8 @@ pub(super) struct Row {
 }
 
 impl Columns {
-    /// Reads a line, and adds the bytes of its buffer, alignment included, to the total.
+    /// Reads the line of a buffer: its id, and the rest. Adds the size of the buffer, with the
+    /// bytes that alignment may waste, to `total`.
     pub fn row<'a>(
         &self,
         line: &'a str,
@@ -67,7 +68,7 @@ impl Columns {
             }
         }
         row.hint = offset.or(row.hint);
-        // The first instant after the life; the last instant of all has none.
+        // First instant after the life. There is none if the life includes instant `u64::MAX`.
         let end = if self.is_closed { upper.checked_add(1) } else { Some(upper) };
         let Some(end) = end else {
             return Err(refused(

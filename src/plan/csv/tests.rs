@@ -53,7 +53,7 @@ fn written_instances_are_read_back() {
         let mut solution = Vec::new();
         instance.write_placement(&planned.placement, &mut solution, Lives::HalfOpen).unwrap();
         let solution = String::from_utf8(solution).unwrap();
-        // The same lines, each with a field too many.
+        // Without their last field, the lines are those of the file without offsets.
         let (lines, offsets): (Vec<_>, Vec<_>) =
             solution.lines().filter_map(|line| line.rsplit_once(',')).unzip();
         assert_eq!(lines, written(&instance, Lives::HalfOpen).lines().collect::<Vec<_>>());
@@ -62,7 +62,7 @@ fn written_instances_are_read_back() {
     }
 }
 
-/// The buffers b and a of MiniMalloc's own tests, under other names.
+/// The buffers are b and a of MiniMalloc's own tests, under other names.
 #[test]
 fn columns_come_in_any_order_and_under_all_names() {
     let plain = read("id,lower,upper,size\n1,6,12,18\n0,5,10,15\n").unwrap();
@@ -77,7 +77,7 @@ fn columns_come_in_any_order_and_under_all_names() {
     ] {
         assert_eq!(read(text).unwrap(), plain, "{text}");
     }
-    // A file with `end` needs no setting.
+    // A file with a column `end` is read alike with both values of `Lives`.
     let closed = Instance::read(&b"id,start,end,size\n1,6,11,18\n0,5,9,15"[..], Lives::Closed);
     assert_eq!(closed.unwrap(), plain);
     let as_lower = Instance::read(&b"id,lower,upper,size\n1,6,11,18\n0,5,9,15"[..], Lives::Closed);
@@ -105,13 +105,13 @@ fn alignments_gaps_and_hints_are_read_and_written() {
         "id,start,end,size,alignment,gaps,hint\n\
          1,6,11,18,2,7-8,4\n0,5,14,15,6,9-10 12-13@2:13,\nz,4,4,0,1,,0\n"
     );
-    // An offset counts more than a hint.
+    // A buffer with both an offset and a hint gets the offset as its hint.
     let both = read("id,lower,upper,size,offset,hint\na,0,1,2,7,9\nb,0,1,2,,9\n").unwrap();
     assert_eq!([0, 1].map(|i| both.lifetimes().hint(i)), [Some(7), Some(9)]);
 }
 
-/// Random lives, alignments, gaps and hints: a file is read as it was written, with both meanings
-/// of ends.
+/// Random lives, alignments, gaps and hints: reading a written file gives the same instance, with
+/// both values of `Lives`.
 #[test]
 fn all_that_can_be_said_comes_back() {
     let mut rng = crate::rng::SplitMix64::new(5);
@@ -126,7 +126,7 @@ fn all_that_can_be_said_comes_back() {
         for (number, buffer) in buffers.iter().enumerate() {
             let start = rng.next() % (buffer.size + 1);
             let kept = [0..0, start..buffer.size][rng.below(2)].clone();
-            // Kept bytes are not empty: otherwise the gap is plain.
+            // A gap that keeps no bytes is written without a range, and read with the range `0..0`.
             let kept = if kept.is_empty() { 0..0 } else { kept };
             let gap = Gap { lower: buffer.lower, upper: buffer.lower + 1, kept };
             if rng.below(2) == 0 {
@@ -140,7 +140,8 @@ fn all_that_can_be_said_comes_back() {
         for lives in [Lives::HalfOpen, Lives::Closed] {
             let text = written(&instance, lives);
             assert_eq!(Instance::read(text.as_bytes(), lives).unwrap(), instance, "{text}");
-            // A name that fixes the meaning of ends overrides the reader's setting.
+            // The column `end` has the last instant even if the reader is called with
+            // `Lives::HalfOpen`.
             if lives == Lives::Closed {
                 assert_eq!(read(&text).unwrap(), instance, "{text}");
             }
@@ -292,7 +293,7 @@ fn invalid_files_are_refused_with_their_line() {
     assert!(Instance::read(format!("a,0,{end},2").as_bytes(), Lives::HalfOpen).is_ok());
 }
 
-/// Model of an endless pipe.
+/// The file stands for a pipe that never ends.
 #[test]
 fn buffers_and_gaps_without_end_are_an_error_at_last() {
     struct Lines {
@@ -324,7 +325,8 @@ fn buffers_and_gaps_without_end_are_an_error_at_last() {
     );
 }
 
-/// Any bytes are read or refused; a file that is read is written and read again.
+/// Random bytes are read or refused without a panic. An instance that was read is written, and read
+/// again.
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut rng = crate::rng::SplitMix64::new(7);
@@ -388,7 +390,7 @@ fn instances_the_format_cannot_express_are_not_written() {
 
 #[test]
 fn errors_of_the_system_are_told() {
-    /// Failing writer and reader.
+    /// Reader and writer that always fail.
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -6,7 +6,7 @@ use std::io;
 use super::{FORMAT, VERSION};
 use crate::plan::CaptureError;
 
-/// Start of a text, short enough for an error.
+/// Start of a text, at most 40 characters, for an error message.
 pub(super) fn excerpt(text: &str) -> String {
     let mut chars = text.chars();
     let start: String = chars.by_ref().take(40).collect();
@@ -37,7 +37,8 @@ impl fmt::Display for Role {
     }
 }
 
-/// Reasons why a file is no graph, or a graph no step. Ops and tensors count from 0.
+/// Reasons why a file is no valid graph, or a graph is no valid step. Ops and tensors are counted
+/// from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -50,7 +51,7 @@ pub enum GraphError {
         /// Limit on the bytes.
         limit: u64,
     },
-    /// The text is no JSON, or no graph.
+    /// The text is not JSON, or its JSON is not that of a graph.
     #[error("the graph is not as expected: {0}")]
     Json(#[from] serde_json::Error),
     /// The file is of another format.
@@ -75,7 +76,7 @@ pub enum GraphError {
         /// Name of the tensor.
         tensor: String,
     },
-    /// Two tensors have one name.
+    /// Two tensors have the same name.
     #[error("tensor {tensor:?} is there twice: names must differ")]
     SameName {
         /// Name of the tensors.
@@ -103,7 +104,7 @@ pub enum GraphError {
         /// Description of the fault.
         why: &'static str,
     },
-    /// A tensor neither exists before nor is made.
+    /// A tensor neither exists before the step nor is made by an op.
     #[error("tensor {tensor:?} is never there: no op makes it, and it is not there before")]
     NeverMade {
         /// Name of the tensor.

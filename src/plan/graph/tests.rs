@@ -1,4 +1,4 @@
-//! Checks of reading, writing, overwriting in place, and refusals.
+//! Checks of reading and writing, of in-place pairs, and of errors.
 
 use super::*;
 use crate::plan::nnvm::{
@@ -19,7 +19,7 @@ fn written(graph: &Graph) -> Vec<u8> {
     bytes
 }
 
-/// A random graph: ops over existing tensors, with updates, pairs, workspaces and all other keys.
+/// A random valid graph whose ops have updates, in-place pairs, workspaces and all other keys.
 fn random(rng: &mut SplitMix64) -> Graph {
     let mut tensors: Vec<GraphTensor> = (0..1 + rng.below(3))
         .map(|number| GraphTensor {
@@ -74,7 +74,8 @@ fn written_graphs_are_read_back() {
         let graph = file(name);
         assert_eq!(Graph::read(&written(&graph)[..]).unwrap(), graph);
     }
-    // The file in one line, in many lines, and behind the byte order mark of Windows.
+    // The text may be on one line or on many lines, and may follow a byte order mark, which Windows
+    // writes.
     let graph = file("nnvm");
     let value: serde_json::Value = serde_json::from_slice(&written(&graph)).unwrap();
     for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
@@ -111,7 +112,7 @@ fn the_articles_decoder_is_the_librarys() {
     assert!(sunk < step.program().load());
 }
 
-/// NNVM's own planner takes the same pairs.
+/// The port of NNVM's planner uses the same in-place pairs.
 #[test]
 fn pairs_are_taken_as_nnvm_takes_them() {
     let mut rng = SplitMix64::new(3);
@@ -119,7 +120,8 @@ fn pairs_are_taken_as_nnvm_takes_them() {
     graphs.push(file("nnvm"));
     let mut taken = 0;
     for mut graph in graphs {
-        // NNVM has no updates, does not overwrite variables, and frees tensors without readers.
+        // Graphs are changed to what NNVM allows: it has no updates, does not overwrite variables,
+        // and frees tensors without readers.
         for op in &mut graph.ops {
             op.updates.clear();
             op.in_place.retain(|[input, _]| {
@@ -186,7 +188,8 @@ fn the_example_of_nnvm_takes_its_pairs() {
     assert!(names.iter().all(|name| step.names.iter().any(|it| it == name)), "{:?}", step.names);
     let result = step.names.iter().position(|name| name == "dense+softmax").unwrap();
     assert_eq!(step.capture.class(result), Class::Result);
-    // Without its pairs the step takes another buffer of that size.
+    // Without in-place pairs, the step needs one more buffer, which has the size of the pair's
+    // tensors.
     let mut without = file("nnvm");
     without.ops.iter_mut().for_each(|op| op.in_place.clear());
     let without = without.capture().unwrap().capture;
@@ -206,7 +209,8 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
     let both = format!("{x},{y}");
     let f = r#"{"name":"f","inputs":["x"],"outputs":["y"]}"#;
     assert_eq!(graph(&both, f).unwrap(), ["x", "y"]);
-    // An input read twice, or both read and updated, is read once.
+    // A tensor that is listed twice among the inputs, or among the inputs and the updates, is
+    // listed once in the step.
     assert_eq!(
         graph(&both, r#"{"name":"f","inputs":["x","x"],"updates":["x"],"outputs":["y"]}"#).unwrap(),
         ["x", "y"]

@@ -1,9 +1,9 @@
-//! The program's own order.
+//! The order of the program.
 
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 
-/// `program`: the order as written, against which all others are measured.
+/// `program`: the order of the program itself, with which all other orders are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AsWritten;
 

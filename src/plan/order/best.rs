@@ -12,7 +12,7 @@ pub struct Scored<'a> {
     pub order: Order<'a>,
     /// Peak of the bytes in use.
     pub load: u64,
-    /// Bytes of the planner's placement.
+    /// Bytes of the placement that the planner found for this order.
     pub planned: u64,
 }
 
@@ -28,11 +28,13 @@ impl<'a> Scored<'a> {
     }
 }
 
-/// Orders of all schedulers, with their loads and their placements by this planner.
+/// Orders of all these schedulers, with their loads and the sizes of their placements by this
+/// planner.
 ///
 /// # Errors
 ///
-/// One result a scheduler: its error, or the planner's.
+/// There is one result for each scheduler. A result is an error if the scheduler finds no order, or
+/// if the planner does not place the buffers of the order.
 pub fn score<'a>(
     capture: &'a Capture,
     schedulers: &[Box<dyn Scheduler>],
@@ -49,14 +51,15 @@ pub fn score<'a>(
     scored
 }
 
-/// Finds the order with the smallest placement; on a tie the least load, then the first scheduler.
+/// Finds the order with the smallest placement. On a tie the order with the least load wins, then
+/// that of the first scheduler.
 ///
-/// The program's own order wins unless another one is better in placement or load and worse in
-/// neither. Schedulers that refuse the step are skipped.
+/// The order of the program wins unless another order has a smaller placement or a lower load, and
+/// neither of them is larger. Schedulers that find no order are skipped.
 ///
 /// # Errors
 ///
-/// [`OrderError`] if the planner refuses the program's own order.
+/// [`OrderError`] if the planner does not place the buffers of the order of the program.
 pub fn best_of<'a>(
     capture: &'a Capture,
     schedulers: &[Box<dyn Scheduler>],

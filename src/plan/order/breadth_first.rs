@@ -1,15 +1,15 @@
-//! Kahn's order: first ready, first run.
+//! Kahn's order: the op that became ready first runs first.
 
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 use std::collections::VecDeque;
 
-/// `bfs`: runs ops in the order of becoming ready, and ops ready at once in the order of the
-/// program.
+/// `bfs`: runs ops in the order in which they become ready. Ops that become ready together run in
+/// the order of the program.
 ///
-/// The method is Kahn's algorithm (1962), one of CANN's plain orders. Time: O(operands). It is weak
-/// on deep graphs: all branches advance together, and the values at their beginnings are all in
-/// memory at once.
+/// The method is Kahn's algorithm (1962), which CANN has too. Time: O(operands). The order is weak
+/// on deep graphs: all branches advance together, so the values of all branches are in memory at
+/// the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BreadthFirst;
 

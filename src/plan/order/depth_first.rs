@@ -1,14 +1,14 @@
-//! Depth-first orders: a branch at a time, from its beginning or from its end.
+//! Depth-first orders: they run one branch at a time, found from its beginning or from its end.
 
 use super::super::{Capture, Limits};
 use super::{Order, OrderError, Reach, Scheduler};
 
-/// `dfs`: runs the latest ready op. Of several ops made ready at once, the first of the program
-/// runs first. So a branch is followed to its end before the next one begins.
+/// `dfs`: runs the op that became ready last. If several ops became ready together, the first of
+/// them in the program runs first. So a branch runs to its end before the next branch begins.
 ///
-/// CANN has it among its plain orders (a stack in place of the queue of `bfs`). Time: O(operands).
-/// The method is weak where it takes the branches in the wrong order: the values at the beginning
-/// of later branches wait through all earlier ones.
+/// CANN has this order, too: it uses a stack where `bfs` uses a queue. Time: O(operands). The order
+/// is weak if the branches come in the wrong order: the inputs of the later branches stay in memory
+/// while all earlier branches run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepthFirst;
 
@@ -40,12 +40,13 @@ impl Scheduler for DepthFirst {
     }
 }
 
-/// `reverse-dfs`: for each op without successors, in the order of the program, runs first all ops
-/// that it needs. Each op runs as late as possible: for the first op that needs it.
+/// `reverse-dfs`: visits the ops without successors in the order of the program, and runs all ops
+/// that such an op needs just before it. So each op runs only when the first op that needs it is
+/// about to run.
 ///
-/// CANN and XLA (`PostOrder`) have this order. Time: O(operands). The method is weak on training
-/// steps with updates at the end: the backward pass runs as the updates ask for it, and its values
-/// for later updates wait in memory meanwhile.
+/// CANN and XLA (`PostOrder`) have this order. Time: O(operands). The order is weak on training
+/// steps whose updates are at the end: it runs only as much of the backward pass as the next update
+/// needs, and the values for later updates stay in memory until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReverseDepthFirst;
 
@@ -64,7 +65,8 @@ impl Scheduler for ReverseDepthFirst {
         let mut ops = Vec::with_capacity(count);
         let mut seen = vec![false; count];
         for last in (0..count).filter(|&op| capture.successors(op).is_empty()) {
-            // Op on the way -> number of its predecessors visited so far.
+            // Ops whose predecessors are being visited, each with the number of its predecessors
+            // visited so far.
             let mut stack = vec![(last, 0)];
             seen[last] = true;
             while let Some((op, asked)) = stack.last_mut() {

@@ -11,22 +11,24 @@ use rustc_hash::FxHashMap;
 /// `exact`: an order within reach with the least load.
 ///
 /// The method is dynamic programming over sets of ops that have run (Ahn et al., Serenity, MLSys
-/// 2020). The bytes in use after a set depend on the set alone, so of all ways to a set one with
-/// the least peak is enough. Three rules keep the sets few:
+/// 2020). A *way* to a set is an order of its ops. The bytes in use after a set has run do not
+/// depend on the way, so for each set only one way with the least peak is kept. Three rules keep
+/// the number of sets small:
 ///
-/// - If the best order of all other schedulers takes no more than the [`floor`], that order is the
+/// - If the load of the best order of all other schedulers equals the [`floor`], that order is the
 ///   answer.
-/// - A way is dropped if its peak is no less than that order's.
-/// - An op runs at once if it stays below the peak so far and leaves no more in use than before: no
-///   later op takes more for it.
+/// - A way is dropped if its peak is at least the load of that order.
+/// - An op runs at once, and no other op is tried in its place, if it does not raise the peak and
+///   leaves no more bytes in use than before it. No later op then needs more memory because of it.
 ///
-/// The number of sets can grow exponentially with the number of ops ready at once. The search
-/// refuses above `sets` sets, or when the sets that it went on from have more than `128 * sets` ops
-/// in all, which bounds the time. Each set takes some 100 bytes and an eighth of a byte for each
-/// op. The search is weak on wide graphs: there it answers only if one of its rules does.
+/// The number of sets can grow exponentially with the number of ops ready at once. The search fails
+/// if it finds more than `sets` ways. To bound its time, the search also fails if it would run more
+/// than `128 * sets` ops to restore the states of sets. Each set takes some 100 bytes, and an
+/// eighth of a byte for each op of the step. The search is weak on wide graphs, on which it fails
+/// unless these rules leave few sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Limit on the sets looked at.
+    /// Limit on the number of ways kept, of which there is at least one for each set.
     pub sets: usize,
 }
 
@@ -36,15 +38,15 @@ impl Default for Exact {
     }
 }
 
-/// A set of finished ops, and the best way to reach the set.
+/// A set of ops that have run, and the best way to it.
 struct Set {
     ran: Box<[u64]>,
-    /// Peak of the bytes in use on the way.
+    /// Peak of the bytes in use in the best way.
     peak: u64,
     way: usize,
 }
 
-/// Last op of a way, and the index of the way before.
+/// A way: its last op, and the index of the way without this op.
 struct Way {
     op: usize,
     before: usize,
@@ -52,7 +54,7 @@ struct Way {
 
 const START: usize = usize::MAX;
 
-/// Average number of ops that may be run again for each set, to find the bytes in use after it.
+/// Limit, for each allowed set, on the ops that are run again to restore the state after a set.
 const RUNS: usize = 128;
 
 impl Scheduler for Exact {
@@ -66,8 +68,8 @@ impl Scheduler for Exact {
         reach: Reach,
         limits: &Limits,
     ) -> Result<Order<'a>, OrderError> {
-        // The best order of the other schedulers is an upper bound, and the answer if it reaches
-        // the floor.
+        // The load of the best order of the other schedulers is an upper bound. If it equals the
+        // floor, this order is the answer.
         let mut known = capture.program();
         let others: [&dyn Scheduler; 5] =
             [&Sink, &LeastPeak, &DepthFirst, &ReverseDepthFirst, &BreadthFirst];
@@ -87,7 +89,7 @@ impl Scheduler for Exact {
         let too_many = OrderError::TooMany { scheduler: self.name(), limit: self.sets };
         let mut runs = self.sets.saturating_mul(RUNS);
         let mut sets = vec![Set { ran: vec![0; count.div_ceil(64)].into(), peak: 0, way: START }];
-        // Each round extends all sets of one size by an op.
+        // Each round extends all sets of the current size by one op.
         for _ in 0..count {
             let mut next: Vec<Set> = Vec::new();
             let mut index: FxHashMap<Box<[u64]>, usize> = FxHashMap::default();
@@ -95,8 +97,8 @@ impl Scheduler for Exact {
                 if limits.over() {
                     return Err(OrderError::TooLong { scheduler: self.name() });
                 }
-                // Runs the way to the set again, to know the ready ops and the bytes in use after
-                // it.
+                // Runs the ops of the way again, to find the ready ops and the bytes in use after
+                // the set.
                 let (mut issue, mut usage) = (Issue::new(capture, reach), Usage::new(capture));
                 let ran = ops_of(&ways, set.way);
                 runs = runs.checked_sub(ran.len()).ok_or(too_many.clone())?;
@@ -105,8 +107,8 @@ impl Scheduler for Exact {
                     usage.run(op);
                 }
                 for op in moves(&issue, &usage, bound) {
-                    // Extends the set by the op, and keeps the way only if no other way to the same
-                    // set has as low a peak.
+                    // Extends the set by the op. The new way is kept only if its peak is lower than
+                    // that of every known way to the same set.
                     let mut ran = set.ran.clone();
                     ran[op / 64] |= 1 << (op % 64);
                     let peak = usage.peak().max(usage.during(op));
@@ -132,7 +134,7 @@ impl Scheduler for Exact {
         }
         match sets.first() {
             Some(best) => Order::new(capture, ops_of(&ways, best.way)),
-            // No order is better than the known one.
+            // No set was left: no order has a lower load than the known one.
             None => Ok(known),
         }
     }
@@ -148,7 +150,8 @@ fn ops_of(ways: &[Way], mut at: usize) -> Vec<usize> {
     ops
 }
 
-/// Ops to try next. If any order is below the bound, one of these ops leads to the best.
+/// Ops to try next. If some order that continues the current way has a load below `bound`, one with
+/// the least load begins with one of these ops.
 fn moves(issue: &Issue<'_>, usage: &Usage<'_>, bound: u64) -> Vec<usize> {
     let is_free =
         |&&op: &&usize| usage.during(op) <= usage.peak() && usage.after(op) <= usage.alive();

@@ -4,13 +4,14 @@ use super::super::Capture;
 
 /// Lower bound on the peak of bytes in use, over all orders of a step.
 ///
-/// At each op, a buffer counts if every order has it in memory then. It is used or made by the op
-/// itself; or it exists before the step or a predecessor makes it, and it stays after the step or a
-/// successor uses it. The bound is the largest sum over the ops, with the op's workspace.
+/// At each op, a buffer counts if it is in memory in every order while the op runs. A buffer that
+/// the op uses or makes counts. A different buffer counts if it exists before the step or is made
+/// by an op that must run before, and if it also stays after the step or is used by an op that must
+/// run after. The bound is the largest sum of these buffers and the workspace over all ops.
 ///
-/// Time: O(n * operands) for n ops. Memory: n^2 / 8 bytes. The bound is weak where branches do not
-/// depend on one another: one branch has to wait with some buffers in memory, which are not
-/// counted.
+/// Time: O(n * operands) for n ops. Memory: n^2 / 8 bytes. The bound is weak if the step has
+/// independent branches: while one branch runs, some buffers of the other branches are in memory,
+/// but they are not counted.
 #[must_use]
 pub fn floor(capture: &Capture) -> u64 {
     let count = capture.ops().len();
@@ -36,7 +37,7 @@ pub fn floor(capture: &Capture) -> u64 {
     (0..count).map(at).max().unwrap_or(0)
 }
 
-/// Op -> ancestors, as bits.
+/// Op -> set of ops that must run before it, directly or indirectly, as bits.
 fn ancestors(capture: &Capture) -> Vec<Vec<u64>> {
     let count = capture.ops().len();
     let mut ancestors: Vec<Vec<u64>> = Vec::with_capacity(count);

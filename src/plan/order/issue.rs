@@ -1,23 +1,23 @@
-//! Ops that may run next, within a reach.
+//! State of a step of which some ops have run: the ops that may run next within a reach.
 
 use super::{Capture, Reach};
 use std::collections::BTreeSet;
 
-/// A step in progress: commands arrive as far as the reach allows, and an op is ready once the ops
-/// that it needs have run.
+/// A step in progress. Commands arrive as far as the reach allows. An op is ready once it has
+/// arrived and all its predecessors have run.
 #[derive(Clone, Debug)]
 pub(super) struct Issue<'a> {
     capture: &'a Capture,
     reach: Reach,
-    /// Op -> number of predecessors still to run.
+    /// Op -> number of its predecessors that have not run.
     missing: Vec<usize>,
-    /// Arrived ops ready to run: all predecessors have run. The set is not empty while ops remain:
-    /// the first op of the program that has not run has arrived, and misses nothing.
+    /// Ops that have arrived and whose predecessors have run. The set is empty only at the end: the
+    /// first op of the program that has not run is always in it.
     ready: BTreeSet<usize>,
-    /// Number of arrived commands, from the first of the program.
+    /// Number of commands that have arrived: the first `come` commands of the program.
     come: usize,
     ran: usize,
-    /// Op awaited by the host; nothing arrives before the op has run.
+    /// Op that the host waits for. No further command arrives before this op has run.
     awaited: Option<usize>,
 }
 
@@ -64,7 +64,8 @@ impl<'a> Issue<'a> {
         let count = self.missing.len();
         let most = match self.reach {
             Reach::Offline => count,
-            // While the next op runs, `most` of the arrived ops may remain.
+            // When the next op has run, up to `most` of the commands that have arrived may be held
+            // back.
             Reach::Held(most) => most.saturating_add(self.ran + 1).min(count),
         };
         while self.come < most && self.awaited.is_none() {

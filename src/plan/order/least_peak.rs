@@ -1,20 +1,20 @@
-//! List scheduling by memory.
+//! List scheduling that chooses by memory.
 
 use super::super::capture::Usage;
 use super::super::{Capture, Limits};
 use super::{Issue, Order, OrderError, Reach, Scheduler};
 use std::cmp::Reverse;
 
-/// `least-peak`: runs the ready op that is cheapest in memory at each moment.
+/// `least-peak`: always runs the ready op that takes the least memory.
 ///
-/// If some ready ops stay below the peak so far, the one with the fewest bytes in use afterwards
-/// runs. Otherwise the one with the fewest bytes in use meanwhile runs. The first op of the program
+/// Among ready ops that do not raise the peak, the one that leaves the fewest bytes in use runs. If
+/// all ready ops raise the peak, the one that raises it least runs. The first op of the program
 /// wins a tie.
 ///
-/// PyTorch Inductor has the method (LPMF), with an error that is mended here: bytes in use are
-/// those of the op that is taken. Time: O(n * r) for n ops of which r are ready at once. Within a
-/// reach the choice is among ops that have arrived. The method is weak where memory has to rise
-/// first to fall later, because it looks one op ahead.
+/// PyTorch Inductor has this method (LPMF), with an error that is not repeated here: the bytes in
+/// use must be updated by those of the op that was chosen. Time: O(n * r) for n ops of which r are
+/// ready at once. With a limited reach, the choice is among the ops that have arrived. The method
+/// looks only one op ahead, so it is weak if the bytes in use have to rise before they can fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeastPeak;
 

@@ -1,4 +1,4 @@
-//! The contract of schedulers, and their names.
+//! Interface of schedulers, and their names.
 
 use super::super::{Capture, Limits};
 use super::{
@@ -6,27 +6,28 @@ use super::{
     Sink,
 };
 
-/// Orders that may be taken: see the [module](super).
+/// Orders that a scheduler may return: see the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// All orders that keep the edges, for a caller that runs the step as a whole.
     Offline,
-    /// Orders that a running program can get with at most this number of commands held back.
-    /// `Held(usize::MAX)` allows all of them, `Held(0)` only the program's own order.
+    /// Orders that a running program can follow with at most this number of commands held back.
+    /// `Held(usize::MAX)` allows every order that a running program can follow; `Held(0)` allows
+    /// only the order of the program.
     Held(usize),
 }
 
 /// A method of ordering the ops of a step.
 pub trait Scheduler {
-    /// Name of the scheduler, as [`named`] takes names: `least-peak`, for example.
+    /// Name by which [`named`] finds the scheduler: `least-peak`, for example.
     fn name(&self) -> &'static str;
 
-    /// Finds an order within reach. The result is the same each time, unless a time limit cuts a
-    /// search.
+    /// Finds an order that `reach` allows. Each call gives the same order, unless the time limit
+    /// ends it.
     ///
     /// # Errors
     ///
-    /// [`OrderError`] if the step is more than the scheduler can do in reasonable time or memory.
+    /// [`OrderError`] if the scheduler cannot order the step within its limits on time or memory.
     fn order<'a>(
         &self,
         capture: &'a Capture,
@@ -35,7 +36,7 @@ pub trait Scheduler {
     ) -> Result<Order<'a>, OrderError>;
 }
 
-/// All schedulers, from the simplest to the slowest.
+/// All schedulers. The simplest come first, the slowest comes last.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     vec![

@@ -1,5 +1,5 @@
-//! Checks that orders keep the edges and take what a naive count says, and that the exact order is
-//! the best of all.
+//! Checks that orders keep the edges, that their loads are those of a naive count, and that no
+//! order has a lower load than the exact one.
 
 use super::super::capture::tests::{conflicts, random};
 use super::super::reuse::BestFit;
@@ -9,7 +9,8 @@ use super::*;
 const REACHES: [Reach; 5] =
     [Reach::Offline, Reach::Held(usize::MAX), Reach::Held(5), Reach::Held(1), Reach::Held(0)];
 
-/// Load by definition: the bytes alive at each op, added up.
+/// Load by definition: the largest sum, over all ops, of the bytes that are alive while the op
+/// runs.
 fn naive_load(capture: &Capture, ops: &[usize]) -> u64 {
     let at = |op: usize| ops.iter().position(|&other| other == op).unwrap();
     let is_alive = |number: usize, now: usize| {
@@ -31,14 +32,14 @@ fn naive_load(capture: &Capture, ops: &[usize]) -> u64 {
     ops.iter().enumerate().map(with_workspace).max().unwrap_or(before)
 }
 
-/// Whether a program can be run in this order with at most `most` ops held back. The program gives
-/// its ops one at a time, and only as far as it must.
+/// Whether a program can run in this order with at most `most` ops held back. Ops arrive one at a
+/// time, and no more of them than needed.
 fn can_be_replayed(capture: &Capture, ops: &[usize], most: usize) -> bool {
     let mut come: Vec<usize> = Vec::new();
     let mut ran: Vec<usize> = Vec::new();
     for &op in ops {
         while !come.contains(&op) {
-            // The host waits for this op, and gives nothing more.
+            // The host waits for an op that has not run, so no further op arrives.
             if come.iter().any(|one| capture.ops()[*one].waits && !ran.contains(one)) {
                 return false;
             }
@@ -105,7 +106,7 @@ fn held_is_the_fewest_ops_a_program_must_hold_back() {
             assert_eq!(order.held(), least, "{seed} {}", scheduler.name());
             held_some += usize::from(least.is_some_and(|least| least > 0));
             offline += usize::from(least.is_none());
-            // An order within reach is its own nearest order within reach.
+            // An order that the reach allows is not changed by `within`.
             let ops = order.clone().into_ops();
             if let Some(held) = least {
                 assert_eq!(order.within(Reach::Held(held)).ops(), ops);
@@ -115,7 +116,7 @@ fn held_is_the_fewest_ops_a_program_must_hold_back() {
     assert!(held_some > 100 && offline > 100, "{held_some} {offline}");
 }
 
-/// Least load of all orders within reach.
+/// Least load of all orders that the reach allows, found by trying all of them.
 fn least_load(capture: &Capture, reach: Reach) -> u64 {
     fn go_on(capture: &Capture, reach: Reach, ops: &mut Vec<usize>, least: &mut u64) {
         let count = capture.ops().len();
@@ -173,7 +174,7 @@ fn none_is_better_than_the_exact_order() {
             }
         }
     }
-    // Each of the other schedulers misses the best at times; the exact one never does.
+    // Each of the other schedulers sometimes misses the least load; the exact one never does.
     assert!(better[..6].iter().all(|&better| better > 0) && better[6] == 0, "{better:?}");
 }
 
@@ -231,7 +232,7 @@ fn schedulers_have_names() {
 
 #[test]
 fn a_search_refuses_what_is_too_wide() {
-    // Any op may be first, and each leaves more in use than before.
+    // Any op may run first, and each op leaves more bytes in use than before it.
     let count = 20;
     let buffers = (0..count).map(|bytes| CapturedBuffer::result(1 + bytes as u64));
     let wide =
@@ -243,7 +244,8 @@ fn a_search_refuses_what_is_too_wide() {
     let late = Limits::within(std::time::Duration::ZERO);
     let error = exact.order(&capture, Reach::Offline, &late).unwrap_err();
     assert!(error.to_string().starts_with("exact was not done in time"), "{error}");
-    // Schedulers that look at all ready ops, or at all users of a buffer, stop as well.
+    // The schedulers that look at all ready ops (least-peak) or at all users of a buffer (sink)
+    // also stop when the time is up.
     for name in ["least-peak", "sink"] {
         let error = named(name).unwrap().order(&capture, Reach::Offline, &late).unwrap_err();
         assert!(error.to_string().starts_with(&format!("{name} was not done in time")), "{error}");
@@ -259,8 +261,9 @@ fn casts_put_first_sink() {
         let sink = Sink.order(&capture, Reach::Held(usize::MAX), &Limits::none()).unwrap();
         let (square, row) = (width * width, tokens * width);
         let parameters = 12 * square * layers as u64;
-        // For each op of the first layer: rows of activations in use; squares of half-precision
-        // weights in use if each is cast when needed; squares already freed if all are cast first.
+        // For each op of the first layer, three numbers: rows of activations in use; half-precision
+        // weights in use, in squares of the width, if each weight is cast when it is needed;
+        // weights already freed, in the same unit, if all weights are cast first.
         let ops = [(4, 3, 0), (5, 0, 3), (3, 1, 3), (3, 0, 4), (5, 4, 4), (9, 0, 8), (6, 4, 8)];
         let most = |bytes: fn((u64, u64, u64), [u64; 3]) -> u64| {
             ops.iter().map(|&op| bytes(op, [parameters, square, row])).max().unwrap()
@@ -270,7 +273,7 @@ fn casts_put_first_sink() {
         let late =
             most(|(rows, cast, _), [all, square, row]| 2 * (2 * all + cast * square + rows * row));
         assert_eq!((own.load(), sink.load()), (first, late));
-        // No order takes less.
+        // No order has a lower load.
         assert_eq!(floor(&capture), sink.load());
         println!("{decoder:?}: program {}, sink {}", own.load(), sink.load());
     }

@@ -1,16 +1,18 @@
-//! MegEngine's best fit: buffers in order of time, each in the smallest hole.
+//! MegEngine's best fit: each buffer, in order of time, gets the smallest hole that is large
+//! enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Knows, rounded};
 
-/// `best-fit`: gives each buffer, in order of time, the smallest hole that is large enough. The
-/// lowest hole wins a tie. If no hole is large enough, the top is extended.
+/// `best-fit`: gives each buffer, in order of time, the smallest free range of addresses (hole)
+/// that is large enough. The lowest hole wins a tie. If no hole is large enough, the buffer lies at
+/// the top, and the memory grows.
 ///
 /// Source: MegEngine's static memory planning (`BEST_FIT`). Time: O(n log n) for n buffers. The
-/// planner is weak where sizes vary much: early buffers are in the way later, since it never looks
-/// ahead. Gaps and colours are refused.
+/// planner never looks ahead, so it is weak if sizes vary much: early buffers leave holes that
+/// later buffers do not fit into. The planner supports neither gaps nor colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BestFit;
 
@@ -35,12 +37,12 @@ impl Planner for BestFit {
     }
 }
 
-/// Free ranges below the top, apart from each other.
+/// Free ranges below the top. No two of them touch.
 #[derive(Debug, Default)]
 struct Holes {
     by_address: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
-    /// End of the bytes in use: all addresses from here on are free.
+    /// Highest end of all buffers so far: all addresses from here on are free.
     top: u64,
 }
 
@@ -54,7 +56,7 @@ impl Holes {
             }
             return address;
         }
-        // A hole that ends at the top is extended.
+        // If the last hole ends at the top, the buffer begins in this hole and ends above the top.
         let last = self.by_address.last_key_value().map(|(&address, &size)| (address, size));
         let address = match last {
             Some((address, found)) if address + found == self.top => {

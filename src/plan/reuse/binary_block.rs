@@ -4,28 +4,30 @@ use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{ROUND, Take, chain, in_a_row};
 use super::{Knows, rounded_to};
 
-/// Size in bytes: 8 MiB. A class of at least two members stays, however few, if its largest member
-/// has this size or more.
+/// Size of a large buffer, in bytes: 8 MiB. A class with two members or more is not joined to the
+/// next class if its largest member has this size or more.
 const LARGE: u64 = 8 << 20;
 
-/// `binary-block`, `binary-block:oldest`: lets a buffer use a free block of its class. Classes
-/// double in size, and a class with few members is joined to the next. When all buffers have a
-/// block, each block shrinks to its largest buffer.
+/// `binary-block`, `binary-block:oldest`: divides buffers into classes by size, and lets a buffer
+/// use any free block of its class. Each class reaches up to twice the size of the one before; a
+/// class with few members is joined to the next class. When all buffers have a block, each block
+/// shrinks to the size of its largest buffer.
 ///
 /// Source: the article on memory reuse in CANN, and `BinaryBlockMemAssigner` of open-source GE;
-/// classes as in [`BinaryBlock::sizes`]. Buffers come in order of time; at one instant, all buffers
-/// that end are released first, and the others follow in the order of their numbers. Buffers of
-/// more than one colour or with gaps are refused. All blocks are aligned to a multiple of all
-/// alignments.
+/// [`BinaryBlock::sizes`] describes the classes. Buffers get their blocks in order of time. At each
+/// instant, the buffers that end release their blocks first; then the buffers that begin follow in
+/// the order of their numbers. The planner supports neither gaps nor colours. All blocks are
+/// aligned to a multiple of all alignments.
 ///
-/// Time: O(n log n) for n buffers, without a limit in size. The planner is weak where small buffers
-/// could share the bytes of a large one: buffers of different classes never share. On steps of
+/// Time: O(n log n) for n buffers, without a limit on n. The planner is weak if small buffers could
+/// use the bytes of a large buffer: buffers of different classes never share a block. On steps of
 /// three networks it took 1.11 to 2.08 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BinaryBlock {
     /// Choice among the free blocks.
     pub take: Take,
-    /// Granule of blocks in bytes: 512 as in CANN, 1 to waste nothing. Not part of the name.
+    /// Sizes of blocks are rounded up to a multiple of this number of bytes: 512 as in CANN, or 1
+    /// to waste no bytes. The name of the planner does not contain it.
     pub round: u64,
 }
 
@@ -36,16 +38,16 @@ impl Default for BinaryBlock {
 }
 
 impl BinaryBlock {
-    /// Largest size in each class, rising. A buffer belongs to the first class whose largest size
-    /// is not smaller.
+    /// Largest size in each class, in rising order. A buffer belongs to the first class whose
+    /// largest size is at least its own size.
     ///
     /// The first class goes up to twice 512 bytes; if no buffer has more than 512 bytes, it goes up
-    /// to twice the smallest size. Each further class goes twice as far. With n classes for m
-    /// buffers, a class with fewer than m / n members, rounded down, is joined to the next.
-    /// Exceptions: the last class, and a class with two members or more whose largest has 8 MiB or
-    /// more. (GE looks at the smallest member there. That gives 1.103 instead of 1.114 times the
-    /// load on ResNet-50, and the same on the other two networks. The known figures are those
-    /// of the largest.)
+    /// to twice the smallest size. Each further class goes up to twice the size of the class before
+    /// it. With n classes for m buffers, a class with fewer than m / n members, rounded down, is
+    /// joined to the next. Exceptions: the last class, and a class with two members or more whose
+    /// largest member has 8 MiB or more. (GE compares the smallest member with 8 MiB instead. GE's
+    /// rule gives 1.103 instead of 1.114 times the load on ResNet-50, and equal results on the
+    /// other two networks. The ratios in the tests are those of the rule with the largest member.)
     ///
     /// # Errors
     ///
@@ -57,7 +59,7 @@ impl BinaryBlock {
     }
 }
 
-/// Largest size in each class of these sizes, rising.
+/// Divides sizes into classes, and returns the largest size in each class, in rising order.
 fn classes(mut sizes: Vec<u64>) -> Vec<u64> {
     sizes.retain(|&size| size > 0);
     sizes.sort_unstable();
@@ -71,7 +73,7 @@ fn classes(mut sizes: Vec<u64>) -> Vec<u64> {
     }
     let few = sizes.len() / bounds.len();
     let mut classes = Vec::new();
-    // Begin of the class that is being made.
+    // Index of the first size in the class that is being made.
     let mut begin = 0;
     for bound in bounds {
         let end = sizes.partition_point(|&size| size <= bound);

@@ -1,4 +1,4 @@
-//! Blocks for several buffers in turn: the common part of CANN's planners.
+//! Blocks that several buffers use one after another: the common part of CANN's planners.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -14,8 +14,8 @@ pub(super) const ROUND: u64 = 512;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Take {
     /// The block released last, as in open-source GE, which searches from the end of its list.
-    /// Lifetimes do not order releases at one instant; of these the block made last is taken, which
-    /// reproduces the known figures.
+    /// Lifetimes do not say in which order blocks are released at the same instant. Of such blocks,
+    /// the one made last is taken, which reproduces the ratios in the tests.
     #[default]
     Newest,
     /// The block made first, whenever it was released, as in the article.
@@ -23,7 +23,7 @@ pub enum Take {
 }
 
 impl Take {
-    /// Finds the choice by its name: nothing or `oldest`.
+    /// Finds the choice by its name: `""` or `oldest`; `None` for any other name.
     pub(in super::super) fn named(option: &str) -> Option<Self> {
         match option {
             "" => Some(Self::Newest),
@@ -41,17 +41,18 @@ impl Take {
     }
 }
 
-/// A block of bytes for several buffers in turn.
+/// A block of bytes that several buffers use one after another.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// Size of the largest buffer in it: GE's resize.
+    /// Size of the largest buffer in the block. GE shrinks its blocks to this size in the end
+    /// (resize).
     pub size: u64,
     /// Buffers in order of time.
     pub buffers: Vec<usize>,
 }
 
-/// Puts each buffer, in order of time, into a free block of its class, or else into a new block.
-/// Empty buffers need none.
+/// Puts each buffer, in order of time, into a free block of its class. If no block of the class is
+/// free, a new block is made. Buffers of size 0 get no block.
 pub(super) fn chain<C: Eq + Hash>(
     lifetimes: &Lifetimes,
     sizes: &[u64],
@@ -60,7 +61,8 @@ pub(super) fn chain<C: Eq + Hash>(
 ) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut homes = vec![0; sizes.len()];
-    // Class -> instant of release and block. `Take::Oldest` ignores the instant.
+    // Class -> its free blocks, each with the instant of its release. With `Take::Oldest` the
+    // instant is always 0, so blocks are sorted by number.
     let mut free: FxHashMap<C, BTreeSet<(u64, usize)>> = FxHashMap::default();
     for change in lifetimes.changes() {
         match change {
@@ -91,7 +93,7 @@ pub(super) fn chain<C: Eq + Hash>(
     blocks
 }
 
-/// Offsets of the buffers if blocks lie one behind another.
+/// Offsets of the buffers if the blocks lie one after another from address 0 on.
 pub(super) fn in_a_row(blocks: &[Block], buffers: usize) -> Vec<u64> {
     let mut offsets = vec![0; buffers];
     // No overflow: a block has the size of its largest buffer, and all buffers together have less

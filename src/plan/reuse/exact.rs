@@ -1,4 +1,4 @@
-//! Exact search for the least memory, with a proof.
+//! Exact search for a placement with the least bytes, and for a proof that none has fewer.
 
 mod capacity;
 mod memory;
@@ -18,29 +18,34 @@ use super::hints::by_hints;
 use super::{Gaps, Knows, Pushdown};
 use crate::rng::SplitMix64;
 
-/// `exact`, or `exact:NODES`: finds the least placement by trying all placements that cannot be
-/// pushed down, in an order that finds good ones soon.
+/// `exact`, or `exact:NODES`: searches for the smallest placement among all placements in which no
+/// buffer can be moved down, in an order that finds good placements soon.
 ///
-/// The search is MiniMalloc's (Moffitt, ASPLOS 2023). Buffers are placed upwards, each on top of
-/// the placed buffers that it meets. For every set of buffers alive at once, the lowest free
-/// address plus the bytes to be placed must not exceed the capacity. No buffer is placed so high
-/// that another one would fit below it. Buffers that are cut off in time are placed apart. At each
-/// capacity, the buffers are tried in three orders in turn. If none gives an answer within a limit
-/// on nodes, the limit is doubled for the next round.
+/// The search is that of MiniMalloc (Moffitt, ASPLOS 2023). A search finds out whether the buffers
+/// fit into a capacity, which is a number of bytes. Buffers are placed from low to high addresses,
+/// each on top of the placed buffers that are alive at the same time. At every instant, the lowest
+/// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive then, must
+/// not exceed the capacity. No buffer is placed so high that an unplaced buffer would fit below it.
+/// Groups of buffers whose lives do not overlap are placed separately. At each capacity, the
+/// buffers are tried in three orders in turn. If no order gives an answer within a limit on nodes,
+/// the limit is doubled for the next round.
 ///
-/// Three rules are added. A buffer that was passed over must be lifted by another one, which raises
-/// the bound. Buffers with equal lives are tried in one order. States that failed are remembered.
-/// Capacities are tried from the load up. Between them, short searches in randomly varied orders
-/// (always the same) lower the best height. The answer is proven if it takes no more than the load,
-/// or if all smaller capacities have failed.
+/// Three rules are added. If a buffer could have been placed lower than the last placed buffer but
+/// was not, another buffer must still be placed below it, which raises its lowest possible address.
+/// Buffers with equal lives are tried in only one order. States that failed are remembered. The
+/// first capacity tried is the load; higher ones follow. Between them, short searches in random
+/// variations of the orders lower the best height; the variations are the same in each run. The
+/// answer is proven if its bytes equal the load, or if all smaller capacities have failed.
 ///
-/// The search begins with the placements by hints, if there are any. Alignments and gaps are kept
-/// exactly. Colours are refused, and so are bytes kept in gaps, and more than [`Exact::LIMIT`]
-/// buffers linked in time. The time for a proof is exponential at worst: instances of 200 buffers
-/// take from milliseconds to forever.
+/// The search begins with the best of some quick placements, among them the placements by hints.
+/// Sizes are not rounded up for alignment, and other buffers may use the gaps of a buffer. The
+/// planner does not support colours or bytes kept in gaps, and places at most [`Exact::LIMIT`]
+/// buffers linked in time. The time for a proof is exponential at worst: for instances of 200
+/// buffers, it is between milliseconds and forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Limit on placements of a buffer that are tried if there is no time limit.
+    /// Limit on the nodes of the search, each of which places one buffer. Used only if there is no
+    /// time limit.
     pub nodes: u64,
 }
 
@@ -51,17 +56,19 @@ impl Default for Exact {
 }
 
 impl Exact {
-    /// Limit on the buffers linked in time: no instant between them is without a live buffer.
+    /// Limit on the number of buffers linked in time. Buffers are linked if some buffer is alive at
+    /// every instant from the first begin to the last end of their lives.
     pub const LIMIT: usize = 2_000;
-    /// Limit on the pieces, into which gaps cut such buffers.
+    /// Limit on the number of pieces into which gaps cut buffers that are linked in time.
     pub const PIECES: usize = 10 * Self::LIMIT;
 
-    /// Name with the number of nodes, unless the number is the default.
+    /// `name`, with the limit on nodes after a colon unless it is the default.
     pub(super) fn called(&self, name: &str) -> String {
         if *self == Self::default() { name.to_owned() } else { format!("{name}:{}", self.nodes) }
     }
 
-    /// Improves `best`, a placement of the same lifetimes. The result is no worse.
+    /// Searches for a smaller placement than `best`, which is a placement of the same lifetimes.
+    /// Returns the placement of `best` if none is found; it may be proven by then.
     pub(super) fn improve(
         &self,
         lifetimes: &Lifetimes,
@@ -80,7 +87,7 @@ impl Exact {
     ) -> Result<Planned, PlanError> {
         Knows::Gaps.check(self, lifetimes)?;
         let Sections { unit, parts } = Sections::new(lifetimes);
-        // Instances beyond the limits are refused.
+        // The planner fails beyond its limits.
         let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
         if largest > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
@@ -100,7 +107,7 @@ impl Exact {
         if best.proven {
             return Ok(best);
         }
-        // Each part begins a descent from its height in `best`.
+        // The descent of each part begins at the height that the part has in `best`.
         let mut offsets = best.placement.offsets().to_vec();
         let mut descents: Vec<Descent> = parts
             .iter()
@@ -111,7 +118,7 @@ impl Exact {
             })
             .collect();
         let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
-        // Only the highest part matters, so this one is lowered.
+        // The highest part determines the height of the placement, so this part is lowered next.
         let mut last = 0;
         let proven = loop {
             let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
@@ -128,7 +135,8 @@ impl Exact {
             }
             descents[part].step(&parts[part], floor, &mut nodes, limits);
         };
-        // Parts that were lowered get their new addresses; the others keep those of `best`.
+        // Parts that were lowered get their new addresses. All other parts keep their addresses
+        // from `best`.
         for (part, descent) in parts.iter().zip(&descents) {
             for (item, offset) in part.items.iter().zip(&descent.offsets) {
                 offsets[item.buffer] = offset * unit;

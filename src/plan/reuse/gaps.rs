@@ -1,17 +1,18 @@
-//! Greedy planner: buffers one by one in a fixed order, each in a gap between those already placed.
+//! Greedy planner: places buffers one by one in a fixed order, each in a gap between buffers that
+//! are already placed.
 
 use super::super::{Buffer, Lifetimes, Limits, Part, PlanError, Planned, Planner};
 use super::Knows;
 use std::cmp::Reverse;
 
-/// Sort key of the buffers to place. On a tie the buffer with the earlier begin is first, then
-/// the one with the lower number.
+/// Order in which buffers are placed. On a tie the buffer that begins earlier is first, then the
+/// buffer with the lower number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum First {
     /// Largest size first.
     #[default]
     Size,
-    /// Largest product of size and life first.
+    /// Largest product of size and length of life first.
     Area,
     /// Longest life first.
     Life,
@@ -21,23 +22,24 @@ pub enum First {
 
 /// `gaps-size`, `gaps-area`, `gaps-life`, `gaps-birth`: puts each buffer into the smallest gap
 /// between the buffers already placed that are alive at the same time. The lowest gap wins a tie.
-/// If no gap is large enough, the buffer lies above all of them.
+/// If no gap is large enough, the buffer lies above all these buffers.
 ///
-/// By size this is the greedy planner of TFLite (Pisarchyk and Lee, 2020) and XLA's spatial
-/// heuristic; by life it is XLA's temporal heuristic. Time: O(n^2) for n buffers, of which there
-/// may be [`Gaps::LIMIT`]; gaps cut buffers into pieces, which count instead. Alignments and gaps
-/// are kept exactly, with and without kept bytes. Colours are refused. The planner is weak where
-/// many sizes are similar but not equal, and lives cross each other.
+/// `gaps-size` is the greedy planner of TFLite (Pisarchyk and Lee, 2020) and XLA's spatial
+/// heuristic; `gaps-life` is XLA's temporal heuristic. Time: O(n^2) for n buffers, or n pieces if
+/// lifetimes have gaps that cut buffers into pieces; n is at most [`Gaps::LIMIT`]. Sizes are not
+/// rounded up for alignment. The planner supports gaps and bytes kept in gaps, but not colours. The
+/// planner is weak if many sizes are similar but not equal, and if lives overlap without one
+/// containing the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
-    /// Sort key of the buffers to place.
+    /// Order in which buffers are placed.
     pub first: First,
 }
 
 impl Gaps {
-    /// Limit on the buffers, and on the pieces of buffers.
+    /// Limit on the number of buffers, and on the number of pieces into which gaps cut them.
     pub const LIMIT: usize = 30_000;
-    /// Planners of all orders.
+    /// The four planners, one for each order.
     pub const ALL: [Self; 4] = [
         Self::by(First::Size),
         Self::by(First::Area),
@@ -45,7 +47,7 @@ impl Gaps {
         Self::by(First::Birth),
     ];
 
-    /// Planner of this order.
+    /// Planner that places buffers in this order.
     #[must_use]
     pub const fn by(first: First) -> Self {
         Self { first }
@@ -77,12 +79,12 @@ impl Planner for Gaps {
     }
 }
 
-/// Choice among the gaps.
+/// Choice among the gaps between placed buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// The smallest sufficient gap; the lowest on a tie.
+    /// The smallest gap that is large enough; the lowest one on a tie.
     Smallest,
-    /// The lowest sufficient gap.
+    /// The lowest gap that is large enough.
     Lowest,
 }
 
@@ -120,7 +122,8 @@ impl Gaps {
             busy.clear();
             match own {
                 [] => continue,
-                // Whole buffers: the obstacles are sorted by address already.
+                // A buffer without gaps in its life: `placed` is sorted by address, so its
+                // obstacles are too.
                 [Part { lower, upper, .. }] if lifetimes.gaps(i).is_empty() => {
                     let meets = |it: &&Placed| *lower < it.upper && it.lower < *upper;
                     busy.extend(placed.iter().filter(meets).map(|it| (it.begin, it.end)));
@@ -141,10 +144,10 @@ impl Gaps {
     }
 }
 
-/// Number of buffers placed between two looks at the clock.
+/// Number of buffers that are placed between two checks of the time limit.
 const LOOKS: usize = 64;
 
-/// Addresses at which the whole buffer must not lie, so that its part `part` does not overlap a
+/// Ranges of addresses that the whole buffer must not overlap, so that its part `part` overlaps no
 /// placed part.
 fn obstacles<'a>(
     part: &'a Part,
@@ -152,14 +155,15 @@ fn obstacles<'a>(
     placed: &'a [Placed],
 ) -> impl Iterator<Item = (u64, u64)> + 'a {
     let meets = |it: &&Placed| part.lower < it.upper && it.lower < part.upper;
-    // The bytes of the buffer above and below the part may overlap the placed part, so the obstacle
-    // is smaller by them.
+    // Only `part` must not overlap the placed part; the bytes of the buffer above and below `part`
+    // may. So the obstacle is that much smaller than the placed part.
     let (above, below) = (buffer.size - part.end, part.begin);
     let obstacle = move |it: &Placed| (it.begin + above, it.end.saturating_sub(below));
     placed.iter().filter(meets).map(obstacle).filter(|&(_, end)| end > 0)
 }
 
-/// Address in a gap between busy ranges, which are sorted by their begins.
+/// Address for a buffer in a gap between busy ranges, chosen by `fit`, or above all of them. `busy`
+/// is sorted by the begins of the ranges.
 fn gap(busy: &[(u64, u64)], buffer: &Buffer, fit: Fit) -> u64 {
     let mut top = 0_u64;
     let mut smallest: Option<(u64, u64)> = None;
@@ -179,7 +183,8 @@ fn gap(busy: &[(u64, u64)], buffer: &Buffer, fit: Fit) -> u64 {
     smallest.map_or_else(|| top.next_multiple_of(buffer.align), |(_, at)| at)
 }
 
-/// Bytes placed at an address for some time; kept in order of address.
+/// A placed part: bytes `begin..end` during the time `lower..upper`. Lists of placed parts are
+/// sorted by `begin`.
 struct Placed {
     lower: u64,
     upper: u64,

@@ -1,13 +1,15 @@
-//! Placements from hints, where a search begins.
+//! Placements made from hints, with which a search begins.
 
 use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, Placement, PlanError, Planned};
 use super::gaps::{Fit, Gaps};
 
-/// Better of two placements from hints; `None` without hints. In the first, all buffers are at
-/// their hints, if that is a placement. In the second, each hinted buffer is as low as the buffers
-/// hinted below it allow. Buffers without hints then fill the gaps between, the largest first.
+/// Better one of two placements from hints; `None` if there are no hints. The first placement puts
+/// all buffers at their hints. The first placement is used only if every buffer has a hint and the
+/// hints are a valid placement. The second one places hinted buffers in the order of their hints,
+/// each at the lowest address that is free for it. Buffers without hints then get the smallest gaps
+/// that are large enough, the largest buffers first.
 pub(super) fn by_hints(
     lifetimes: &Lifetimes,
     limits: &Limits,

@@ -1,28 +1,30 @@
-//! MegEngine's interval moves: long lives first, each in the cheapest gap, with the buffers above
-//! pushed up.
+//! MegEngine's interval moves: buffers with long lives are placed first. A buffer may go into a gap
+//! that is too small, and then pushes up the buffers above it.
 
 use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Knows, lives, meet, rounded};
 
-/// `interval-move`: places the longest lives first; on a tie the earlier begin, then the larger
-/// size. Each buffer goes into a gap between the placed buffers that it meets.
+/// `interval-move`: places the buffers with the longest lives first; on a tie the buffer that
+/// begins earlier, then the larger one. Each buffer goes into a gap between the placed buffers that
+/// are alive at the same time.
 ///
-/// If some gaps are large enough, the one that leaves the fewest bytes over is taken. Otherwise all
-/// buffers above a gap are pushed up. The gap by which the high water rises least is taken; on a
-/// tie the one that lacks the fewest bytes.
+/// If some gaps are large enough, the one that leaves the fewest bytes unused is taken. If no gap
+/// is large enough, the buffers above a gap are pushed up. The gap is taken for which the size of
+/// the placement grows least; on a tie the gap that lacks the fewest bytes.
 ///
-/// Source: MegEngine's static memory planning (`INTERVAL_MOVE`), with its order of looking. Gaps
-/// are looked at from low to high, and a gap that fits is preferred even over one that raises
-/// nothing. Time: O(n^3) at worst for n buffers, of which there may be [`IntervalMove::LIMIT`], as
-/// in MegEngine's tests. The planner is weak where lives are similar: sizes should come first then.
-/// Bytes kept in gaps and colours are refused.
+/// Source: MegEngine's static memory planning (`INTERVAL_MOVE`). As there, gaps are tried from low
+/// to high, and a gap that is large enough is preferred even to a smaller gap for which the
+/// placement would not grow. Time: O(n^3) at worst for n buffers. There may be
+/// [`IntervalMove::LIMIT`] buffers, as in MegEngine's tests. The planner is weak if lives have
+/// similar lengths: then sizes should decide the order. The planner supports gaps, but neither
+/// bytes kept in gaps nor colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalMove;
 
 impl IntervalMove {
-    /// Limit on the buffers.
+    /// Limit on the number of buffers.
     pub const LIMIT: usize = 600;
 }
 
@@ -56,16 +58,16 @@ impl Planner for IntervalMove {
     }
 }
 
-/// Placed buffers, with those above each.
+/// Placed buffers, and for each the buffers above it.
 #[derive(Debug)]
 struct Stack {
     sizes: Vec<u64>,
     offsets: Vec<u64>,
-    /// Placed buffer -> meeting buffers above.
+    /// Placed buffer -> buffers that lie above it and are alive at the same time.
     above: Vec<Vec<usize>>,
-    /// Placed buffers in rising order of address.
+    /// Placed buffers, sorted by address.
     upwards: Vec<usize>,
-    /// Placed buffer -> bytes of room to push it up before the high water rises.
+    /// Placed buffer -> number of bytes by which it can be pushed up without a change of `high`.
     slack: Vec<u64>,
     high: u64,
 }
@@ -101,14 +103,15 @@ impl Stack {
     /// times, from low to high.
     fn choose(&mut self, size: u64, meets: &[usize]) -> u64 {
         self.find_slack();
-        // Best gap so far: the rise of the high water, the bytes that the gap lacks, and its begin.
+        // Best gap so far: bytes by which `high` would grow, bytes that the gap lacks, and begin of
+        // the gap.
         let mut best = (u64::MAX, u64::MAX, 0);
         let mut least_left = u64::MAX;
         let mut begin = 0;
         for next in 0..=meets.len() {
             let end = meets.get(next).map_or(self.high.max(begin), |&other| self.offsets[other]);
             if end >= begin {
-                // Touching buffers have an empty gap between them.
+                // Between two buffers that touch is a gap of 0 bytes, which counts.
                 let gap = end - begin;
                 if gap < size {
                     let rise = meets[next..].iter().map(|&other| {
@@ -126,7 +129,8 @@ impl Stack {
         best.2
     }
 
-    /// Computes `slack` from high to low, so that the buffers above come first.
+    /// Computes `slack` of all placed buffers from high to low: the slack of a buffer depends on
+    /// the buffers above it.
     fn find_slack(&mut self) {
         for &i in self.upwards.iter().rev() {
             let end = self.offsets[i] + self.sizes[i];
@@ -135,8 +139,8 @@ impl Stack {
         }
     }
 
-    /// Pushes up all buffers above a new buffer, as far as needed, and in turn the buffers above
-    /// these.
+    /// Pushes up the buffers above a new buffer as far as needed, and then the buffers above them
+    /// in the same way.
     fn push_up(&mut self, buffer: usize) {
         let Self { sizes, offsets, above, upwards, high, .. } = self;
         for &i in std::iter::once(&buffer).chain(upwards.iter()) {
@@ -160,7 +164,7 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
 
-    /// The rule once more, recursive and without an order of work.
+    /// A naive version of the planner: it pushes buffers up recursively, without sorting them.
     #[derive(Default)]
     struct Naive {
         lives: Vec<(u64, u64)>,
@@ -194,7 +198,7 @@ mod tests {
             let meets: Vec<usize> = (0..self.lives.len())
                 .filter(|&i| self.lives[i].0 < upper && lower < self.lives[i].1)
                 .collect();
-            // Every address at which a gap may begin, with the gap's end.
+            // Every address at which a gap may begin, with the end of the gap.
             let mut begins: Vec<u64> = meets.iter().map(|&i| self.end(i)).chain([0]).collect();
             begins.sort_unstable();
             let gaps = begins.into_iter().filter_map(|begin| {
@@ -273,7 +277,8 @@ mod tests {
         );
     }
 
-    /// Ratios measured with this project's scripts on A to F of MiniMalloc, within 0.01.
+    /// The planner has, within 0.01, the ratios of bytes to load that this project's scripts gave
+    /// on MiniMalloc's instances A to F.
     #[test]
     fn ratios_are_those_of_the_source() {
         let ratios = [1.568, 1.587, 1.244, 1.335, 1.342, 1.252];

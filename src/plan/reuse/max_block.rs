@@ -1,26 +1,27 @@
-//! CANN's simplest reuse: all blocks are as large as the largest buffer until the end.
+//! CANN's simplest reuse: while buffers are placed, all blocks are as large as the largest buffer.
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{ROUND, Take, chain, in_a_row};
 use super::{Knows, rounded_to};
 
-/// `max-block`, `max-block:oldest`: lets every buffer use any free block, since all blocks are as
-/// large as the largest buffer. When all buffers have a block, each block shrinks to its largest
-/// buffer.
+/// `max-block`, `max-block:oldest`: lets every buffer use any free block, because all blocks are as
+/// large as the largest buffer. When all buffers have a block, each block shrinks to the size of
+/// the largest buffer in it.
 ///
 /// Source: the article on memory reuse in CANN, and `MaxBlockMemAssigner` of open-source GE.
-/// Buffers come in order of time; at one instant, all buffers that end are released first, and the
-/// others follow in the order of their numbers. Buffers of more than one colour or with gaps are
-/// refused. All blocks are aligned to a multiple of all alignments.
+/// Buffers get their blocks in order of time. At each instant, the buffers that end release their
+/// blocks first; then the buffers that begin follow in the order of their numbers. The planner
+/// supports neither gaps nor colours. All blocks are aligned to a multiple of all alignments.
 ///
-/// Time: O(n log n) for n buffers, without a limit in size. The planner is weak wherever sizes
-/// differ: a large block often holds only small buffers. On steps of three networks it took 1.81 to
-/// 5.6 times the load.
+/// Time: O(n log n) for n buffers, without a limit on n. The planner is weak if buffers have
+/// different sizes: a large block often holds only small buffers. On steps of three networks it
+/// took 1.81 to 5.6 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxBlock {
     /// Choice among the free blocks.
     pub take: Take,
-    /// Granule of blocks in bytes: 512 as in CANN, 1 to waste nothing. Not part of the name.
+    /// Sizes of blocks are rounded up to a multiple of this number of bytes: 512 as in CANN, or 1
+    /// to waste no bytes. The name of the planner does not contain it.
     pub round: u64,
 }
 

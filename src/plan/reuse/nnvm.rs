@@ -1,13 +1,14 @@
-//! Memory planner of NNVM, the compiler that TVM grew out of: whole blocks, reused for values of
-//! similar size.
+//! Memory planner of NNVM, the compiler from which TVM developed. The planner reuses whole blocks
+//! of memory for values of similar size.
 //!
-//! The planner has three stages, as described in the article on memory allocation in NNVM and by
-//! the open source. [`MemoryPlan`] (`PlanMemory`) walks through an [`NnvmGraph`] with reference
-//! counts, and gives computed values *storages*, by number. [`StoragePlan`] (`DecorateMemoryPlan`)
-//! adds the variables, and moves values that are assigned to a variable into its storage.
-//! [`SharedPool`] (GraphRuntime's `SetupStorage`) puts bytes behind the storages, here also for
-//! several graphs that take turns. [`Nnvm`] plans for plain lifetimes, by the rules of the first
-//! stage.
+//! The planner has three stages, which follow the article on memory allocation in NNVM and NNVM's
+//! source (its names are in parentheses). [`MemoryPlan`] (`PlanMemory`) visits the nodes of an
+//! [`NnvmGraph`] in order, counts the reads that remain of each value, and gives each computed
+//! value a *storage*: a numbered block of memory. [`StoragePlan`] (`DecorateMemoryPlan`) adds
+//! storages for variables, and moves values that are assigned to a variable into its storage.
+//! [`SharedPool`] (GraphRuntime's `SetupStorage`) gives the storages addresses. Unlike NNVM's, it
+//! also does so for several graphs that run in turn. [`Nnvm`] plans for lifetimes without a graph,
+//! by the rules of the first stage.
 //!
 //! ```
 //! use remat::plan::nnvm::{
@@ -25,7 +26,7 @@
 //! last.node = graph.op(OpNode::new([last], [numbers]).in_place(over))?;
 //! graph.output(last)?;
 //!
-//! // Two storages by turns, and nothing for the last op.
+//! // The ops use two storages in turn. The last op needs none: it overwrites its input.
 //! let plan = MemoryPlan::new(&graph, MatchRange::default());
 //! assert_eq!(plan.bytes(), 2 * 1024);
 //! let pool = SharedPool::new(&[StoragePlan::new(plan)], 4)?;
@@ -59,10 +60,11 @@ pub use self::graph::{
 pub use self::memory::MemoryPlan;
 pub use self::pool::{PoolError, PoolView, SharedPool};
 
-/// Place of an entry.
+/// Place of an entry, which is an output of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
-    /// No place so far: a variable before [`StoragePlan`] (storage id -1).
+    /// No place yet (storage id -1). Only variables have none, until [`StoragePlan`] gives them a
+    /// storage.
     None,
     /// The storage of this number.
     Storage(usize),
@@ -72,19 +74,20 @@ pub enum Home {
     Dynamic,
 }
 
-/// Range of sizes in which a free storage may be reused (`match_range`): at most this many times
-/// larger or smaller than the request.
+/// Range of sizes in which a free storage may be reused (`match_range`): how many times larger or
+/// smaller than the request it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatchRange {
-    /// This many times. With 0 no storage is reused, with 1 only storages of exactly the size.
+    /// At most this many times larger or smaller. With 0 no storage is reused; with 1 only storages
+    /// of exactly the requested size.
     Times(u64),
-    /// The best of 1, 2, 4, 8 and 16 times: the smallest plan, the first on a tie
-    /// (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
+    /// The range out of 1, 2, 4, 8 and 16 times that gives the smallest plan; the first one on a
+    /// tie (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
     Auto,
 }
 
 impl MatchRange {
-    /// Smallest plan over the ranges, the first on a tie.
+    /// Plan with the fewest bytes among the plans for all these ranges; the first one on a tie.
     fn smallest<P>(self, plan: impl Fn(u64) -> P, bytes: impl Fn(&P) -> u64) -> P {
         match self {
             Self::Times(times) => plan(times),
@@ -97,7 +100,7 @@ impl MatchRange {
 }
 
 impl Default for MatchRange {
-    /// 16 times, NNVM's default.
+    /// Range of 16 times, the default of NNVM.
     fn default() -> Self {
         Self::Times(16)
     }
@@ -115,30 +118,30 @@ impl fmt::Display for MatchRange {
 /// `nnvm:16`, `nnvm:auto`, or any other range: NNVM's planner for lifetimes, without a graph. Plain
 /// `nnvm` is `nnvm:16`.
 ///
-/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. Properties of a graph
-/// beyond lifetimes are not known here, such as which outputs may be written in place.
+/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. Lifetimes do not say
+/// all that a graph says, such as which outputs may be written in place.
 ///
-/// At one instant, buffers that end are released first, in the order of their numbers. Then buffers
-/// that begin are requested, the largest first, equal ones in the order of their numbers. (In a
-/// graph, the outputs of a node are requested before its inputs are released. Half-open lifetimes
-/// can say so: such an input ends an instant after the output begins. An input whose end is the
-/// output's begin need not be apart from the output.) Storages lie one behind another, each at a
-/// multiple of all alignments of its buffers. Buffers of different colours never share a storage.
-/// Gaps are refused.
+/// At each instant, the buffers that end are released first, in the order of their numbers. Then
+/// the buffers that begin request storages: the largest first, and buffers of equal size in the
+/// order of their numbers. (In a graph, the outputs of a node request storages before its inputs
+/// are released. In half-open lifetimes, such an input ends one instant after the output begins. If
+/// an input ends at the instant at which the output begins, the output may get the storage of the
+/// input.) Storages lie one after another, each aligned to a multiple of all alignments of its
+/// buffers. Buffers of different colours never share a storage. Gaps are not supported.
 ///
-/// Time: O(n log n) for n buffers, five times as much for [`MatchRange::Auto`], without a limit in
-/// size. The planner is weak where sizes differ much: a storage holds one buffer at a time, however
-/// small. On steps of three networks it took 1.03 to 1.70 times the load (with auto 1.02 to 1.67),
-/// on MiniMalloc's six hard instances 1.28 to 2.71 (1.28 to 2.50).
+/// Time: O(n log n) for n buffers, five times as much for [`MatchRange::Auto`], without a limit on
+/// n. The planner is weak if sizes differ much: a storage holds one buffer at a time, however
+/// small. On steps of three networks, plans took 1.03 to 1.70 times the load (1.02 to 1.67 times
+/// with [`MatchRange::Auto`]). On MiniMalloc's six hard instances, they took 1.28 to 2.71 times the
+/// load (1.28 to 2.50 times).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nnvm {
-    /// Range of reusable storages.
+    /// Range of sizes in which a free storage may be reused.
     pub range: MatchRange,
 }
 
 impl Nnvm {
-    /// Offsets of the buffers, and the end of the last storage; `None` if the end is beyond all
-    /// addresses.
+    /// Offsets of the buffers, and the end of the last storage; `None` if this end is 2^64 or more.
     fn lay(changes: &[Change], lifetimes: &Lifetimes, range: u64) -> Option<(Vec<u64>, u64)> {
         let buffers = lifetimes.buffers();
         let mut allocator = Allocator::new(range);
@@ -185,8 +188,8 @@ impl Planner for Nnvm {
     }
 }
 
-/// Begins and ends in order of time. At each instant ends come first, then begins, the largest
-/// first.
+/// Begins and ends of lives in order of time. At each instant, all ends come first. The begins
+/// follow, those of the largest buffers first.
 fn largest_first(lifetimes: &Lifetimes) -> Vec<Change> {
     let buffers = lifetimes.buffers();
     let mut changes = lifetimes.changes();
@@ -221,7 +224,7 @@ impl FromStr for Nnvm {
     }
 }
 
-/// Error: the name is none of this planner's.
+/// Error: the text is not a name of the planner [`Nnvm`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not nnvm, nnvm:auto or nnvm: and a number")]
 pub struct UnknownRange(String);

@@ -1,4 +1,4 @@
-//! All planners in turn, and the best of their answers.
+//! Several planners in turn, and the best of their placements.
 
 use std::time::{Duration, Instant};
 
@@ -6,21 +6,22 @@ use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::hints::by_hints;
 use super::{BestFit, Exact, Gaps, IntervalMove, Knows, Pushdown, TwoLevel};
 
-/// `portfolio`, or `portfolio:NODES`: asks planners in order of their cost, until one takes no more
-/// than the load. [`Exact`] then continues from the best answer.
+/// `portfolio`, or `portfolio:NODES`: runs several planners, the quickest first, until a placement
+/// has no more bytes than the load. If none has, [`Exact`] continues from the best placement.
 ///
-/// Pushdown and best fit come first, which take O(n log n) time for n buffers. Two levels, interval
-/// moves and gaps follow, which take O(n^2) time and more, unless they refuse the number of
-/// buffers. The search comes last, unless it refuses. (NNVM's and CANN's other planners, which
-/// share whole blocks, are never the best of these.) If there are hints, placements by hints come
-/// before all. Planners that refuse gaps do not count where buffers have gaps. Colours are refused.
+/// [`Pushdown`] and [`BestFit`] come first, which take time O(n log n) for n buffers. [`TwoLevel`],
+/// [`IntervalMove`] and [`Gaps`] follow, which take time O(n^2) or more and fail if there are too
+/// many buffers. The search comes last; it too may fail. (The planners of NNVM, and those of CANN
+/// other than [`TwoLevel`], share whole blocks. These planners are left out because they are never
+/// the best.) If there are hints, the placements by hints come first of all. If buffers have gaps,
+/// planners without support for gaps give no placement. Colours are not supported.
 ///
-/// So 10^6 buffers get the answer of the first two planners in seconds; nothing is searched there,
-/// which is the weak side. With a time limit, planners that have not begun in time are skipped,
-/// except until the first answer. Without a limit, the answer is always the same.
+/// For 10^6 buffers only the first two planners give an answer, in seconds; so many buffers cannot
+/// be searched. After the time limit no further planner is started, unless there is no answer yet.
+/// Without a time limit, the answer is always the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Portfolio {
-    /// Search at the end.
+    /// Search that runs last.
     pub exact: Exact,
 }
 
@@ -31,13 +32,14 @@ pub struct Answer {
     pub planner: String,
     /// Time taken by the planner.
     pub time: Duration,
-    /// Placement, or the error.
+    /// Placement of the planner, or its error.
     pub planned: Result<Planned, PlanError>,
 }
 
 impl Portfolio {
-    /// Asks the planners, and returns their answers in order. The answer of [`Planner::plan`] is
-    /// the first of the best. Takes memory for a placement of each planner.
+    /// Runs the planners, and returns their answers in order. [`Planner::plan`] returns the best
+    /// placement of these, the first one on a tie. The placements of all planners are in memory at
+    /// the same time.
     ///
     /// # Errors
     ///
@@ -58,7 +60,8 @@ impl Portfolio {
         let two_level = TwoLevel::default();
         let first: [&dyn Planner; 4] = [&Pushdown, &BestFit, &two_level, &IntervalMove];
         for planner in first.into_iter().chain(gaps) {
-            // Hints may be far from a good placement, so they do not count as an answer.
+            // A placement by hints may be bad, so it does not count as an answer when the time is
+            // up.
             let is_answered = best(&answers[hinted..]).is_some();
             if proven(&answers) || (is_answered && limits.over()) {
                 return Ok(answers);
@@ -66,7 +69,7 @@ impl Portfolio {
             answers.push(timed(planner.name(), || planner.plan(lifetimes, limits)));
         }
         if best(&answers).is_none() {
-            // Some planner has to answer, however long it takes. This one knows all properties but
+            // There must be an answer, however long it takes. This planner supports everything but
             // colours.
             let gaps = Gaps::default();
             answers.push(timed(gaps.name(), || gaps.plan(lifetimes, &Limits::none())));
@@ -92,7 +95,7 @@ impl Planner for Portfolio {
         match (best(&answers).cloned(), answers.pop()) {
             (Some(best), _) => Ok(best),
             (None, Some(Answer { planned, .. })) => planned,
-            // Unreachable: several planners are asked.
+            // Unreachable: there is at least one answer.
             (None, None) => Pushdown.plan(lifetimes, limits),
         }
     }
@@ -108,7 +111,7 @@ fn proven(answers: &[Answer]) -> bool {
     answers.iter().flat_map(|answer| &answer.planned).any(|planned| planned.proven)
 }
 
-/// First answer of those with the fewest bytes; proven answers come before others.
+/// Placement with the fewest bytes. On a tie a proven placement wins, then the first one.
 fn best(answers: &[Answer]) -> Option<&Planned> {
     let planned = answers.iter().flat_map(|answer| &answer.planned);
     planned.min_by_key(|planned| (planned.placement.bytes(), !planned.proven))
@@ -142,8 +145,8 @@ mod tests {
             let bytes = |planned: &Planned| planned.placement.bytes();
             let least = answers.iter().flat_map(|answer| &answer.planned).map(bytes).min();
             assert_eq!(Some(bytes(&planned)), least);
-            // After a proof no planner is asked. A search without success returns the placement
-            // that it began with.
+            // After a proven answer no further planner runs. A search without success returns the
+            // placement that it began with.
             let proofs: Vec<bool> =
                 answers.iter().map(|answer| answer.planned.as_ref().unwrap().proven).collect();
             assert!(proofs[..proofs.len() - 1].iter().all(|proven| !proven));
@@ -207,7 +210,7 @@ mod tests {
         assert!(planned.placement.bytes() < lifetimes.load() * 11 / 10);
     }
 
-    /// Instances in `../shared/data`, if present.
+    /// Runs on instances in `../shared/data`, if that folder exists.
     #[test]
     #[ignore = "takes seconds"]
     fn training_steps_are_placed() {

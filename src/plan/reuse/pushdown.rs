@@ -1,5 +1,5 @@
-//! MegEngine's pushdown: the order of buffers in address first, then the lowest addresses that this
-//! order allows.
+//! MegEngine's pushdown: first decides which buffers lie above which, then gives each the lowest
+//! address that this allows.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use super::{Knows, rounded};
 /// `pushdown`: arranges buffers in a row of blocks without addresses, and then pushes all of them
 /// down.
 ///
-/// In order of time, each buffer takes the smallest free block that is large enough. If none is,
-/// the largest free block grows; if no block is free, the row gets longer. So the neighbours below
-/// and above each buffer are known. Then each buffer gets the lowest address that the buffers below
-/// it allow.
+/// In order of time, each buffer takes the smallest free block that is large enough. If no free
+/// block is large enough, the largest free block grows. If no block is free, a new block is added
+/// at the end of the row. The row gives each buffer a neighbour below and a neighbour above it. In
+/// the end, each buffer gets the lowest address that the buffers below it allow.
 ///
 /// Source: MegEngine's static memory planning (`PUSHDOWN`, its default). Time: O(n log n) for n
-/// buffers. The planner is weak on few buffers of very different sizes, where a search does better.
-/// Gaps and colours are refused.
+/// buffers. The planner is weak on few buffers of very different sizes, for which a search is
+/// better. The planner supports neither gaps nor colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pushdown;
 
@@ -48,9 +48,9 @@ impl Planner for Pushdown {
     }
 }
 
-/// Lowest address of each buffer above all buffers below it.
+/// Lowest address of each buffer that is above the ends of all buffers that must lie below it.
 fn lowest(sizes: &[u64], below: &[(usize, usize)]) -> Vec<u64> {
-    // Buffers directly above buffer `i`: `above[starts[i]..starts[i + 1]]`.
+    // The buffers that must lie above buffer `i` are `above[starts[i]..starts[i + 1]]`.
     let mut starts = vec![0; sizes.len() + 1];
     let mut waits = vec![0_usize; sizes.len()];
     for &(low, high) in below {
@@ -93,13 +93,13 @@ struct Segment {
     next: usize,
 }
 
-/// Blocks from low to high. No two free blocks are neighbours.
+/// A row of blocks, linked from low to high. No two free blocks are neighbours.
 #[derive(Debug, Default)]
 struct Row {
     blocks: Vec<Segment>,
     /// Free blocks by size.
     free: BTreeSet<(u64, usize)>,
-    /// Unused indices of joined blocks.
+    /// Indices in `blocks` that are unused, because their blocks were joined to others.
     spare: Vec<usize>,
     first: Option<usize>,
     last: Option<usize>,
@@ -135,11 +135,12 @@ impl Row {
         self.free.insert((size, block));
     }
 
-    /// Next buffers below and above a block.
+    /// Buffers in the nearest used blocks below and above a block.
     fn neighbours(&self, block: usize) -> (Option<usize>, Option<usize>) {
         let buffer =
             |block: usize| Some(self.blocks.get(block)?.buffer).filter(|&buffer| buffer != NONE);
-        // A free neighbour is skipped: the block behind it has a buffer.
+        // If a neighbour is free, it is skipped: the block after it has a buffer, because two free
+        // blocks are never neighbours.
         let Segment { prev, next, .. } = self.blocks[block];
         let beyond = |beside: usize, further: fn(&Segment) -> usize| {
             buffer(beside).or_else(|| buffer(further(self.blocks.get(beside)?)))
@@ -169,7 +170,7 @@ impl Row {
         index
     }
 
-    /// Takes a free block out of the row.
+    /// Removes a free block from the row.
     fn remove(&mut self, block: usize) {
         let Segment { size, prev, next, .. } = self.blocks[block];
         self.free.remove(&(size, block));

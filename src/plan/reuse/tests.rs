@@ -9,7 +9,7 @@ use super::super::{
 };
 use crate::rng::SplitMix64;
 
-/// Instance of `../shared/data`, if present.
+/// Instance from `../shared/data`; `None` if the file does not exist.
 pub(super) fn shared(name: &str) -> Option<Lifetimes> {
     let path = format!("{}/../shared/data/{name}.csv", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read(&path) else {
@@ -19,7 +19,7 @@ pub(super) fn shared(name: &str) -> Option<Lifetimes> {
     Some(Instance::read(&text[..], Lives::HalfOpen).unwrap().lifetimes().clone())
 }
 
-/// All planners; those that search do so briefly.
+/// All planners. Those that search have a low limit on nodes.
 fn planners() -> impl Iterator<Item = Box<dyn Planner>> {
     all().into_iter().map(|planner| match &*planner.name() {
         name @ ("exact" | "portfolio") => named(&format!("{name}:500")).unwrap(),
@@ -27,7 +27,8 @@ fn planners() -> impl Iterator<Item = Box<dyn Planner>> {
     })
 }
 
-/// Checks a plan by definition: buffers are aligned, and no two alive at once share a byte.
+/// Checks a plan by definition: buffers are aligned, and no two buffers alive at the same time
+/// share a byte.
 fn check(planner: &dyn Planner, lifetimes: &Lifetimes, planned: &Planned) {
     let name = planner.name();
     let offsets = planned.placement.offsets();
@@ -52,7 +53,7 @@ fn check(planner: &dyn Planner, lifetimes: &Lifetimes, planned: &Planned) {
     assert!(planned.proven || high > lifetimes.load(), "{name}");
 }
 
-/// Checked plan, or `None` if the planner refuses the number of buffers.
+/// Plan of a planner, checked; `None` if the planner does not place this many buffers or bytes.
 fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
     match planner.plan(lifetimes, &Limits::none()) {
         Ok(planned) => {
@@ -64,7 +65,7 @@ fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
             assert!(limit < buffers && buffers <= lifetimes.len(), "{name}");
             None
         }
-        // The search counts in 53 bits.
+        // The search can count only up to 2^53 units.
         Err(PlanError::Unknown { planner, what: "2^53 bytes or more" }) => {
             assert!(planner.starts_with("exact") && lifetimes.total() >= 1 << 53, "{planner}");
             None
@@ -73,7 +74,7 @@ fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
     }
 }
 
-/// Most bytes alive at once, counted at each instant at which a buffer begins.
+/// Most bytes alive at the same time, counted at each instant at which a buffer begins.
 fn naive_load(buffers: &[Buffer]) -> u64 {
     let alive = |now: u64| {
         let alive = buffers.iter().filter(|buffer| buffer.lower <= now && now < buffer.upper);
@@ -108,7 +109,8 @@ fn all_at_once(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| Buffer::new(3, 4, rng.next() % 1000)).collect()
 }
 
-/// Each buffer ends where the next begins, or an instant later, near the end of time.
+/// Each buffer ends when the next one begins, or an instant later. All instants are close to
+/// `u64::MAX`.
 fn in_turn(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let first = u64::MAX - 10 * (count as u64 + 1);
     let buffer = |i| {
@@ -136,7 +138,7 @@ fn empty(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     buffers
 }
 
-/// At most three buffers, as large as three can be.
+/// At most three buffers, almost so large that their sizes add up to 2^64.
 fn huge(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut buffers = anything(rng, count.min(3));
     for buffer in &mut buffers {
@@ -152,7 +154,7 @@ fn of_a_step(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
 fn instances() -> impl Iterator<Item = Lifetimes> {
     let mut rng = SplitMix64::new(1);
     (0..320).map(move |round| {
-        // Each kind comes with no buffer and with one.
+        // Some instances of each kind have no buffer or one buffer.
         let count = round / KINDS.len() * (round % 5).max(1);
         let mut buffers = KINDS[round % KINDS.len()](&mut rng, count);
         if round % 3 == 0 {
@@ -170,7 +172,7 @@ fn random_lives_are_placed() {
         assert_eq!(lifetimes.load(), naive_load(lifetimes.buffers()));
         for planner in planners() {
             let planned = plan(&*planner, &lifetimes);
-            // The same answer comes from a new planner.
+            // A new planner of the same name gives the same placement.
             let again = named(&planner.name()).unwrap();
             let again = again.plan(&lifetimes, &Limits::none());
             assert_eq!(
@@ -227,8 +229,9 @@ fn files(folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Largest bytes over load on the networks G_1, S_1 and resnet50 in `../shared/data/planning`, from
-/// this project's scripts. The scripts had other rules for ties, so smaller values are fine.
+/// Upper bounds on bytes over load for the networks G_1, S_1 and resnet50 in
+/// `../shared/data/planning`. The bounds are results of this project's scripts, which break ties in
+/// a different way, so smaller values are fine.
 const MOST: [(&str, [f64; 3]); 5] = [
     ("best-fit", [1.0060, 1.0836, 1.0065]),
     ("pushdown", [1.0018, 1.0045, 1.0019]),
@@ -237,7 +240,8 @@ const MOST: [(&str, [f64; 3]); 5] = [
     ("gaps-birth", [1.0112, 1.263, 1.0030]),
 ];
 
-/// Bytes over load of CANN's planners, whose rules for ties are known.
+/// Exact values of bytes over load for CANN's planners, which break ties in the same way as the
+/// scripts.
 const VERY: [(&str, [f64; 3]); 3] = [
     ("max-block", [1.81, 5.60, 1.82]),
     ("binary-block", [1.311, 2.08, 1.114]),

@@ -1,4 +1,5 @@
-//! GE's reuse in two levels: equal sizes share blocks, and smaller blocks lie inside larger ones.
+//! GE's reuse in two levels: buffers of equal size share blocks, and smaller blocks lie inside
+//! larger blocks.
 
 use std::cmp::Reverse;
 
@@ -6,41 +7,43 @@ use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{Block, ROUND, Take, chain, in_a_row};
 use super::{Knows, Life, lives, meet, rounded_to};
 
-/// `two-level`, `two-level:1`, `two-level:3` and so on: shares blocks among equal sizes, and puts
-/// blocks inside larger blocks.
+/// `two-level`, `two-level:1`, `two-level:3` and so on: lets buffers of equal size share blocks,
+/// and puts blocks inside larger blocks.
 ///
-/// On the first level, buffers of the same size use blocks one after another. On the second, blocks
-/// lie inside larger blocks that are not in use at the same times. On further levels, blocks lie
-/// inside blocks that lie in others.
+/// On the first level, buffers of the same size use blocks one after another. On the second level,
+/// blocks lie inside larger blocks that are not in use at the same times. On a third level, blocks
+/// lie inside blocks of the second level, and so on.
 ///
-/// Source: the article on memory reuse in CANN. On the first level buffers come in order of time,
-/// at one instant in the order of their numbers. A buffer takes the free block that was released
-/// last; on a tie the one that was made last. Blocks come next, the largest first, on a tie the one
-/// made first. Each block goes into the first outermost block, in the same order, that has room for
-/// it. Inside, it takes the lowest address at which it shares no bytes with blocks in use at the
-/// same times: the begin of the outer block, or behind blocks that lie there already. A block
-/// without room anywhere is itself an outermost one. Outermost blocks lie one behind another.
+/// Source: the article on memory reuse in CANN. On the first level, buffers are visited in order of
+/// time, and those that begin at the same instant in the order of their numbers. A buffer takes the
+/// free block that was released last; on a tie the block that was made last. Then blocks are
+/// visited, the largest first; on a tie the block that was made first. A block goes into the first
+/// outermost block that has room for it. Inside, it gets the lowest address at which it shares no
+/// bytes with blocks in use at the same times. The address is the begin of the outermost block, or
+/// the end of another block in it. A block for which no outermost block has room becomes an
+/// outermost block itself. Outermost blocks lie one after another.
 ///
 /// On more than two levels, the blocks inside an outermost block are tried before that block
-/// itself. The innermost come first, on a tie the smallest, then the lowest. (The article says only
-/// that the method continues like this.) Buffers of more than one colour are refused. All blocks
-/// are aligned to a multiple of all alignments. A buffer with gaps is a block of its own, in which
-/// others may lie during the gaps. On one level gaps are refused; bytes kept in gaps are always
-/// refused.
+/// itself. The innermost blocks come first; on a tie the smallest, then the one at the lowest
+/// address. (This order is not in the article, which only says that the method continues in this
+/// way.) All blocks are aligned to a multiple of all alignments. A buffer with gaps is a block of
+/// its own, in which other blocks may lie during the gaps. The planner does not support colours,
+/// bytes kept in gaps, or, with one level, gaps.
 ///
-/// The first level takes O(n log n) time for n buffers, without a limit. The second takes O(n^2)
-/// for n blocks, of which there may be [`TwoLevel::LIMIT`], and further levels take more. Training
-/// steps have far fewer blocks than buffers. The planner is weak where few sizes are equal. It is
-/// also weak where a block is in use for a short time again and again, because a block is moved as
-/// a whole. On steps of three networks two levels took 1.002 to 1.037 times the load, and the first
-/// level alone 1.18 to 2.25 times; further levels made hardly any difference. On MiniMalloc's six
-/// hard instances two levels took 1.26 to 1.81 times.
+/// The first level takes time O(n log n) for n buffers, without a limit on n. The second level
+/// takes time O(n^2) for n blocks, of which there may be [`TwoLevel::LIMIT`]; further levels take
+/// more. Training steps have far fewer blocks than buffers. The planner is weak if few sizes are
+/// equal. The planner is also weak if a block is in use many times for a short while, because a
+/// block has one address for all these times. On steps of three networks two levels took 1.002 to
+/// 1.037 times the load, and the first level alone 1.18 to 2.25 times; further levels made hardly
+/// any difference. On MiniMalloc's six hard instances, two levels took 1.26 to 1.81 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TwoLevel {
-    /// Number of levels: 1 (or 0) for equal sizes alone, 2 for blocks inside blocks, more for
-    /// blocks inside those.
+    /// Number of levels. With 1 (or 0), only buffers of equal size share blocks. With 2, blocks may
+    /// also lie inside blocks; with 3, inside blocks that lie inside blocks, and so on.
     pub levels: u32,
-    /// Granule of blocks in bytes: 512 as in CANN, 1 to waste nothing. Not part of the name.
+    /// Sizes of blocks are rounded up to a multiple of this number of bytes: 512 as in CANN, or 1
+    /// to waste no bytes. The name of the planner does not contain it.
     pub round: u64,
 }
 
@@ -51,7 +54,8 @@ impl Default for TwoLevel {
 }
 
 impl TwoLevel {
-    /// Limit on the blocks, each of which holds buffers of one size, for more than one level.
+    /// Limit on the number of blocks if there is more than one level. A block holds buffers of one
+    /// size.
     pub const LIMIT: usize = 30_000;
 
     /// Planner with this number of levels.
@@ -122,7 +126,7 @@ impl Planner for TwoLevel {
     }
 }
 
-/// Times of use of a block.
+/// Times at which the buffers of a block take room.
 fn life(block: &Block, lives: &[Life]) -> Life {
     let mut life = Life::new();
     for &(lower, upper) in block.buffers.iter().flat_map(|&i| &lives[i]) {
@@ -134,20 +138,21 @@ fn life(block: &Block, lives: &[Life]) -> Life {
     life
 }
 
-/// Place of a block inside an outermost one, in addresses from its begin.
+/// Place of a block in an outermost block. Addresses count from the begin of the outermost block.
 #[derive(Debug)]
 struct Place {
     block: usize,
     begin: u64,
     end: u64,
-    /// Number of blocks around the block.
+    /// Number of blocks that the block lies in.
     depth: u32,
 }
 
 /// An outermost block and all blocks in it.
 #[derive(Debug)]
 struct Nest {
-    /// Places in the order in which the blocks came; the outermost block is the first.
+    /// Places in the order in which the blocks were added. The first is that of the outermost
+    /// block.
     places: Vec<Place>,
 }
 
@@ -156,8 +161,8 @@ impl Nest {
         Self { places: vec![Place { block, begin: 0, end: size, depth: 0 }] }
     }
 
-    /// Puts a block into the first block that has room for it. Returns whether one has; `None` if
-    /// the time is up.
+    /// Puts a block into the first block of the nest that has room for it. Returns whether there is
+    /// such a block; `None` if the time is up.
     fn put(
         &mut self,
         block: usize,
@@ -167,8 +172,8 @@ impl Nest {
         limits: &Limits,
     ) -> Option<bool> {
         let life = &lives[block];
-        // All blocks here lie in the outermost one. If that is in use at the same times, no block
-        // has room.
+        // All other blocks of the nest lie in the outermost block. If it is in use at the same
+        // times, there is no room anywhere in the nest.
         if meet(life, &lives[self.places[0].block]) {
             return Some(false);
         }
@@ -183,7 +188,7 @@ impl Nest {
         parents.sort_by_key(|it| (Reverse(it.depth), it.end - it.begin, it.begin));
         let mut found = None;
         for (tried, parent) in parents.into_iter().enumerate() {
-            // Each try looks at all busy blocks.
+            // Each search for a gap looks at all busy blocks, so the time is checked here too.
             if tried % LOOKS == LOOKS - 1 && limits.over() {
                 return None;
             }
@@ -198,11 +203,11 @@ impl Nest {
     }
 }
 
-/// Number of blocks tried between two looks at the clock.
+/// Number of blocks that are tried between two checks of the time limit.
 const LOOKS: usize = 64;
 
-/// Lowest address inside a block at which `size` bytes overlap no busy block. Busy blocks are
-/// sorted by address.
+/// Lowest address inside `parent` at which `size` bytes overlap no busy block. `busy` is sorted by
+/// address.
 fn lowest_gap(parent: &Place, size: u64, busy: &[&Place]) -> Option<u64> {
     let mut begin = parent.begin;
     for it in busy.iter().filter(|it| it.end > parent.begin) {

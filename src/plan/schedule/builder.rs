@@ -1,18 +1,18 @@
-//! Builder of schedules: tracks what is in memory, and how missing buffers are restored.
+//! Builder of schedules: tracks which buffers are in memory, and restores missing buffers.
 
 use super::super::{Capture, Order};
 use super::{Action, Facts, RecomputeSchedule, ScheduleError};
 
-/// Actions so far, and the buffers then in memory.
+/// Actions so far, and the buffers that are in memory after them.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub capture: &'a Capture,
     pub facts: Facts,
     pub there: Vec<bool>,
-    /// Buffer -> number of pending runs with a need for the buffer. A buffer with pins must not be
+    /// Buffer -> number of runs in preparation that need the buffer. A buffer with pins must not be
     /// dropped.
     pub pins: Vec<u32>,
-    /// Missing buffers of repeated runs, each with the op of the run.
+    /// Missing buffers that repeated runs needed, each with the op of the run.
     pub missed: Vec<(usize, usize)>,
     actions: Vec<Action>,
 }
@@ -30,8 +30,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Runs an op, and before it all ops that have to run again for it. `room` is called before
-    /// each run, to drop buffers.
+    /// Runs an op. Ops that make its missing inputs run again before it. `room` is called before
+    /// each of these runs, so that the caller can drop buffers.
     pub fn run(&mut self, op: usize, mut room: impl FnMut(&mut Self, usize)) {
         let mut stack = vec![op];
         self.pin(op, 1);

@@ -2,8 +2,8 @@
 
 use super::super::PlanError;
 
-/// Reasons why actions are no [`RecomputeSchedule`](super::RecomputeSchedule), or why none was
-/// found.
+/// Reasons why a list of actions is no [`RecomputeSchedule`](super::RecomputeSchedule), or why no
+/// schedule was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -15,7 +15,7 @@ pub enum ScheduleError {
         /// Position of the op.
         op: usize,
     },
-    /// A buffer is read, dropped, or wanted at the end, and is not in memory.
+    /// A buffer is not in memory when it is read or dropped, or at the end although it must stay.
     #[error("buffer {buffer} is not there at action {at}: run the op again that makes it")]
     NotThere {
         /// Position of the action.
@@ -23,7 +23,7 @@ pub enum ScheduleError {
         /// Number of the buffer.
         buffer: usize,
     },
-    /// A dropped buffer cannot be made again as before.
+    /// A buffer is dropped that cannot be made again with the same contents.
     #[error("action {at} drops buffer {buffer}, which nothing makes again as it is")]
     Lost {
         /// Position of the action.
@@ -63,7 +63,7 @@ pub enum ScheduleError {
         /// Position of the op.
         op: usize,
     },
-    /// No schedule fits the budget.
+    /// The rematerializer found no schedule whose load is within the budget.
     #[error("{name} finds no schedule within {budget} bytes: the smallest takes {least}")]
     Budget {
         /// Name of the rematerializer.
@@ -73,8 +73,8 @@ pub enum ScheduleError {
         /// Least load of the schedules found, in bytes.
         least: u64,
     },
-    /// Lifetimes for a planner cannot be made from the schedule, because they have 2^64 bytes or
-    /// more.
+    /// The lives and workspaces of the schedule add up to 2^64 bytes or more, so they cannot be
+    /// planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

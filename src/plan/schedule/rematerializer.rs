@@ -1,19 +1,20 @@
-//! The contract of rematerializers, and their names.
+//! Interface of rematerializers, and their names.
 
 use super::super::Order;
 use super::{RecomputeSchedule, ScheduleError, Sqrt, StaticDtr};
 
-/// A method of finding what to drop and to recompute.
+/// A method of choosing which buffers to drop and recompute.
 pub trait Rematerializer {
-    /// Name of the rematerializer, as [`named`] takes names: `static-dtr`, for example.
+    /// Name by which [`named`] finds the rematerializer: `static-dtr`, for example.
     fn name(&self) -> &'static str;
 
-    /// Finds a schedule with the ops in this order, whose load is within the budget. The result is
-    /// the same each time.
+    /// Finds a schedule whose load is within the budget and whose first runs are in this order.
+    /// Each call gives the same schedule.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError::Budget`] if none is found, with the least load found.
+    /// [`ScheduleError::Budget`] if no schedule is found, with the least load of the schedules
+    /// tried.
     fn schedule<'a>(
         &self,
         order: &Order<'a>,

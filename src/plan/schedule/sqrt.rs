@@ -1,29 +1,30 @@
-//! Chen's checkpoints, as MegEngine sets them.
+//! Chen's checkpoints, placed as MegEngine places them.
 
 use super::super::Order;
 use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 
 /// `sqrt`: cuts the step into segments, and makes dropped values again within their segments.
 ///
-/// A segment ends once the bytes that it made and that are still wanted reach a limit. A value that
-/// a segment makes and others use later is dropped for its longest time between two uses, from the
-/// end of the segment on. For the next use it is made again, with all other missing values of its
-/// segment that it needs. The last values of each segment stay.
+/// A segment ends once the bytes that it made and that are still needed reach a limit. A value that
+/// a later segment uses is dropped during its longest time between two uses, of those that end
+/// after its own segment. For the next use it is made again, with all other missing values of its
+/// segment that this takes. The values of the last op of each segment are not dropped.
 ///
-/// Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), in the way of
-/// MegEngine's Sublinear with its defaults. The genetic search of cuts, which MegEngine can add
-/// (`genetic_nr_iter`, 0 unless set), is left out. Values that another segment needs to run again
-/// stay. Limits are tried from half the load downwards by halves, in even steps, and around the
-/// best. The cheapest schedule that fits is taken. Time: O(n log n) for each of some 60 tries. The
-/// method is weak where costs differ much, because it knows bytes only, and where the budget lies
-/// between the loads of two cuts.
+/// Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), in the version of
+/// MegEngine's Sublinear with its defaults. MegEngine can also search for cuts with a genetic
+/// algorithm (`genetic_nr_iter`, 0 by default), which is left out. A value is kept if a repeated
+/// run in another segment needs it. Several limits are tried: halves, quarters and so on of the
+/// load, then limits in even steps, then limits around the one that gave the least load. The
+/// cheapest schedule within the budget is taken. Time: O(n log n) for each of some 60 limits. The
+/// method is weak if the costs of ops differ much, because it looks only at bytes, or if the budget
+/// lies between the loads of two cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sqrt;
 
-/// Number of even steps, and number of steps around the best.
+/// Number of limits that are tried in even steps, and of limits that are tried around the best one.
 const STEPS: u64 = 20;
 
-/// Smallest limit that halving tries, in bytes.
+/// Smallest limit in bytes that is tried by halving the load.
 const LEAST_BYTES: u64 = 1024;
 
 impl Rematerializer for Sqrt {
@@ -61,9 +62,9 @@ impl Rematerializer for Sqrt {
 
 struct Best<'a> {
     budget: u64,
-    /// Cheapest schedule that fits, and its cost.
+    /// Cheapest schedule within the budget, and its cost.
     found: Option<(f64, RecomputeSchedule<'a>)>,
-    /// Least load of all tries, and the limit of the try.
+    /// Least load of all schedules so far, and the limit that gave it.
     least: u64,
     at: u64,
 }
@@ -81,14 +82,15 @@ impl<'a> Best<'a> {
     }
 }
 
-/// Schedule with segments that leave `bytes` bytes alive.
+/// Schedule whose segments end once the bytes that they made and that are still needed reach
+/// `bytes`.
 fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, ScheduleError> {
     let capture = order.capture();
     let mut positions = vec![0; capture.ops().len()];
     order.ops().iter().enumerate().for_each(|(at, &op)| positions[op] = at);
-    // Values that another segment needs to run again.
+    // Values that are kept because a repeated run in another segment needs them.
     let mut stays = vec![false; capture.buffers().len()];
-    // The loop ends, because each further round adds a value that stays.
+    // The loop ends, because each further round adds a value that is kept.
     loop {
         let mut builder = Builder::new(order);
         let ends = ends(order, bytes, &builder);
@@ -96,7 +98,7 @@ fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, 
         for (&op, drops) in order.ops().iter().zip(&drops) {
             builder.run(op, |_, _| {});
             for &buffer in drops {
-                // The value may be dropped already.
+                // The value may have been dropped before.
                 if builder.there[buffer] && !stays[buffer] {
                     builder.drop(buffer);
                 }
@@ -116,14 +118,14 @@ fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, 
     }
 }
 
-/// Position -> end of the segment.
+/// Position -> end of its segment (exclusive).
 fn ends(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<usize> {
     let ops = order.ops();
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let size = |buffer: &usize| builder.capture.buffers()[*buffer].bytes;
     let mut ends = vec![ops.len(); ops.len()];
-    // The segment so far, the bytes that it made and that are still wanted; buffer -> begin of the
-    // segment that made it.
+    // Begin of the current segment, and the bytes that it made and that are still needed. Buffer ->
+    // begin of the segment that made it.
     let (mut begin, mut alive) = (0, 0);
     let mut made_in = vec![None; builder.facts.uses.len()];
     for (at, &op) in ops.iter().enumerate() {
@@ -143,14 +145,14 @@ fn ends(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<usize> {
     ends
 }
 
-/// Position -> buffers dropped afterwards.
+/// Position -> buffers that are dropped after the op at this position.
 fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<usize>> {
     let ops = order.ops();
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let mut drops = vec![Vec::new(); ops.len()];
     for (at, &op) in ops.iter().enumerate() {
-        // A value is dropped after its last use. If another value is made from it again, it is made
-        // again for that.
+        // A value is dropped after its last use. If a repeated run reads the value later, it is
+        // made again.
         let op = &builder.capture.ops()[op];
         let is_last = |&used: &usize| {
             let is_last = builder.facts.uses[used].last() == Some(&at);
@@ -158,7 +160,7 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         };
         drops[at].extend(op.uses().filter(is_last));
         let end = ends[at];
-        // The last values of a segment stay.
+        // The values of the last op of a segment are not dropped.
         if end == at + 1 {
             continue;
         }
@@ -166,12 +168,12 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         for &buffer in made(at).iter().filter(|&&buffer| builder.facts.may_go[buffer]) {
             let uses = &builder.facts.uses[buffer];
             let first = uses.partition_point(|&used| used < end);
-            // Uses from the last one in the segment on. A value without a use in the segment stays
-            // until its first use.
+            // The last use in the segment, and all later uses. A value that its segment does not
+            // use is kept until its first use.
             let used = &uses[first.saturating_sub(1)..];
             let gaps = used.windows(2).map(|gap| (gap[0], gap[1]));
             let longest = gaps.max_by_key(|&(from, to)| (to - from, usize::MAX - from));
-            // A drop is not worthwhile if the next segment uses the value again.
+            // A drop is not worthwhile if the next use is in this segment or the next one.
             if let Some((from, to)) = longest
                 && to >= next_end
             {

@@ -3,29 +3,31 @@
 use super::super::Order;
 use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 
-/// `static-dtr`: runs through the step once. Where the next run does not fit, it drops buffers
-/// until the run fits, always the one with the least
+/// `static-dtr`: goes through the step once. If the next run does not fit into the budget, it drops
+/// buffers until the run fits. The buffer that is dropped is always the one with the least
 ///
 /// ```text
 /// (count * time)^time_factor * regained^memory_factor / (bytes * distance)
 /// ```
 ///
-/// where `time` is the cost of making the buffer again, with all missing buffers that this takes,
-/// and `regained` is the bytes made in doing so. `count` is the number of missing and still wanted
-/// buffers that are made from the buffer, itself included. `distance` is the number of ops before
-/// its next use. Buffers that are never used again are dropped first.
+/// where `time` is the cost of making the buffer again, with all missing buffers that are needed
+/// for it, and `regained` is the total size of the buffers made by these runs. `count` is 1 plus
+/// the number of missing buffers with a later use that are made from the buffer, directly or
+/// through other missing buffers. `distance` is the number of ops up to its next use. Buffers that
+/// are never used again are dropped first.
 ///
 /// Source: MegEngine's method for traced graphs (`DTRConfig`, with its two factors), with these
-/// differences. Times are the captured costs instead of bytes over 1e8. Distances are counted in
-/// ops. A buffer that has not been made yet does not count as missing. A buffer that could not be
-/// made again as it was, because of an update in place, is not dropped. Time: O(operands) for each
-/// drop. The method is weak near the least possible memory: a chain that is dropped whole has to be
-/// recomputed whole.
+/// differences. `time` is computed from the costs of the captured ops, not from bytes divided by
+/// 1e8. Distances are counted in ops. A buffer that has not been made yet does not count as
+/// missing. A buffer is not dropped if an update in place keeps it from being made again with the
+/// same contents. Time: O(operands) for each drop. The method is weak near the least possible
+/// memory: if all values of a chain are dropped, the whole chain has to be recomputed for a single
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticDtr {
     /// Exponent of the cost of making a buffer again.
     pub time_factor: f64,
-    /// Exponent of the bytes made meanwhile.
+    /// Exponent of `regained`, the bytes made when a buffer is made again.
     pub memory_factor: f64,
 }
 
@@ -55,7 +57,7 @@ impl Rematerializer for StaticDtr {
             worth.order = &order.ops()[..at];
             builder.run(op, |builder, op| self.make_room(builder, &mut worth, op, budget));
         }
-        // All buffers that stay after the step must be in memory at the end, all at once.
+        // All buffers that stay after the step must be in memory together at the end.
         worth.order = order.ops();
         let buffers = order.capture().buffers().iter().enumerate();
         let results = buffers.filter(|(_, buffer)| buffer.after).map(|(number, _)| number);
@@ -76,7 +78,7 @@ impl Rematerializer for StaticDtr {
 }
 
 impl StaticDtr {
-    /// Drops buffers until `op` fits, or nothing is left to drop.
+    /// Drops buffers until `op` fits into the budget, or no buffer is left that may be dropped.
     fn make_room(&self, builder: &mut Builder<'_>, worth: &mut Worth<'_>, op: usize, budget: u64) {
         let at = worth.order.len();
         let bytes = |buffer: usize| builder.capture.buffers()[buffer].bytes;
@@ -117,7 +119,7 @@ impl StaticDtr {
     }
 }
 
-/// Costs of making each buffer again.
+/// Cost of making each buffer again: the terms `time`, `regained` and `count` of the score.
 struct Worth<'o> {
     /// Ops that have run, in order.
     order: &'o [usize],
@@ -126,8 +128,8 @@ struct Worth<'o> {
     count: Vec<f64>,
 }
 
-/// Limit on sums. A missing buffer counts once on each way on which it is needed, and the number of
-/// ways can exceed any float.
+/// Limit on the sums in [`Worth`]. A missing buffer is added once for each path from it to the
+/// buffer in question, and the number of paths can exceed the largest float.
 const MOST: f64 = 1e100;
 
 impl Worth<'_> {

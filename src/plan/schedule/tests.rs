@@ -1,5 +1,5 @@
-//! Checks that schedules compute what the step computes, take what a naive count says, and keep
-//! their budgets.
+//! Checks that schedules compute the same values as the step, that their loads are those of a naive
+//! count, and that the loads are within the budgets.
 
 use super::super::capture::tests::random;
 use super::super::order::{self, Reach};
@@ -41,7 +41,8 @@ fn network(layers: usize, bytes: u64) -> Capture {
     Capture::new(buffers, ops).unwrap()
 }
 
-/// Inputs that all ops find at their first runs, and buffers at the end, as numbers.
+/// Hashes that stand for values: those of the inputs of each op at its first run, and those of the
+/// buffers at the end.
 fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
     let capture = schedule.capture();
     let there = |(number, buffer): (usize, &CapturedBuffer)| buffer.before.then_some(number as u64);
@@ -76,7 +77,7 @@ fn naive_load(schedule: &RecomputeSchedule<'_>) -> u64 {
     let mut load = vec![0; runs.len()];
     for (number, buffer) in capture.buffers().iter().enumerate() {
         let mut alive = vec![false; runs.len()];
-        // From where the buffer is in memory, as long as it is not dropped.
+        // Position of the run from which on the buffer is in memory; `None` while it is dropped.
         let mut since = buffer.before.then_some(0);
         let mut at = 0;
         for &action in schedule.actions() {
@@ -161,7 +162,7 @@ fn segments_take_memory_by_the_root_of_the_layers() {
         let root = (layers as f64).sqrt();
         assert!(rows > root && rows < 2.0 * root + 6.0, "{layers}: {rows}");
         let schedule = Sqrt.schedule(&order, least).unwrap();
-        // Each layer runs forward at most once more.
+        // The forward op of each layer runs at most twice.
         assert!(schedule.slowdown() > 1.1 && schedule.slowdown() <= 9.0 / 7.0);
     }
 }
@@ -183,7 +184,8 @@ fn dtr_ahead_of_time_costs_little_where_little_is_missing() {
 #[test]
 fn invalid_schedules_are_errors() {
     use Action::{Drop, Run};
-    // x -> y; y -> z; z is updated in place; w is kept; at the end y and z are read, once.
+    // Buffers 0 to 3 are w, y, z and a result. f makes y from w, g makes z from y, and h updates z
+    // in place. k reads y and z, and may run only once. sgd updates w in place.
     let capture = Capture::new(
         vec![
             CapturedBuffer::kept(1),
@@ -243,8 +245,9 @@ fn rematerializers_have_names() {
     );
 }
 
-/// The pattern of a convolution with a bias: the value between the two ops is used up at once, and
-/// made again with the value that is made from it.
+/// Each layer has two ops, like a convolution and its bias. Only the second op reads the value
+/// between the two ops. So this value is dropped at once, and made again whenever the value made
+/// from it is made again.
 #[test]
 fn values_used_up_within_a_segment_are_recomputed() {
     let layers = 64;
@@ -267,7 +270,7 @@ fn values_used_up_within_a_segment_are_recomputed() {
     let order = capture.program();
     let schedule = Sqrt.schedule(&order, order.load() / 3).unwrap();
     assert!(schedule.slowdown() <= 5.0 / 3.0);
-    // Hardly any such value lives for more than two ops: only at the ends of segments.
+    // Such a value lives for more than two ops only at the end of a segment, which is rare.
     let is_between = |life: &&Life| (between..value).contains(&life.buffer);
     let lives = schedule.lives();
     let waits = lives.iter().filter(is_between).filter(|life| life.end - life.begin > 2);

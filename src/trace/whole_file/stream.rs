@@ -1,18 +1,20 @@
-//! Outputs that have no file of their own to replace: open files of the program, and `/dev/null`.
+//! Outputs that are written to directly, not replaced by a new file: files that the program has
+//! open, and `/dev/null`.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Opens the stream of this name for writing; `None` if the name is no stream's.
+/// Opens the stream of this name for writing; `None` if the name does not stand for an open file or
+/// `/dev/null`.
 #[cfg(unix)]
 pub fn open(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd as _;
     let number = number(path);
     let is_null = path == Path::new("/dev/null");
     match number {
-        // Standard streams are cloned: a second opening of a file would overwrite what the program
-        // prints.
+        // The handles of stdout and stderr are duplicated. A file that is opened a second time
+        // would have a position of its own, and writes would overwrite what the program prints.
         Some(1) => Some(io::stdout().as_fd().try_clone_to_owned().map(File::from)),
         Some(2) => Some(io::stderr().as_fd().try_clone_to_owned().map(File::from)),
         Some(_) => Some(reopen(path)),
@@ -26,7 +28,7 @@ pub fn open(_: &Path) -> Option<io::Result<File>> {
     None
 }
 
-/// Number of the open file that the name stands for.
+/// Number of the open file (file descriptor) that the name stands for.
 #[cfg(unix)]
 fn number(path: &Path) -> Option<u32> {
     let name = path.to_str()?;
@@ -41,8 +43,8 @@ fn number(path: &Path) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Opens a file of the program once more. A pipe without a reader is an error; a blocking open
-/// would wait for a reader.
+/// Opens an open file of the program a second time. Fails for a pipe without a reader; without
+/// `NONBLOCK`, opening would wait for a reader.
 #[cfg(unix)]
 fn reopen(path: &Path) -> io::Result<File> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

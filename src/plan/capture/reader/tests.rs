@@ -14,8 +14,9 @@ fn op(name: &str, attributes: &str) -> RecordedOp {
     RecordedOp { attributes: Some(attributes.into()), workspace: 7, ..RecordedOp::new(name, 2.0) }
 }
 
-/// A parameter, then two steps of: upload, forward, view, read by the host, update in place, and a
-/// statistic that is replaced. The steps differ in a learning rate and a cost only.
+/// A parameter and a statistic, then two steps. In each step: an upload, a forward op, a view, a
+/// read by the host, an update of the parameter in place, and a new value of the statistic. The
+/// steps differ only in a learning rate and a cost.
 fn training() -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut w = program.put(RecordedValue::constant(100)).unwrap();
@@ -52,8 +53,8 @@ fn a_step_is_what_its_commands_do() {
     let capture = program.capture(steps[1].clone(), 16).unwrap();
     let names: Vec<&str> = capture.ops().iter().map(|op| &*op.name).collect();
     assert_eq!(names, ["put", "f", "get", "sgd"]);
-    // In the order of naming: x; w, y, the new mean; then unnamed buffers, the old mean first, as
-    // it is freed.
+    // Buffers in the order in which ops name them: x, w, y, the new mean. Then the buffers that no
+    // op names: the old mean is first, because it is freed.
     let all = capture.buffers().iter().enumerate();
     let all: Vec<(u64, Class)> =
         all.map(|(number, buffer)| (buffer.bytes, capture.class(number))).collect();
@@ -67,7 +68,8 @@ fn a_step_is_what_its_commands_do() {
     assert_eq!((&ops[1].reads[..], &ops[1].makes[..]), (&[1, 0][..], &[2, 3][..]));
     assert_eq!((&ops[3].reads[..], &ops[3].updates[..]), (&[2][..], &[1][..]));
     assert!(ops[2].waits && !ops[1].waits && ops[1].workspace == 7);
-    // Peak while `f` runs: all but the old mean, which is freed before.
+    // The peak is while `f` runs. Then all buffers are in memory but the old mean, which is freed
+    // before.
     assert_eq!(capture.program().load(), 64 + 112 + 80 + 32 + 16 + 7);
 }
 
@@ -135,7 +137,8 @@ fn several_updates_at_once_are_one_op() {
     let mut program = RecordedProgram::default();
     let weights = [40, 50].map(|size| program.put(RecordedValue::constant(size)).unwrap());
     let gradients = [40, 50].map(|size| program.put(RecordedValue::new(size, 1.0)).unwrap());
-    // A view holds the second parameter, so its update is a copy.
+    // A view shares the bytes of the second parameter, so the update of this parameter makes a new
+    // buffer.
     let looks = Outputs::view(0, bytes(50));
     program.apply(RecordedOp::new("look", 0.0), &[weights[1]], looks).unwrap();
     let begin = program.commands().len();
@@ -151,8 +154,8 @@ fn several_updates_at_once_are_one_op() {
     let capture = program.capture(begin..begin + 1, 1).unwrap();
     let [op] = capture.ops() else { panic!("{capture:?}") };
     assert_eq!((&*op.name, op.workspace, op.cost), ("update_all", 4, 4.0));
-    // Buffers in the order of naming: both gradients and the second parameter, then the first, then
-    // the copy.
+    // Buffers in the order in which the op names them: both gradients and the second parameter
+    // (reads), the first parameter (update), the new value of the second parameter.
     let bytes = |list: &[usize]| -> Vec<u64> {
         list.iter().map(|&buffer| capture.buffers()[buffer].bytes).collect()
     };
@@ -170,7 +173,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
         let written = RecordedProgram::of_order(&order).unwrap();
         let again = written.capture_whole(1).unwrap().capture;
         assert_eq!((again.cost(), again.program().load()), (capture.cost(), order.load()));
-        // Layouts differ, and so do attributes, which contain layouts.
+        // The written program has other layouts than the recorded one, so the attributes, which
+        // contain layouts, differ too.
         let what = |capture: &Capture| -> Vec<_> {
             let ops = capture.ops().iter();
             ops.map(|op| {
@@ -184,7 +188,7 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
             let bytes = capture.buffers().iter().map(|buffer| buffer.bytes);
             bytes.enumerate().map(|(buffer, bytes)| (bytes, capture.class(buffer))).collect()
         };
-        // Buffers that no op names are numbered by size.
+        // Buffers are compared sorted, because those that no op names are numbered by size.
         let sorted = |capture: &Capture| {
             let mut classes = classes(capture);
             classes.sort_unstable();

@@ -1,4 +1,5 @@
-//! Checks of CANN's planners: the article's example, and the rules against an exhaustive walk.
+//! Checks of CANN's planners: on the example of the article, and against naive versions of their
+//! rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ fn the_articles_example_comes_out() {
     let planned = plan(&oldest, &lifetimes);
     assert_eq!(planned.placement.offsets(), [0, 4096, 0, 4096 + 2048, 0]);
     assert_eq!(planned.placement.bytes(), 6656);
-    // B's block is the one released last, and E takes it.
+    // The block of B is the one released last, so E gets this block.
     assert_eq!(plan(&MaxBlock::default(), &lifetimes).placement.bytes(), 1024 + 4096 + 512);
 
     for take in [Take::Newest, Take::Oldest] {
@@ -57,7 +58,7 @@ fn blocks_are_rounded_and_aligned() {
     {
         let planned = plan(&MaxBlock { round, ..MaxBlock::default() }, &lifetimes);
         assert_eq!(planned.placement.offsets(), offsets);
-        // The last buffer of a block ends the placement, not the block's own end.
+        // The placement ends with the last buffer of the last block, even if the block is larger.
         assert_eq!(planned.placement.bytes(), offsets[2] + 600);
     }
     let [a, b, c] = buffers;
@@ -77,15 +78,16 @@ fn sizes_are_classed_by_powers_of_two() {
     assert!(sizes(&[]).is_empty());
     assert!(sizes(&[0, 0]).is_empty());
     assert_eq!(sizes(&[7]), [7]);
-    // Up to 512 bytes the smallest size is the measure: classes go to 20, 40, 80, 160.
+    // If no size is above 512 bytes, the first class goes up to twice the smallest size: classes go
+    // up to 20, 40, 80, 160.
     assert_eq!(sizes(&[10, 20, 21, 40, 80, 160, 0]), [20, 40, 80, 160]);
-    // Beyond, 512 bytes are the measure: classes go to 1024 and 2048.
+    // If some size is above 512 bytes, the first class goes up to 1024, and the second up to 2048.
     assert_eq!(sizes(&[1, 2, 1024, 1025, 2048]), [1024, 2048]);
     // With three classes for seven buffers, a class needs two members.
     assert_eq!(sizes(&[600, 600, 600, 1100, 2100, 2100, 2100]), [600, 2100]);
-    // The last class may have fewer.
+    // The last class may have fewer members.
     assert_eq!(sizes(&[600, 600, 1100, 1100, 1100, 1100, 4096]), [600, 1100, 4096]);
-    // A class of large buffers may have fewer, but needs two.
+    // A class of large buffers may have fewer members, but needs at least two.
     let small = [600; 60];
     let large = |more: &[u64]| sizes(&[&small[..], more].concat());
     assert_eq!(large(&[7 * MIB, 8 * MIB, 64 * MIB]), [600, 8 * MIB, 64 * MIB]);
@@ -93,7 +95,7 @@ fn sizes_are_classed_by_powers_of_two() {
     assert_eq!(large(&[8 * MIB, 64 * MIB]), [600, 64 * MIB]);
 }
 
-/// Block of each buffer and size of each block, by walking through all instants and all blocks.
+/// Block of each buffer and size of each block, found by looking at every block at every instant.
 fn naive_chain(
     buffers: &[Buffer],
     class: impl Fn(u64) -> u64,
@@ -130,7 +132,7 @@ fn naive_chain(
     (homes, blocks)
 }
 
-/// Offsets of the buffers by the rules of two levels, trying every address.
+/// Offsets of the buffers by the rules of two levels, found by trying every address.
 fn naive_two_level(buffers: &[Buffer]) -> Vec<u64> {
     let (homes, sizes) = naive_chain(buffers, |size| size, Take::Newest);
     let mut order: Vec<usize> = (0..sizes.len()).collect();
@@ -140,7 +142,7 @@ fn naive_two_level(buffers: &[Buffer]) -> Vec<u64> {
         let mut pairs = pairs.filter(|&(i, j)| homes[i] == a && homes[j] == b);
         pairs.any(|(i, j)| buffers[i].meets(&buffers[j]))
     };
-    // Block -> its outermost block, and its address there.
+    // Block -> the outermost block that it lies in, and its address in that block.
     let mut places: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
     let mut outermost: Vec<usize> = Vec::new();
     for block in order {
@@ -211,15 +213,16 @@ fn random_lives_follow_the_rules() {
 
 #[test]
 fn further_levels_take_the_innermost_that_has_room() {
-    // In the first block lie B and C side by side, then D and E, then F, each at another time.
+    // The first block is large enough for B and C side by side, for D and E side by side, or for F.
+    // Each of these three groups is alive at a different time.
     let lives = [(0, 100), (1, 40), (1, 30), (2, 20), (2, 10), (3, 5)];
     let buffers = lives.map(|(lower, size)| Buffer::new(lower, lower + 1, size));
     let lifetimes = Lifetimes::new(buffers).unwrap();
     for (levels, offsets) in [
         (2, [0, 0, 40, 0, 20, 0]),
-        // D and E go into C, the smaller block. F would fit into each, and goes into C as well.
+        // D and E lie in C, the smaller one of B and C. F would fit into B or C, and lies in C.
         (3, [0, 0, 40, 40, 60, 40]),
-        // F goes into E, the smallest block in C.
+        // F lies in E, the smallest block in C.
         (4, [0, 0, 40, 40, 60, 60]),
         (u32::MAX, [0, 0, 40, 40, 60, 60]),
     ] {

@@ -1,5 +1,5 @@
-//! Descent to the least capacity into which buffers fit: lower and lower capacities, with growing
-//! effort.
+//! Descent to the least capacity into which buffers fit: searches at lower and lower capacities,
+//! with more and more effort.
 
 use super::super::super::Limits;
 use super::preorder::Preorder;
@@ -8,29 +8,30 @@ use super::search::{Answer, Search};
 use super::sections::Part;
 use super::state::Rules;
 
-/// Progress of the descent for one part.
+/// Progress of the descent for one part, which is a group of buffers linked in time.
 #[derive(Debug)]
 pub(super) struct Descent {
-    /// Proven lower bound of the height, in units.
+    /// Proven lower bound on the height of a placement, in units.
     pub floor: u64,
     /// Height of the best placement so far, in units.
     pub height: u64,
-    /// Address of each item in that placement; empty as long as only the caller knows it.
+    /// Address of each item in the best placement, in units. Empty if the best placement is still
+    /// the one that the caller began with.
     pub offsets: Vec<u64>,
-    /// A search for each preorder at the least capacity. That capacity is asked for again and
-    /// again, so failed states are remembered. Empty while the part rests, to save memory when
-    /// there are many parts.
+    /// A search for each preorder at the lowest capacity that may still be possible. This capacity
+    /// is tried many times, so these searches keep their failed states. Empty while another part is
+    /// being lowered, to save memory.
     lowest: Vec<Search>,
-    /// A search for each preorder at other capacities; empty while the part rests.
+    /// A search for each preorder at higher capacities. Empty while another part is being lowered.
     higher: Vec<Search>,
     restarts: Option<Restarts>,
     rules: Rules,
-    /// Limit on the nodes of a search at its next trial.
+    /// Limit on the nodes of the next search at one capacity.
     effort: u64,
 }
 
 impl Descent {
-    /// Descent of a part with a known placement of `height`.
+    /// Descent of a part of which a placement with this height is known.
     pub fn new(part: &Part, height: u64, rules: Rules) -> Self {
         Self {
             floor: part.load(),
@@ -44,13 +45,14 @@ impl Descent {
         }
     }
 
-    /// Frees memory needed only to continue.
+    /// Frees the searches, which are needed only to continue the descent.
     pub fn pause(&mut self) {
         (self.lowest, self.higher) = (Vec::new(), Vec::new());
     }
 
-    /// Lowers the height until it is proven least or at most `goal`, or every capacity tried has
-    /// had its effort; the effort then doubles. Counts `nodes` down, and stops at 0.
+    /// Lowers the height. Stops when the height is at most `goal` or proven to be the least. Also
+    /// stops after one round, in which each capacity tried has had searches of `effort` nodes, and
+    /// doubles `effort` for the next round. Counts `nodes` down, and stops at 0.
     pub fn step(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         if self.lowest.is_empty() {
             let search = |order: &Preorder| Search::new(part, order.sort(part), self.rules);
@@ -58,7 +60,7 @@ impl Descent {
             self.higher = Preorder::ALL.iter().map(search).collect();
         }
         let mut capacity = self.floor.max(goal);
-        // Capacities below `least` have had their effort.
+        // Capacities below `least` have been tried in this round.
         let mut least = capacity;
         while least < self.height {
             match self.fits(capacity, least == self.floor.max(goal), nodes, limits) {
@@ -78,11 +80,12 @@ impl Descent {
         self.effort = self.effort.saturating_mul(2);
     }
 
-    /// Answer for a capacity, after trying each preorder.
+    /// Tries each preorder at a capacity, until one of them gives an answer.
     fn fits(&mut self, capacity: u64, lowest: bool, nodes: &mut u64, limits: &Limits) -> Answer {
         let searches = if lowest { &mut self.lowest } else { &mut self.higher };
         for search in searches {
-            // The least capacity gets the most effort: the best placement often reaches it.
+            // The lowest capacity gets the most effort, because the best placement often has this
+            // height.
             let given = (self.effort * if lowest { 16 } else { 1 }).min(*nodes);
             let mut left = given;
             let answer = search.fits(capacity, &mut left, limits);
@@ -97,7 +100,8 @@ impl Descent {
         Answer::Unknown
     }
 
-    /// Runs short searches, with more effort than one capacity has had.
+    /// Runs short searches in random orders. Together they may use more nodes than the searches at
+    /// a single capacity.
     fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         let given = self.effort.saturating_mul(24).min(*nodes);
         let mut left = given;

@@ -1,23 +1,24 @@
-//! Memory of failed states of a search.
+//! Memory of the failed states of a search.
 
 use super::scatter;
 
-/// Keys of failed states. New keys replace old keys.
+/// Hash table with the keys of failed states. A new key replaces an old key in the same place.
 ///
-/// A key stands for the buffers that are left and all decisions about them. With 128 bits, a
-/// collision between two states of one search is less likely than a hardware fault.
+/// A key stands for a state: the buffers that are not placed, their lowest possible addresses, and
+/// which of them were passed over. With 128 bits, a collision between two states of one search is
+/// less likely than a hardware fault.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Keys, indexed by the lowest bits; 0 is an empty entry.
+    /// Keys. The lowest bits of a key are its index; 0 stands for an empty place.
     keys: Vec<u128>,
     filled: usize,
 }
 
 impl Memory {
-    /// Limit on the entries: 16 MiB.
+    /// Limit on the length of `keys`, which then take 16 MiB.
     const MOST: usize = 1 << 20;
 
-    /// Summand of a buffer in a key.
+    /// Number that stands for a buffer in a key: a key is the sum of such numbers.
     pub fn word(rank: u32, least: u64) -> u128 {
         let seed = (u64::from(rank) << 40 ^ u64::from(rank)).wrapping_add(least);
         u128::from(scatter(seed)) << 64 | u128::from(scatter(seed ^ 0x5851_f42d_4c95_7f2d))

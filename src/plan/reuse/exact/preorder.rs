@@ -1,11 +1,12 @@
-//! Orders of trying buffers with the same lowest address.
+//! Orders in which buffers with the same lowest possible address are tried.
 
 use std::cmp::Reverse;
 
 use super::sections::Part;
 
-/// Properties compared first, second and third, all falling. W: length of life. A: length of life
-/// times size. T: peak of the bytes alive during the life.
+/// Properties that are compared first, second and third; the largest value comes first. W is the
+/// length of life, A is the length of life times the size, T is the peak of the bytes alive during
+/// the life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Preorder {
     Wat,
@@ -14,10 +15,10 @@ pub(super) enum Preorder {
 }
 
 impl Preorder {
-    /// Preorders in MiniMalloc's order.
+    /// All preorders, in the order in which MiniMalloc tries them.
     pub const ALL: [Self; 3] = [Self::Wat, Self::Taw, Self::Twa];
 
-    /// Sorts the items of a part.
+    /// Indices of the items of a part, sorted by this preorder.
     pub fn sort(self, part: &Part) -> Vec<usize> {
         let totals = part.totals();
         let mut order: Vec<usize> = (0..part.items.len()).collect();

@@ -1,4 +1,5 @@
-//! Short searches in many orders: luck in a single order beats a long search.
+//! Many short searches, each in a different random order. One lucky order is worth more than a long
+//! search.
 
 use super::super::super::Limits;
 use super::preorder::Preorder;
@@ -7,29 +8,30 @@ use super::search::{Answer, Search};
 use super::sections::Part;
 use super::state::Rules;
 
-/// Random variations of good orders.
+/// Source of random variations of good orders, and the searches in them.
 ///
-/// The time of a search varies without bound with its order, so many short searches are better than
-/// a single long one (Gomes, Selman and Kautz, AAAI 1998).
+/// The time of a search depends so much on its order that many short searches are better than a
+/// single long search (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// Orders for the first variations.
+    /// Orders that are varied until there are enough good orders, and sometimes after that.
     preorders: [Vec<usize>; 3],
-    /// Good orders, each with the largest number of buffers that its search had placed at once.
+    /// Good orders, each with the largest number of buffers that its search had placed at the same
+    /// time.
     elites: Vec<(usize, Vec<usize>)>,
     /// Number of searches so far.
     count: u64,
-    /// Difference between the height and the next capacity to try.
+    /// Number of units by which the next capacity to try is below the height.
     stride: u64,
-    /// Number of searches that failed since the last success or change of the stride.
+    /// Number of failed searches since the last successful search or the last change of `stride`.
     failed: u32,
     rules: Rules,
 }
 
 impl Restarts {
-    /// Number of orders kept.
+    /// Number of good orders that are kept.
     const ELITES: usize = 8;
-    /// Number of failures after which the stride is halved.
+    /// Number of failed searches in a row after which `stride` is halved.
     const PATIENCE: u32 = 24;
 
     pub fn new(part: &Part, rules: Rules) -> Self {
@@ -37,8 +39,8 @@ impl Restarts {
         Self { preorders, elites: Vec::new(), count: 0, stride: u64::MAX, failed: 0, rules }
     }
 
-    /// Lowers `height`, at best to `least`, in `nodes` steps, which are counted down. Returns the
-    /// new addresses if it succeeds.
+    /// Lowers `height`, at best to `least`, with at most `nodes` nodes, which are counted down.
+    /// Returns the addresses of the lowest placement found.
     pub fn lower(
         &mut self,
         part: &Part,
@@ -83,7 +85,7 @@ impl Restarts {
         }
     }
 
-    /// Next order to search in: a preorder or a good order, slightly shuffled.
+    /// Order for the next search: a preorder or a good order, slightly shuffled.
     fn vary(&mut self) -> Vec<usize> {
         let draw = scatter(self.count) as usize;
         let fresh = self.elites.len() < Self::ELITES || draw.is_multiple_of(8);

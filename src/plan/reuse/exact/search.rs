@@ -1,4 +1,4 @@
-//! Whether buffers fit below a capacity: a depth-first search through canonical placements.
+//! Depth-first search that finds out whether buffers fit below a capacity.
 
 use super::super::super::Limits;
 use super::memory::Memory;
@@ -10,67 +10,71 @@ use super::state::{Last, Rules, State};
 pub(super) enum Answer {
     /// All buffers are placed.
     Placed,
-    /// The buffers cannot fit.
+    /// The buffers do not fit into the capacity.
     Never,
-    /// The limit on nodes or the time limit was reached.
+    /// The search was stopped by its limit on nodes or by the time limit.
     Unknown,
 }
 
-/// Items times sections looked at between two looks at the clock: some milliseconds of work.
+/// Work between two checks of the time limit, in items times sections: some milliseconds.
 const WORK: u64 = 1 << 24;
 
-/// The search for one part in one order.
+/// Search for a placement of one part, in one order of its buffers.
 ///
-/// Buffers are placed one by one, each on top of the placed buffers that it meets, and never below
-/// the previous one. At one address, lower ranks come first. Each placement that cannot be pushed
-/// down is found in exactly one way.
+/// A buffer's rank is its position in the order. Buffers are placed one by one, each on top of the
+/// placed buffers that are alive at the same time, and never at a lower address than the previous
+/// buffer. Buffers at the same address are placed in the order of their ranks. So each placement in
+/// which no buffer can be moved down is found in exactly one way.
 #[derive(Debug)]
 pub(super) struct Search {
     pub state: State,
-    /// Ranks of the buffers still to be placed. The lists of all nodes on the path lie one after
-    /// another; a node's list is `rest[first..kept]`.
+    /// Ranks of the buffers that are not placed. The vector holds a list for each node on the
+    /// current path; the list of a node is `rest[first..kept]`.
     rest: Vec<u32>,
-    /// Alternatives to try, a list for each node on the path.
+    /// Alternatives to try. The vector holds a list for each node on the current path.
     tries: Vec<u32>,
     frames: Vec<Frame>,
-    /// Section -> end of the longest buffer that begins there; 0 except within one node.
+    /// Section -> latest end of the buffers that begin there. Scratch space of `splits`, all 0
+    /// between calls.
     reach: Vec<u32>,
     memory: Memory,
     nodes: u64,
     limits: Limits,
-    /// Number of nodes between two looks at the clock; larger where a node takes little time.
+    /// Number of nodes between two checks of the time limit: more if a node takes little time.
     stride: u64,
 }
 
-/// A node on the path; the ranks `rest[first..kept]` are to be placed.
+/// A node on the current path: the ranks `rest[first..kept]` are to be placed.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Whether `tries` holds bounds of parts in `rest`, all of which are to be placed. Otherwise it
-    /// holds ranks, one of which is next.
+    /// Meaning of the node's list in `tries`. If `true`, the list holds bounds of parts in `rest`,
+    /// and all these parts must be placed. If `false`, the list holds ranks, one of which must be
+    /// placed next.
     each: bool,
     first: usize,
     kept: usize,
     /// Begin of the node's list in `tries`.
     tries: usize,
-    /// Next entry of that list.
+    /// Index in `tries` of the next entry to try.
     next: usize,
-    /// Length of the trail at the node.
+    /// Length of the state's list of changes (`State::trail`) when the node was entered.
     trail: usize,
     key: u128,
     last: Last,
 }
 
-/// Next step of a node.
+/// Next action of the search, which a node decides.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Places the ranks of `rest` from this index on, none before `Last`.
+    /// Places the ranks of `rest` from this index on, none of them before `Last` in the order of
+    /// placements.
     Ask(usize, Last),
     /// Ends the node with an answer.
     Tell(Answer),
 }
 
 impl Search {
-    /// Search for a part with ranks in this order.
+    /// Search for a placement of `part`. `order` holds the items by rank.
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         Self {
             state: State::new(part, order, rules),
@@ -85,10 +89,10 @@ impl Search {
         }
     }
 
-    /// Tries to fit all buffers into `capacity` units in at most `nodes` steps, which are counted
-    /// down.
+    /// Tries to fit all buffers into `capacity` units, with at most `nodes` nodes, which are
+    /// counted down.
     pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
-        // States that did not fit into less may fit now.
+        // States that failed at a lower capacity may fit into this one.
         if capacity > self.state.capacity {
             self.memory.clear();
         }
@@ -103,8 +107,8 @@ impl Search {
         answer
     }
 
-    /// Places all buffers. Frames replace recursive calls: a path may be as long as there are
-    /// buffers, and threads have small stacks.
+    /// Places all buffers. A vector of frames replaces recursive calls: a path may have as many
+    /// nodes as there are buffers, and the stacks of threads are small.
     fn run(&mut self) -> Answer {
         let mut answer = self.enter(0, (0, 0));
         loop {
@@ -123,8 +127,8 @@ impl Search {
         }
     }
 
-    /// Begins to place `self.rest[first..]`. Returns the answer if it is known at once; otherwise
-    /// pushes a frame.
+    /// Begins to place `self.rest[first..]`. Returns the answer if it is known at once. Returns
+    /// `None` if not, and pushes a frame for the node.
     fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
         if first == self.rest.len() {
             return Some(Answer::Placed);
@@ -150,7 +154,7 @@ impl Search {
         None
     }
 
-    /// Ends the last frame with an answer.
+    /// Removes the last frame, whose node has this answer.
     fn leave(&mut self, answer: Answer) {
         let Some(frame) = self.frames.pop() else { return };
         if answer != Answer::Placed {
@@ -163,7 +167,7 @@ impl Search {
         self.tries.truncate(frame.tries);
     }
 
-    /// Whether the ranks `self.rest[first..]` fall into parts that are cut off from each other.
+    /// Whether the buffers `self.rest[first..]` fall into parts that have no section in common.
     fn splits(&mut self, first: usize) -> bool {
         if !self.state.rules.splitting {
             return false;
@@ -186,8 +190,8 @@ impl Search {
         cuts
     }
 
-    /// Lists in `tries` the bounds of the parts of `self.rest[first..]`. The bounds refer to a
-    /// sorted copy, which is added to `rest`.
+    /// Adds the bounds of the parts of `self.rest[first..]` to `tries`. The bounds are indices into
+    /// a sorted copy of these ranks, which is added to `rest`.
     fn list_parts(&mut self, first: usize) {
         let begin = self.rest.len();
         self.rest.extend_from_within(first..);
@@ -204,7 +208,7 @@ impl Search {
                 bound.1 = at as u32 + 1;
             }
         }
-        // Small parts come first, because they fail soonest.
+        // Small parts come first: if they do not fit, this is found out soonest.
         bounds.sort_by_key(|bound| bound.1 - bound.0);
         for (from, to) in bounds {
             rest[from as usize..to as usize].sort_unstable();
@@ -212,7 +216,7 @@ impl Search {
         }
     }
 
-    /// Places each of several parts by itself.
+    /// Next step of a node whose parts must all be placed, after the answer for the previous part.
     fn each(&mut self, answer: Option<Answer>) -> Step {
         let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
         if let Some(answer) = answer.filter(|&answer| answer != Answer::Placed) {
@@ -224,14 +228,14 @@ impl Search {
             return Step::Tell(Answer::Placed);
         };
         frame.next += 2;
-        // Removes the list of the previous part.
+        // The list of the previous part is removed from `rest`.
         let begin = frame.kept + (frame.kept - frame.first);
         self.rest.truncate(begin);
         self.rest.extend_from_within(from as usize..to as usize);
         Step::Ask(begin, frame.last)
     }
 
-    /// Tries the next rank after the previous one has failed.
+    /// Next step of a node that tries ranks in turn, after the answer for the previous rank.
     fn branch(&mut self, answer: Option<Answer>) -> Step {
         let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
         if let Some(answer) = answer.filter(|&answer| answer != Answer::Never) {

@@ -1,4 +1,4 @@
-//! Input of a search: sizes in whole units, and times as maximal sets of live buffers.
+//! Input of a search: sizes in units of several bytes, and times as sections.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::super::super::lifetimes::part_changes;
 use super::super::super::{Change, Lifetimes};
 use super::super::gcd;
 
-/// A buffer with at least a byte.
+/// A buffer of at least one byte.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     /// Number of the buffer in the lifetimes.
@@ -15,26 +15,29 @@ pub(super) struct Item {
     pub size: u64,
     /// Alignment of the address in units.
     pub align: u64,
-    /// Ranges of sections in which the buffer takes room, in rising order. There is one range more
-    /// than the buffer has gaps. Two buffers take room at once iff they share a section.
+    /// Ranges of sections in which the buffer takes room, in rising order: one range for each piece
+    /// into which gaps cut its life. Two buffers take room at the same time iff they share a
+    /// section.
     pub sections: Vec<Range<usize>>,
-    /// Length of time with room taken.
+    /// Number of instants at which the buffer takes room.
     pub life: u64,
 }
 
-/// Buffers to be placed, by parts. A section is a time whose set of live buffers is contained in no
-/// other time's set. Other times add no meetings of buffers, and there are at most as many sections
-/// as buffers.
+/// Buffers to be placed, divided into parts. Time is divided into sections: a new section begins
+/// whenever a buffer begins to take room after another has ended. So all buffers of a section take
+/// room together at one instant of it. There are at most as many sections as pieces of buffers.
 #[derive(Clone, Debug)]
 pub(super) struct Sections {
-    /// Bytes in a unit: a divisor of all sizes, and so of all addresses that a search finds.
+    /// Bytes in a unit. All sizes are multiples of it, and so are all addresses that a search
+    /// finds.
     pub unit: u64,
-    /// Parts that are cut off from each other: nothing is alive between them. Each part numbers its
-    /// sections from 0.
+    /// Parts in order of time. No buffer is alive in two parts. Each part numbers its sections from
+    /// 0.
     pub parts: Vec<Part>,
 }
 
-/// Buffers whose lives are linked to each other.
+/// Buffers that are linked in time: at each instant from the first begin to the last end, some of
+/// them is alive.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub items: Vec<Item>,
@@ -46,7 +49,7 @@ impl Sections {
     pub fn new(lifetimes: &Lifetimes) -> Self {
         let buffers = lifetimes.buffers();
         let common = buffers.iter().fold(0, |common, buffer| gcd(common, buffer.size));
-        // The unit also has to keep alignments.
+        // The unit divides all sizes, but it must also suit the alignments.
         let mut unit = common;
         // The unit shrinks until every alignment divides it, or is a multiple of it.
         let odd = |unit: u64| {
@@ -56,15 +59,15 @@ impl Sections {
         while let Some(align) = odd(unit) {
             unit = gcd(unit, align);
         }
-        // A new section begins at the first begin of a life after an end; a new part begins when no
-        // buffer is open.
+        // A new section begins when a piece of a buffer begins after another piece has ended. A new
+        // part begins when no buffer is open.
         let times = lifetimes.parts();
         let mut left = vec![0_usize; buffers.len()];
         times.iter().for_each(|time| left[time.buffer] += 1);
         let mut parts: Vec<Part> = Vec::new();
         // Buffer that has begun -> its position in the last part.
         let mut places: Vec<Option<usize>> = vec![None; buffers.len()];
-        // Number of buffers that have begun and not ended, including buffers in a gap.
+        // Number of open buffers: they have begun and not ended. A buffer in a gap is open.
         let mut open = 0;
         let mut ended = false;
         for change in part_changes(&times) {
@@ -113,12 +116,12 @@ impl Sections {
 }
 
 impl Part {
-    /// Peak of the units alive at once.
+    /// Peak of the units that take room at the same time.
     pub fn load(&self) -> u64 {
         self.totals().into_iter().max().unwrap_or(0)
     }
 
-    /// Section -> units alive.
+    /// Section -> units of all buffers that take room in it.
     pub fn totals(&self) -> Vec<u64> {
         let mut totals = vec![0; self.sections];
         for item in &self.items {

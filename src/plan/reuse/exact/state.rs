@@ -1,24 +1,26 @@
-//! State of a search: the placed buffers, the bounds for the rest, and whether the rest may fit.
+//! State of a search: the placed buffers, bounds on the addresses of all other buffers, and a check
+//! whether these may still fit.
 
 use super::super::meet;
 use super::memory::Memory;
 use super::sections::Part;
 use std::ops::Range;
 
-/// Rules that a search may use. All are on except in tests, which show that each changes no answer.
+/// Rules that a search may use. Only tests turn rules off, to show that no rule changes an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// No buffer is placed so high that another one would fit below it.
+    /// No buffer is placed so high that an unplaced buffer would fit below it.
     pub dominance: bool,
-    /// A buffer passed over must be lifted by another buffer.
+    /// A buffer is passed over if it could have been placed before the last placed buffer, but was
+    /// not. Another buffer must then be placed below it, which raises its lowest possible address.
     pub lifting: bool,
-    /// Rank decides among equal lives: of two such buffers that lie on each other, the one of lower
-    /// rank is below. Of two equal buffers, the one of lower rank is below even if they do not
-    /// touch.
+    /// Rule for two buffers with equal lives: the one with the lower rank must be below if they lie
+    /// directly on each other. If their sizes and alignments are also equal, the one with the lower
+    /// rank must be below even if they do not touch.
     pub symmetry: bool,
-    /// Buffers cut off from the rest in time are placed by themselves.
+    /// Groups of unplaced buffers that have no section in common are placed separately.
     pub splitting: bool,
-    /// Failed states are not tried again.
+    /// States that failed are remembered, and not tried again.
     pub memory: bool,
 }
 
@@ -27,70 +29,77 @@ impl Rules {
         Self { dominance: true, lifting: true, symmetry: true, splitting: true, memory: true };
 }
 
-/// Address and rank of a placement. Later placements are not before it in this order.
+/// Address and rank of the last placed buffer. Buffers are placed in rising order of (address,
+/// rank).
 pub(super) type Last = (u64, u32);
 
 const NONE: u32 = u32::MAX;
-/// In an entry of `trail`, in place of `under`: the buffer was placed. Other entries say that its
-/// lowest address was raised.
+/// Mark in an entry of `trail`, in place of `under`: the entry says that the buffer was placed.
+/// Entries without the mark say that the lowest possible address of the buffer was raised.
 const PLACED: u32 = u32::MAX - 1;
 
-/// Buffers of one part, numbered by rank: their position in some order.
+/// Buffers of one part, numbered by rank. The rank of a buffer is its position in the order of the
+/// search.
 #[derive(Debug)]
 pub(super) struct State {
     pub rules: Rules,
     /// Capacity in units.
     pub capacity: u64,
 
-    // By rank.
+    // The following fields are indexed by rank.
     items: Vec<usize>,
     size: Vec<u64>,
     align: Vec<u64>,
-    /// First section.
+    /// First section in which the buffer takes room.
     pub lower: Vec<u32>,
-    /// Section after the last.
+    /// First section after all sections in which the buffer takes room.
     pub upper: Vec<u32>,
-    /// Ranges of sections, rising: more than one iff the buffer has gaps.
+    /// Ranges of sections in which the buffer takes room, in rising order.
     ranges: Ranges,
-    /// Previous rank with the same sections, size and alignment, or `NONE`.
+    /// Nearest lower rank of a buffer with the same sections, size and alignment, or `NONE`.
     twin: Vec<u32>,
-    /// Lowest possible address: the highest end of the placed buffers that the buffer meets,
-    /// aligned. The address itself once placed.
+    /// Lowest possible address: the highest end of the placed buffers that meet this buffer (share
+    /// a section with it), aligned. Once the buffer is placed, its address.
     pub least: Vec<u64>,
-    /// Placed buffer with the highest end, or `NONE`.
+    /// Placed buffer with this highest end, or `NONE`.
     under: Vec<u32>,
-    /// `least`, or higher if the buffer cannot be at `least`; scratch of one look.
+    /// Lower bound on the address, at least `least`: higher if the buffer cannot be at `least`.
+    /// Computed anew by each call of `look`.
     lifted: Vec<u64>,
-    /// Whether the buffer must not be placed at `least` any more; scratch of one look.
+    /// Whether the buffer must not be placed at `least` any more. Computed anew by each call of
+    /// `look`.
     passed: Vec<bool>,
     placed: Vec<bool>,
-    /// Summand of the buffer in a key of the memory.
+    /// Number that stands for the buffer and its `least` in a key of the memory.
     word: Vec<u128>,
-    /// A bit for each rank not yet placed.
+    /// Bit set of the ranks that are not placed.
     free: Vec<u64>,
-    /// Rank -> `free.len()` words with a bit for each meeting rank.
+    /// Rank -> bit set of the ranks that meet it, in `free.len()` words.
     meets: Vec<u64>,
 
-    // By section, over buffers that are not placed. Floats are exact below `MOST`, and only floats
-    // have a quick minimum on all processors.
-    /// Sum of the sizes.
+    // The following fields are indexed by section, and count only buffers that are not placed.
+    // These fields are floats, because only floats have a quick minimum on all processors. Whole
+    // numbers below `MOST` are exact as floats.
+    /// Sum of the sizes of the unplaced buffers in the section.
     total: Vec<f64>,
-    /// Lowest address of any buffer; scratch of one look.
+    /// Lowest `lifted` of the unplaced buffers in the section. Computed anew by each call of
+    /// `look`.
     floor: Vec<f64>,
 
-    /// Changes to undo: rank, and the former `under` and `least`; or rank and `PLACED`.
+    /// Changes that can be undone. An entry is a rank with its former `under` and `least`, or a
+    /// placed rank with `PLACED`.
     trail: Vec<(u32, u32, u64)>,
     /// Number of placed buffers.
     depth: usize,
-    /// Largest number of buffers placed at once.
+    /// Largest number of buffers that were placed at the same time.
     pub deepest: usize,
 }
 
 impl State {
-    /// Limit on the sum of all units.
+    /// Limit on the sum of all sizes, in units.
     pub const MOST: u64 = 1 << 53;
 
-    /// State of a part with ranks in this order, without placements.
+    /// State of a part of which no buffer is placed. `order` holds the items by rank.
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         let count = order.len();
         let item = |&i: &usize| &part.items[i];
@@ -134,7 +143,7 @@ impl State {
         }
     }
 
-    /// Address of each item and the highest end, once all are placed.
+    /// Address of each item, and the highest end of all items. All buffers must be placed.
     pub fn placement(&self) -> (Vec<u64>, u64) {
         let mut offsets = vec![0; self.items.len()];
         let mut height = 0;
@@ -150,13 +159,13 @@ impl State {
         self.items.len()
     }
 
-    /// Length of the trail.
+    /// Length of `trail`, for a later call of [`State::undo`].
     pub fn mark(&self) -> usize {
         self.trail.len()
     }
 
-    /// Key of the state in which the ranks of `rest` are still to be placed, none before `last`.
-    /// `None` if they cannot fit.
+    /// Key of the state in which the ranks of `rest` are to be placed after `last`; `None` if they
+    /// cannot all fit below the capacity. Computes `passed`, `lifted` and `floor`.
     pub fn look(&mut self, rest: &[u32], last: Last) -> Option<u128> {
         let mut low = u32::MAX;
         let mut high = 0;
@@ -197,8 +206,8 @@ impl State {
         fits.then_some(key)
     }
 
-    /// Ranks of `rest` that may be placed next, by address and rank. Call after a look that
-    /// succeeded.
+    /// Adds to `tries` the ranks of `rest` that may be placed next, sorted by address and rank. The
+    /// caller must have called `look` for `rest` with success.
     pub fn candidates(&self, rest: &[u32], tries: &mut Vec<u32>) {
         let begin = tries.len();
         let end = |&rank: &u32| self.least[rank as usize] + self.size[rank as usize];
@@ -212,17 +221,19 @@ impl State {
         tries[begin..].sort_unstable_by_key(|&rank| (self.least[rank as usize], rank));
     }
 
-    /// Whether symmetry forbids to place the buffer at `least`.
+    /// Whether the rule `symmetry` forbids to place the buffer at `least`.
     fn waits(&self, r: usize) -> bool {
         if !self.rules.symmetry {
             return false;
         }
-        // The twin was passed over, and has to be below this buffer.
+        // The twin must be below this buffer, but cannot be placed at the same `least` any more,
+        // because it was passed over.
         let twin = self.twin[r];
         if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
             return true;
         }
-        // The two buffers could change places, and are found in that order.
+        // The buffer and the one under it could change places. Only the placement with the lower
+        // rank below is searched.
         let under = self.under[r];
         if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
             return false;
@@ -231,7 +242,7 @@ impl State {
         r < u && self.ranges.of(r) == self.ranges.of(u)
     }
 
-    /// Ranks not placed that the buffer meets.
+    /// Unplaced ranks that meet the buffer.
     fn met(&self, r: usize) -> impl Iterator<Item = usize> {
         let words = self.free.len();
         let meets = &self.meets[r * words..(r + 1) * words];
@@ -245,7 +256,8 @@ impl State {
         })
     }
 
-    /// Places a buffer at its lowest address, and lifts the buffers that meet it.
+    /// Places a buffer at its lowest possible address, and raises that of the unplaced buffers that
+    /// meet it.
     pub fn place(&mut self, rank: u32) {
         let r = rank as usize;
         let end = self.least[r] + self.size[r];
@@ -270,7 +282,7 @@ impl State {
         }
     }
 
-    /// Undoes all changes since the trail had this length.
+    /// Undoes all changes that were made since `trail` had this length.
     pub fn undo(&mut self, trail: usize) {
         while self.trail.len() > trail {
             let Some((rank, under, least)) = self.trail.pop() else { break };
@@ -288,11 +300,12 @@ impl State {
     }
 }
 
-/// Ranges of sections by rank.
+/// Ranges of sections in which each rank takes room.
 #[derive(Debug)]
 struct Ranges {
     all: Vec<(u32, u32)>,
-    /// Rank -> begin of the ranges, and at the end the number of all ranges.
+    /// Rank -> index in `all` of its first range. One more entry at the end holds the number of all
+    /// ranges.
     starts: Vec<usize>,
 }
 
@@ -310,7 +323,7 @@ impl Ranges {
         &self.all[self.starts[rank]..self.starts[rank + 1]]
     }
 
-    /// Adds `size` in all sections of a rank.
+    /// Adds `size` to the totals of all sections of a rank.
     fn add(&self, rank: usize, size: f64, totals: &mut [f64]) {
         for &(lower, upper) in self.of(rank) {
             for total in &mut totals[lower as usize..upper as usize] {
@@ -320,7 +333,7 @@ impl Ranges {
     }
 }
 
-/// Rank -> bits of the meeting ranks, the rank itself excluded.
+/// Rank -> bit set of the other ranks that meet it.
 fn meetings(ranges: &Ranges, count: usize) -> Vec<u64> {
     let words = count.div_ceil(64);
     let mut meets = vec![0; count * words];

@@ -1,4 +1,4 @@
-//! Checks of the search against exhaustive search, and on the instances that it is made for.
+//! Checks of the search against an exhaustive search, and on hard instances.
 
 use super::super::super::{Buffer, Gap, Lifetimes, Limits, Planned, Planner};
 use super::super::tests::shared;
@@ -11,7 +11,7 @@ use super::state::{Rules, State};
 use crate::rng::SplitMix64;
 use crate::sync::thread;
 
-/// A few random lives of random sizes, aligned to at most 2^`align`.
+/// At most `most` buffers with random lives, sizes and alignments up to 2^`align`.
 fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
     let mut rng = SplitMix64::new(seed);
     let mut below = |end: u64| rng.next() % end;
@@ -26,7 +26,7 @@ fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// Lives of [`tiny`]; about half of the longer buffers have one or two gaps.
+/// Buffers of [`tiny`]; about half of those with long lives have one or two gaps.
 fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
     let mut rng = SplitMix64::new(!seed);
     let mut lifetimes = tiny(seed, most, align);
@@ -37,14 +37,15 @@ fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
         }
         let middle = lower + 1 + rng.below((upper - lower) as usize - 2) as u64;
         let mut gaps = vec![Gap::new(middle, middle + 1)];
-        // A gap may begin with the buffer, so that only the end takes room.
+        // A gap may begin when the buffer begins, so that the buffer takes room only at the end of
+        // its life.
         gaps.extend((rng.below(3) == 0).then(|| Gap::new(lower, middle)));
         lifetimes = lifetimes.with_gaps(number, gaps).unwrap();
     }
     lifetimes
 }
 
-/// Whether two buffers take room at some instant, by looking at all instants.
+/// Whether two buffers take room at the same instant, found by looking at every instant.
 fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
     let takes = |number: usize, now: u64| {
         let Buffer { lower, upper, .. } = lifetimes.buffers()[number];
@@ -55,8 +56,9 @@ fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
     (0..end).any(|now| takes(a, now) && takes(b, now))
 }
 
-/// Least high water by exhaustive search: over all orders, each buffer is as low as those before it
-/// allow. One order gives the best placement, pushed down, from low to high.
+/// Size of the smallest placement, found by trying all orders. In each order, every buffer is
+/// placed as low as the buffers before it allow. The best placement is among these: it results from
+/// the order of its buffers from low to high.
 fn least(lifetimes: &Lifetimes) -> u64 {
     struct All<'a> {
         buffers: &'a [Buffer],
@@ -97,7 +99,7 @@ fn least(lifetimes: &Lifetimes) -> u64 {
     all.least
 }
 
-/// Sets of rules: all, none, and all but one.
+/// Sets of rules: all rules, no rule, and each set of all rules but one.
 fn rules() -> Vec<Rules> {
     let none = Rules {
         dominance: false,
@@ -117,7 +119,8 @@ fn rules() -> Vec<Rules> {
     ]
 }
 
-/// High water of a placement, after a naive check that no two buffers alive at once share a byte.
+/// Size of a placement, after a naive check that no two buffers alive at the same time share a
+/// byte.
 fn check(lifetimes: &Lifetimes, planned: &Planned) -> u64 {
     let offsets = planned.placement.offsets();
     let buffers = lifetimes.buffers();
@@ -127,7 +130,8 @@ fn check(lifetimes: &Lifetimes, planned: &Planned) -> u64 {
         let takes_room = lifetimes.parts().iter().any(|part| part.buffer == i);
         high = high.max(if takes_room { at + a.size } else { 0 });
         for (j, (b, &other)) in buffers.iter().zip(offsets).take(i).enumerate() {
-            // Looking at all instants takes long where there are many.
+            // The quick conditions come first: `meet` looks at every instant, which takes long if
+            // there are many.
             let apart = at + a.size <= other || other + b.size <= at;
             assert!(apart || !a.meets(b) || !meet(lifetimes, i, j));
         }
@@ -146,7 +150,8 @@ fn nothing_is_better() {
         assert_eq!(planned.placement.bytes(), least(&lifetimes), "seed {seed}");
         above_load += u32::from(planned.placement.bytes() > lifetimes.load());
     }
-    // Otherwise the load alone would prove each answer.
+    // Answers above the load are needed: an answer with no more bytes than the load needs no search
+    // to be proven.
     assert!(above_load > 20, "{above_load}");
 }
 
@@ -194,7 +199,8 @@ fn each_order_and_rule_tells_what_fits() {
         for rules in rules() {
             for order in Preorder::ALL {
                 let mut search = Search::new(part, order.sort(part), rules);
-                // Capacities go up and down: remembered states must not mislead the search.
+                // Capacities go up and down, to check that states remembered at one capacity do no
+                // harm at another.
                 for capacity in [least, least - 1, least + 1, least.saturating_sub(2), least] {
                     let mut nodes = 1_000_000;
                     let answer = search.fits(capacity, &mut nodes, &Limits::none());
@@ -209,8 +215,8 @@ fn each_order_and_rule_tells_what_fits() {
     }
 }
 
-/// A rectangle of time and bytes cut into pieces, about one in `hole` of which is left out. The
-/// rest is known to fit.
+/// Buffers that are known to fit into a capacity: pieces of a rectangle of time and bytes. About
+/// one piece in `hole` is left out.
 fn cut(seed: u64, pieces: usize, hole: usize) -> (Lifetimes, u64) {
     let mut rng = SplitMix64::new(seed);
     let mut whole = vec![(0, 4 + rng.below(20) as u64, 4 + rng.below(60) as u64)];
@@ -243,7 +249,7 @@ fn instances_that_fit_are_never_said_not_to_fit() {
         for part in &parts {
             for order in Preorder::ALL {
                 let mut search = Search::new(part, order.sort(part), Rules::ALL);
-                // The second trial has remembered states.
+                // The second call begins with the failed states that the first call remembered.
                 for mut nodes in [100, 2_000] {
                     let answer = search.fits(capacity / unit, &mut nodes, &Limits::none());
                     assert_ne!(answer, Answer::Never, "seed {seed}, {order:?}");
@@ -255,8 +261,9 @@ fn instances_that_fit_are_never_said_not_to_fit() {
     assert!(placed > 3_000, "{placed}");
 }
 
-/// Bounds are right for single placements as well. On the way to any pushed-down placement, with
-/// its own height as capacity, no bound says that the way is lost.
+/// The bounds never exclude a placement that exists. The search is led to a random placement in
+/// which each buffer lies at address 0 or on another buffer, with the height of the placement as
+/// the capacity. At no step may a bound say that the buffers cannot fit.
 #[test]
 fn no_placement_is_lost_on_the_way_to_it() {
     let mut passed_over = 0;
@@ -265,7 +272,8 @@ fn no_placement_is_lost_on_the_way_to_it() {
         let lifetimes = tiny(seed, 8 + seed as usize % 12, seed % 3);
         let Sections { parts, .. } = Sections::new(&lifetimes);
         let [part] = &parts[..] else { continue };
-        // A random placement, each buffer on top of those before it.
+        // A random placement: in a random order, each buffer is placed on top of the buffers before
+        // it.
         let mut order: Vec<usize> = (0..part.items.len()).collect();
         let mut rng = SplitMix64::new(!seed);
         (1..order.len()).for_each(|i| order.swap(i, rng.below(i + 1)));
@@ -360,7 +368,7 @@ fn a_time_limit_that_is_over_gives_what_there_is() {
 
 #[test]
 fn only_buffers_linked_in_time_count_towards_the_limit() {
-    // A chain of buffers, of which never more than two are alive.
+    // A chain of linked buffers, at most two of which are alive at any instant.
     let chain = |count: u64| {
         let buffers = (0..count).map(|i| Buffer::new(i, i + 2, 1 + i % 7));
         Lifetimes::new(buffers).unwrap()
@@ -369,7 +377,7 @@ fn only_buffers_linked_in_time_count_towards_the_limit() {
     assert!(Exact::default().plan(&chain(most), &Limits::none()).unwrap().proven);
     let error = Exact::default().plan(&chain(most + 1), &Limits::none()).unwrap_err();
     assert_eq!(error.to_string(), "exact places 2000 buffers at most, and there are 2001");
-    // Buffers that are cut off from each other do not count together.
+    // Buffers that are not linked in time do not count together.
     let apart = (0..3 * most).map(|i| Buffer::new(i, i + 1, 1));
     let apart = Lifetimes::new(apart).unwrap();
     assert!(Exact::default().plan(&apart, &Limits::none()).unwrap().proven);
@@ -397,7 +405,7 @@ fn a_path_of_as_many_as_there_may_be_needs_no_deep_stack() {
 
 #[test]
 fn each_of_many_parts_is_lowered() {
-    // Copies of one part, all of which have to be lowered.
+    // Many copies of one part. All of them have to be lowered.
     for seed in 0..40 {
         let one = tiny(seed, 8, 0);
         let least = least(&one);
@@ -412,7 +420,7 @@ fn each_of_many_parts_is_lowered() {
     }
 }
 
-/// Checks that the search alone, without a time limit, reaches the load.
+/// Checks that the search reaches the load without a time limit.
 fn reaches_the_load(names: &[&str]) {
     for name in names {
         let Some(lifetimes) = shared(name) else { continue };
@@ -437,7 +445,7 @@ fn harder_instances_are_solved() {
     reaches_the_load(&["planning/G_1"]);
 }
 
-/// Instance D: whether its load can be reached is unknown.
+/// The test runs on instance D, of which it is unknown whether its load can be reached.
 #[test]
 #[ignore = "takes a minute"]
 fn the_hardest_instance_comes_below_what_was_known() {

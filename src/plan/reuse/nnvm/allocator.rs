@@ -1,25 +1,26 @@
-//! `GraphAllocator`: storages, free and in use.
+//! `GraphAllocator`: the allocator of storages.
 
 use std::collections::BTreeMap;
 
-/// A block of bytes for several entries in turn.
+/// A block of bytes that several entries use one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageEntry {
     /// Device of the bytes.
     pub device: u32,
-    /// Size in bytes, as of the largest entry.
+    /// Size of the largest entry, in bytes.
     pub bytes: u64,
 }
 
 /// Allocator of storages.
 #[derive(Debug)]
 pub(super) struct Allocator {
-    // Limit on how many times larger or smaller than the request a free storage may be; with 0 none
-    // is reused.
+    // Number of times that a free storage may be larger or smaller than the request. With 0 no
+    // storage is reused.
     range: u64,
     storages: Vec<StorageEntry>,
-    // Device and colour -> (bytes, number of the release) -> free storage. NNVM walks through all
-    // free storages and skips other devices and colours; separate maps give the same results.
+    // Device and colour -> free storages, by bytes and then by the number of the release. NNVM goes
+    // through all free storages and skips other devices and colours; separate maps give the same
+    // results.
     free: BTreeMap<(u32, u32), BTreeMap<(u64, u64), usize>>,
     releases: u64,
 }
@@ -29,12 +30,12 @@ impl Allocator {
         Self { range, storages: Vec::new(), free: BTreeMap::new(), releases: 0 }
     }
 
-    /// Requests a storage of `bytes` or more.
+    /// Requests a storage of at least `bytes` bytes.
     ///
     /// Candidates are the free storages of this device and colour that are at most `range` times
     /// larger or smaller. The smallest one that is large enough is taken; on a tie the one that has
-    /// been free for longest. Otherwise the largest of the smaller ones grows; on a tie the one
-    /// released last. Otherwise a new storage is made.
+    /// been free for longest. If no candidate is large enough, the largest candidate grows to
+    /// `bytes`; on a tie the one released last. If there is no candidate, a new storage is made.
     pub fn request(&mut self, device: u32, colour: u32, bytes: u64) -> usize {
         let found = self.free.get_mut(&(device, colour)).and_then(|free| {
             let least = bytes.checked_div(self.range)?;
@@ -53,7 +54,7 @@ impl Allocator {
         self.storages.len() - 1
     }
 
-    /// Frees a storage, which must be in use, for requests of this colour.
+    /// Frees a storage for later requests of this colour. The storage must be in use.
     pub fn release(&mut self, storage: usize, colour: u32) {
         let StorageEntry { device, bytes } = self.storages[storage];
         self.releases += 1;

@@ -4,29 +4,30 @@ use super::graph::{NnvmGraph, Node, NodeEntry, Pattern, StorageKind};
 use super::memory::uses;
 use super::{Home, MemoryPlan, StorageEntry};
 
-/// Role of a node in assignments: the flag that GraphCompile gives it.
+/// Role of a node as an assignment (NNVM's GraphCompile sets it as a flag).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Assign {
     /// The node is no assignment (flag 0).
     No,
     /// The node copies a value into a variable (flag 1).
     Copy,
-    /// The node does nothing, because the value is computed in the variable's bytes (flag 2).
+    /// The node does nothing, because the op that computes the value writes it into the variable's
+    /// bytes (flag 2).
     Nothing,
 }
 
 impl NnvmGraph {
-    /// Role of each node in assignments. [`Assign::Nothing`] needs a value without other readers,
-    /// computed by an op with a pattern up to [`Pattern::Broadcast`]. The op then writes into the
-    /// variable.
+    /// Role of each node. An assignment is [`Assign::Nothing`] if no other node reads its value,
+    /// and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. This op then
+    /// writes into the variable.
     ///
-    /// Beyond NNVM, three conditions are added. Value and variable are on one device. Both are
+    /// There are three conditions more than in NNVM. Value and variable are on one device. Both are
     /// planned. No node after the op and before the assignment reads the variable or writes into
-    /// it: it would find the new value too early, or its own write would replace the value.
+    /// it: a reader would find the new value too early, and a writer would overwrite the new value.
     #[must_use]
     pub fn assigns(&self) -> Vec<Assign> {
         let uses = uses(self);
-        // Variable -> last node so far that used its bytes.
+        // Variable -> last node so far that read the variable or assigned to it.
         let mut last = vec![0; self.len()];
         let mut kinds = Vec::with_capacity(self.len());
         for (i, node) in self.nodes().iter().enumerate() {
@@ -51,7 +52,7 @@ impl NnvmGraph {
     }
 
     /// Whether an op with a pattern up to [`Pattern::Broadcast`] computes the value, and variable
-    /// and value are both planned on one device.
+    /// and value are both planned and on the same device.
     fn computed_for(&self, variable: NodeEntry, value: NodeEntry) -> bool {
         let Node::Op(op) = &self.nodes()[value.node] else {
             return false;
@@ -64,7 +65,8 @@ impl NnvmGraph {
         op.pattern <= Pattern::Broadcast && device.is_some() && device == planned(value)
     }
 
-    /// Variable that the entry is, or to which the entry's node assigns.
+    /// The variable whose bytes the entry stands for: the entry itself, or the variable to which
+    /// its node assigns. `None` if the node is an op.
     fn variable_of(&self, entry: NodeEntry) -> Option<NodeEntry> {
         match &self.nodes()[entry.node] {
             Node::Variable { .. } => Some(entry),
@@ -81,15 +83,15 @@ pub struct StoragePlan<'g> {
     homes: Vec<Vec<Home>>,
     in_place: Vec<Vec<Option<usize>>>,
     assigns: Vec<Assign>,
-    // All members of a storage are on its device.
+    // All entries in a storage are on the device of the storage.
     storages: Vec<StorageEntry>,
-    // Name and storage of each planned variable.
+    // Name and number of the storage of each planned variable.
     variables: Vec<(&'g str, usize)>,
 }
 
 impl<'g> StoragePlan<'g> {
-    /// Gives each variable a storage of its own, and moves assigned values there. The bytes of each
-    /// storage are counted anew: it has the size of its largest entry.
+    /// Gives each variable a storage of its own, and moves values that are assigned to a variable
+    /// into its storage. Then sets the size of each storage to that of its largest entry.
     #[must_use]
     pub fn new(plan: MemoryPlan<'g>) -> Self {
         let storages = plan.storages().iter().map(|storage| StorageEntry { bytes: 0, ..*storage });
@@ -130,7 +132,7 @@ impl<'g> StoragePlan<'g> {
                 }
             }
         }
-        // Ops no longer overwrite an input whose value or whose output has moved.
+        // An output no longer overwrites an input if one of them has moved to a different storage.
         for (i, node) in self.graph.nodes().iter().enumerate() {
             if let Node::Op(op) = node {
                 for (input, home) in self.in_place[i].iter_mut().zip(&self.homes[i]) {
@@ -154,7 +156,7 @@ impl<'g> StoragePlan<'g> {
         }
     }
 
-    /// Bytes of all storages together, variables included.
+    /// Total bytes of all storages, including those of variables.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.storages.iter().map(|storage| storage.bytes).sum()
@@ -166,20 +168,20 @@ impl<'g> StoragePlan<'g> {
         &self.storages
     }
 
-    /// Place of an entry, never [`Home::None`]; `None` for an unknown entry.
+    /// Place of an entry, which is never [`Home::None`]. Returns `None` for an unknown entry.
     #[must_use]
     pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
-    /// Input of the entry's node in whose bytes the entry is written, if any. For an assignment,
-    /// the variable.
+    /// Index of the input that the entry overwrites, if any. For an assignment, this is the
+    /// variable.
     #[must_use]
     pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?
     }
 
-    /// Role of each node; nodes with [`Assign::Nothing`] need not run.
+    /// Role of each node. Nodes with the role [`Assign::Nothing`] need not run.
     #[must_use]
     pub fn assigns(&self) -> &[Assign] {
         &self.assigns
@@ -189,7 +191,7 @@ impl<'g> StoragePlan<'g> {
         self.graph
     }
 
-    /// Name and storage of each planned variable.
+    /// Name and number of the storage of each planned variable.
     pub(super) fn variables(&self) -> &[(&'g str, usize)] {
         &self.variables
     }

@@ -1,21 +1,22 @@
-//! `ColorNodeGroup`: parts of a graph that may run at the same time.
+//! `ColorNodeGroup`: colours for groups of nodes that may run at the same time.
 
 use super::NnvmGraph;
 use super::graph::Node;
 
 impl NnvmGraph {
-    /// Colours the nodes by longest paths, in at most `groups` colours.
+    /// Colours the nodes along longest paths, with at most `groups` colours.
     ///
-    /// At most `groups - 1` times, the path with the most nodes without a colour, variables not
-    /// counted, gets the next colour. Remaining nodes share the last colour. A storage is then
-    /// reused only where the node that released it, its last reader, has the colour of the
-    /// requesting node. So groups that run at the same time wait for each other less. (Earlier
-    /// readers may have other colours. A program that runs groups in parallel still has to wait for
-    /// these reads.) NNVM reads the number from `NNVM_EXEC_NUM_TEMP`; 0 and 1 leave all nodes in
-    /// one group, as without this call.
+    /// At most `groups - 1` times, the path with the most uncoloured nodes is found, and these
+    /// nodes get the next colour. Variables do not count. All remaining nodes get the last colour.
+    /// A storage is then reused only if the node that released it (its last reader) has the same
+    /// colour as the node that requests it. So groups that run at the same time wait less for each
+    /// other. (Earlier readers of the storage may have other colours. A program that runs groups in
+    /// parallel still has to wait for these readers.) NNVM reads the number of groups from
+    /// `NNVM_EXEC_NUM_TEMP`. With 0 or 1, all nodes are in one group, as they are without this
+    /// call.
     ///
-    /// Of equal paths, the one that begins latest and has the latest nodes is taken. Time: O(edges)
-    /// for each colour in use.
+    /// Among equally long paths, the one that begins at the latest node and has the latest nodes is
+    /// taken. Time: O(edges) for each colour in use.
     pub fn colour(&mut self, groups: u32) {
         let rest = groups.saturating_sub(1);
         let mut colours = vec![None; self.len()];
@@ -33,11 +34,12 @@ impl NnvmGraph {
     }
 }
 
-/// Nodes of the path with the most nodes that count; empty if none counts. Ops and assignments
-/// without a colour count.
+/// Nodes of the path with the most ops and assignments that have no colour; empty if all have one.
+/// Only nodes of this kind count.
 fn longest_path(nodes: &[Node], colours: &[Option<u32>]) -> Vec<usize> {
-    // Node -> number of counting nodes on the best path from it, and the second node on that path.
-    // Each value is final when reached, since readers come after the nodes that they read.
+    // Node -> number of nodes that count on the best path from it, and the second node on that
+    // path. Nodes are visited from the last to the first, so all readers of a node come before it,
+    // and its values are final.
     let mut most = vec![0_usize; nodes.len()];
     let mut next = vec![None; nodes.len()];
     let mut best = None;

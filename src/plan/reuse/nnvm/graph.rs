@@ -1,8 +1,8 @@
-//! Graphs for which memory is planned.
+//! Graphs of nodes, for which NNVM's planner plans the memory.
 
 use std::collections::HashSet;
 
-/// Interpretation of the bits of an element.
+/// Kind of number that the bits of an element stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
@@ -21,7 +21,7 @@ pub struct DataType {
     pub code: Code,
     /// Bits in a lane.
     pub bits: u8,
-    /// Lanes of a vector, 1 for plain numbers.
+    /// Number of lanes of a vector; 1 if an element is a single number.
     pub lanes: u16,
 }
 
@@ -29,7 +29,7 @@ impl DataType {
     /// Single precision.
     pub const F32: Self = Self { code: Code::Float, bits: 32, lanes: 1 };
 
-    /// Bytes of an element: all its bits, rounded up to whole bytes, as GraphRuntime counts.
+    /// Bytes of an element: the bits of all lanes, rounded up to whole bytes, as in GraphRuntime.
     #[must_use]
     pub fn bytes(self) -> u64 {
         (u64::from(self.bits) * u64::from(self.lanes)).div_ceil(8)
@@ -43,12 +43,12 @@ pub enum StorageKind {
     Planned,
     /// The runner of the graph allocates the entry (storage id -2).
     External,
-    /// The entry is allocated as the graph runs, because its size is unknown before (storage id
-    /// -3).
+    /// The entry is allocated while the graph runs, because its size is not known before that
+    /// (storage id -3).
     Dynamic,
 }
 
-/// Size, type and place of an entry.
+/// Number of elements, element type, device and owner of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// Number of elements.
@@ -62,7 +62,7 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// Makes a type of `elements` elements, on device 0, planned.
+    /// Type of an entry with `elements` elements, on device 0, whose memory is planned.
     #[must_use]
     pub fn new(elements: u64, dtype: DataType) -> Self {
         Self { elements, dtype, device: 0, storage: StorageKind::Planned }
@@ -80,16 +80,16 @@ impl TensorType {
         Self { storage, ..self }
     }
 
-    /// Bytes of the entry, saturating (an [`NnvmGraph`] has no entry that large). The open source
-    /// counts four bytes an element while it plans, whatever the type, and the true number when it
-    /// runs. Here both are the true number.
+    /// Bytes of the entry, saturating (no entry of an [`NnvmGraph`] is that large). NNVM's planner
+    /// counts four bytes for each element of any type; only its runtime uses the true number. Here
+    /// the planner uses the true number, too.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.elements.saturating_mul(self.dtype.bytes())
     }
 }
 
-/// An output of a node, which may be an input of others.
+/// An output of a node, which other nodes may have as an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeEntry {
     /// Number of the node.
@@ -105,15 +105,15 @@ pub struct InPlace {
     pub input: usize,
     /// Number of the output.
     pub output: usize,
-    /// Whether the output is the input unchanged (`FInplaceIdentity`). The two may then share bytes
-    /// even while others still read the input.
+    /// Whether the output is the unchanged input (`FInplaceIdentity`). Input and output may then
+    /// share bytes even if other nodes read the input later.
     pub identity: bool,
 }
 
-/// Dependence of an op's outputs on its inputs, from the pattern most easily fused.
+/// How an op's outputs depend on its inputs. The pattern that is fused most easily comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
-    /// Each element of the output depends on the element of each input at the same place.
+    /// Each element of the output depends only on the element of each input at the same place.
     Elementwise,
     /// Elementwise, with inputs repeated along axes.
     Broadcast,
@@ -138,7 +138,7 @@ pub struct OpNode {
 }
 
 impl OpNode {
-    /// Makes a node from inputs and outputs, of an unknown pattern.
+    /// Makes a node with these inputs and outputs, and the pattern [`Pattern::Opaque`].
     #[must_use]
     pub fn new(
         inputs: impl IntoIterator<Item = NodeEntry>,
@@ -155,15 +155,16 @@ impl OpNode {
         }
     }
 
-    /// Adds a pair that may be in place. Pairs are tried in the order in which they are given.
+    /// Adds a pair of an input and an output that may overwrite it. Pairs are tried in the order in
+    /// which they were added.
     #[must_use]
     pub fn in_place(mut self, pair: InPlace) -> Self {
         self.in_place.push(pair);
         self
     }
 
-    /// Marks an input whose data the node does not read; the input only has to come before
-    /// (`FIgnoreInputs`). An unknown number has no effect.
+    /// Marks an input whose data the node does not read: the node that makes the input only has to
+    /// run before (`FIgnoreInputs`). A number that no input has is ignored.
     #[must_use]
     pub fn ignoring(mut self, input: usize) -> Self {
         if let Some(ignored) = self.ignored.get_mut(input) {
@@ -178,7 +179,7 @@ impl OpNode {
         Self { pattern, ..self }
     }
 
-    /// Inputs with data read by the node.
+    /// Inputs whose data the node reads.
     fn reads(&self) -> impl Iterator<Item = NodeEntry> {
         self.inputs.iter().zip(&self.ignored).filter(|(_, ignored)| !**ignored).map(|(e, _)| *e)
     }
@@ -191,8 +192,8 @@ pub(super) enum Node {
     Variable { name: String, tensor: TensorType },
     /// A computing node.
     Op(OpNode),
-    /// Writes a value into a variable: the entries are variable and value. The output is the
-    /// variable, and the tensor is the variable's.
+    /// Writes a value into a variable: `entries` are the variable and the value. The output of the
+    /// node stands for the variable, and `tensor` is the type of the variable.
     Assign { entries: [NodeEntry; 2], tensor: TensorType, colour: u32 },
 }
 
@@ -214,7 +215,8 @@ impl Node {
         }
     }
 
-    /// Entries counted as read by the node.
+    /// Entries that count as read by the node: inputs whose data an op reads, or the variable and
+    /// the value of an assignment.
     pub fn reads(&self) -> impl Iterator<Item = NodeEntry> {
         let (op, entries) = match self {
             Self::Variable { .. } => (None, &[][..]),
@@ -239,14 +241,14 @@ impl Node {
 /// Nodes in the order in which they run, each after the nodes that make its inputs.
 #[derive(Clone, Debug, Default)]
 pub struct NnvmGraph {
-    // Inputs are outputs of earlier nodes. Pairs name inputs and outputs that exist. An assignment
-    // writes into a variable, with the same number of elements of the same type. No two variables
-    // have the same name.
+    // Inputs are outputs of earlier nodes. Pairs name inputs and outputs that exist. The value of
+    // an assignment has the same number of elements and the same element type as the variable. No
+    // two variables have the same name.
     nodes: Vec<Node>,
     // Entries of existing nodes.
     outputs: Vec<NodeEntry>,
     names: HashSet<String>,
-    // Bytes of all outputs together, less than 2^64.
+    // Total bytes of the outputs of all nodes; less than 2^64.
     bytes: u64,
 }
 
@@ -271,13 +273,13 @@ impl NnvmGraph {
         Ok(self.push(Node::Variable { name, tensor }))
     }
 
-    /// Adds a computing node, and returns the number of the node. The outputs are the
-    /// [`NodeEntry`]s of this number.
+    /// Adds a computing node, and returns its number. The outputs of the node are the
+    /// [`NodeEntry`]s with this number.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if an input is no output of an earlier node; if the op lacks the input or
-    /// output of a pair; if all tensors together have 2^64 bytes or more.
+    /// [`GraphError`] if an input is no output of an earlier node; if the op does not have the
+    /// input or output of a pair; if all tensors together have 2^64 bytes or more.
     pub fn op(&mut self, op: OpNode) -> Result<usize, GraphError> {
         for &entry in &op.inputs {
             self.tensor(entry).ok_or(GraphError::Missing(entry))?;
@@ -291,13 +293,14 @@ impl NnvmGraph {
         Ok(self.push(Node::Op(OpNode { colour: 0, ..op })).node)
     }
 
-    /// Adds a node that writes `value` into `variable`. The result is the variable once more, for
-    /// readers of the new value.
+    /// Adds a node that writes `value` into `variable`. The result is an entry for the variable
+    /// with its new value, which later nodes can read.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if an entry does not exist; if the first is no variable; if the two differ in
-    /// elements or type; if all tensors together have 2^64 bytes or more.
+    /// [`GraphError`] if an entry does not exist; if `variable` is no variable; if value and
+    /// variable differ in element type or number of elements; if all tensors together have 2^64
+    /// bytes or more.
     pub fn assign(
         &mut self,
         variable: NodeEntry,
@@ -313,7 +316,8 @@ impl NnvmGraph {
         Ok(self.push(Node::Assign { entries: [variable, value], tensor, colour: 0 }))
     }
 
-    /// Marks an entry as an output of the graph: it is wanted after the run.
+    /// Marks an entry as an output of the graph: its bytes must not be reused before the graph has
+    /// run.
     ///
     /// # Errors
     ///
@@ -375,20 +379,20 @@ impl NnvmGraph {
     }
 }
 
-/// Reasons why an [`NnvmGraph`] refuses an addition. The graph is unchanged then.
+/// Reasons why a node or an output cannot be added to an [`NnvmGraph`], which is then unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// No node so far has this output.
+    /// No node that was added so far has this output.
     #[error("there is no output {} of a node {} so far", .0.output, .0.node)]
     Missing(NodeEntry),
-    /// The op lacks the input or the output of a pair.
+    /// The op does not have the input or the output of a pair.
     #[error("the op has no input {} or no output {}", .0.input, .0.output)]
     Pair(InPlace),
     /// Two variables have the same name.
     #[error("two variables are called {0}")]
     Name(String),
-    /// A value cannot be written into a variable.
+    /// The value does not suit the variable, or the entry to write into is no variable.
     #[error(
         "output {} of node {} cannot be written into node {}: \
          that must be a variable of as many elements of the same type",
@@ -400,7 +404,7 @@ pub enum GraphError {
         /// Entry to be written.
         value: NodeEntry,
     },
-    /// The bytes of all tensors together exceed all addresses.
+    /// All tensors together have 2^64 bytes or more.
     #[error("all tensors together have 2^64 bytes or more")]
     TooLarge,
 }

@@ -6,44 +6,47 @@ use super::allocator::{Allocator, StorageEntry};
 use super::graph::{InPlace, NnvmGraph, Node, NodeEntry, OpNode, StorageKind};
 use super::{Home, MatchRange};
 
-/// Storage of each entry of a graph, without variables: the first of three stages, before
-/// [`StoragePlan`](super::StoragePlan) and [`SharedPool`](super::SharedPool).
+/// Storage of each entry of a graph that is no variable. A memory plan is the first of three
+/// stages; [`StoragePlan`](super::StoragePlan) and [`SharedPool`](super::SharedPool) follow.
 ///
-/// A storage is used only as a whole, and grows in place. No value is placed inside the bytes of
-/// another. This is the weak side of the planner; [`Nnvm`](super::Nnvm) has figures.
+/// A storage is always reused as a whole: two small values never share the storage of a large
+/// value. A storage may grow when it is reused. The reuse of whole storages makes the planner weak
+/// if sizes differ much; the documentation of [`Nnvm`](super::Nnvm) has measurements.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan<'g> {
     pub(super) graph: &'g NnvmGraph,
     // Node, output -> place.
     pub(super) homes: Vec<Vec<Home>>,
-    // Node, output -> input that is overwritten.
+    // Node, output -> index of the input that the output overwrites, if any.
     pub(super) in_place: Vec<Vec<Option<usize>>>,
     storages: Vec<StorageEntry>,
     range: u64,
 }
 
 impl<'g> MemoryPlan<'g> {
-    /// Plans a graph in one walk through its nodes; [`MatchRange::Auto`] takes a walk for each
-    /// range, and keeps the smallest plan, the first on a tie.
+    /// Plans a graph in one pass over its nodes. [`MatchRange::Auto`] makes a pass for each range,
+    /// and keeps the smallest plan; the first one on a tie.
     ///
-    /// At each node, outputs are put in place where its pairs allow it. The other outputs get
-    /// storages, the largest first, equal ones in their order. Then the storages of inputs without
-    /// further readers are released, and after them the storages of outputs without readers.
+    /// At each node, outputs first get the storages of inputs if in-place pairs allow it. Then the
+    /// other outputs request storages: the largest first, and outputs of equal size in their order.
+    /// Then the storages of inputs that no later node reads are released, and after them the
+    /// storages of outputs that no node reads.
     ///
-    /// An output is put into the storage of an input on these conditions. No other output of the
-    /// node has taken the input. No other read of the storage is left, or the output is the input
-    /// unchanged, in elements and type. Some node reads the output. Both have the same number of
-    /// elements, of the same size, on the same device. Beyond NNVM, an ignored input is never
-    /// overwritten: its storage may be reused by then.
+    /// An output gets the storage of an input on these conditions. No other output of the node has
+    /// the storage of this input. No other read of the storage remains, or the output is the
+    /// unchanged input and has the same element type. Some node reads the output. Input and output
+    /// have the same number of elements, elements of the same size, and the same device. In
+    /// addition to NNVM's conditions, the node must read the data of the input: the storage of an
+    /// ignored input may have been reused by then.
     #[must_use]
     pub fn new(graph: &'g NnvmGraph, range: MatchRange) -> Self {
         let uses = uses(graph);
         range.smallest(|range| Pass::new(graph, &uses, range).run(), Self::bytes)
     }
 
-    /// Bytes of all storages together. Variables, external and dynamic entries do not count. The
-    /// output of an assignment does, although [`StoragePlan`](super::StoragePlan) gives up its
-    /// storage.
+    /// Total bytes of all storages. Variables, external entries and dynamic entries have none. The
+    /// output of an assignment has one, which [`StoragePlan`](super::StoragePlan) replaces by the
+    /// storage of the variable.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.storages.iter().map(|storage| storage.bytes).sum()
@@ -55,7 +58,7 @@ impl<'g> MemoryPlan<'g> {
         &self.storages
     }
 
-    /// Range in which storages were reused: at most this many times larger or smaller than the
+    /// Range of this plan: reused storages were at most this many times larger or smaller than the
     /// request.
     #[must_use]
     pub fn range(&self) -> u64 {
@@ -68,15 +71,15 @@ impl<'g> MemoryPlan<'g> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
-    /// Input of the entry's node that the entry overwrites, if any.
+    /// Index of the input that the entry overwrites, if any.
     #[must_use]
     pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?
     }
 }
 
-/// Node, output -> number of reads: one for each input whose data a node needs, and one for each
-/// time that the entry is an output of the graph.
+/// Node, output -> number of reads: one for each time that a node reads the data of the entry, and
+/// one for each time that the entry is an output of the graph.
 pub(super) fn uses(graph: &NnvmGraph) -> Vec<Vec<usize>> {
     let mut uses: Vec<_> = graph.nodes().iter().map(|node| vec![0; node.outputs().len()]).collect();
     let reads = graph.nodes().iter().flat_map(Node::reads);
@@ -86,13 +89,13 @@ pub(super) fn uses(graph: &NnvmGraph) -> Vec<Vec<usize>> {
     uses
 }
 
-/// `AllocMemory`: a walk through the graph.
+/// `AllocMemory`: a pass over the nodes of a graph.
 struct Pass<'g, 'u> {
     plan: MemoryPlan<'g>,
     uses: &'u [Vec<usize>],
     allocator: Allocator,
-    // Storage -> number of reads still to come. Above 0 iff the storage is not released, except for
-    // outputs of the current node.
+    // Storage -> number of reads that remain. The number is 0 for released storages. While a node
+    // is visited, the number is also 0 for the storages of its outputs that no node reads.
     wanted: Vec<usize>,
 }
 
@@ -156,7 +159,8 @@ impl<'g, 'u> Pass<'g, 'u> {
         }
     }
 
-    /// Whether the tensors are similar enough, and no other read of the input is left.
+    /// Whether the output of a pair may get the storage of its input: the tensors are alike, the
+    /// node reads the input, and no other read remains or the output is the unchanged input.
     fn may_take(&self, op: &OpNode, pair: InPlace, storage: usize) -> bool {
         let Some(from) = self.plan.graph.tensor(op.inputs[pair.input]) else {
             return false;
@@ -198,8 +202,8 @@ impl<'g, 'u> Pass<'g, 'u> {
             }
         }
         for home in &self.plan.homes[i] {
-            // An output in place has readers, so its storage is not released here. Any other output
-            // has a storage of its own, never an input's.
+            // An output in the storage of an input has readers, so its storage is not released
+            // here. Any other output has a storage that no input has.
             if let Home::Storage(storage) = *home
                 && self.wanted[storage] == 0
             {

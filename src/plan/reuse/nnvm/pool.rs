@@ -1,33 +1,33 @@
-//! `SetupStorage`: bytes behind storages, for one plan or for several that take turns.
+//! `SetupStorage`: addresses of storages, for one plan or for several plans that run in turn.
 
 use std::collections::BTreeMap;
 
 use super::graph::NodeEntry;
 use super::{Home, StoragePlan};
 
-/// Bytes of an entry in a pool.
+/// Place of an entry in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolView {
     /// Device of the pool.
     pub device: u32,
-    /// Begin in the pool, in bytes.
+    /// Address of the first byte in the pool.
     pub offset: u64,
     /// Bytes of the entry; its storage may have more.
     pub bytes: u64,
 }
 
-/// A pool of bytes for one or several plans of which only one runs at a time, such as training and
-/// evaluation. GraphRuntime makes a pool for a single plan; sharing goes beyond NNVM.
+/// A pool of bytes on each device, for one or several plans. Only one plan runs at a time: training
+/// or evaluation, for example. GraphRuntime makes a pool for a single plan only.
 ///
-/// Storages lie one behind another. First come the variables of all plans; variables of one name
-/// share a storage of the largest size. All other storages follow, from the same place on for every
-/// plan. So the values that a plan computes hold until another plan runs, and the values of
-/// variables stay.
+/// Storages lie one after another. The variables of all plans come first; variables with the same
+/// name share a storage of the largest size. All other storages follow, and those of each plan
+/// begin at the same address. So values that a plan computes are lost when another plan runs, and
+/// the values of variables are kept.
 #[derive(Clone, Debug)]
 pub struct SharedPool {
-    // Plan, node, output -> view; `None` if not planned.
+    // Plan, node, output -> view; `None` if the entry is external or dynamic.
     views: Vec<Vec<Vec<Option<PoolView>>>>,
-    // Device -> bytes.
+    // Device -> bytes of its pool.
     bytes: BTreeMap<u32, u64>,
 }
 
@@ -82,8 +82,8 @@ impl SharedPool {
         self.bytes.get(&device).copied().unwrap_or(0)
     }
 
-    /// View of an entry of a plan, given by its position among the plans. `None` if there is no
-    /// such plan or entry, or if the entry is external or dynamic.
+    /// View of an entry. `plan` is the position of its plan among the plans of the pool. `None` if
+    /// there is no such plan or entry, or if the entry is external or dynamic.
     #[must_use]
     pub fn view(&self, plan: usize, entry: NodeEntry) -> Option<PoolView> {
         *self.views.get(plan)?.get(entry.node)?.get(entry.output)?
@@ -114,7 +114,7 @@ fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<Pool
         let view = outputs.map(|(output, tensor)| match plan.home(NodeEntry { node, output })? {
             Home::Storage(storage) => Some(PoolView {
                 device: plan.storages()[storage].device,
-                // Empty storages need no room.
+                // Storages of 0 bytes have no place, so any offset will do.
                 offset: offsets[storage].unwrap_or(0),
                 bytes: tensor.bytes(),
             }),
@@ -125,7 +125,7 @@ fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<Pool
     views.collect()
 }
 
-/// Storages one behind another, for each device.
+/// Places storages one after another, on each device.
 #[derive(Clone)]
 struct Stack {
     align: u64,
@@ -141,7 +141,7 @@ impl Stack {
     }
 }
 
-/// Begin and end of a storage that comes after `top`; `None` if the end is beyond all addresses.
+/// Begin and end of a storage that is placed above `top`; `None` if the end is 2^64 or more.
 pub(super) fn behind(top: u64, bytes: u64, align: u64) -> Option<(u64, u64)> {
     let offset = top.checked_next_multiple_of(align)?;
     Some((offset, offset.checked_add(bytes)?))
@@ -154,7 +154,7 @@ pub enum PoolError {
     /// The alignment is no power of two.
     #[error("storages are to be aligned to {0}: that must be a power of two")]
     Alignment(u64),
-    /// A variable would have to be on two devices.
+    /// A variable is on different devices in two plans.
     #[error("variable {name} is on device {} in one plan and on {} in another", .devices[0], .devices[1])]
     Devices {
         /// Name of the variable.
@@ -162,7 +162,7 @@ pub enum PoolError {
         /// Device in the first plan that has the variable, and in another plan.
         devices: [u32; 2],
     },
-    /// The bytes of a pool exceed all addresses.
+    /// A pool has 2^64 bytes or more.
     #[error("a pool would have 2^64 bytes or more")]
     TooLarge,
 }

@@ -1,4 +1,4 @@
-//! Buffers with gaps, alignments of all kinds and hints, checked by looking at every instant.
+//! Checks of buffers with gaps, alignments of all kinds and hints, by looking at every instant.
 
 use super::super::super::{Gap, Lifetimes, Limits, Placement, PlanError, Planned, Planner};
 use super::{Buffer, KINDS, planners};
@@ -6,7 +6,7 @@ use crate::plan::{Exact, Gaps, Portfolio};
 use crate::rng::SplitMix64;
 use std::time::Duration;
 
-/// Planners that refuse gaps, with an error that says so.
+/// Planners without support for gaps. Their error says so.
 const REFUSE: [&str; 9] = [
     "best-fit",
     "pushdown",
@@ -19,11 +19,11 @@ const REFUSE: [&str; 9] = [
     "two-level:1",
 ];
 
-/// Planners that accept gaps but refuse kept bytes.
+/// Planners that support gaps, but not bytes kept in gaps.
 const REFUSE_KEPT: [&str; 4] = ["two-level", "two-level:3", "interval-move", "exact:500"];
 
-/// Random gaps of a buffer: at its ends, next to each other, over all of its life, with and without
-/// kept bytes.
+/// Random gaps of a buffer: at its ends, next to each other, or over its whole life. If `keeps`,
+/// some of them keep bytes.
 fn gaps(rng: &mut SplitMix64, buffer: &Buffer, keeps: bool) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut now = buffer.lower;
@@ -72,7 +72,7 @@ fn instances() -> impl Iterator<Item = Lifetimes> {
     })
 }
 
-/// Byte ranges that take room, with their buffers, at each instant at which anything changes.
+/// Ranges of bytes that take room, with their buffers, for each instant at which anything changes.
 fn held(lifetimes: &Lifetimes) -> Vec<Vec<(usize, u64, u64)>> {
     let buffers = lifetimes.buffers();
     let mut instants: Vec<u64> = buffers.iter().map(|it| it.lower).collect();
@@ -105,7 +105,7 @@ fn check(name: &str, lifetimes: &Lifetimes, planned: &Planned) {
     for (buffer, offset) in lifetimes.buffers().iter().zip(offsets) {
         assert_eq!(offset % buffer.align, 0, "{name}");
     }
-    // Empty buffers have an address as well.
+    // A buffer of size 0 also has an address, which counts for the size of the placement.
     let empty = |&number: &usize| {
         lifetimes.buffers()[number].size == 0 && lifetimes.gaps(number).is_empty()
     };
@@ -143,7 +143,7 @@ fn gaps_are_kept_or_refused_by_name() {
                     assert!(planner == name && REFUSE_KEPT.contains(&&*name), "{name}");
                     assert!(lifetimes.has_kept_bytes());
                 }
-                // The alignments have no reasonable common multiple, or sizes are huge already.
+                // The alignments have a common multiple that is too large, or the sizes are huge.
                 Err(PlanError::TooLarge) => {
                     assert!(lifetimes.buffers().iter().any(|it| it.size > 1 << 60))
                 }
@@ -203,7 +203,8 @@ fn gaps_that_no_buffer_can_have_are_refused() {
     assert_eq!((whole.load(), whole.parts().len()), (0, 0));
 }
 
-/// A placement given by hints is never lost; hints that lead to a worse placement are not followed.
+/// Hints never make the result worse. If they are a placement, the result is at least as good as
+/// this placement.
 #[test]
 fn a_search_begins_where_the_hints_say() {
     let mut better = 0;
@@ -228,7 +229,7 @@ fn a_search_begins_where_the_hints_say() {
                 better += u32::from(with.placement.bytes() < without);
             }
         }
-        // Overlapping hints, and hints of a few buffers only, are also a beginning.
+        // A search can also begin with hints that overlap, or that only a few buffers have.
         for number in (0..lifetimes.len()).step_by(2) {
             hinted = hinted.with_hint(number, 7);
         }
@@ -266,10 +267,10 @@ fn who_looks_long_stops_in_time() {
         mover.plan(&few, &Limits::within(Duration::ZERO)),
         Err(PlanError::TooLong { .. })
     ));
-    // The portfolio has an answer from a quicker planner then.
+    // When the time is up, the portfolio returns the placement of a quicker planner.
     let planned = Portfolio::default().plan(&lifetimes, &Limits::within(Duration::ZERO)).unwrap();
     check("portfolio", &lifetimes, &planned);
-    // With gaps, the answer is from a planner that knows them.
+    // If buffers have gaps, the placement is that of a planner that supports gaps.
     let first = few.buffers()[0].lower;
     let gapped = few.with_gaps(0, [Gap::new(first, first + 1)]).unwrap();
     let planned = Portfolio::default().plan(&gapped, &Limits::within(Duration::ZERO)).unwrap();

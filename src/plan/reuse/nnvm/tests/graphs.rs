@@ -1,4 +1,4 @@
-//! Graphs written by hand.
+//! Checks of plans for graphs written by hand.
 
 use super::super::*;
 
@@ -20,12 +20,13 @@ impl NnvmGraph {
         entry(self.op(op).unwrap())
     }
 
-    /// Adds an op from these inputs to a tensor of `elements` elements.
+    /// Adds an op with these inputs and one output of `elements` elements.
     fn make(&mut self, inputs: &[NodeEntry], elements: u64) -> NodeEntry {
         self.op_of(OpNode::new(inputs.iter().copied(), [tensor(elements)]))
     }
 
-    /// Adds an op like its first input, in place by `pair` if possible.
+    /// Adds an op whose output has the type of its first input, and that has the in-place pair
+    /// `pair`.
     fn make_over(&mut self, inputs: &[NodeEntry], pair: InPlace) -> NodeEntry {
         let like = *self.tensor(inputs[0]).unwrap();
         self.op_of(OpNode::new(inputs.iter().copied(), [like]).in_place(pair))
@@ -105,7 +106,7 @@ fn an_identity_shares_with_others_who_read_its_input() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make_over(&[a], SAME);
-    // c would overwrite a value that d still reads.
+    // c does not overwrite b: b shares its bytes with a, which d reads later.
     let c = graph.make_over(&[b], OVER);
     let d = graph.make_over(&[a], OVER);
     let graph = graph.wanted(&[c, d]);
@@ -119,7 +120,7 @@ fn in_place_needs_as_many_elements_of_the_same_size_on_one_device() {
         let (mut graph, x) = with_x();
         let a = graph.make(&[x], 10);
         let b = graph.op_of(OpNode::new([a], [to]).in_place(pair));
-        // Pairs are identities: these conditions hold even for them.
+        // If the pair is an identity, a is also an output, so that its storage has another read.
         let again = if pair.identity { vec![a, b] } else { vec![b] };
         let graph = graph.wanted(&again);
         plan(&graph).in_place(b).is_some()
@@ -167,7 +168,7 @@ fn inputs_that_are_ignored_hold_nothing() {
         let (mut graph, x) = with_x();
         let a = graph.make(&[x], 10);
         let b = graph.make(&[a], 10);
-        // The storage of a is free by now, unless the third op reads a.
+        // At this point the storage of a is free, unless the last op reads a.
         let c = graph.make(&[b], 10);
         let op = OpNode::new([c, a], [tensor(10)]);
         let last = graph.op_of(if ignoring { op.ignoring(1) } else { op });
@@ -179,8 +180,8 @@ fn inputs_that_are_ignored_hold_nothing() {
 
 #[test]
 fn nothing_is_written_over_an_input_that_is_ignored() {
-    // Another op still reads a when the last but one could overwrite it, so a count of 1 is not
-    // that op's own.
+    // When the last but one op could overwrite a, one read of a remains. The remaining read is not
+    // by this op, which ignores a.
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
@@ -201,7 +202,8 @@ fn the_largest_output_is_asked_for_first() {
     let c = graph.op_of(op);
     let [d, e] = [1, 2].map(|output| NodeEntry { output, ..c });
     let graph = graph.wanted(&[c, d, e]);
-    // The largest output takes them; outputs with equal bytes, not elements, come in their order.
+    // The largest output gets these bytes. d comes before e, since they have equal bytes, although
+    // e has more elements.
     assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
 }
 
@@ -226,7 +228,7 @@ fn external_and_dynamic_entries_take_no_bytes_of_the_pool() {
     let storages = StoragePlan::new(memory);
     assert_eq!(storages.home(y), Some(Home::External));
     let pool = SharedPool::new(&[storages], 4).unwrap();
-    // Only x takes bytes; c is dynamic like the tensor that it is modelled on.
+    // Only x takes bytes. c is dynamic, because it has the type of a dynamic input.
     assert_eq!(pool.bytes(), 40);
     assert_eq!([y, a, b, c].map(|entry| pool.view(0, entry)), [None; 4]);
 }
@@ -252,8 +254,8 @@ fn auto_keeps_the_smallest_plan() {
     let c = graph.make(&[b], 10);
     let d = graph.make(&[c], 100);
     let graph = graph.wanted(&[c, d]);
-    // With 16, c takes the 400 bytes of a, and the 40 bytes of b grow for d. With 1, c has a
-    // storage of its own, and d takes that of a.
+    // With a range of 16, c takes the 400 bytes of a, and the 40 bytes of b grow for d. With a
+    // range of 1, c has a new storage, and d takes the storage of a.
     assert_eq!(plan(&graph).bytes(), 800);
     let auto = MemoryPlan::new(&graph, MatchRange::Auto);
     assert_eq!((auto.bytes(), auto.range()), (480, 1));
@@ -261,7 +263,7 @@ fn auto_keeps_the_smallest_plan() {
     assert_eq!(none.bytes(), 880);
 }
 
-/// Two branches of different lengths from x, the second written first, and an op that reads both.
+/// Two branches of different lengths that begin at x, and an op that reads both ends.
 fn branches() -> (NnvmGraph, Vec<NodeEntry>) {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
@@ -283,7 +285,7 @@ fn colours_are_those_of_longest_paths() {
     assert_eq!(colours(&graph), [0; 6]);
     graph.colour(2);
     assert_eq!(colours(&graph), [1, 1, 0, 0, 0, 0]);
-    // More groups than paths only change the limit.
+    // If there are more groups than paths, the colours are the same.
     graph.colour(u32::MAX);
     assert_eq!(colours(&graph), [1, 1, 0, 0, 0, 0]);
     graph.colour(0);
@@ -295,16 +297,18 @@ fn colours_keep_storages_apart() {
     let (mut graph, all) = branches();
     let [a, c] = [all[0], all[2]];
     assert_eq!(plan(&graph).home(a), plan(&graph).home(c));
-    // Storages of a, b, d; c and e reuse that of a, f that of d.
+    // a, b and d have their own storages. c and e reuse the storage of a, and f that of d.
     assert_eq!(plan(&graph).bytes(), 40 + 4 + 4);
     graph.colour(2);
     let plan = plan(&graph);
     assert_ne!(plan.home(a), plan.home(c));
-    // Storages of a, b, c, d; e reuses that of c. f has the colour of c to e, and reuses that of d.
+    // a, b, c and d have their own storages. e reuses the storage of c. f has the same colour as c,
+    // d and e, and reuses the storage of d.
     assert_eq!(plan.bytes(), 40 + 4 + 40 + 4);
 }
 
-/// A variable w and a value assigned to it, made from x by an op of this pattern.
+/// A graph with a variable w, and with a value that an op of this pattern makes from x and that is
+/// assigned to w.
 fn assigned(pattern: Pattern) -> (NnvmGraph, [NodeEntry; 4]) {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
@@ -325,7 +329,8 @@ fn assignments_of_what_is_made_for_them_do_nothing() {
         assert_eq!([value, new].map(|entry| plan.home(entry)), [Some(home); 2]);
         assert_ne!(plan.home(x), Some(home));
         assert_eq!(plan.in_place(new), Some(0));
-        // Storages of x and w; the old storages of the value and the assignment are empty.
+        // Only the storages of x and w have bytes. Those that the value and the assignment had are
+        // empty.
         assert_eq!(plan.bytes(), 80);
         let pool = SharedPool::new(&[plan], 4).unwrap();
         assert_eq!(pool.bytes(), 80);
@@ -365,7 +370,8 @@ fn a_variable_that_is_still_to_be_read_is_not_written_early() {
     let value = |graph: &mut NnvmGraph, from| {
         graph.op_of(OpNode::new([from], [tensor(10)]).of(Pattern::Elementwise))
     };
-    // The value is made from the variable itself: element by element that is harmless.
+    // The value is made from the variable that it overwrites. The overwriting does no harm, because
+    // the op is elementwise.
     let first = value(&mut graph, w);
     let new = graph.assign(w, first).unwrap();
     let second = value(&mut graph, x);
@@ -395,7 +401,7 @@ fn writes_over_a_value_moved_to_a_variable_are_no_longer_in_place() {
 
 #[test]
 fn training_and_evaluation_share_a_pool() {
-    // Both graphs have w, and an x of different sizes.
+    // Both graphs have the variables w and x; x has a different size in each.
     let graph = |elements, temps: &[u64]| {
         let mut graph = NnvmGraph::default();
         let x = graph.variable("x", tensor(elements)).unwrap();
@@ -410,8 +416,8 @@ fn training_and_evaluation_share_a_pool() {
     let alone = plans.clone().map(|plan| SharedPool::new(&[plan], 4).unwrap().bytes());
     assert_eq!(alone, [4 * (10 + 5 + 101), 4 * (12 + 5 + 120)]);
     let pool = SharedPool::new(&plans, 64).unwrap();
-    // By name: w, then x at the next multiple of 64, then the rest. Twice 240 bytes are more than
-    // 400 and 4.
+    // Variables come by name: w, then x at the next multiple of 64. The other storages follow from
+    // 128 on. Evaluation needs 256 + 240 bytes for them, more than training, which needs 448 + 4.
     assert_eq!(pool.bytes(), 128 + 256 + 240);
     let offset = |plan, node| pool.view(plan, entry(node)).unwrap().offset;
     assert_eq!([offset(0, 0), offset(1, 0), offset(0, 1), offset(1, 1)], [64, 64, 0, 0]);

@@ -1,4 +1,4 @@
-//! Checks of lifetimes without a graph.
+//! Checks of plans for lifetimes without a graph.
 
 use std::path::Path;
 
@@ -43,15 +43,16 @@ fn nothing_takes_nothing() {
 
 #[test]
 fn the_smallest_that_is_large_enough_comes_first() {
-    // Storages of 30, 100 and 60 are free when 50 is requested: 60, at 100, is the smallest one
-    // large enough.
+    // Storages of 30, 100 and 60 bytes are free when 50 bytes are requested. The one of 60 bytes,
+    // at address 100, is the smallest that is large enough.
     let buffers = [(0, 1, 30), (0, 1, 100), (0, 1, 60), (1, 2, 50)];
     assert_eq!(plan("nnvm:16", &buffers), (vec![160, 0, 100, 100], 190));
 }
 
 #[test]
 fn else_the_largest_of_the_smaller_grows() {
-    // Of 30 and 60, the latter grows to 70; storages behind it move up.
+    // Of the free storages of 30 and 60 bytes, the larger one grows to 70. The storage after it
+    // moves up.
     let buffers = [(0, 1, 30), (0, 1, 60), (1, 2, 70)];
     assert_eq!(plan("nnvm:16", &buffers), (vec![70, 0, 0], 100));
 }
@@ -63,18 +64,18 @@ fn only_what_is_within_the_range_is_used_again() {
     assert_eq!(plan("nnvm:15", &larger).1, 170);
     let smaller = [(0, 1, 10), (1, 2, 160)];
     assert_eq!(plan("nnvm:16", &smaller).1, 160);
-    // Quotients are rounded down.
+    // The least size, which is the request divided by the range, is rounded down.
     assert_eq!(plan("nnvm:15", &smaller).1, 160);
     assert_eq!(plan("nnvm:14", &smaller).1, 170);
     assert_eq!(plan("nnvm:1", &[(0, 1, 10), (1, 2, 10), (2, 3, 11)]).1, 21);
     assert_eq!(plan("nnvm:0", &[(0, 1, 10), (1, 2, 10)]).1, 20);
-    // A range wider than all numbers.
+    // The range may be so large that products with it overflow.
     assert_eq!(plan(&format!("nnvm:{}", u64::MAX), &[(0, 1, 1), (1, 2, 1 << 40)]).1, 1 << 40);
 }
 
 #[test]
 fn of_equal_storages_the_one_free_for_longest_is_taken_as_it_is_and_the_newest_to_grow() {
-    // Storages 0, 1 and 2 are released in the order 1, 2, 0.
+    // The storages of buffers 0, 1 and 2 are released in the order 1, 2, 0.
     let free = [(0, 3, 50), (0, 1, 50), (0, 2, 50)];
     assert_eq!(plan("nnvm", &[&free[..], &[(3, 4, 40)]].concat()).0, [0, 50, 100, 50]);
     assert_eq!(plan("nnvm", &[&free[..], &[(3, 4, 60)]].concat()).0, [0, 60, 110, 0]);
@@ -82,9 +83,10 @@ fn of_equal_storages_the_one_free_for_longest_is_taken_as_it_is_and_the_newest_t
 
 #[test]
 fn at_one_instant_ends_come_first_then_the_largest() {
-    // The request of 60 comes before that of 50, and gets the only free storage.
+    // The buffer of 60 bytes requests a storage before that of 50 bytes, and gets the only free
+    // one.
     assert_eq!(plan("nnvm", &[(0, 1, 60), (1, 2, 50), (1, 2, 60)]).0, [0, 60, 0]);
-    // Begins at different instants keep their order even without an end between them.
+    // Buffers that begin at different instants request storages in order of time, not of size.
     assert_eq!(plan("nnvm", &[(0, 1, 60), (1, 3, 50), (2, 3, 60)]).0, [0, 0, 60]);
 }
 
@@ -108,20 +110,20 @@ fn a_storage_is_aligned_for_all_its_buffers() {
 
 #[test]
 fn auto_is_the_smallest_of_its_ranges() {
-    // With 2, the small buffer does not take the large storage, which is needed whole a moment
-    // later.
+    // With a range of 2, the small buffer does not take the large storage, so the next large buffer
+    // can have it.
     let buffers = [(0, 1, 100), (1, 9, 10), (2, 3, 100)];
     assert_eq!(plan("nnvm:16", &buffers).1, 200);
     assert_eq!(plan("nnvm:2", &buffers).1, 110);
     assert_eq!(plan("nnvm:auto", &buffers).1, 110);
 }
 
-/// The rules by definition, with a walk through all free storages: storage of each buffer, and
-/// bytes of each storage.
+/// Storage of each buffer and bytes of each storage, by a naive version of the rules that looks at
+/// all free storages.
 fn naive(buffers: &[Buffer], range: u64) -> (Vec<usize>, Vec<u64>) {
     let mut homes = vec![None; buffers.len()];
     let mut bytes: Vec<u64> = Vec::new();
-    // Oldest first.
+    // Free storages with their colours; the one released first comes first.
     let mut free: Vec<(usize, u32)> = Vec::new();
     for now in 0..=buffers.iter().map(|buffer| buffer.upper).max().unwrap_or(0) {
         for (i, buffer) in buffers.iter().enumerate() {
@@ -197,7 +199,7 @@ proptest! {
             }
         }
         prop_assert_eq!(planned.placement.bytes(), end);
-        // At most 7 bytes before each storage align it.
+        // Alignment may waste at most 7 bytes before each storage.
         let least: u64 = bytes.iter().sum();
         prop_assert!(end >= least && end <= least + 7 * bytes.len() as u64);
         prop_assert_eq!(planned.proven, end == lifetimes.load());
@@ -227,7 +229,7 @@ fn read(path: &Path) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// Ratios to the load from earlier throw-away scripts.
+/// Ratios of bytes to load, which earlier throw-away scripts gave.
 #[test]
 fn given_instances_come_out_as_expected() {
     let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")).join("data");

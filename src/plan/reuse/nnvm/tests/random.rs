@@ -1,4 +1,5 @@
-//! Random graphs run by a machine that only has bytes, and knows what each byte should be.
+//! Checks of random graphs. A model machine runs a plan on bytes, and checks that each byte read is
+//! the expected one.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ fn variables() -> [TensorType; 4] {
     [tensor(1, 8), tensor(2, 8), tensor(2, 8).on(1), tensor(1, 8).stored(StorageKind::External)]
 }
 
-/// A node, made from entries that exist and fit.
+/// Recipe for a random node. Its numbers are mapped to entries that exist and are suitable.
 #[derive(Clone, Debug)]
 enum Step {
     Op {
@@ -88,7 +89,7 @@ fn graph(steps: &[Step], outputs: &[Index]) -> NnvmGraph {
                     if !inputs.is_empty() {
                         let (input, output) =
                             (input.index(inputs.len()), output.index(outputs.len()));
-                        // An output is identical to at most one input.
+                        // An output can be the unchanged value of at most one input.
                         let identity =
                             *identity && !std::mem::replace(&mut same[output], *identity);
                         op = op.in_place(InPlace { input, output, identity });
@@ -121,7 +122,7 @@ fn graph(steps: &[Step], outputs: &[Index]) -> NnvmGraph {
     graph
 }
 
-/// Variable to which the entry's node assigns, or the entry itself.
+/// The variable to which the entry's node assigns; the entry itself if the node is no assignment.
 fn root(graph: &NnvmGraph, entry: NodeEntry) -> NodeEntry {
     match &graph.nodes()[entry.node] {
         Node::Assign { entries: [variable, _], .. } => *variable,
@@ -129,7 +130,7 @@ fn root(graph: &NnvmGraph, entry: NodeEntry) -> NodeEntry {
     }
 }
 
-/// A byte of a device's pool, or of an entry that is not planned.
+/// A byte of memory: in the pool of a device, or of an entry that is not planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Cell {
     Pool(u32, u64),
@@ -138,15 +139,15 @@ enum Cell {
 
 #[derive(Default)]
 struct Machine {
-    /// Cell -> number of a value, and index of the byte in it.
+    /// Byte of memory -> number of the value that it belongs to, and its index in the value.
     cells: HashMap<Cell, (u64, u64)>,
-    /// Entry -> value that it should hold, as if it had bytes of its own; variables keep theirs
-    /// from run to run.
+    /// Entry -> number of the value that it should hold. Variables keep their values from run to
+    /// run.
     values: HashMap<NodeEntry, u64>,
     made: u64,
 }
 
-/// A plan to be run, by its number in the pool.
+/// A plan that the machine runs, with its number in the pool.
 struct Run<'a> {
     graph: &'a NnvmGraph,
     plan: &'a StoragePlan<'a>,
@@ -231,7 +232,8 @@ impl Machine {
         Ok(())
     }
 
-    /// New value of an output; for an identity, the value of its input.
+    /// New value of an output. If a pair says that the output is the unchanged input, the value of
+    /// this input.
     fn result(&mut self, graph: &NnvmGraph, op: &OpNode, output: usize) -> u64 {
         let to = &op.outputs[output];
         let same = op.in_place.iter().find_map(|pair| {
@@ -249,7 +251,7 @@ impl Machine {
 
 /// Checks properties of a single plan.
 fn check_plan(graph: &NnvmGraph, plan: &MemoryPlan<'_>) -> Result<(), TestCaseError> {
-    // Storage -> last node so far that used it, which releases it.
+    // Storage -> last node so far that used the storage, and so may have released it.
     let mut last: HashMap<usize, usize> = HashMap::new();
     let mut bytes = vec![0; plan.storages().len()];
     let mut planned = 0;
