@@ -1,7 +1,7 @@
 //! The command language: instructions to an engine that name tensors by number.
 //!
 //! A valid list of commands is a [`Program`]. A recording is a program whose ops have only sizes
-//! and costs ([`RecordedProgram`]). Nothing here depends on who executes the commands.
+//! and costs ([`RecordedProgram`]). This module does not depend on the code that executes commands.
 
 mod program;
 mod recorded;
@@ -42,14 +42,15 @@ pub enum Command<O, H> {
     },
     /// Runs an op.
     Apply(Apply<O>),
-    /// Runs several updates in place, all or none.
+    /// Runs several updates in place. No update is made if memory does not suffice for all of them,
+    /// or if something failed earlier in the step.
     UpdateAll(Vec<Apply<O>>),
     /// Gives a value a new number that replaces another tensor, as
     /// [`Engine::replace`](crate::Engine::replace) says.
     Replace {
         /// The tensor that is replaced.
         target: TensorId,
-        /// Whether the last handle of `target` was given away.
+        /// Whether the last handle of `target` was given to this command.
         consumed: bool,
         /// The new value.
         value: TensorId,
@@ -62,7 +63,7 @@ pub enum Command<O, H> {
     Get(TensorId),
     /// Deletes a tensor, whose last handle was dropped.
     Del(TensorId),
-    /// Evicts a tensor now, as the user wishes.
+    /// Evicts a tensor now, at the user's request.
     Drop(TensorId),
     /// Makes a tensor a leaf.
     Commit(TensorId),
@@ -88,30 +89,30 @@ pub struct Apply<O> {
     pub op: O,
     /// Input tensors, repeats included.
     pub inputs: Ids,
-    /// Updated inputs whose handles are given away.
+    /// Updated inputs whose last handles are given to the op.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Consumed::is_empty"))]
     pub consumed: Consumed,
     /// Layouts and kind of the outputs.
     pub outputs: Outputs,
-    /// Number of the first output; later outputs have the following numbers.
+    /// Number of the first output. The other outputs have the numbers after it.
     pub made: TensorId,
 }
 
-/// Inputs with given-away last handles, which may be updated in place. All further inputs keep
-/// their values.
+/// Inputs whose last handles were given to the op, so that the op may update them in place. All
+/// other inputs keep their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "Vec<usize>", try_from = "Vec<usize>"))]
 pub struct Consumed {
-    /// A bit for each of the first 64 inputs; nearly no op has more.
+    /// A bit for each of the first 64 inputs; nearly no op has more inputs.
     first: u64,
-    /// Words of bits for further inputs.
+    /// Bits for the inputs after the first 64, in words of 64.
     #[allow(clippy::box_collection)] // It is empty nearly always, and moves with each command.
     others: Option<Box<Vec<u64>>>,
 }
 
 impl Consumed {
-    /// Limit on the index of a consumed input, beyond the inputs of any op.
+    /// Limit on the index of a consumed input. No op has as many inputs.
     const MOST: usize = 1 << 20;
 
     /// Word index and bit of an input.
@@ -232,16 +233,16 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Whether the command counts as a step of looking ahead. A deletion does not: it belongs to
-    /// the command before it.
+    /// Whether the command counts in the number of commands that an evictor sees ahead. A deletion
+    /// does not count: it belongs to the command before it.
     pub(crate) const fn counts(&self) -> bool {
         !matches!(self, Self::Del(_))
     }
 
     /// Whether the command has a position in a known step.
     ///
-    /// A deletion or an eviction has none, as it uses nothing. A wait has none either: in a run it
-    /// is a question and no command.
+    /// A deletion or an eviction has no position, as it uses no values. A wait has no position: in
+    /// a run, a wait is a question and no command.
     pub(crate) const fn is_position(&self) -> bool {
         !matches!(self, Self::Del(_) | Self::Drop(_) | Self::Sync)
     }
@@ -353,7 +354,7 @@ impl<O, H> Command<O, H> {
         })
     }
 
-    /// Name for spans, and description for messages.
+    /// Name for tracing spans, and description for messages.
     const fn words(&self) -> [&'static str; 2] {
         match self {
             Self::Put { .. } => ["put", "a put"],

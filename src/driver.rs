@@ -1,4 +1,4 @@
-//! The one way from commands to an engine.
+//! The driver: the only path from commands to an engine.
 //!
 //! Each command passes the same stages, in this order. A stage is a struct with its own state, in
 //! its own file.
@@ -13,9 +13,10 @@
 //! record     the executed command is written to the recording          (books/record.rs)
 //! ```
 //!
-//! Turns by plan pass the other stages as wholes. When a plan is left, the recognizer hears which
-//! turns ran. The commands of the current turn then pass all stages, but without the device. No
-//! turn runs by plan while a turn is recorded or learned from.
+//! The other stages do not see the single commands of a turn that runs by plan. When a plan is
+//! left, the recognizer is told which turns ran by plan. The commands of the unfinished turn then
+//! pass all stages again, to update the engine's tables; the device does not repeat their work. No
+//! turn runs by plan while commands are recorded or written down for a learner.
 
 mod admit;
 mod allowance;
@@ -71,8 +72,9 @@ use std::time::Instant;
 
 /// Executes commands on an engine, in order. Maps each tensor number to the engine's tensor.
 ///
-/// The engine keeps failures: see [`Engine::take_failure`]. Tensors that could not be made are lost
-/// to the failure. An update that could not be made is skipped, as [`Engine::issue`] says.
+/// The engine keeps failures: see [`Engine::take_failure`]. Tensors that could not be made are
+/// lost, with the failure as the reason. An update that could not be made is skipped, as
+/// [`Engine::issue`] says.
 pub struct Driver<D: Device> {
     books: Books<D>,
     attempts: Attempts,
@@ -104,7 +106,8 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Executes a command. A value that the command reads is dropped; see [`Driver::get`].
+    /// Executes a command. The value that a [`Command::Get`] reads is dropped; [`Driver::get`]
+    /// returns the value.
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
         if self.planning.is_some()
@@ -130,7 +133,8 @@ impl<D: Device> Driver<D> {
         self.execute(Command::Del(tensor));
     }
 
-    /// Executes a command by reference, for a program that is kept. Only the op is copied.
+    /// Executes a command that the caller keeps. Copies only the op, or the whole command if
+    /// planning is on.
     #[inline]
     pub fn execute_shared(&mut self, command: &Command<D::Op, D::Host>)
     where
@@ -146,8 +150,8 @@ impl<D: Device> Driver<D> {
 
     /// Executes a program from its start, up to the first failure.
     ///
-    /// Call this on a driver whose numbers are all unused. A tensor that a number named before
-    /// would not be deleted.
+    /// Call this on a driver that has no tensors yet. If the program gives a number a new tensor,
+    /// an older tensor of the same number is not deleted.
     ///
     /// # Errors
     /// The first failure of a command.
@@ -168,12 +172,13 @@ impl<D: Device> Driver<D> {
     /// # Errors
     /// Errors of [`Engine::visit`].
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
-        // The device works in order: a later command may overwrite the place once the read is
-        // queued.
+        // The device works in order. So once the read is queued, a later command may overwrite the
+        // place.
         self.visit(tensor, D::read_later)
     }
 
-    /// Executes [`Command::Get`] with [`Engine::visit`]: the device works on the tensor in place.
+    /// Executes [`Command::Get`] with [`Engine::visit`]: calls `visit` with the device and the
+    /// tensor's place in device memory.
     ///
     /// # Errors
     /// Errors of [`Engine::visit`].
@@ -189,7 +194,7 @@ impl<D: Device> Driver<D> {
                 Ok(Some(place)) => {
                     self.books.engine.ask_device("get", |device| visit(device, *place))
                 }
-                // A planned read always has a place.
+                // Never returned: a read that ran by plan always has a place.
                 Ok(None) => Err(HandleError::Unknown.into()),
                 Err((_, error)) => Err(error.clone()),
             };
@@ -211,7 +216,7 @@ impl<D: Device> Driver<D> {
         visited.map_err(|error| self.attempts.explain(&self.books, error))
     }
 
-    /// Takes the first failure that was not told yet: [`Engine::take_failure`].
+    /// Takes the first failure that was not reported yet: [`Engine::take_failure`].
     ///
     /// An out-of-memory error names a sufficient budget if [`Driver::name_budgets_by`] set a search
     /// and the search finds one.
@@ -223,9 +228,10 @@ impl<D: Device> Driver<D> {
     /// Lets out-of-memory errors name a budget that `rehearse` finds, such as
     /// `lab::passing_budget`.
     ///
-    /// Holds for errors of [`Driver::get`], [`Driver::visit`] and [`Driver::take_failure`]. Steps
-    /// are written down once a quarter of the budget is in use: the first two, and those after an
-    /// out-of-memory. Other steps cost nothing.
+    /// The search applies to errors of [`Driver::get`], [`Driver::visit`] and
+    /// [`Driver::take_failure`]. For the search, the commands of the first two steps are written
+    /// down, and those of two steps after an out-of-memory. In each of these steps, writing begins
+    /// when more than a quarter of the budget is in use. Other steps cost nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
         self.attempts.rehearse_by(rehearse);
     }
@@ -233,8 +239,8 @@ impl<D: Device> Driver<D> {
     /// Passes a command through all stages before its run, if the command is not done by plan.
     /// [`Driver::end`] runs the later stages.
     ///
-    /// Two functions instead of one that takes a closure: commands are large, and a closure would
-    /// copy them.
+    /// `begin` and `end` are two functions, instead of one that takes a closure for the run:
+    /// commands are large, and a closure would copy them.
     #[inline(always)]
     fn begin(&mut self, command: &Command<D::Op, D::Host>) -> Passing {
         let Self { books, attempts, admitted, recognition, .. } = self;
@@ -301,7 +307,7 @@ impl<D: Device> Driver<D> {
                 planning.redo_for_room(&left, at, &mut self.books.engine);
             }
             match command {
-                // The value was already given to the caller by plan.
+                // The caller already got the value when the read ran by plan.
                 Command::Get(tensor) => _ = self.visit_unplanned(tensor, |_, _| Ok(())),
                 other => {
                     let passing = self.begin(&other);
@@ -325,18 +331,21 @@ impl<D: Device> Driver<D> {
     /// [`Graph::future`](crate::graph::Graph::future).
     ///
     /// Nothing else changes. The command must be executed later, after commands admitted earlier
-    /// and before any command that was not admitted: admitted commands are matched by order.
+    /// and before any command that was not admitted: executed commands are matched to admitted ones
+    /// by order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         self.admitted.admit(&mut self.books, command);
     }
 
-    /// [Commits](Command::Commit) held tensors whose history keeps a leaf that no handle holds. An
-    /// example is the initial parameters, where the first update makes new ones. Nothing is
-    /// committed if the budget would not hold all of them as leaves.
+    /// [Commits](Command::Commit) each held tensor that keeps an unheld leaf in memory, because the
+    /// tensor's history leads back to the leaf. Such leaves are the initial parameters, for
+    /// example, if the first update makes new parameters. Nothing is committed if the budget is too
+    /// small to hold all these tensors as leaves.
     ///
-    /// Call this at the end of a first step, if only held tensors are needed later. All commands
-    /// before the first mark count as one step, setup included. Later steps do not need this:
-    /// [`Command::Step`] cuts off what a step found and no longer holds at its end.
+    /// Call this at the end of the first step, if the program later reads only tensors that it
+    /// still holds. All commands before the first mark count as one step, setup included. Later
+    /// steps do not need this call: [`Command::Step`] cuts off values from before the step that are
+    /// no longer held at its end.
     pub fn end_first_step(&mut self) {
         for tensor in first_step::to_commit(&mut self.books) {
             self.execute(Command::Commit(tensor));
@@ -346,7 +355,7 @@ impl<D: Device> Driver<D> {
 
 /// Tables and the engine.
 impl<D: Device> Driver<D> {
-    /// Reserves room in the tables for `tensors` more tensors.
+    /// Reserves space in the tables for `tensors` additional tensors.
     pub fn reserve(&mut self, tensors: usize) {
         self.books.tensors.reserve(tensors);
         self.books.engine.reserve(tensors);
@@ -358,13 +367,13 @@ impl<D: Device> Driver<D> {
         &self.books.engine
     }
 
-    /// The engine, for calls outside of the command language: failures, and answers that come
-    /// later. Settings changed on it are not recorded.
+    /// The engine, for calls outside of the command language, such as taking failures and the
+    /// values of promised reads. Settings that are changed through this reference are not recorded.
     pub const fn engine_mut(&mut self) -> &mut Engine<D> {
         &mut self.books.engine
     }
 
-    /// Counters of the engine, with those of learning and of steps by plan.
+    /// Counters of the engine, with the counters of learning and of steps by plan.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let stats = Stats { learning_bytes: self.learning_bytes(), ..self.books.engine.stats() };
@@ -381,16 +390,17 @@ impl<D: Device> Driver<D> {
     }
 
     /// Gives a number to a tensor that was made directly on the engine. A recording does not
-    /// contain its origin. A tensor that the number named before is not deleted.
+    /// contain a command that makes the tensor. If the number named another tensor before, that
+    /// tensor is not deleted.
     pub fn adopt(&mut self, tensor: TensorId, key: TensorKey) {
         self.books.tensors.insert(tensor, key);
     }
 
     /// Whether an evictable tensor is evicted at once when the next command drops its last handle.
     ///
-    /// False where steps are recognized: knowledge of a step may keep the tensor, and may arrive
-    /// with that very command. Meant for devices whose ops write over inputs that are no longer
-    /// needed.
+    /// False while steps are recognized: a prediction may tell the evictor to keep the tensor, and
+    /// the prediction may be made with that very command. Meant for devices whose ops write over
+    /// inputs that are no longer needed.
     #[must_use]
     pub fn evicts_unheld(&self) -> bool {
         self.recognition.recognizer().is_none() && !self.books.engine.keeps_unheld()
@@ -398,24 +408,24 @@ impl<D: Device> Driver<D> {
 
     /// Whether dropping the last handle now would free the tensor's bytes at once.
     ///
-    /// False if the evictor wants the tensor to stay, to recompute others from it. Meant for
-    /// devices whose ops write over inputs that are no longer needed.
+    /// False if the evictor keeps the tensor, to recompute other tensors from it. Meant for devices
+    /// whose ops write over inputs that are no longer needed.
     #[must_use]
     pub fn would_go(&mut self, tensor: TensorId) -> bool {
         self.key(tensor).is_ok_and(|key| self.books.engine.would_go(key))
     }
 }
 
-/// Knowing ahead.
+/// Predictions of later commands.
 impl<D: Device> Driver<D> {
-    /// Declares the next commands to be a known step, from its first on. `None` forgets the known
-    /// step.
+    /// Declares that the next commands are those of a known step, from the step's first command on.
+    /// `None` forgets the known step.
     ///
-    /// Each executed command that is no deletion is taken for the next command of the step. Its
-    /// outputs are taken for the outputs of that command. Only the evictor may use this.
+    /// Each executed command that is no deletion is assumed to be the next command of the step,
+    /// with the same outputs. Only the evictor uses these assumptions.
     ///
     /// The caller must notice when the program departs from the step, and call [`Driver::seek`] or
-    /// pass `None`. A wrong forecast costs time, and nothing else.
+    /// pass `None`. A wrong prediction costs time, and nothing else.
     ///
     /// # Errors
     /// An error if the evictor panics.
@@ -423,14 +433,14 @@ impl<D: Device> Driver<D> {
         self.books.engine.foresee(foresight)
     }
 
-    /// Moves to the given position of the known step: the next command is taken for the command
-    /// there. Commands in between are skipped, or come again. Call this before and after a command
-    /// that is not in the step.
+    /// Moves to the given position of the known step: the next command is assumed to be the step's
+    /// command at `position`. Moving forwards skips commands of the step; moving backwards repeats
+    /// commands. Call this before and after a command that is not in the step.
     pub fn seek(&mut self, position: u32) {
         self.books.engine.future_mut().seek(position);
     }
 
-    /// Binds a tensor to a value of the known step that the step carries over from before.
+    /// Binds a tensor to a value of the known step that was made before the step.
     ///
     /// # Errors
     /// [`HandleError::Unknown`] if the number names no tensor.
@@ -438,8 +448,9 @@ impl<D: Device> Driver<D> {
         self.books.bind(tensor, ordinal)
     }
 
-    /// Starts recognizing steps, marked or not. While commands repeat earlier ones, the evictor is
-    /// told what follows ([`Driver::foresee`]). Costs a little time at each command.
+    /// Starts recognizing steps, whether or not the program marks them. While commands repeat
+    /// earlier commands, the evictor is told which commands should follow ([`Driver::foresee`]).
+    /// Recognition costs a little time at each command.
     ///
     /// If the program is known beforehand, call [`Driver::foresee`] instead.
     pub fn recognize_steps(&mut self) {
@@ -469,7 +480,7 @@ impl<D: Device> Driver<D> {
     /// Takes knowledge of an earlier run. Call this on a driver that has executed nothing.
     ///
     /// Steps are recognized only if the evictor uses foresight: from the first command on if
-    /// `steps` is given, otherwise from the first eviction on. The forecasts are
+    /// `steps` is given, and from the first eviction on if not. The forecasts are
     /// [remembered](Driver::remember).
     pub fn know(&mut self, Knowledge { steps, forecasts }: Knowledge) {
         self.recognize_steps_once_short();
@@ -493,8 +504,8 @@ impl<D: Device> Driver<D> {
 
     /// Forecasts found so far for each kind of step, sorted by step and budget.
     ///
-    /// With `turns`, waits for the search of each kind. The wait is over after as many simulated
-    /// ops as `turns` turns without recomputation have.
+    /// With `turns`, first waits for the search of each kind: until the search has simulated as
+    /// many ops as `turns` turns have without recomputation, or has ended before.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.recognition.learning.forecasts(turns)
     }
@@ -515,8 +526,8 @@ impl<D: Device> Driver<D> {
         self.books.tensors.note_changes(plan == Plan::Auto);
     }
 
-    /// Leaves the current plan; plans resume at the start of a turn. Called before any change that
-    /// is no command.
+    /// Leaves the current plan. Plans can be used again from the start of a turn on. Called before
+    /// any change that is not a command.
     pub fn leave_plan(&mut self) {
         let left =
             self.planning().and_then(|(planning, mut beside)| planning.leave_plan(&mut beside));
@@ -528,9 +539,10 @@ impl<D: Device> Driver<D> {
 
 /// Recording.
 impl<D: Device> Driver<D> {
-    /// Records all that is executed from now on. `window` is how far ahead commands are admitted.
+    /// Records all commands executed from now on. `window` says how far ahead commands are
+    /// admitted.
     ///
-    /// Call this on a driver whose numbers are all unused: a recording cannot be read if it names
+    /// Call this on a driver that has no tensors yet: a recording cannot be read if it names
     /// tensors that it does not make. An earlier recording ends first; a failure to end it is kept
     /// in the engine.
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
@@ -552,7 +564,7 @@ impl<D: Device> Driver<D> {
         self.books.record_entry(|_| begin);
     }
 
-    /// Ends the recording and writes out the rest.
+    /// Ends the recording and writes out all its entries.
     ///
     /// # Errors
     /// An error if the recording could not be written, or if the recorder panicked.
@@ -562,14 +574,14 @@ impl<D: Device> Driver<D> {
         lost.map_or(finished, Err)
     }
 
-    /// Records, as [`Command::Sync`], that the caller waits for the answer to a question. No
-    /// admitted command lies beyond the wait.
+    /// Records, as [`Command::Sync`], that the caller waits for the answer to a question. During
+    /// the wait, no later command is admitted.
     pub fn record_wait(&mut self) {
         self.books.record(|| Command::Sync);
     }
 }
 
-/// Settings. Each is changed between two commands, and recorded.
+/// Settings. Each setting is changed between two commands, and the change is recorded.
 impl<D: Device> Driver<D> {
     /// Sets the hard limit, in bytes: see [`Engine::set_budget`].
     ///
@@ -625,7 +637,7 @@ impl<D: Device> Driver<D> {
         with: impl FnOnce(&mut Engine<D>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.leave_plan();
-        // Plans were made for the old limits, so all of them are made anew.
+        // Plans were made for the old limits, so all plans are forgotten.
         self.planning.iter_mut().for_each(|planning| planning.forget());
         let done = with(&mut self.books.engine);
         let failed = done.is_err();

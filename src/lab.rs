@@ -1,8 +1,8 @@
-//! Replay of recorded steps: what a policy costs at a budget.
+//! Replay of recorded steps, which shows the cost of a policy at a budget.
 //!
 //! A trace becomes a [`RecordedProgram`](crate::program::RecordedProgram). The driver and the
-//! engine of real runs execute that program over a device that only counts. Hence a result of the
-//! lab holds for a real run.
+//! engine of real runs execute that program on a device that only counts bytes and costs. Hence a
+//! result of the lab holds for a real run.
 
 mod bound;
 mod changes;

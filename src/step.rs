@@ -6,11 +6,11 @@
 //!                                               └──▶ bound/demand  evictable values and costs
 //! ```
 //!
-//! Marks, and the history that a mark cuts off, belong to the engine: `engine/step.rs`.
+//! The engine handles marks, and the history that a mark cuts off: `engine/step.rs`.
 //!
 //! A value is the content of a storage between two updates. `in_place.rs` alone decides whether an
-//! update takes over the storage, for readers and for the engine. Repeated steps are found while
-//! they run: `recognize.rs`.
+//! update takes over the storage of the old value; readers and the engine ask there. Repeated steps
+//! are recognized while they run: `recognize.rs`.
 
 mod future;
 mod in_place;

@@ -2,8 +2,9 @@
 //! in it.
 //!
 //! A [`Tuner`] rehearses a [`Trainable`] program on a simulated device, which only counts bytes and
-//! costs. It refuses a budget that is too small and names one that passes. It makes even the first
-//! step known. By simulated runs it searches how a step is best run, and in how much of the budget.
+//! costs. The tuner refuses a budget that is too small and names a budget that passes. With a
+//! tuner, even the first step of the run is predicted. By simulated runs, the tuner searches how a
+//! step is best run, and in how much of the budget.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -37,14 +38,16 @@
 //!
 //! # 100 %
 //!
-//! Shares are of the smallest budget found under which the rehearsed run evicts nothing, whatever
-//! its policy. It is above the most bytes in use at once, because blocks leave holes between them.
-//! A rehearsal tries budgets from there on, a quarter of a percent apart, and takes the first that
-//! passes.
+//! Percentages are shares of the *full budget*: the smallest budget found under which the rehearsed
+//! run evicts nothing with any policy. The full budget is larger than the most bytes in use at
+//! once, because blocks leave holes between them. Rehearsals try budgets from that number of bytes
+//! on, at first a quarter of a percent apart. The first budget that evicts nothing is the full
+//! budget.
 //!
-//! A replay of a recording tries more budgets, and also wants those up to 2 % above to evict
-//! nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). Its 100 % may be a
-//! little more.
+//! A replay of a recording tries more budgets, and requires that the tried budgets up to 2 % above
+//! the full budget evict nothing either
+//! ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). The 100 % of a replay may be
+//! a little more.
 
 mod cache;
 mod chosen;
@@ -78,7 +81,7 @@ use std::sync::Arc;
 /// Makes a simulated device of the given number of bytes.
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
-/// The device that a run is for, as rehearsals need to know it.
+/// A description of the device that a run is for, with everything that rehearsals need.
 ///
 /// ```
 /// use remat::Runtime;
@@ -88,10 +91,11 @@ pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct StandIn {
-    /// Name of the device, with everything that its costs depend on. A file of forecasts belongs to
-    /// one device.
+    /// Name of the device, which must contain everything that costs depend on, such as the number
+    /// of threads. A file of forecasts belongs to the device of one name.
     pub name: String,
-    /// Makes a simulation of the device, with the same workspaces, and so the same peak of memory.
+    /// Makes a simulation of the device. The simulation has the same workspaces, and so the same
+    /// peak of memory.
     pub sim: SimOf,
     /// Free memory in bytes, less a margin; `None` if unknown.
     pub free_bytes: Option<u64>,
@@ -120,7 +124,7 @@ impl fmt::Debug for StandIn {
     }
 }
 
-/// Names of options in messages: those of a program's flags, or plain words.
+/// Names of options in messages: the flags of a program, or plain words.
 ///
 /// ```
 /// use remat::Runtime;
@@ -167,7 +171,7 @@ impl Names {
 pub enum Progress {
     /// A rehearsal begins without a limit on memory.
     Unlimited,
-    /// A rehearsal begins that tests whether a budget evicts nothing.
+    /// A rehearsal begins that tests whether nothing is evicted in a budget.
     WithoutEvictions {
         /// The budget in bytes.
         budget: u64,
@@ -259,8 +263,9 @@ impl<'a> Tuner<'a> {
     /// make the tuner search for forecasts. `remat train` uses the portfolio, and
     /// [`Plan::Auto`](crate::Plan::Auto).
     ///
-    /// Each rehearsal has a runtime of its own, so `make` is called for each. Unique objects, such
-    /// as a recorder, are given to [`Tuned::builder`] instead. The tuner sets budget and threshold.
+    /// Each rehearsal has a runtime of its own, so `make` is called several times. Set objects that
+    /// only one runtime may have, such as a recorder, on the result of [`Tuned::builder`] instead.
+    /// The tuner sets budget and threshold.
     ///
     /// ```
     /// use remat::evict::Learn;
@@ -289,8 +294,8 @@ impl<'a> Tuner<'a> {
     }
 
     /// The memory that the run may use: `"40%"` of its memory without evictions, `"64MiB"`, a
-    /// number of bytes, or `"auto"` for the free memory. Default: 40 %, or the smallest percentage
-    /// that passes.
+    /// number of bytes, or `"auto"` for the free memory. Default: 40 %, or if that does not pass,
+    /// the smallest percentage found that passes.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -315,8 +320,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// The eviction threshold, see [`Builder::eviction_threshold`]. Given like the budget, but
-    /// never `"auto"`. Default: none.
+    /// The eviction threshold, see [`Builder::eviction_threshold`]. Written like the budget, but
+    /// `"auto"` is refused. Default: none.
     ///
     /// ```
     /// use remat::Runtime;
@@ -330,8 +335,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Number of steps of the run. Short runs are rehearsed whole, and get fewer simulated runs.
-    /// Default: without end.
+    /// Number of steps of the run. A short run is rehearsed from start to end, and gets fewer
+    /// simulated runs. Default: no limit.
     ///
     /// ```
     /// use remat::Runtime;
@@ -352,9 +357,9 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// A file that keeps forecasts for later runs, and provides those of earlier runs. A file of
-    /// another device, number of threads, cost model or version of this crate is refused. Default:
-    /// none.
+    /// A file that keeps forecasts for later runs, and provides the forecasts of earlier runs. A
+    /// file of another device, number of threads, cost model or version of this crate is refused.
+    /// Default: none.
     ///
     /// ```
     /// use remat::Runtime;
@@ -441,13 +446,14 @@ impl<'a> Tuner<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`TuneError::Refused`] if the budget does not pass, with one that does.
+    /// [`TuneError::Refused`] if the budget does not pass. The error names a budget that passes, if
+    /// one is found.
     pub fn tune<P: Trainable>(&self, program: &P) -> Result<Tuned<'a>, TuneError> {
         let rehearsal = Rehearsal::new(self, program)?;
         rehearsal.learn(rehearsal.choose()?)
     }
 
-    /// The cost model of the run; `None` for a custom one.
+    /// The cost model of the run; `None` for a custom cost model.
     fn cost_model(&self) -> Option<CostModelKind> {
         match (self.make)().cost_model {
             CostModelChoice::Kind(kind) => Some(kind),
@@ -479,7 +485,7 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// Returns [`TuneError::Interrupted`] if the tuning is to end.
+    /// Returns [`TuneError::Interrupted`] if the user's predicate says that the tuning should end.
     fn interrupted(&self) -> Result<(), TuneError> {
         if (self.interrupt)() { Err(TuneError::Interrupted) } else { Ok(()) }
     }

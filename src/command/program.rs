@@ -6,28 +6,28 @@ use crate::sync::OnceLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A step of a training loop, several steps, or a part of one, as a value.
+/// A list of commands: a step of a training loop, several steps, or a part of a step.
 ///
 /// Valid by construction: every tensor that a command names is live. Tensors are numbered from 0
-/// without gaps, in the order in which they are made. The text form is the list of commands, which
-/// is checked when it is read.
+/// without gaps, in the order in which they are made. The serialized form is the list of commands.
+/// Reading it checks the commands.
 #[derive(Clone, Debug)]
 pub struct Program<O, H> {
     commands: Vec<Command<O, H>>,
     /// Whether each tensor's number is still in use.
     alive: Vec<bool>,
-    /// Cost of all commands of a recording, computed on first use, as each replay asks for it.
+    /// Cost of all commands of a recording. Computed once, on first use, as each replay needs it.
     pub(super) cost: OnceLock<f64>,
 }
 
-/// Reasons why a command is invalid at its place.
+/// Reasons why a command is invalid at its position in a program.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// A tensor that was deleted, consumed, or never made.
+    /// The command names a tensor that was deleted, consumed, or never made.
     #[error("the tensor is not there any more: it was deleted or consumed before")]
     Gone,
-    /// A made tensor with a wrong number.
+    /// A tensor that the command makes has a wrong number.
     #[error("a command makes tensor {found}, where {next} would be the next")]
     Numbering {
         /// The number found.
@@ -57,7 +57,7 @@ pub enum ProgramError {
     /// An op with both views and other outputs.
     #[error("either all outputs are views or none is")]
     Mixed,
-    /// A tensor consumed twice by a command.
+    /// The command consumes a tensor twice.
     #[error("one input is updated by two outputs")]
     UpdatedTwice,
     /// More than `u32::MAX` tensors.
@@ -110,7 +110,7 @@ impl<O, H> Program<O, H> {
         &self.commands
     }
 
-    /// Mutable access, to change costs. The tensors named must stay the same.
+    /// Mutable access, to change costs. The caller must not change the tensors that commands name.
     pub(super) fn commands_mut(&mut self) -> &mut [Command<O, H>] {
         self.cost.take();
         &mut self.commands

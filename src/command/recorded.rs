@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A command of a recording.
 pub type RecordedCommand = Command<RecordedOp, RecordedValue>;
 
-/// The commands of a recording, without its entries about memory.
+/// The commands of a recording, without the recording's memory events.
 pub type RecordedProgram = Program<RecordedOp, RecordedValue>;
 
 /// An op that ran. Costs are in the recording's unit.
@@ -19,7 +19,7 @@ pub type RecordedProgram = Program<RecordedOp, RecordedValue>;
 pub struct RecordedOp {
     /// Name of the op.
     pub name: Arc<str>,
-    /// Text from which the op can be made again; see [`Operation::attributes`].
+    /// Text from which the op can be reconstructed; see [`Operation::attributes`].
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub attributes: Option<Arc<str>>,
     /// Cost of the first run. 0 for views in recordings of this crate.
@@ -30,9 +30,9 @@ pub struct RecordedOp {
     /// Scratch bytes of a run.
     #[cfg_attr(feature = "serde", serde(default))]
     pub workspace: u64,
-    /// Whether it may run again.
+    /// Whether the op may run again.
     pub rematerializable: bool,
-    /// Costs of later runs, if different. A recording has them in its
+    /// Costs of later runs, if they differ from `cost`. A recording contains these costs in its
     /// [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub reruns: Option<Box<Reruns>>,
@@ -45,8 +45,8 @@ pub struct RecordedOp {
 pub struct RecordedValue {
     /// Layout of the value.
     pub layout: Layout,
-    /// Cost of the first upload. `None`: the value is from before the recording and cannot be
-    /// recomputed.
+    /// Cost of the first upload. `None`: the value existed before the recording began, and cannot
+    /// be recomputed.
     pub cost: Option<f64>,
     /// Costs of later uploads, as in [`RecordedOp::reruns`].
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -65,7 +65,7 @@ impl RecordedProgram {
     }
 }
 
-/// The cost model of recordings: a run costs what was recorded.
+/// The cost model of recordings: the cost of a run is the recorded cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordedCosts;
 
@@ -104,7 +104,8 @@ impl RecordedOp {
         Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
     }
 
-    /// Cost of the op's next run. Each call counts as one run; a clone counts from the start.
+    /// Cost of the op's next run. Each call of this method counts as one run; a clone starts with
+    /// no run counted.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         self.reruns.as_ref().map_or(self.cost, |reruns| reruns.next(self.cost))
@@ -118,18 +119,18 @@ impl RecordedValue {
         Self { layout: Layout::raw(bytes as usize), cost: Some(cost), reruns: None }
     }
 
-    /// A value of `bytes` bytes from before the recording.
+    /// A value of `bytes` bytes that existed before the recording began.
     #[must_use]
     pub fn constant(bytes: u64) -> Self {
         Self::there(Layout::raw(bytes as usize))
     }
 
-    /// A value of this layout from before the recording.
+    /// A value of this layout that existed before the recording began.
     pub(crate) const fn there(layout: Layout) -> Self {
         Self { layout, cost: None, reruns: None }
     }
 
-    /// Cost of the next upload of this copy; counts the upload.
+    /// Cost of the next upload of the value; each call of this method counts as one upload.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         let first = self.cost.unwrap_or(0.0);
@@ -157,7 +158,7 @@ impl RecordedCommand {
 }
 
 impl RecordedProgram {
-    /// All ops in order, without elapsing time.
+    /// All ops in order, without the pseudo-ops that only let time pass.
     pub fn calls(&self) -> impl Iterator<Item = &Apply<RecordedOp>> {
         self.commands().iter().flat_map(Command::calls).filter(|call| !call.elapses())
     }
@@ -195,7 +196,7 @@ impl Operation for RecordedOp {
         &self.name
     }
 
-    /// Refuses to infer: a recording gives the outputs of each op.
+    /// Always fails: the outputs of an op are recorded, and cannot be inferred.
     fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, OpError> {
         Err(OpError::new(&*self.name, "a recording tells what its ops make"))
     }

@@ -5,7 +5,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Costs of the later runs of an op or upload, if they differ from the first. Measured costs do.
+/// Costs of the later runs of an op or upload, if some differ from the cost of the first run.
+/// Measured costs differ.
 #[derive(Debug)]
 pub struct Reruns {
     /// Costs of the runs after the first, in order; at least one.
@@ -33,8 +34,8 @@ impl Reruns {
         self.costs.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Cost of the next run, given the cost `first` of the first; counts the run. Runs beyond the
-    /// recording cost as much as the last recorded one.
+    /// Cost of the next run, given the cost `first` of the first; counts the run. A run after the
+    /// last recorded run costs as much as the last recorded run.
     pub(crate) fn next(&self, first: f64) -> f64 {
         match self.runs.fetch_add(1, Ordering::Relaxed) {
             0 => first,
@@ -57,7 +58,7 @@ impl PartialEq for Reruns {
     }
 }
 
-/// Reruns told by a recording, in order: the restored storages and the costs.
+/// Reruns in a recording, in order: the restored storages and the costs.
 #[derive(Debug, Default)]
 pub(crate) struct Regenerations {
     told: Vec<Regeneration>,
@@ -74,7 +75,7 @@ struct Regeneration {
 }
 
 impl Regenerations {
-    /// Notes an entry of another kind.
+    /// Notes that an entry is no rerun.
     pub const fn interrupt(&mut self) {
         self.goes_on = false;
     }
@@ -97,8 +98,8 @@ impl Regenerations {
             let Some(maker) = makers.partition_point(|made| made.0 <= tensor).checked_sub(1) else {
                 continue;
             };
-            // A run tells each storage that it restores, one after the other, with its cost at the
-            // first. A second rerun of the same op requires an eviction in between.
+            // A run has consecutive entries for the storages that it restored, with its cost in the
+            // first. Between two reruns of the same op there is an entry of an eviction.
             if follows && last == Some(maker) {
                 continue;
             }
@@ -126,8 +127,8 @@ impl Regenerations {
     }
 }
 
-/// First output of each upload, call and replacement, with the position of the command, and of the
-/// call in it.
+/// First output of each upload, call and replacement, with the position of the command, and the
+/// position of the call in the command.
 fn makers(program: &RecordedProgram) -> Vec<(TensorId, usize, usize)> {
     let mut makers = Vec::new();
     for (at, command) in program.commands().iter().enumerate() {

@@ -1,17 +1,18 @@
-//! Windows: how many commands ahead an evictor sees.
+//! Windows: the number of commands that an evictor sees ahead.
 
 use super::Command;
 
 /// Number of commands admitted ahead of the current one, whose effects an evictor may know.
 ///
-/// The window covers exactly the next `commands` commands; deletions in between are included and
-/// not counted. It ends early only for reasons in the program, never for timing. One reason is a
-/// command or question with an answer. The other is that waiting host values, that of the current
-/// command included, exceed `put_bytes`.
+/// The window covers exactly the next `commands` commands. Deletions between these commands are
+/// included, and do not count. The window ends early only for two reasons in the program, never
+/// because of timing. One reason is a command or question whose answer the caller waits for. The
+/// other reason is that the host values of the current and the waiting commands exceed `put_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
-    /// Number of commands after the current one. 0, the default: no command waits for a later one.
+    /// Number of commands after the current command. With 0, the default, no command waits for a
+    /// later command.
     pub commands: usize,
     /// Limit on bytes of waiting host values.
     pub put_bytes: u64,
@@ -24,8 +25,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Default limit on host values, 64 MiB. Runtimes have the same limit on bytes of host values
-    /// in flight to their worker.
+    /// Default limit on host values, 64 MiB. Runtimes have the same limit on the host values that
+    /// were sent to their worker thread and not yet uploaded.
     pub(crate) const PUT_BYTES: u64 = 64 << 20;
 
     /// A window of `commands` commands and 64 MiB.
@@ -40,10 +41,10 @@ impl Window {
     }
 }
 
-/// The properties of a waiting command or question that [`Ahead`] counts.
+/// Properties of a waiting command or question, for [`Ahead`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Whether it counts as a command: see [`Command::counts`].
+    /// Whether this counts as a command: see [`Command::counts`].
     counts: bool,
     /// Whether the caller may wait for an answer.
     blocks: bool,
@@ -52,7 +53,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// A question that is no command.
+    /// A question to the engine, which is no command.
     pub const QUESTION: Self = Self { counts: true, blocks: true, put_bytes: 0 };
 
     /// Properties of a command. `bytes` gives the size of a host value.
@@ -108,7 +109,7 @@ impl Ahead {
         self.put_bytes = self.put_bytes.saturating_sub(waiting.put_bytes);
     }
 
-    /// Whether everything that may be seen from the current command has arrived.
+    /// Whether all commands that the evictor may see ahead of the current command have arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.commands > self.window.commands

@@ -1,4 +1,4 @@
-//! Admission of waiting commands: effects are known before the run.
+//! Admission of waiting commands: the effects of a command are known before the command runs.
 
 use super::books::Books;
 use crate::command::{Command, TensorId};
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     commands: VecDeque<Effects>,
-    /// Roots of the tensors that the waiting commands will make.
+    /// Roots (storages, made or not) of the tensors that the waiting commands will make.
     roots: FxHashMap<TensorId, Root>,
-    /// Numbers that a waiting command ends. A handle may be consumed by one command and then
-    /// deleted by another; only the first counts.
+    /// Numbers of tensors that end with a waiting command. A handle may be consumed by one command
+    /// and then deleted by another; only the first of these commands ends the handle.
     ended: FxHashSet<TensorId>,
 }
 
@@ -30,7 +30,7 @@ impl Admitted {
 struct Effects {
     /// Whether the command counts as a position in the queue: see [`Command::counts`].
     counts: bool,
-    /// Roots read by the command, and roots of handles ended by the command.
+    /// Roots of the tensors that the command reads, and of the tensors that end with the command.
     touches: SmallVec<[Root; 4]>,
     makes: SmallVec<[(TensorId, Root); 2]>,
     ends: SmallVec<[TensorId; 2]>,
@@ -41,7 +41,8 @@ impl Admitted {
     /// [`Graph::future`](crate::graph::Graph::future).
     ///
     /// Nothing else changes. The command must be executed later, after commands admitted earlier
-    /// and before any command that was not admitted: admitted commands are matched by order.
+    /// and before any command that was not admitted: executed commands are matched to admitted ones
+    /// by order.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
@@ -66,8 +67,8 @@ impl Admitted {
     }
 
     /// Names the outputs of a command. A view has the root of its source, and a replacement the
-    /// root of its value. Any other output gets a new root. Whether an update takes over the
-    /// storage of its input shows only when it runs.
+    /// root of its value. Every other output gets a new root. Whether an update takes over the
+    /// storage of its input is known only when the update runs.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,
@@ -97,15 +98,16 @@ impl Admitted {
         }
     }
 
-    /// The root of a tensor's storage, made or not. `None` for a number that names no tensor.
+    /// The root of a tensor's storage, whether the storage is made or not. `None` for a number that
+    /// names no tensor.
     fn root_of<D: Device>(&self, books: &Books<D>, tensor: TensorId) -> Option<Root> {
         let effects = self.roots.get(&tensor);
         let unmade = effects.map(|&root| books.engine.graph().future().resolve(root));
         unmade.or_else(|| books.storage_of(tensor).map(Root::Made))
     }
 
-    /// Advances the future, as the next command is about to run. `is_position`: whether the command
-    /// is a [position](Command::is_position) of a known step.
+    /// Advances the graph's future by one command, just before that command runs. `is_position`:
+    /// whether the command is a [position](Command::is_position) of a known step.
     #[inline(always)]
     pub fn begin<D: Device>(&self, books: &mut Books<D>, is_position: bool) {
         if is_position {

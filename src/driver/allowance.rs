@@ -1,13 +1,14 @@
-//! The effort of simulations that search how steps are best run.
+//! Limits on the effort of simulations, which search how steps are best run.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of ops that may run on simulated devices, first runs and reruns alike. Spent by searches
-/// and rehearsals, before a program and beside it.
+/// Number of ops that may run on simulated devices, first runs and reruns alike. Searches and
+/// rehearsals spend these ops, before a program begins and while it runs.
 ///
 /// An allowance is given as turns of a step without recomputation
-/// ([`Turn::ops`](super::Turn::ops)). Therefore finds do not depend on time, and a tight budget
-/// takes no longer than a wide one.
+/// ([`Turn::ops`](super::Turn::ops)). Therefore the results of a search do not depend on the speed
+/// of the machine. A search in a small memory budget takes no longer than a search in a large
+/// budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     left: u64,
@@ -39,13 +40,14 @@ impl Allowance {
         self.spent
     }
 
-    /// Records that `ops` ops were run. More than the ops that are left may be spent.
+    /// Records that `ops` ops were run. `ops` may exceed the ops that are left.
     pub const fn spend(&mut self, ops: u64) {
         self.left = self.left.saturating_sub(ops);
         self.spent = self.spent.saturating_add(ops);
     }
 
-    /// Takes up to `most` ops as a part. The unspent rest can be [given back](Self::give_back).
+    /// Splits off up to `most` ops as a part. The unspent ops of the part can be [given
+    /// back](Self::give_back).
     #[must_use]
     pub const fn take(&mut self, most: u64) -> Self {
         let left = if most < self.left { most } else { self.left };
@@ -65,8 +67,8 @@ impl Allowance {
     }
 
     /// A predicate that gives up a regeneration, asked before each rerun
-    /// ([`Engine::interrupt_when`]). True once the reruns use up the ops that are left beside
-    /// `first_runs`.
+    /// ([`Engine::interrupt_when`]). True once the reruns have used up the ops left after
+    /// `first_runs` ops are set aside.
     ///
     /// [`Engine::interrupt_when`]: crate::engine::Engine::interrupt_when
     pub fn interrupt(self, first_runs: u64) -> impl Fn() -> bool + Send + 'static {

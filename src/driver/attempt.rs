@@ -1,5 +1,5 @@
-//! The stage that writes down what a program attempts while memory may not suffice. With the text,
-//! an out-of-memory error can name a budget that is enough.
+//! The stage that writes down commands while memory may not suffice. From the written commands (the
+//! *text*), a search can find a larger budget that an out-of-memory error names.
 //!
 //! ```text
 //! begin    a quarter of the budget is in use: live values are written down, with their paths
@@ -8,8 +8,8 @@
 //! explain  an out-of-memory error is told: the text is rehearsed with other budgets
 //! ```
 //!
-//! Written down are the first steps of a program, and the steps after an out-of-memory. If these
-//! fit, later steps are assumed to be alike, and nothing is written down any more.
+//! The first steps of a program are written down, and the steps after an out-of-memory. If these
+//! steps fit in memory, later steps are assumed to fit too, and are not written down.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -32,31 +32,32 @@ use std::sync::Arc;
 /// step begins with that state.
 const STEPS: u32 = 2;
 
-/// Limit on commands of a text; a longer one is given up.
+/// Limit on commands of a text. If a text becomes longer, writing stops.
 const MOST_COMMANDS: usize = 1 << 16;
 
-/// Divisor of the budget: a step is written down once more than `budget / IN_USE` bytes are in use.
+/// Divisor of the budget: writing begins when more than `budget / IN_USE` bytes are in use.
 const IN_USE: u64 = 4;
 
-/// A program up to the out-of-memory error, with all commands issued until then.
+/// The commands of a step that ran out of memory, as a program: all commands issued until the error
+/// is reported.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Commands that make all values that were live before, followed by the commands of the run.
-    /// Costs are in units of the engine's cost model.
+    /// Commands that make all values that were live when writing began, followed by the commands
+    /// issued since. Costs are in units of the engine's cost model.
     pub program: RecordedProgram,
-    /// Number of leading commands that make the values from before.
+    /// Number of leading commands that make the values that were live when writing began.
     pub begin: usize,
     /// The budget that was too small, in bytes.
     pub budget: u64,
-    /// Bytes of budget that the failed op needed, given the state of memory then:
+    /// Bytes of budget that the failed op needed, given the state of memory at its failure:
     /// [`OutOfMemory::op_needed`].
     pub needed: u64,
     /// The policy that evicted.
     pub policy: PolicyKind,
     /// Settings of the engine.
     pub settings: Settings,
-    /// Whether the engine has an arena; if not, only bytes are counted.
+    /// Whether the engine places blocks in an arena; without an arena, only bytes are counted.
     pub in_arena: bool,
 }
 
@@ -81,9 +82,9 @@ pub(super) struct Attempts {
 #[derive(Debug)]
 struct Written {
     transcript: Transcript,
-    /// Number of leading commands that make the values from before.
+    /// Number of leading commands that make the values that were live when writing began.
     begin: usize,
-    /// The current command. It is appended when the measurements of its run are known.
+    /// The current command. The command is appended when the measurements of its run are known.
     at_hand: Option<RecordedCommand>,
 }
 
@@ -115,7 +116,7 @@ impl Attempts {
             return self.give_up();
         }
         written.at_hand = match command {
-            // The tensor was already lost when the text began.
+            // The tensor was already lost when writing began, so the text does not have it.
             Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {
                 None
             }
@@ -147,7 +148,8 @@ impl Attempts {
 
     /// Drops the text at a mark, if the step succeeded.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
-        // With a pending failure the text is kept: an out-of-memory of this step may be told later.
+        // While a failure is unreported the text is kept: the failure may be an out-of-memory of
+        // this step.
         if self.steps > 0 && books.engine.last_failure().is_none() {
             self.written = None;
             self.steps -= 1;
@@ -201,8 +203,8 @@ impl Attempts {
 }
 
 impl Written {
-    /// Appends the current command with the measurements of its run. An op that ran out of memory
-    /// gets a workspace from the bytes that the error says it wanted.
+    /// Appends the current command with the measurements of its run. For an op that ran out of
+    /// memory, the workspace is estimated from the bytes that the error says the op wanted.
     fn settle<D: Device>(&mut self, engine: &Engine<D>) {
         let Some(mut command) = self.at_hand.take() else { return };
         let run = engine.last_run();
@@ -211,8 +213,8 @@ impl Written {
             Command::Put { host, .. } => *host = written(host.layout, run),
             Command::Apply(call) if did_run => call.op = call.op.clone().after(run),
             Command::Apply(call) => {
-                // The bytes wanted may include outputs; only the excess over the outputs counts as
-                // scratch.
+                // The bytes wanted may include the outputs; only the bytes in excess of the outputs
+                // count as workspace.
                 let wanted = engine.last_failure().and_then(|failure| match failure {
                     Error::OutOfMemory(failure) if *failure.op == *call.op.name => {
                         Some(failure.wanted)
@@ -230,10 +232,11 @@ impl Written {
     }
 }
 
-/// All live values between two commands: leaves, and the outputs of compute paths in the order in
-/// which these ran.
+/// A transcript that makes all live values between two commands: leaves, and the outputs of compute
+/// paths, in the order in which the paths were made.
 ///
-/// An unheld storage is deleted after the last path that reads it, as it may have been in the run.
+/// The transcript deletes an unheld storage after the last path that reads it, as the program may
+/// have done.
 fn live_values<D: Device>(books: &Books<D>) -> Transcript {
     let mut transcript = Transcript::default();
     let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();
@@ -274,7 +277,7 @@ fn live_values<D: Device>(books: &Books<D>) -> Transcript {
     transcript
 }
 
-/// Writes down a compute path: its op or upload, and deletions of the outputs that are freed.
+/// Writes down a compute path: its op or upload, and deletions of the outputs that no longer exist.
 fn add_path<D: Device>(
     transcript: &mut Transcript,
     roots: &mut FxHashMap<StorageKey, TensorId>,
@@ -289,8 +292,8 @@ fn add_path<D: Device>(
             transcript.add(Command::Put { tensor: made, host, leaf: false });
         }
         Work::Op(op) => {
-            // A lost input has no root. The number of the output makes the program refuse the
-            // command.
+            // A lost input has no tensor in the program. The number of the output stands in for it,
+            // which makes the program refuse the command.
             let input = |storage| roots.get(storage).copied().unwrap_or(made);
             let inputs: Vec<_> = of.inputs.iter().map(|edge| input(&edge.storage)).collect();
             let outputs = Outputs::Fresh(body.outputs().into());
@@ -305,8 +308,8 @@ fn add_path<D: Device>(
     }
 }
 
-/// The recorded form of a command before its run. After a failure ops will not run, and
-/// measurements are estimated.
+/// The recorded form of a command before its run. Measurements are estimated, since ops do not run
+/// after a failure.
 fn as_meant<D: Device>(books: &mut Books<D>, command: &Command<D::Op, D::Host>) -> RecordedCommand {
     let Books { engine, tensors, .. } = books;
     if let Command::Put { tensor, host, leaf } = command {

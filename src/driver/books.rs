@@ -20,17 +20,18 @@ use smallvec::SmallVec;
 /// An engine, with the tables for commands.
 pub(super) struct Books<D: Device> {
     pub engine: Engine<D>,
-    /// Key of each tensor whose number is in use.
+    /// The engine's key of each tensor, by tensor number.
     pub tensors: Numbers,
     pub recording: Option<Recording>,
     /// The turn that is being written down for a learner.
     pub writing: Option<Box<Writing>>,
     /// The panic of the recorder, kept until the recording is finished.
     pub recording_lost: Option<Error>,
-    /// Cost of the current command, in units of the cost model. Recomputing its inputs is not
-    /// included.
+    /// Cost of the current command, in units of the cost model. The cost of recomputing the
+    /// command's inputs is not included.
     pub last_cost: f64,
-    /// Why the current command failed. The recognizer takes it, since it predicted success.
+    /// Why the current command failed. The recognizer takes this error, since it predicted that the
+    /// command would succeed.
     pub failed: Option<Error>,
 }
 
@@ -88,7 +89,7 @@ impl<D: Device> Books<D> {
 
     /// Executes a command. A value read by the command is dropped.
     ///
-    /// Not inlined, so that the code of the frequent commands stays close together.
+    /// Not inlined, so that the machine code for frequent commands stays compact.
     #[inline(never)]
     pub fn run(&mut self, command: Command<D::Op, D::Host>) {
         match command {
@@ -112,7 +113,7 @@ impl<D: Device> Books<D> {
                 self.record(|| Command::Confirm);
             }
             Command::Get(tensor) => {
-                // A blocking read: nobody would take the value of a later read.
+                // A blocking read: nobody would take the value of a read that is only promised.
                 let read = self.about(tensor, Command::Get(tensor), Engine::get);
                 self.report(read);
             }
@@ -292,8 +293,8 @@ impl<D: Device> Books<D> {
         Ok(())
     }
 
-    /// Collects the keys of an op's inputs. Consumed inputs leave the table; other targets of an
-    /// update are aliased.
+    /// Collects the engine's keys of an op's inputs. Consumed inputs leave the table. A target of
+    /// an update that is not consumed is replaced by an alias.
     #[inline]
     fn give(
         &mut self,

@@ -14,21 +14,22 @@
 //! help     the benefit of plans is measured                                (help.rs)
 //! ```
 //!
-//! When a plan is left, the engine executes the commands of the turn again in its books, with each
-//! block where the plan had it. The recognizer of steps hears which turns ran. Afterwards the state
-//! is as if there had been no plan.
+//! When a plan is left, the engine executes the commands of the turn again in its books, and each
+//! block gets the address that it had in the plan. The recognizer of steps is told which turns ran
+//! by plan. Afterwards the state is as if there had been no plan.
 //!
-//! A turn that repeats leaves the tables of the engine unchanged, so nothing is written there while
-//! turns run by plan. A turn may replace a value from before, such as the running statistics of a
-//! batch norm. The new value is then copied to the place of the old one at the end of the turn, and
-//! takes over its tensor slot.
+//! A turn that repeats leaves the tables of the engine unchanged, so turns by plan do not write to
+//! these tables. A turn may replace a value that was made before the turn, such as the running
+//! statistics of a batch norm. The new value is then copied to the place of the old one at the end
+//! of the turn, and takes over its tensor slot.
 //!
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
-//! as large as the largest of them needs.
+//! which is as large as the largest plan needs.
 //!
-//! A turn that fits in memory without holes is planned without evictions, whatever was evicted when
-//! it was written down. Any other turn is planned as it ran, with the same evictions and
-//! recomputation. Moves are repeated too, unless addresses are found that make them needless.
+//! A turn that fits in memory if blocks are placed without gaps is planned without evictions, even
+//! if storages were evicted when the turn was written down. Any other turn is planned as it ran,
+//! with the same evictions and recomputation. Moves of blocks are repeated, too, unless addresses
+//! are found with which no moves are needed.
 //!
 //! Only marked steps are planned, and only if all values at their boundaries are leaves.
 
@@ -85,36 +86,37 @@ struct StepPlan {
     actions: Vec<Action>,
     /// Live tensors at the start of the turn, and again at its end.
     boundary: Boundary,
-    /// Number of a storage from before in the plan -> a slot that looks at the storage.
+    /// Storages made before the turn, in the order of their numbers in the plan: for each, a slot
+    /// whose tensor looks at the storage.
     before: Vec<u32>,
-    /// Offset of each block in the plan's block, in bytes, by order of allocation. `None` if
-    /// nothing is done with the block.
+    /// Offset in bytes of each block within the plan's block, in the order of allocation. `None`
+    /// for a block that no action uses.
     offsets: Vec<Option<u64>>,
     /// Blocks that the turn allocates, in order. Targets of moves are left out.
     taken: Vec<u32>,
     /// Bytes of the plan's block.
     bytes: u64,
-    /// Bytes over which the blocks of the turn were spread when it ran without a plan; storages
-    /// from before are left out.
+    /// Bytes over which the blocks of the turn were spread when it ran without a plan. Storages
+    /// made before the turn are left out.
     unplanned_bytes: u64,
-    /// Copies at the end of the turn: the block, and the number of the storage from before that it
+    /// Copies at the end of the turn: the block, and the number of the older storage that the block
     /// replaces.
     returns: Vec<(u32, u32)>,
-    /// Tensors that take over a slot at the end: index among the tensors made in the turn, and the
-    /// slot.
+    /// Tensors that take over a slot at the end: the tensor's index among those made in the turn,
+    /// and the slot.
     heirs: Vec<(u32, u32)>,
     /// First run of a path -> its command, and the call in the command.
     firsts: Vec<(u32, u32)>,
     /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// Whether each storage that lost its last handle stayed, in order. Missing entries mean that
-    /// it was freed.
+    /// Whether each storage that lost its last handle stayed resident, in the order of the losses.
+    /// Storages without an entry were freed.
     unheld_stays: Vec<bool>,
     took: Totals,
-    /// Empty unless recomputed values are verified. Action -> its index among first runs, for
-    /// actions whose outputs are evicted or made again.
+    /// Empty unless recomputed values are verified. Maps actions whose outputs are evicted or made
+    /// again to their index among the first runs.
     verified: FxHashMap<usize, u32>,
-    /// Places of all operands, for the last address of the block.
+    /// Places of all operands, for the address that the block had last.
     laid: Option<Laid>,
 }
 
@@ -140,9 +142,9 @@ struct Replay<D: Device> {
 /// Places of a plan's operands, for one address of the block.
 #[derive(Debug)]
 struct Laid {
-    /// The last entry with these places.
+    /// Serial number of the last entry into plans in which these places were valid.
     entry: u64,
-    /// First byte of the block, and of each storage from before.
+    /// First byte of the block, and of each storage made before the turn.
     start: u64,
     before: Vec<u64>,
     /// Places of all operands, action by action.
@@ -167,15 +169,16 @@ pub(super) struct Planning<D: Device> {
     kinds: Kinds,
     /// The current turn, unless it runs by plan.
     turn: Watched,
-    /// Whether a mark came: the next command that is no deletion begins a turn.
+    /// Whether a mark has come: if so, the next command that is no deletion begins a turn.
     is_marked: bool,
     /// Time of the current turn.
     stopwatch: Stopwatch,
-    /// Turns that are not compared, after plans failed repeatedly.
+    /// A rest in which turns are not compared, after plans failed repeatedly.
     rest: Rest<4, 256>,
     /// Number of consecutive turns of unknown kind.
     strange: u32,
-    /// Hashes of turns, taken after a rest that too many unknown turns caused.
+    /// Hashes of turns. After too many unknown turns and a rest, turns are hashed instead of
+    /// compared.
     glance: Option<Glance>,
     /// Boundary and totals at the start of the tape, while the current turn is written down.
     taping: Option<(Boundary, Totals)>,
@@ -225,15 +228,15 @@ impl<D: Device> Planning<D> {
         self.stopwatch.void();
     }
 
-    /// Stops comparing turns for a while, longer each time.
+    /// Stops comparing turns for a number of turns that doubles each time.
     fn give_up(&mut self) {
         (self.strange, self.balance) = (0, Balance::default());
         self.numbers.restart();
         self.rest.begin();
     }
 
-    /// At the end of a rest, returns whether turns are still only hashed. True until a turn's hash
-    /// comes again.
+    /// At the end of a rest, returns whether turns are still only hashed. True until a hash
+    /// repeats.
     fn only_glances(&mut self) -> bool {
         let Some(glance) = &mut self.glance else { return false };
         match glance.turn_ends() {
@@ -248,8 +251,8 @@ impl<D: Device> Planning<D> {
         true
     }
 
-    /// Notes that a kind could not be planned. If no kind can be, turns are not compared for a
-    /// while.
+    /// Notes that a kind could not be planned. If no kind can be planned, turns are not compared
+    /// for a while.
     fn refuse(&mut self, kind: usize) {
         self.kinds.get_mut(kind).refuse();
         self.give_up_if_all_are_refused();
@@ -263,7 +266,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl Balance {
-    /// Upper bound of the balance, so that useless plans are noticed soon.
+    /// Upper bound of the balance. A bounded balance is soon negative if plans become useless.
     const MOST: i64 = 1 << 16;
 
     /// Bytes moved in a unit of time.
@@ -284,8 +287,8 @@ impl Balance {
         self.0 -= (bytes / Self::MOVED) as i64;
     }
 
-    /// Whether plans cost more than they saved, by more than the cost of a turn of `commands`
-    /// commands.
+    /// Whether plans cost more time than they saved, and the loss exceeds the cost of a turn of
+    /// `commands` commands.
     fn is_spent(&self, commands: usize) -> bool {
         self.0 < -(commands as i64)
     }

@@ -1,27 +1,30 @@
-//! Comparison of a forecast with reality: what turns recompute against what was simulated.
+//! Comparison of a forecast with reality: the recomputation of real turns, against that of the
+//! simulated turns.
 //!
 //! Measured costs change with the load of the machine, and memory may have holes that the
 //! simulation lacks. If turns recompute much more than was forecast, some turns run without the
-//! forecast. The better way is kept.
+//! forecast. Afterwards turns run in the way that recomputed less.
 
-/// Tolerance for a turn's recomputation: a factor on the expected share, and a share of its work on
-/// top.
+/// Limit on the share of its work that a turn may recompute: `MOST.0` times the expected share,
+/// plus `MOST.1`.
 const MOST: (f64, f64) = (1.2, 0.01);
 
-/// Number of turns in a row that make a verdict. A single turn may be an accident, for example
-/// after a turn that ran the other way.
+/// Number of consecutive turns that lead to a decision. A single turn may be an exception: for
+/// example, the first turn after a change starts with storages that the turns before the change
+/// left.
 const TURNS: u32 = 2;
 
 /// State of the comparison for one step with a forecast.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// Share recomputed with the forecast when a trial without it was no better. `None`: the
-    /// simulated share is expected.
+    /// Expected share of recomputation in turns with the forecast, after a trial without the
+    /// forecast was no better: the share before that trial. `None`: the simulated share is
+    /// expected.
     expected: Option<f64>,
-    /// Share recomputed with the forecast before the trial; `Some` while turns run without the
+    /// Share recomputed with the forecast before the current trial. `None` while turns run with the
     /// forecast.
     tried: Option<f64>,
-    /// Number of turns counted towards the next verdict.
+    /// Number of turns counted towards the next decision.
     turns: u32,
 }
 
@@ -30,7 +33,8 @@ pub(super) struct Drift {
 pub(super) enum Next {
     /// Like the current turn.
     Same,
-    /// Changed: without the forecast for a trial, or with it again.
+    /// Differently from the current turn: without the forecast, as a trial, or with the forecast
+    /// again, after a trial.
     Changed,
     /// Without the forecast for good.
     Dropped,
@@ -42,7 +46,8 @@ impl Drift {
         self.tried.is_some()
     }
 
-    /// Notes the share of its work that a turn recomputed, and the simulated share.
+    /// Notes the share of its work that a turn recomputed (`real`), and the share that simulated
+    /// turns recomputed (`simulated`). Returns how the next turn runs.
     pub fn turned(&mut self, real: f64, simulated: f64) -> Next {
         let limit = MOST.0 * self.expected.unwrap_or(simulated) + MOST.1;
         if self.tried.is_none() && real <= limit {
@@ -73,7 +78,7 @@ mod tests {
     use super::Next::{Changed, Dropped, Same};
     use super::*;
 
-    /// Answers for turns with the given shares, where .1 was simulated.
+    /// Answers of [`Drift::turned`] for turns with the given shares. The simulated share is 0.1.
     fn told(turns: &[f64]) -> Vec<Next> {
         let mut drift = Drift::default();
         turns.iter().map(|&real| drift.turned(real, 0.1)).collect()
@@ -88,8 +93,8 @@ mod tests {
     fn a_forecast_is_kept_while_it_recomputes_less() {
         // Turns without the forecast are better.
         assert_eq!(told(&[0.1, 0.3, 0.3, 0.4, 0.2]), [Same, Same, Changed, Same, Dropped]);
-        // Turns with the forecast are better. Their share is expected afterwards, until turns are
-        // worse than that.
+        // Turns with the forecast are better. Afterwards the share of these turns is expected,
+        // until turns recompute more than expected.
         let turns = [0.2, 0.2, 0.3, 0.25, 0.2, 0.2, 0.4, 0.4];
         assert_eq!(told(&turns), [Same, Changed, Same, Changed, Same, Same, Same, Changed]);
     }

@@ -1,4 +1,4 @@
-//! Knowledge of a program before it runs, as a value. `Driver::know` decides whether steps are
+//! A value with the knowledge of a program before it runs. `Driver::know` decides whether steps are
 //! recognized; `learning.rs` decides whether steps are learned.
 
 use crate::evict::Forecast;
@@ -12,7 +12,7 @@ pub struct Knowledge {
     /// Known steps. `None`: steps are recognized from the first eviction on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub steps: Option<KnownSteps>,
-    /// Forecasts: how the steps are best run.
+    /// Forecasts, which say how the steps are best run.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub forecasts: Vec<Forecast>,
 }

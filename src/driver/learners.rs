@@ -1,4 +1,4 @@
-//! Factories of [`Learner`]s, for drivers that were given no learner by hand.
+//! Factories of [`Learner`]s, for drivers to which the user gave no learner.
 
 use super::{Driver, Knowledge, Learner, Plan, Rehearse};
 use crate::device::Device;
@@ -8,7 +8,8 @@ use crate::evict::Learn;
 /// available.
 pub(crate) type NewLearner = fn(Learn, u64) -> Option<Box<dyn Learner>>;
 
-/// A factory of learners with its seed. The learners themselves are in the lab, a layer far above.
+/// A factory of learners with its seed. The learners themselves are in `lab`, a layer far above
+/// this one.
 #[derive(Debug)]
 pub(crate) struct Learners {
     pub new: NewLearner,
@@ -33,7 +34,7 @@ pub(crate) struct LearnOptions {
     pub known: Knowledge,
     /// Whether steps run by plan.
     pub plan: Plan,
-    /// Finds budgets that out-of-memory errors name; `None` to name none.
+    /// Search for budgets that out-of-memory errors name; `None` to name none.
     pub rehearse: Option<Rehearse>,
 }
 
@@ -41,7 +42,7 @@ impl LearnOptions {
     /// Applies all options to a driver. Returns the factory of learners, for
     /// [changes](super::Change) of policy.
     ///
-    /// Steps are recognized if the evictor wants that and memory is short.
+    /// Steps are recognized if the evictor uses foresight: [`Driver::know`] says from when on.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) -> Learners {
         driver.know(self.known);
         match self.own {

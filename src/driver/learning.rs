@@ -1,13 +1,13 @@
 //! Learning how the steps of a loop are best run, while the loop runs.
 //!
 //! Steps are learned if they are recognized ([`Driver::know`](super::Driver::know)) and
-//! `turn_begins` finds a learner that wants them. After a loop has turned once as predicted, its
+//! `turn_begins` finds a learner that accepts them. After a loop has turned once as predicted, its
 //! next turn is [written down](Turn) and given to a [`Learner`]. The learner runs the turn many
-//! times on a simulated engine. Its finds are used from the following turn on.
+//! times on a simulated engine. The forecasts that it finds are used from the following turn on.
 //!
-//! The effort of the learner is counted in [simulated ops](super::Allowance), and its finds are
-//! used at fixed turns. Therefore a program has the same evictions in every run, however fast the
-//! machine is.
+//! The effort of the learner is counted in [simulated ops](super::Allowance), and its forecasts are
+//! used at fixed turns. Therefore a program has the same evictions in every run, on fast and slow
+//! machines.
 
 use super::drift::{Drift, Next};
 use super::recognize::Recognizing;
@@ -20,33 +20,35 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Search effort: by turn `t`, `TURNS.0 + TURNS.1 * t` times the ops of a turn without
-/// recomputation. Simulating a turn takes about as long as launching a tenth of its kernels.
+/// Search effort in simulated ops: by turn `t`, `TURNS.0 + TURNS.1 * t` times the number of ops
+/// that a turn has without recomputation. Simulating a turn takes about as long as launching a
+/// tenth of its kernels.
 const TURNS: (u64, u64) = (16, 2);
 
 /// Limit on the commands of all turns given to a learner, which holds several copies of each.
 const MOST_COMMANDS: usize = 1 << 17;
 
-/// Limit on tries to write down a turn of a step, as a turn may leave the predicted step.
+/// Limit on tries to write down a turn of a step. A try fails if the turn leaves the predicted
+/// step.
 const MOST_TRIES: u32 = 16;
 
 /// Searches how turns are best run, for example on a thread of its own. The default methods find
 /// nothing.
 pub trait Learner: Send + fmt::Debug {
-    /// Whether to give turns of a step in a budget of `_budget` bytes to the learner. Otherwise
-    /// none is written down.
+    /// Whether to give turns of a step in a budget of `_budget` bytes to the learner. If not, no
+    /// turn of the step is written down.
     fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
         true
     }
 
-    /// Takes a turn.
+    /// Takes a turn, to search how it is best run.
     fn begin(&mut self, turn: Turn);
 
     /// Announces a later call of [`forecast`](Self::forecast) for this step ([`StepFuture::key`])
     /// and budget, with `_ops` simulated ops.
     ///
-    /// The learner should run as many ops by then and no more, since searching slows the running
-    /// steps. See [`Allowance`](super::Allowance).
+    /// The learner should simulate `_ops` ops by then and no more, since searching slows down the
+    /// running steps. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
     /// The best forecast among runs of a step in a budget, within the first `_ops` simulated ops.
@@ -56,8 +58,8 @@ pub trait Learner: Send + fmt::Debug {
         None
     }
 
-    /// Whether the learner may find a better forecast than one of an earlier run. If not, a step
-    /// with a forecast is not given to it.
+    /// Whether the learner may find a better forecast than that of an earlier run. If not, a step
+    /// that has a forecast is not given to the learner.
     fn improves(&self) -> bool {
         true
     }
@@ -72,9 +74,9 @@ pub trait Learner: Send + fmt::Debug {
 #[derive(Debug, Default)]
 pub(super) struct Learning {
     learner: Option<Box<dyn Learner>>,
-    /// Commands of all turns given to the learner.
+    /// Number of commands in all turns given to the learner.
     given: usize,
-    /// Steps by step key and budget in bytes.
+    /// Knowledge of steps, by step key and budget in bytes.
     kinds: FxHashMap<(u64, u64), StepKind>,
 }
 
@@ -90,9 +92,9 @@ struct StepKind {
 
 #[derive(Debug)]
 enum State {
-    /// Not written down yet; with the number of tries so far.
+    /// No turn was written down yet. The number counts the tries so far.
     New(u32),
-    /// Given to the learner; with the number of turns since, and the ops of a turn.
+    /// A turn was given to the learner. The numbers are the turns since, and the ops of a turn.
     Given(u64, u64),
 }
 
@@ -107,8 +109,8 @@ impl StepKind {
         (self.forecast, self.drift) = (forecast.map(Arc::new), Drift::default());
     }
 
-    /// Notes the share of its work that a turn recomputed. Returns whether the next turn runs in
-    /// another way.
+    /// Notes the share of its work that a turn recomputed. Returns whether the next turn runs
+    /// differently: with the forecast instead of without, or the reverse.
     fn turned(&mut self, real: f64) -> bool {
         let simulated = self.forecast.as_ref().and_then(|forecast| forecast.excess);
         let next = simulated.map(|simulated| self.drift.turned(real, simulated));
@@ -118,15 +120,15 @@ impl StepKind {
         next.is_some_and(|next| next != Next::Same)
     }
 
-    /// Drops a forecast that does not hold, as costs or the holes in memory differ from the
-    /// simulation. The step is learned anew.
+    /// Drops a forecast that turned out wrong, because real costs or holes in memory differ from
+    /// those of the simulation. The step is learned anew.
     fn drop_forecast(&mut self) {
         self.set_forecast(None);
         self.state = State::New(0);
     }
 }
 
-/// A turn that is going on.
+/// The current turn, and the totals at its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Going {
     /// Step key, and budget in bytes.
@@ -157,10 +159,10 @@ impl Learning {
         kind.set_forecast(Some(forecast));
     }
 
-    /// Forecasts found so far for each kind of step that came, sorted by step and budget.
+    /// Forecasts found so far for all steps that came in this run, sorted by step and budget.
     ///
-    /// With `turns`, waits for the search of each kind. The wait is over after as many simulated
-    /// ops as `turns` turns without recomputation have.
+    /// With `turns`, first waits for the search of each kind: until the search has simulated as
+    /// many ops as `turns` turns have without recomputation, or has ended before.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = self;
         let mut all: Vec<Forecast> = Vec::new();
@@ -190,7 +192,7 @@ impl Learning {
         all
     }
 
-    /// Whether steps may run better from turn to turn.
+    /// Whether the learner may still find better forecasts.
     pub fn improves(&self) -> bool {
         self.learner.as_ref().is_some_and(|learner| learner.improves())
     }
@@ -213,8 +215,8 @@ impl Learning {
 impl<D: Device> Recognizing<'_, D> {
     /// Begins a turn of a known loop with the current command, and ends the previous turn.
     ///
-    /// A turn that was written down goes to the learner. A new kind of turn is then written down,
-    /// or finds of the learner are taken.
+    /// A turn that was written down goes to the learner. Then a turn of a new kind begins to be
+    /// written down, or a forecast of the learner is taken.
     pub fn turn_begins(&mut self) {
         let budget = self.books.engine.budget();
         if let Some(turn) =
@@ -286,14 +288,15 @@ impl<D: Device> Recognizing<'_, D> {
         let kind = self.learning.kind((step, budget));
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found
-            // A forecast of an earlier run may be better, if more effort went into it.
+            // Keep a forecast of an earlier run if it is better: its search may have had more
+            // effort.
             && kind.forecast.as_deref().is_none_or(|now| excess(&found) < excess(now))
         {
             kind.set_forecast(Some(found));
         }
     }
 
-    /// The foresight for the known step: by its forecast if known, else plain.
+    /// The foresight for the known step: with the step's forecast, if there is one.
     pub fn foresight_of(&self) -> Option<Arc<Foresight>> {
         let known = self.recognizer.known.as_ref()?;
         let budget = self.books.engine.budget();
@@ -309,7 +312,8 @@ fn sort(forecasts: &mut [Forecast]) {
     forecasts.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
 }
 
-/// Simulated ops whose finds are used at turn `turns`. `ops`: ops of one turn.
+/// Number of simulated ops of a search, whose best result is used at turn `turns`. `ops`: ops of
+/// one turn.
 const fn ops_by(turns: u64, ops: u64) -> u64 {
     ops.saturating_mul(TURNS.0 + TURNS.1 * turns)
 }

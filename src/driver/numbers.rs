@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use slotmap::Key as _;
 use std::collections::VecDeque;
 
-/// Number -> key. Numbers count up and most tensors are deleted soon, so recent numbers are in a
-/// row, without a hash.
+/// Number -> key. Numbers count up and most tensors are deleted soon, so the keys of recent numbers
+/// are in a row that is indexed without hashing.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// Number of the first entry of the row.
@@ -19,14 +19,14 @@ pub(super) struct Numbers {
     in_row: usize,
     /// Keys of numbers below `first`.
     early: FxHashMap<TensorId, TensorKey>,
-    /// Log of changes, if the planner asked for one.
+    /// Log of changes, if planning is on.
     changes: Option<Box<Changes>>,
 }
 
 /// Numbers that were inserted or removed since the last query, in order.
 ///
-/// Numbers that were both inserted and removed are purged now and then. Therefore the log is never
-/// much longer than the number of entries now plus those at the last query.
+/// Numbers that were both inserted and removed are purged from the log now and then. Therefore the
+/// log is never much longer than the number of tensors now plus the number at the last query.
 #[derive(Debug, Default)]
 struct Changes {
     /// Changed numbers, with `true` for an insertion and `false` for a removal.
@@ -35,7 +35,7 @@ struct Changes {
     most: usize,
 }
 
-/// Length up to which a row is kept, whatever the share of nulls.
+/// Length up to which a row is never shortened, even if nearly all its entries are null.
 const SHORT: usize = 1 << 12;
 
 impl Numbers {
@@ -86,7 +86,8 @@ impl Numbers {
     #[cold]
     fn insert_beside(&mut self, at: u64, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         if at > (self.row.len() + SHORT) as u64 {
-            // Other senders have counted far ahead meanwhile: start a new row.
+            // The number is far beyond the row, as other senders took the numbers in between: start
+            // a new row.
             self.retire(self.row.len());
             self.first = tensor.0;
             self.row.push_back(key);
@@ -175,7 +176,8 @@ impl Numbers {
     #[cold]
     fn note_less(&mut self) {
         let Some(mut changes) = self.changes.take() else { return };
-        // Stable, so that the first event of a number tells whether it was in use before.
+        // A stable sort keeps the first event of each number first. That event tells whether the
+        // number was in use before.
         changes.all.sort_by_key(|(tensor, _)| *tensor);
         changes.all.dedup_by_key(|(tensor, _)| *tensor);
         changes.all.retain(|&(tensor, was_new)| !was_new || self.get(tensor).is_some());
@@ -197,7 +199,8 @@ impl Numbers {
     /// Shortens a row that is mostly nulls.
     #[cold]
     fn shorten(&mut self) {
-        // Half of the row, so that each number is moved at most once.
+        // Moves the older half of the row. A moved number never returns to the row, so each number
+        // is moved at most once.
         if self.in_row * 4 < self.row.len() {
             self.retire(self.row.len() / 2);
             if self.row.capacity() > 4 * self.row.len().max(SHORT) {
@@ -233,7 +236,8 @@ mod tests {
             let mut next = seed * 1_000_000;
             for step in 0..60_000 {
                 match draw.below(10) {
-                    // Now and then other senders count on, by little or by much.
+                    // Now and then the numbers skip ahead by few or by many, as if other senders
+                    // had taken them.
                     0 if draw.below(50) == 0 => next += draw.below(20_000) as u64,
                     0..=4 => {
                         let tensor = TensorId(next);

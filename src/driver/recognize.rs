@@ -1,4 +1,5 @@
-//! The stage that recognizes steps: it expects earlier commands to repeat, and tells the evictor.
+//! The stage that recognizes steps: predicts that earlier commands repeat, and tells the evictor
+//! the prediction.
 
 mod hear;
 #[cfg(test)]
@@ -23,9 +24,9 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     recognizer: Option<Box<Recognizer>>,
-    /// Whether recognition begins with the first eviction.
+    /// Whether recognition is to begin at the first eviction.
     once_short: bool,
-    /// Forecasts: how recognized steps are best run.
+    /// Forecasts, which say how recognized steps are best run.
     pub learning: Learning,
 }
 
@@ -35,22 +36,22 @@ pub(super) struct Recognizer {
     steps: Steps,
     /// Role of each storage in a step.
     roles: SecondaryMap<StorageKey, Role>,
-    /// Role index -> the storage made last in that role. If several storages have had a role, the
-    /// last one will be read.
+    /// Role index -> the storage made last in that role. If several storages have had a role, later
+    /// commands are expected to read the last one.
     players: Vec<Option<StorageKey>>,
-    /// The predicted step, as the evictor was told.
+    /// The predicted step that the evictor was told.
     pub known: Option<Known>,
     /// The foresight for the predicted step and its budget in bytes; `None` if it has yet to be
     /// made.
     pub foresight: Option<(u64, Arc<Foresight>)>,
     /// Position of the current command in the predicted step.
     at: usize,
-    /// The current turn. `None` before a turn has begun as predicted, and in a turn whose evictor
+    /// The current turn. `None` until a turn begins as predicted, and in turns in which the evictor
     /// is told nothing.
     pub going: Option<Going>,
     /// Whether the evictor is told predictions.
     pub trust: Trust,
-    /// Whether to tell the evictor with the next command.
+    /// Whether to tell the evictor the prediction anew with the next command.
     tells: bool,
 }
 
@@ -110,8 +111,8 @@ impl Recognizer {
         self.steps.last_turn()
     }
 
-    /// Replays turns that ran by plan, whose commands were not heard. The evictor is told again
-    /// with the next command.
+    /// Notes turns that ran by plan, whose single commands the recognizer did not hear. The evictor
+    /// is told the prediction anew with the next command.
     pub fn hear_again<'a>(&mut self, turns: impl Iterator<Item = &'a [NodeId]>) {
         turns.for_each(|turn| self.steps.came_again(turn));
         let renamed = self.steps.take_renamed();
@@ -184,8 +185,8 @@ impl Recognition {
         recognized.flatten()
     }
 
-    /// Notes the end of a tensor with the current command. After the last handle of a storage, its
-    /// role counts as unheld.
+    /// Notes that the current command ends a tensor. If the tensor is the last handle of its
+    /// storage, the role of the storage counts as unheld from then on.
     fn ends<D: Device>(&mut self, books: &Books<D>, tensor: TensorId) {
         if let Some(storage) = books.storage_of(tensor)
             && books.engine.graph().storage(storage).handles == 1
@@ -211,8 +212,9 @@ impl Recognition {
         }
     }
 
-    /// Handles a failure of the current command. An out-of-memory or a failed regeneration may be
-    /// due to foresight, so later commands are guessed.
+    /// Handles a failure of the current command. A wrong prediction may have caused an
+    /// out-of-memory or a failed regeneration. After these, the evictor is told no predictions for
+    /// a while.
     #[cold]
     pub fn failed<D: Device>(&mut self, books: &mut Books<D>) {
         let is_memory = match books.failed.take() {
@@ -231,7 +233,7 @@ impl Recognition {
     }
 }
 
-/// A recognizer at work.
+/// A recognizer, with the parts of the driver that it works on.
 pub(super) struct Recognizing<'a, D: Device> {
     pub recognizer: &'a mut Recognizer,
     pub learning: &'a mut Learning,
@@ -239,8 +241,8 @@ pub(super) struct Recognizing<'a, D: Device> {
 }
 
 impl<D: Device> Recognizing<'_, D> {
-    /// Handles a lack of memory. A forecast in use is dropped; without one, trust in foresight is
-    /// lost for a while.
+    /// Handles a lack of memory. A forecast in use is dropped. Without a forecast, the evictor is
+    /// told no predictions for a while.
     fn ran_out_of_memory(&mut self) {
         match &self.recognizer.known {
             Some(known) if self.has_forecast() => {
@@ -321,7 +323,8 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// Ends a turn. The next turn is foreseen or guessed, whichever recomputes less.
+    /// Ends a turn. In the next turn, the evictor is told predictions only if such turns recompute
+    /// less than turns without predictions.
     fn compare_turn(&mut self) {
         let was_told = self.is_told();
         let compared = !self.has_forecast();
@@ -338,8 +341,8 @@ impl<D: Device> Recognizing<'_, D> {
         self.recognizer.trust.is_given() || self.has_forecast()
     }
 
-    /// Whether the current step has a forecast. [`Drift`](super::drift::Drift) then decides how its
-    /// turns run.
+    /// Whether the current step has a forecast. [`Drift`](super::drift::Drift) then decides whether
+    /// turns of the step run by the forecast.
     fn has_forecast(&self) -> bool {
         let known = self.recognizer.known.as_ref();
         known.is_some_and(|known| {
@@ -363,14 +366,14 @@ impl<D: Device> Recognizing<'_, D> {
         Costs { work, again, planned, budget: self.books.engine.budget() }
     }
 
-    /// Moves to the start of the loop, from the end of the known step or from before the loop.
-    /// Values made in the last turn are carried values now. Returns the position of the current
-    /// command.
+    /// Moves to the start of the loop: from the end of the known step, or from the commands before
+    /// the loop. Values made in the last turn now count as made before the step. Returns the
+    /// position of the current command.
     fn turn_around(&mut self, at: usize) -> usize {
         let at = match self.recognizer.steps.is_loop() {
             true => at,
-            // The commands before the loop do not repeat, or the next turn differs. Predict anew
-            // along the links.
+            // Either the program enters the loop only now, or its next turn differs from the last
+            // one. Predict anew, along the links between the recognizer's nodes.
             false => {
                 self.recognizer.known = self.recognizer.steps.look_along();
                 self.recognizer.foresight = None;
@@ -405,8 +408,8 @@ impl<D: Device> Recognizing<'_, D> {
         let told = self.books.engine.foresee(Some(Arc::clone(foresight)));
         self.recognizer.foresight = made;
         self.books.report(told);
-        // Iterate by role: the number of roles is bounded by the program, while tables by storage
-        // are as long as the highest storage index ever used.
+        // Iterate over roles, not storages: the program bounds the number of roles, while a table
+        // of storages is as long as the highest storage index ever used.
         for (storage, _) in self.recognizer.playing() {
             if self.books.engine.graph().contains(storage)
                 && let Some(value) = self.recognizer.value_of(storage, at)

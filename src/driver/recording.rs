@@ -16,7 +16,8 @@ use slotmap::SecondaryMap;
 pub(super) struct Recording {
     recorder: Box<dyn Recorder>,
     told: Receiver<Told>,
-    /// First number of each numbered storage.
+    /// First tensor number of each storage. A storage has no entry until a recorded command gives
+    /// it a number.
     numbers: SecondaryMap<StorageKey, TensorId>,
 }
 
@@ -39,8 +40,8 @@ impl Recording {
             let new = self.record_told();
             self.recorder.record(entry);
             let mut number = |tensor| {
-                // A view or an updated value gives another number to a known storage. The first
-                // number stays.
+                // A view or an updated value gives another number to a known storage. The storage
+                // keeps its first number.
                 if let Some(key) = storage_of(tensor).filter(|&key| !self.numbers.contains_key(key))
                 {
                     self.numbers.insert(key, tensor);
@@ -53,8 +54,8 @@ impl Recording {
         })
     }
 
-    /// Records pending events of numbered storages. Returns the other events, which concern outputs
-    /// of the current command.
+    /// Records the received events of storages that have a number. Returns the other events, which
+    /// concern outputs of the current command.
     fn record_told(&mut self) -> Vec<Told> {
         let mut new = Vec::new();
         while let Ok(told) = self.told.try_recv() {
@@ -65,7 +66,7 @@ impl Recording {
         new
     }
 
-    /// Records one event. Returns false if the storage has no number yet.
+    /// Records one event. Returns false and records nothing if the storage has no number yet.
     fn record_one(&mut self, told: Told) -> bool {
         let Some(&tensor) = self.numbers.get(told.storage) else { return false };
         let Told { bytes, used, .. } = told;
@@ -103,7 +104,7 @@ struct Told {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Evicted(Cause),
-    /// Cost of the run, told with its first storage; 0 for further storages.
+    /// Cost of the run, sent with the first storage that the run restored; 0 for further storages.
     Regenerated(f64),
 }
 
@@ -129,7 +130,7 @@ impl Listener for Ear {
             }
             _ => return,
         };
-        // The receiver is gone once the recording is finished.
+        // Sending fails once the recording is finished, which is no error.
         let _ = self.to.send(Told { storage, bytes, used: view.used_bytes(), what });
     }
 }

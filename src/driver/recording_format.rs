@@ -7,8 +7,8 @@ use std::fmt;
 
 /// One line of a recording: an executed command, a changed setting, or a memory event.
 ///
-/// Memory events during a command or a change come before it. Events of the storages that the
-/// command makes come after it.
+/// Memory events during a command, or during the change of a setting, come before the entry of the
+/// command or change. Events of the storages that the command itself makes come after its entry.
 ///
 /// `used` is the number of resident bytes after the entry. `None` in recordings of version 1 or 2.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ use std::fmt;
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant)] // Most are large, and few are held at a time.
 pub enum Entry {
-    /// The first entry.
+    /// The first entry of every recording.
     Begin {
         /// Version of the format: [`VERSION`].
         version: u32,
@@ -29,8 +29,8 @@ pub enum Entry {
         /// Bytes above which the run evicts before each op; `None` without a threshold.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         eviction_threshold: Option<u64>,
-        /// Name of the eviction policy, as in [`Setting::Policy`]. Also `None` in recordings before
-        /// version 5.
+        /// Name of the eviction policy, as in [`Setting::Policy`]. In recordings of versions before
+        /// 5, this is `None`, too.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         policy: Option<String>,
         /// Number of commands that the evictor saw ahead.
@@ -66,7 +66,7 @@ pub enum Entry {
     },
     /// An eviction of a storage.
     Evict {
-        /// First number of the storage. That tensor may be deleted.
+        /// Number of the first tensor that had the storage. The tensor may be deleted by now.
         tensor: TensorId,
         /// Size in bytes.
         bytes: u64,
@@ -77,12 +77,12 @@ pub enum Entry {
     },
     /// A storage that was restored.
     Regenerate {
-        /// First number of the storage, as in [`Entry::Evict`].
+        /// Number of the first tensor that had the storage, as in [`Entry::Evict`].
         tensor: TensorId,
         /// Size in bytes.
         bytes: u64,
-        /// Cost of the run that restored the storage; 0 if the cost was told with another storage
-        /// of the same run.
+        /// Cost of the run that restored the storage. If one run restored several storages, only
+        /// the first of them has the cost, and the others have 0.
         cost: f64,
         /// Bytes in use.
         used: u64,

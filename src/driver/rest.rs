@@ -1,11 +1,14 @@
-//! The one back-off: an action that failed is not tried for a number of turns, doubled each time.
+//! The back-off of all stages: an action that failed is not tried for a number of turns, which
+//! doubles with each failure.
 
-/// A number of turns without a try: `FIRST` the first time, at most `MOST`.
+/// A number of turns in which the action is not tried: `FIRST` turns after the first failure, never
+/// more than `MOST`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest<const FIRST: u32, const MOST: u32> {
     /// Turns left in this rest.
     left: u32,
-    /// Length of the next rest in turns, if more than `FIRST`.
+    /// Length of the next rest in turns. If the value is less than `FIRST`, the next rest has
+    /// `FIRST` turns.
     next: u32,
 }
 
@@ -26,7 +29,7 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.next = self.left.saturating_mul(2).min(MOST);
     }
 
-    /// [`begin`](Self::begin) in the middle of a turn, which is added to the rest.
+    /// [`begin`](Self::begin) in the middle of a turn: the rest of that turn comes on top.
     pub fn begin_within_a_turn(&mut self) {
         self.begin();
         self.left += 1;

@@ -22,7 +22,7 @@ pub enum Setting {
     Enabled(bool),
 }
 
-/// A change of a setting, with all values needed.
+/// A change of a setting, with all values needed to make it.
 #[derive(Debug)]
 pub(crate) enum Change {
     Budget(u64),
@@ -50,10 +50,11 @@ impl Change {
     }
 }
 
-/// The name by which a replay finds the same policy; `None` if no name parses to it.
+/// The name by which a replay finds the same policy; `None` if no name stands for the policy.
 pub(super) fn name_of(evictor: &dyn Evictor) -> Option<String> {
     let kind = evictor.kind()?;
     let name = kind.to_string();
-    // A `NaN` parameter is not equal to itself, so its name never matches.
+    // A policy with a `NaN` parameter is not equal to itself, so the comparison is false for such a
+    // policy.
     (name.parse() == Ok(kind.canonical())).then_some(name)
 }

@@ -1,4 +1,4 @@
-//! Duties of a driver beside executing commands.
+//! Tests of the duties that a driver has beside executing commands.
 
 use super::*;
 use crate::command::Window;
@@ -14,8 +14,8 @@ use crate::ops::{Accumulate, Contiguous, Op};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// Regression: devices that own their memory had to bypass the driver to read, so recordings lacked
-/// the `get`.
+/// Regression: programs had to read from devices with their own memory past the driver, so
+/// recordings lacked the `get`.
 #[test]
 fn a_visit_is_a_get_to_whoever_looks_ahead_or_records() {
     let costs = CostModelKind::Flops.build();
@@ -59,7 +59,7 @@ impl Recorder for Lines {
 }
 
 /// Regression: the handle made for the engine to consume stayed after the engine refused the
-/// update. The refusal was told again and again.
+/// update. The same refusal was reported again and again.
 #[test]
 fn an_update_that_the_engine_refuses_leaves_no_handle() {
     let costs = CostModelKind::Flops.build();
@@ -84,7 +84,8 @@ fn an_update_that_the_engine_refuses_leaves_no_handle() {
     let view = Outputs::view(0, turned);
     assert!(execute(Command::Put { tensor: TensorId(0), host, leaf: false }).is_none());
     assert!(execute(Command::Apply(call(Contiguous.into(), 0, view, 1))).is_none());
-    // Another handle keeps the old value, and a tensor that is not contiguous is not updated.
+    // The engine refuses to update a tensor that is not contiguous while another handle holds the
+    // old value.
     let update = |made| call(Accumulate.into(), 1, Outputs::updates(1), made);
     assert!(matches!(execute(Command::Apply(update(2))), Some(Error::Op(_))));
     assert!(matches!(execute(Command::UpdateAll(vec![update(3)])), Some(Error::Op(_))));

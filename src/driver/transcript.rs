@@ -39,7 +39,7 @@ impl Transcript {
         command.ends(|tensor| _ = self.tensors.remove(&tensor));
     }
 
-    /// Whether the program has this tensor of the driver's.
+    /// Whether the program has a tensor for this number of the driver.
     pub fn knows(&self, tensor: TensorId) -> bool {
         self.tensors.contains_key(&tensor)
     }
@@ -49,8 +49,8 @@ impl Transcript {
         self.is_lost |= self.program.push(command).is_err();
     }
 
-    /// Appends a put of `bytes` bytes that stands for a value made earlier, which nothing can
-    /// recompute. The element type is that of `look`, if given.
+    /// Appends a put of `bytes` bytes that stands for a value made earlier. The put is a constant:
+    /// its value cannot be recomputed. The element type is that of `look`, if given.
     pub fn put_constant(&mut self, bytes: u64, look: Option<&Layout>) -> TensorId {
         let tensor = self.program.next();
         let host = look.map(Layout::dtype).map_or_else(

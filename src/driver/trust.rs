@@ -1,27 +1,27 @@
 //! Comparison of steps whose evictor is told predictions with steps whose evictor is not.
 //!
-//! A turn is foreseen if the evictor was told its commands ahead, and guessed if the evictor was
-//! told next to none. The first turns of each kind are guessed, and are what later turns are
-//! compared with. Where foreseen turns recompute more, the next turns are guessed again, for twice
-//! as many turns each time.
+//! A turn is *foreseen* if the evictor was told its commands ahead, and *guessed* if the evictor
+//! was told none of them or few. The first turns of each kind are guessed. Later turns are compared
+//! with these first turns. If foreseen turns recompute more than guessed turns, the next turns are
+//! guessed again, for twice as many turns each time.
 //!
 //! All costs are in units of the cost model, never time. Therefore runs are reproducible.
 
 use super::rest::Rest;
 use crate::rng::mix;
 
-/// Excess recomputation of foreseen turns over guessed turns that is tolerated in total, in shares
-/// of a turn's work.
+/// Limit on [`Trust::lost`], the recomputation that foreseen turns have in excess of guessed turns.
+/// The unit is the work of a turn.
 const MOST_LOST: f64 = 0.1;
-/// Excess recomputation of a single turn, in shares of its work. Beyond it, the rest of the turn is
-/// guessed.
+/// Limit on the recomputation that a single turn has in excess of guessed turns, as a share of its
+/// work. If a turn exceeds this limit, the evictor is told no more predictions in the turn.
 const MOST_AT_ONCE: f64 = 0.5;
 /// Recomputation of a turn, in multiples of its work, that starts a trial of guessed turns if no
 /// guessed turn is known.
 const MOST_UNCOMPARED: f64 = 4.0;
-/// Turns that are guessed after foresight was worse for the first time.
+/// Number of turns that are guessed after foreseen turns were worse for the first time.
 const REST: u32 = 8;
-/// Turns that are guessed in a trial.
+/// Number of turns that are guessed in a trial.
 const TRIAL: u32 = 2;
 /// Limit on remembered kinds of turns.
 const KINDS: usize = 16;
@@ -65,19 +65,20 @@ pub(super) struct Trust {
     commands: u64,
     foreseen: u64,
     has_failed: bool,
-    /// Whether the last guessed turn did not fit in memory. Guessing is then no alternative.
+    /// Whether the last guessed turn ran out of memory. Guessing turns is then no alternative to
+    /// predictions.
     guess_fails: bool,
-    /// Number of commands of the guessed turn that did not fit.
+    /// Number of commands of the guessed turn that ran out of memory.
     too_many: u64,
-    /// Whether the previous turn ran the other way. The current turn begins with the storages that
-    /// the previous one left resident.
+    /// Whether the previous turn was guessed and this one is not, or the reverse. The current turn
+    /// begins with the storages that the previous one left resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,
     /// Accumulated excess recomputation of foreseen turns over guessed turns, at least 0; see
     /// [`MOST_LOST`].
     lost: f64,
-    /// Turns that are guessed after foresight was worse.
+    /// The rest after foreseen turns were worse, in which turns are guessed.
     rest: Rest<REST, { 1 << 16 }>,
 }
 
@@ -94,7 +95,8 @@ impl Trust {
         self.foreseen += u64::from(foreseen);
     }
 
-    /// Whether the current turn has recomputed so much that the rest is better guessed.
+    /// Whether the current turn has recomputed so much that the evictor should be told no more
+    /// predictions in the turn.
     pub fn is_lost(&self, now: Costs) -> bool {
         let Some(began) = self.began else { return false };
         if !self.rest.is_over()
@@ -105,8 +107,8 @@ impl Trust {
         {
             return false;
         }
-        // A kind with far fewer commands, such as an evaluation, is no standard for a turn that
-        // trains.
+        // Leave out kinds with far fewer commands: an evaluation, for example, says nothing about a
+        // turn of training.
         let may_be = |kind: &&Compared| kind.commands + kind.commands / 8 >= self.commands;
         let guessed = self.kinds.iter().filter(may_be).map(|kind| kind.guessed);
         let Some(most) = guessed.reduce(f64::max) else { return false };
@@ -124,11 +126,11 @@ impl Trust {
         }
         self.guess_fails = !self.rest.is_over() || self.is_guessed();
         if self.guess_fails {
-            // Guessing fails as well, so a rest would not help.
+            // Guessed turns fail for lack of memory too, so a rest would not help.
             self.rest.end_with_this_turn();
         } else {
-            // The rest after a failure has the first length, however often comparisons were lost
-            // before.
+            // The rest after a failure is `REST` turns long, even if foreseen turns were worse
+            // several times before.
             self.rest.forget();
             self.withdraw();
         }
@@ -139,8 +141,8 @@ impl Trust {
         100 * self.foreseen < FEW * self.commands
     }
 
-    /// Ends the current turn. `compared` is false for a turn that ran by a forecast: its comparison
-    /// is done elsewhere.
+    /// Ends the current turn. `compared` is false for a turn that ran by a forecast: `Drift`
+    /// compares such turns.
     pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
         let tokens = std::mem::take(&mut self.tokens);
         let (commands, was_guessed) = (self.commands, self.is_guessed());
@@ -152,7 +154,8 @@ impl Trust {
         let began = self.began.replace(now);
         let is_first = std::mem::replace(&mut self.is_first, false);
         if began.is_some_and(|began| began.budget != now.budget) {
-            // Nothing is known about turns in the new budget.
+            // The budget has changed: forget all kinds, since nothing is known about turns in the
+            // new budget.
             *self = Self { began: Some(now), ..Self::default() };
             return;
         }
@@ -183,7 +186,7 @@ impl Trust {
         let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
         self.kinds.push(Compared { tokens, commands, guessed, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
-            // Guessing is no better.
+            // Guessed turns recompute no less.
             self.rest.end_with_this_turn();
         }
     }
@@ -251,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The cost of comparing is small over a long run, however much worse foresight is.
+    /// The cost of comparisons is small over a long run, even if foreseen turns are much worse.
     #[test]
     fn foresight_that_recomputes_more_rests_twice_as_long_each_time() {
         for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
@@ -269,7 +272,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// A guess that becomes worse is noticed while turns are guessed.
+    /// Guessed turns that become worse are noticed while turns are guessed.
     #[test]
     fn guessing_ends_once_it_is_no_longer_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };

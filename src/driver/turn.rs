@@ -12,24 +12,25 @@ use std::sync::Arc;
 
 /// One turn of a loop, from the beginning of a known step to its end.
 ///
-/// The commands from `begin` on can be [captured](RecordedProgram::capture), and so a step of a
-/// running program can be planned.
+/// The commands from `begin` on can be [captured](RecordedProgram::capture), so that planners can
+/// plan a step of a running program.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Puts of the values from before, which nothing can recompute, followed by the step.
+    /// Puts of the values made before the turn, followed by the commands of the turn. The values of
+    /// these puts cannot be recomputed.
     pub program: Arc<RecordedProgram>,
-    /// Number of commands before the step.
+    /// Number of leading puts; the turn's own commands follow.
     pub begin: usize,
     /// Uses of each value of the step.
     pub step: Arc<StepFuture>,
-    /// Tensors from before with their values of the step, for
+    /// Tensors made before the turn, each with the number of its value in the step, for
     /// [`Driver::bind`](super::Driver::bind).
     pub carried: Vec<(TensorId, u32)>,
     /// Budget of the run in bytes. The turn can run again in another budget.
     pub budget: u64,
     /// Settings of the engine that ran the turn.
     pub settings: Settings,
-    /// Whether the engine has an arena; if not, only bytes are counted.
+    /// Whether the engine places blocks in an arena; without an arena, only bytes are counted.
     pub in_arena: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Memory needs of a replay, and a lower bound on the recomputing.
+//! Memory needs of a replay, and a lower bound on its recomputation.
 
 use super::Replay;
 use crate::bound::{Bound, Demand, Effort, Misfit};
@@ -6,8 +6,8 @@ use crate::command::RecordedProgram;
 use rayon::prelude::*;
 
 impl Replay {
-    /// Memory needs of a program with the memory kind and the costs of this replay. Policy and
-    /// budget do not matter.
+    /// Memory needs of a program with the memory kind and the costs of this replay, independent of
+    /// policy and budget.
     #[must_use]
     pub fn demand(&self, program: &RecordedProgram) -> Demand {
         Demand::new(program.commands(), self.memory.granule(), &mut *self.costs.model())

@@ -1,4 +1,5 @@
-//! Settings changed in mid-run: their list in a recording, and their changes in a replay.
+//! Settings that change during a run: the list of changes in a recording, and the same changes in a
+//! replay.
 
 use super::Replay;
 use crate::driver::{Change, Setting};
@@ -14,7 +15,7 @@ pub struct RunSettings {
     /// Eviction threshold in bytes at the beginning; `None` without one.
     pub eviction_threshold: Option<u64>,
     /// Name of the policy at the beginning. `None` for a policy of the user's own, and in
-    /// recordings before version 5.
+    /// recordings of versions before 5.
     pub policy: Option<String>,
     /// Changes during the run, in order.
     pub changes: Vec<Changed>,
@@ -27,7 +28,7 @@ pub struct Changed {
     pub after: usize,
     /// Setting and its new value.
     pub setting: Setting,
-    /// Whether the change failed and the setting stayed.
+    /// Whether the change failed. A failed change leaves the setting as it was.
     pub failed: bool,
 }
 
@@ -45,8 +46,8 @@ impl RunSettings {
         std::iter::once(first).chain(later).collect()
     }
 
-    /// Moves and repeats the changes along with the commands of the program. Each change stays
-    /// behind the command that it followed in the run.
+    /// Moves and repeats the changes along with the commands of the program, as `moves` says. Each
+    /// change stays right after the command that it followed in the run.
     pub(super) fn repeated(mut self, moves: &[(Range<usize>, usize)]) -> Self {
         let (first, later): (Vec<_>, Vec<_>) =
             self.changes.into_iter().partition(|change| change.after == 0);
@@ -78,7 +79,7 @@ impl Changed {
     }
 }
 
-/// Parses the policy of a run after `after` commands.
+/// Parses the name of the policy that a run has after `after` commands.
 fn policy_of(name: Option<&str>, after: usize) -> Result<PolicyKind, Error> {
     let what = match name.map(|name| (name, name.parse())) {
         Some((_, Ok(policy))) => return Ok(policy),

@@ -4,7 +4,7 @@ use crate::command::{RecordedOp, RecordedValue};
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
 use crate::layout::Layout;
 
-/// Device that only counts: sizes and costs come from the trace. Nothing is computed.
+/// Device that only counts bytes and costs, and computes nothing.
 #[derive(Debug)]
 pub(super) struct TraceDevice {
     pub memory: Memory,

@@ -1,9 +1,10 @@
-//! Search for budgets at which more memory makes things worse.
+//! Search for budgets at which a run fails or recomputes more than at a smaller budget.
 
 use super::sweep::Row;
 use serde::Serialize;
 
-/// Budgets at which a policy does worse than at a smaller budget.
+/// Budgets at which a policy fails or recomputes more, although a smaller budget passes or
+/// recomputes less.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Feasibility {
     /// Name of the program.
@@ -18,13 +19,15 @@ pub struct Feasibility {
     pub seed: u64,
     /// Number of budgets tried.
     pub budgets: usize,
-    /// Smallest passing budget, over the full budget.
+    /// Smallest passing budget, as a share of the full budget.
     pub smallest_ratio: Option<f64>,
-    /// First and last share of each range of failing budgets above a passing budget.
+    /// Ranges of failing budgets that lie above a passing budget: the first and the last budget of
+    /// each, as shares of the full budget.
     pub holes: Vec<[f64; 2]>,
-    /// Shares of the passing budgets with more recomputing than the next smaller passing budget.
+    /// Passing budgets at which the run recomputes more than at the next smaller passing budget, as
+    /// shares of the full budget.
     pub inversions: Vec<f64>,
-    /// Largest rise of slowdown between neighbouring passing budgets.
+    /// Largest increase of the slowdown from a passing budget to the next larger one.
     pub worst_inversion: f64,
 }
 

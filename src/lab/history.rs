@@ -32,10 +32,10 @@ pub struct History {
     /// Samples of memory over the cost of the run, for plots. Each line of the recording is one
     /// sample, except the first line and the last.
     pub timeline: Timeline,
-    /// Most bytes in use at once. Workspaces are included up to the end of the last step, and left
-    /// out after it.
+    /// Most bytes in use at once. Workspaces are included up to the end of the last step. After
+    /// that they are not known.
     pub peak_bytes: u64,
-    /// Number of ends of steps.
+    /// Number of steps that ended.
     pub steps: u64,
     /// Number of ops, uploads included, views excluded.
     pub ops: u64,
@@ -47,7 +47,8 @@ pub struct History {
     pub evictions: BTreeMap<Cause, Tally>,
     /// Regenerated storages.
     pub regenerations: Tally,
-    /// Regenerated storages by the op that made the storage. The op with the most comes first.
+    /// Regenerated storages, counted by the op that made the storage. The op with the most
+    /// regenerations comes first.
     pub regenerated_ops: Vec<(Arc<str>, Tally)>,
 }
 
@@ -76,8 +77,8 @@ pub enum NoHistory {
         "a log of the DTR paper does not say what was in memory; `remat simulate --plot` draws a replay"
     )]
     Log,
-    /// The recording comes from an earlier program, or its lines do not say how many bytes were in
-    /// use.
+    /// The recording was made by an earlier version of the program, or lines of it lack the number
+    /// of bytes in use.
     #[error(
         "this recording does not say what was in memory, as those of version 3 do; record the run anew, or draw a \
          replay with `remat simulate --plot`"
@@ -94,12 +95,12 @@ pub(super) struct Historian {
     history: History,
     /// Tensor, deleted or not -> position of its storage.
     storage_of: FxHashMap<TensorId, u32>,
-    /// Tensors replaced in this step. The old values are held until the step ends.
+    /// Tensors replaced in the current step. Their old values are held until the step ends.
     replaced: Vec<TensorId>,
     storages: Vec<Storage>,
     ops: Vec<(Arc<str>, Tally)>,
     op_index: FxHashMap<Arc<str>, u32>,
-    /// Bytes of evicted storages held by a handle.
+    /// Bytes of the evicted storages that a handle holds.
     evicted: u64,
     /// [`History::base_cost`] before the last command.
     cost_before: f64,
@@ -124,7 +125,7 @@ impl Historian {
         Self { history: History { timeline, ..History::default() }, ..Self::default() }
     }
 
-    /// Follows one valid line: every tensor in it was made by an earlier line.
+    /// Follows one valid line: every tensor that the line names was made by an earlier line.
     pub fn on(&mut self, entry: &Entry) -> Result<(), Unknown> {
         let mut regenerated = 0;
         let mut cost = 0.0;
@@ -254,7 +255,8 @@ impl Historian {
 
     fn evict(&mut self, tensor: TensorId, bytes: u64, cause: Cause) {
         match cause {
-            // A postponed storage was never resident, and its command has cost nothing yet.
+            // A postponed storage was never resident, and the command that should make it has not
+            // run yet, so its cost is taken back.
             Cause::Postponed => {
                 self.history.base_cost = self.cost_before;
                 let at = self.clock();
@@ -266,7 +268,8 @@ impl Historian {
         }
         let storage = &mut self.storages[self.storage_of[&tensor] as usize];
         let before = storage.evicted.replace(bytes);
-        // The last handle of an unheld storage is about to be deleted.
+        // With cause `Unheld`, the last handle of the storage is about to be deleted, so its bytes
+        // do not count as evicted.
         if storage.handles > 0 && cause != Cause::Unheld {
             self.evicted = self.evicted.saturating_sub(before.unwrap_or(0)).saturating_add(bytes);
         } else {

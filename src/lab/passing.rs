@@ -15,18 +15,18 @@ use crate::step::Reader;
 /// Number of budgets to try, between the failed budget and a budget without evictions.
 const STEPS: u32 = 40;
 
-/// Share of a budget that must pass, too, before the budget is suggested: a real run leaves other
-/// holes.
+/// Factor for a second test: a budget is suggested only if the budget times this factor passes,
+/// too, because a real run leaves other holes in memory.
 const MARGIN: f64 = 0.98;
 
-/// Factor from the bytes in use at once to a budget in which nothing is evicted: it leaves room for
-/// holes.
+/// Factor from the most bytes in use at once to a budget in which nothing is evicted. The
+/// additional bytes are for holes.
 const HOLES: f64 = 1.1;
 
 /// Limit on the ops of all simulated runs together, in turns without recomputing.
 const TURNS: u64 = 64;
 
-/// Limit on recomputing, as a multiple of the work. A run beyond it is of no use to anybody.
+/// Limit on recomputation, as a multiple of the work. A slower run would be useless in practice.
 const MOST_RECOMPUTED: f64 = 4.0;
 
 /// Smallest budget found, in bytes, in which the program of the attempt passes with the same
@@ -34,18 +34,19 @@ const MOST_RECOMPUTED: f64 = 4.0;
 /// if the attempt is not a valid program.
 ///
 /// Simulated runs find the budget, and the real run may differ from them. So a budget counts only
-/// if a slightly smaller one passes too. The step is simulated as a later one, with the state of
-/// the optimizer resident from the beginning.
+/// if a slightly smaller budget passes, too. The step is simulated like a later step, with the
+/// state of the optimizer resident from the beginning.
 #[must_use]
 pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
-    // A search has found no forecast for this step yet, so the policy plans with the plain one.
+    // No search has found a forecast for this step yet, so the policy uses the plain forecast.
     let policy = match attempt.policy {
         PolicyKind::Learned(_) => PolicyKind::Learned(Learn::Ahead),
         policy => policy,
     };
     let settings = Settings {
         recompute_limit: Some(RecomputeLimit::Multiple(MOST_RECOMPUTED)),
-        // A threshold may lie above some of the tried budgets. Leaving it out makes no run fail.
+        // A threshold may lie above some of the tried budgets. A run without the threshold needs no
+        // larger budget.
         eviction_threshold: None,
         verify_recomputed: None,
         ..attempt.settings.clone()
@@ -56,7 +57,7 @@ pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
         as_run: Some(Knowledge::default()),
         ..Replay::new(policy, attempt.budget)
     };
-    // The search lies between the budget that failed and one in which nothing is evicted.
+    // Try budgets between the budget that failed and a budget in which nothing is evicted.
     let program = as_later(attempt).ok()?;
     let peak = replay.most_used(&program).ok()?;
     let low = attempt.needed.max(attempt.budget);
@@ -108,13 +109,13 @@ fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
     Ok(new.finish())
 }
 
-/// Values left to the next step by a run.
+/// Values that a run leaves to the next step.
 struct Kept {
     /// Tensors that existed before the run and whose values stay, updated or not.
     there: Vec<TensorId>,
-    /// Values that the run made and that stay, updated or not: the position of the command, rising,
-    /// and the bytes. A value that replaces an old one is left out, such as a parameter that is
-    /// updated by making a new tensor.
+    /// Values that the run made and that stay, updated or not: the position of the command in
+    /// ascending order, and the bytes. A value that replaces an old value is left out, such as a
+    /// parameter that is updated by making a new tensor.
     made: Vec<(usize, u64)>,
 }
 
@@ -123,9 +124,9 @@ impl Kept {
         let commands = program.commands();
         let before = alive_after(program, *begin);
         let mut stays = alive_after(program, commands.len());
-        // An updated tensor stays if its last value does. One pass, from the last command to the
-        // first, is enough: whether a later value stays is settled before the earlier value is
-        // looked at.
+        // An updated tensor stays if its last value stays. One pass from the last command to the
+        // first is enough: when the pass reaches a value, it has already decided about all later
+        // values of the tensor.
         for command in commands.iter().rev() {
             if let Command::Replace { value, made, .. } = command {
                 stays[value.index()] |= stays[made.index()];
@@ -169,7 +170,8 @@ fn bytes_of(program: &RecordedProgram) -> Vec<u64> {
     bytes
 }
 
-/// Number of bytes, at least `bytes`, unchanged by printing and parsing.
+/// A number of bytes, at least `bytes`, that is the same after it is printed as a [`ByteSize`] and
+/// parsed.
 fn readable(bytes: u64) -> u64 {
     let read = |bytes| ByteSize(bytes).to_string().parse().map_or(bytes, |ByteSize(bytes)| bytes);
     let nearest = read(bytes);

@@ -26,10 +26,10 @@ use super::CostUnit;
 /// Result of a policy under a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Budget over the smallest budget under which nothing is evicted: 0.4 is 40 %.
+    /// Budget as a share of the smallest budget under which nothing is evicted: 0.4 is 40 %.
     pub budget_ratio: f64,
-    /// Cost of the run over its cost without a budget: 1.0 is no recomputation. `None`: the run
-    /// failed.
+    /// Cost of the run, divided by its cost without a budget: 1.0 is no recomputation. `None`: the
+    /// run failed.
     pub slowdown: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ pub struct Panel {
     /// Name of the program.
     pub title: String,
     /// Bytes of the smallest budget under which nothing is evicted. The axis shows budgets in bytes
-    /// if all panels have this figure, and in percent if not.
+    /// if all panels have a full budget, and in percent if not.
     pub full_budget: Option<u64>,
     /// Lines, one per policy. Lines with the same label are merged.
     pub lines: Vec<Line>,
@@ -62,7 +62,7 @@ pub struct Timeline {
     pub title: String,
     /// Unit of [`Sample::at`].
     pub unit: CostUnit,
-    /// Budget in bytes at the beginning. `u64::MAX` is no limit and is not drawn.
+    /// Budget in bytes at the beginning. `u64::MAX` means no budget, and is not drawn.
     pub budget: u64,
     /// Later budgets, in order: the time of the change, and the bytes.
     pub budgets: Vec<(f64, u64)>,
@@ -83,9 +83,9 @@ pub struct Sample {
     pub at: f64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes of evicted storages that the program still holds. Without evictions they would be in
-    /// memory as well. Storages that the program has deleted do not count, though some may be
-    /// needed to regenerate others.
+    /// Bytes of evicted storages that the program still holds. Without evictions, these bytes would
+    /// be in memory, too. Storages that the program has deleted do not count, although some may be
+    /// needed to regenerate other storages.
     pub evicted: u64,
     /// Bytes regenerated since the sample before.
     pub regenerated: u64,
@@ -102,11 +102,11 @@ pub struct Training {
     pub unbudgeted_peak: Option<u64>,
     /// Steps, in order.
     pub steps: Vec<TrainingStep>,
-    /// Steps followed by a test, and the loss of the test.
+    /// Tests: the number of the step before the test, and the loss in the test.
     pub tests: Vec<(usize, f64)>,
 }
 
-/// Figures of a step.
+/// Measurements of one training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TrainingStep {
     /// Number of the step, from 1.
@@ -117,7 +117,7 @@ pub struct TrainingStep {
     pub peak_bytes: u64,
     /// Bytes in use at the end of the step.
     pub used_bytes: u64,
-    /// Cost of recomputing over the cost of the work itself, in this step.
+    /// Cost of recomputation in this step, divided by the cost of its work.
     pub recomputed: f64,
 }
 
@@ -145,7 +145,7 @@ pub struct Block {
     pub name: String,
     /// Role of the buffer in the step; `None` if unknown.
     pub kind: Option<Kind>,
-    /// Instants at which the buffer is alive.
+    /// Range of instants at which the buffer is alive.
     pub time: std::ops::Range<u64>,
     /// Address in bytes.
     pub offset: u64,
@@ -166,10 +166,10 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlotError {
-    /// No point or sample has a finite position.
+    /// No point, sample or block can be drawn.
     #[error("there is nothing to plot: no {0}")]
     Nothing(&'static str),
-    /// The y axis cannot end at this slowdown.
+    /// The given limit of the y axis is not a finite number above 1.
     #[error("the highest slowdown to draw must be a number above 1, not {0}")]
     Limit(f64),
 }
@@ -179,9 +179,9 @@ pub enum PlotError {
 /// All panels have the same axes. `limit` is the highest slowdown that is drawn at its true height;
 /// 2.0 suits most traces. Higher slowdowns are drawn at the upper edge, under an arrow head.
 ///
-/// A failure is a marker in the strip "fails" above the plot, in a row per policy. If only some of
-/// several runs failed, a line goes from the best run up to the strip. The median of all runs is
-/// drawn, with a failure counted as the worst.
+/// A failed run is drawn as a marker in the strip "fails" above the plot, which has a row per
+/// policy. If only some of several runs at a budget failed, a line goes from the best run up to the
+/// strip. The median of all runs is drawn, with a failure counted as the worst.
 ///
 /// If markers would overlap on a line, only some of them are drawn. Lines that are the same in
 /// every panel are drawn once, with all their names in the legend.
@@ -211,10 +211,10 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
 /// holds. The picture also shows the budget and the regenerated bytes. A failure is marked by a
 /// cross and its reason.
 ///
-/// Any number of samples makes a picture below 300 KB: each pixel column keeps its extremes. The
-/// values of the last sample hold until the end of the picture. Samples whose time is not finite
-/// are left out. A budget or threshold far above everything else is named but does not stretch the
-/// axis.
+/// The picture is smaller than 300 KB for any number of samples, since only the extremes in each
+/// pixel column are drawn. The values of the last sample are drawn up to the right end of the
+/// picture. Samples whose time is not finite are left out. A budget or threshold far above
+/// everything else is named but does not stretch the axis.
 ///
 /// # Errors
 ///
@@ -252,9 +252,9 @@ pub fn training(training: &Training) -> Result<String, PlotError> {
 
 /// Blocks over time and address, with the bytes taken up and the load.
 ///
-/// Neighbouring blocks differ in shade; roles differ in color and lightness. Any number of blocks
-/// makes a picture of a few MB at most: a block thinner than a pixel is drawn as the pixels that it
-/// touches.
+/// Neighbouring blocks differ in shade; roles differ in color and lightness. The picture has at
+/// most a few MB for any number of blocks, since blocks thinner than a pixel are drawn as whole
+/// pixels.
 ///
 /// # Errors
 ///

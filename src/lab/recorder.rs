@@ -35,16 +35,17 @@ struct Heard {
     writer: Writer,
     /// Number in the run -> tensor of the program, for tensors that may still be used.
     tensors: FxHashMap<u64, TensorId>,
-    /// First command that makes no sense. No command after it is kept.
+    /// Error of the first command that is not valid. Later commands are not kept.
     wrong: Option<ProgramError>,
 }
 
 impl InMemory {
-    /// Takes the program so far. The recording goes on with an empty program, so a later call is of
-    /// use only for another run.
+    /// Takes the program so far. The recording goes on with an empty program, so only another run
+    /// may be recorded afterwards.
     ///
     /// # Errors
-    /// [`ProgramError`] if a command made no sense, such as a size that no machine has.
+    /// [`ProgramError`] if a command was not valid, for example because of a size that no machine
+    /// has.
     pub fn take(&self) -> Result<RecordedProgram, ProgramError> {
         let Heard { writer, wrong, .. } = std::mem::take(&mut *lock(&self.0));
         wrong.map_or_else(|| Ok(writer.finish()), Err)

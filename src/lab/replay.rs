@@ -50,8 +50,8 @@ pub enum MemoryKind {
     /// Bytes are only counted, as in the DTR paper's simulator.
     #[default]
     Counted,
-    /// Storages lie in an arena, as on the devices of this crate: holes, free neighbours and
-    /// compaction count.
+    /// Storages lie in an arena, as on the devices of this crate, with holes, merging of free
+    /// neighbours, and compaction.
     Arena,
 }
 
@@ -79,15 +79,16 @@ pub struct Replay {
     pub budget: u64,
     /// Whether storages have addresses.
     pub memory: MemoryKind,
-    /// Limits and options of the engine. A recompute limit that is a multiple is a multiple of
-    /// `work`, where the work is known.
+    /// The engine's settings. A recompute limit given as a multiple is a multiple of `work`, if
+    /// `work` is known.
     pub settings: Settings,
-    /// Cost of the whole program. `None`: the sum of the costs for the costs of the trace, unknown
-    /// for any other.
+    /// Cost of the whole program. `None`: the sum of the recorded costs for [`Costs::Trace`], and
+    /// unknown for any other source of costs.
     pub work: Option<f64>,
     /// Policy for the choice of evictions.
     pub policy: PolicyKind,
-    /// Whether each choice scores about `2 * sqrt(n)` of `n` candidates instead of all.
+    /// Whether each choice of an eviction scores only about `2 * sqrt(n)` of `n` candidates, not
+    /// all.
     pub sqrt_sampling: bool,
     /// Seed of sampling and of the policy `random`.
     pub seed: u64,
@@ -99,12 +100,12 @@ pub struct Replay {
     /// Knowledge of the program, for evictors that look ahead. `None`: the policies of this crate
     /// that look ahead know the whole program, with the setting that is best on average.
     pub foresight: Option<Arc<Foresight>>,
-    /// Knowledge that a run had from before, such as [`Trace::known`](super::Trace::known). `Some`:
-    /// evictors that look ahead know only as much as in a real run, and steps are recognized as
-    /// they repeat.
+    /// Knowledge that a run had when it began, such as [`Trace::known`](super::Trace::known).
+    /// `Some`: evictors that look ahead know only as much as in a real run: this knowledge, and
+    /// steps that are recognized when they repeat.
     pub as_run: Option<Knowledge>,
-    /// Settings that change in mid-run, in order; [`Trace::settings`](super::Trace::settings) has
-    /// the changes of a recording.
+    /// Changes of settings during the run, in order; [`Trace::settings`](super::Trace::settings)
+    /// has the changes of a recording.
     pub changes: Vec<Changed>,
 }
 
@@ -134,7 +135,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Cost of the run over the cost of the program; `None` if the run did not get to the end.
+    /// Cost of the run, divided by the cost of the program; `None` if the run did not get to the
+    /// end.
     #[must_use]
     pub fn slowdown(&self) -> Option<f64> {
         let Stats { base_cost, recompute_cost, .. } = self.stats;
@@ -145,8 +147,8 @@ impl Outcome {
 
 impl Replay {
     /// A replay in `budget` bytes that counts bytes as the DTR paper does: storages have no
-    /// addresses, and none is too small to be evicted. The run ends when recomputing costs more
-    /// than the program itself.
+    /// addresses, and even the smallest storage may be evicted. The run ends when recomputing costs
+    /// more than the program itself.
     #[must_use]
     pub fn new(policy: PolicyKind, budget: u64) -> Self {
         let settings = Settings {
@@ -212,8 +214,8 @@ impl Replay {
         Ok(Machine::with_evictor(self, program, evictor)?.outcome(start, |_, _, _| {}))
     }
 
-    /// The replay with the forecast that a search found, if the policy asks for a search. The
-    /// simulated runs of the search do not count in the time of an outcome.
+    /// The replay with the forecast that a search found, if the policy asks for a search. The time
+    /// of an outcome does not include the simulated runs of the search.
     pub(super) fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
         let learn = match self.policy {
             PolicyKind::Learned(learn) if self.foresight.is_none() && self.as_run.is_none() => {
@@ -226,7 +228,8 @@ impl Replay {
         }
         let mut search = Search::new(Arc::new(program.clone()), self, self.seed)?;
         search.learn(learn)?;
-        // If nothing passes, the replay runs with the plain setting and shows where that fails.
+        // If no forecast passes, the replay runs with the plain setting, and shows where that run
+        // fails.
         let found = search.best().map(|best| Arc::new(best.for_step(Arc::clone(search.step()))));
         Ok(found.map(|foresight| Self { foresight: Some(foresight), ..self.clone() }))
     }
@@ -252,20 +255,20 @@ pub(super) struct Machine<'a> {
     pub(super) driver: Driver<TraceDevice>,
     /// Commands admitted ahead of execution; `None` without look-ahead.
     ahead: Option<Ahead>,
-    /// Position of the first command not admitted yet.
+    /// Position of the first command that is not yet admitted.
     admitted: usize,
-    /// Whether a constant is held as long as anything was made from it, because nothing can
-    /// regenerate it. Only where nothing is evicted may a constant be freed when the program
-    /// deletes it.
+    /// Whether a constant is held as long as tensors made from it are held, because a constant
+    /// cannot be regenerated. Only if nothing is evicted may a constant be freed as soon as the
+    /// program deletes it.
     pub(super) keeps_constants: bool,
     /// Changes still to be made: number of commands before the change, the change, and whether it
     /// failed in the recorded run.
     changes: VecDeque<(usize, Change, bool)>,
     learners: Learners,
     /// Recompute limit as a multiple, and the cost of the whole program. The engine gets the
-    /// product as its limit.
+    /// product of both numbers as its limit.
     limit: Option<(f64, f64)>,
-    /// Number of ops without work, which only let time pass.
+    /// Number of pseudo-ops so far, which do no work and only let time pass.
     waits: u64,
 }
 
@@ -276,8 +279,8 @@ impl<'a> Machine<'a> {
         Self::with_evictor(replay, program, evictor)
     }
 
-    /// A machine for a step that begins at command `begin`. Then the tensors in `carried` hold
-    /// values of the step.
+    /// A machine for a step that begins at command `begin`. At that command, the tensors in
+    /// `carried` hold values of the step.
     pub(super) fn of_step(
         replay: &Replay,
         program: &'a RecordedProgram,
@@ -294,8 +297,7 @@ impl<'a> Machine<'a> {
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
         settings.check(replay.budget)?;
-        // The engine knows only an absolute limit, so a multiple becomes a cost where the work is
-        // known.
+        // The engine gets an absolute limit: if the work is known, a multiple becomes a cost.
         let sum = || (replay.costs == Costs::Trace).then(|| program.base_cost());
         let limit = match settings.recompute_limit {
             Some(RecomputeLimit::Multiple(limit)) => {
@@ -306,7 +308,7 @@ impl<'a> Machine<'a> {
         if let Some((limit, work)) = limit {
             settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
-        // The device has the memory of the largest budget, so that changes can reach it.
+        // The device has as much memory as the largest budget, so that the budget can be raised.
         let memory = replay.largest_budget();
         let changes = replay.changes.iter();
         let changes =
@@ -318,7 +320,8 @@ impl<'a> Machine<'a> {
             driver.set_budget(replay.budget)?;
         }
         driver.reserve(program.tensors());
-        // What evictors that look ahead know: as in a run, or as given, or the whole program.
+        // Evictors that look ahead know the same as in a run (`as_run`), or what is given
+        // (`foresight`), or the whole program.
         let learners = Learners { new: learner, seed: replay.seed };
         let learners = match replay.as_run.clone() {
             None => learners,
@@ -351,8 +354,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Ends the run where a regeneration would take more ops than the allowance has left, first
-    /// runs included.
+    /// Ends the run when a regeneration would exceed the ops left in the allowance; the first runs
+    /// of all ops are deducted beforehand.
     pub(super) fn limit_ops(&mut self, allowance: Allowance) {
         self.driver.engine_mut().interrupt_when(allowance.interrupt(self.program.ops_from(0)));
     }
@@ -403,8 +406,8 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    /// Executes the command at position `at`, which must be the next, and makes the changes due
-    /// after it.
+    /// Executes the command at position `at`, which must be the next command. Then makes the
+    /// changes of settings that follow the command.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
         if at == 0 {
             self.change_after(0)?;
@@ -424,8 +427,9 @@ impl<'a> Machine<'a> {
                 done?;
                 continue;
             }
-            // The evictions on the way to the failure count. In a replay the change may succeed, if
-            // the run could evict less; then its effect is undone.
+            // The change failed in the run, so only the evictions that it caused before it failed
+            // are wanted. In the replay the change may succeed, if fewer bytes were evictable in
+            // the run. In that case its effect is undone.
             if self.driver.engine().budget() != before.0 {
                 self.driver.set_budget(before.0)?;
             }
@@ -446,8 +450,8 @@ impl<'a> Machine<'a> {
         }
         self.look_ahead(at);
         match &program.commands()[at] {
-            // A constant was resident before the program and stays for good. If it finds no room,
-            // the failure comes at once.
+            // A constant was resident before the program and is never evicted. If there is no
+            // memory for the constant, the run fails at once.
             Command::Put { tensor, host, .. } if host.cost.is_none() => {
                 let (tensor, host) = (*tensor, Arc::clone(host));
                 self.driver.execute(Command::Put { tensor, host, leaf: false });
@@ -458,7 +462,8 @@ impl<'a> Machine<'a> {
                 }
                 Ok(())
             }
-            // The value counts its own reruns, so it is copied: others may run the same program.
+            // The value counts its own reruns. The value is copied, since another replay may run
+            // the same program at the same time.
             Command::Put { tensor, host, leaf } if host.reruns.is_some() => {
                 let (tensor, host) = (*tensor, Arc::new(RecordedValue::clone(host)));
                 self.driver.execute(Command::Put { tensor, host, leaf: *leaf });
@@ -510,7 +515,8 @@ impl<'a> Machine<'a> {
         self.driver.engine_mut().take_failure().map_or(Ok(()), Err)
     }
 
-    /// Turns the error of a cost limit back into one of a multiple, as the limit was given.
+    /// Turns the error of an absolute limit back into the error of a multiple, as the limit was
+    /// given.
     fn as_multiple(&self, error: Error) -> Error {
         match (&error, self.limit) {
             (Error::Regeneration(failure), Some((limit, work))) => match **failure {
@@ -532,8 +538,8 @@ mod tests {
     use crate::evict::{ByScore, Policy, View};
     use crate::lab::Trace;
 
-    /// Policy with the same scores, but without promises about them, so that every choice computes
-    /// all scores.
+    /// A policy with the same scores as another, but without that policy's promises about its
+    /// scores. So every choice computes all scores.
     #[derive(Debug)]
     struct AskAll(Box<dyn Policy>);
 

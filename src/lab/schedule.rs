@@ -13,7 +13,7 @@ use crate::sync::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Reason why a replay is no schedule.
+/// Reason why a replay cannot be converted into a schedule.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSchedule {
@@ -28,12 +28,13 @@ pub enum NoSchedule {
     /// The settings are invalid.
     #[error(transparent)]
     Settings(Box<Error>),
-    /// The run did something that no schedule can do, such as copying the old value of an update.
+    /// The run contains an action that schedules do not have, such as a copy of the old value of an
+    /// update.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 }
 
-/// Event of a run, to become an action of the schedule.
+/// Event of a run that becomes an action of the schedule.
 #[derive(Clone, Copy, Debug)]
 enum Happened {
     Evicted(StorageKey),
@@ -63,8 +64,8 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// [`NoSchedule::Failed`] if the run fails, [`NoSchedule::Schedule`] if what it does is no
-    /// schedule.
+    /// [`NoSchedule::Failed`] if the run fails, [`NoSchedule::Schedule`] if the run contains an
+    /// action that schedules do not have.
     pub fn schedule<'a>(
         &self,
         program: &RecordedProgram,
@@ -105,8 +106,8 @@ impl Replay {
                     }
                 }
             }
-            // The engine reports no run for some commands, such as a read by the host. Their ops
-            // are run all the same.
+            // For some commands, such as a read by the host, the engine reports no run. The
+            // schedule contains a run for each of their ops all the same.
             actions.extend(first.map(Action::Run));
         }
         Ok(RecomputeSchedule::new(&captured.capture, actions)?)

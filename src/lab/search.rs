@@ -3,21 +3,21 @@
 //! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It has
 //! three phases.
 //!
-//! 1. The setting that is best on average.
-//! 2. A portfolio of others (`portfolio.rs`). Among them are clocks made of
-//!    [prices of memory](crate::bound), and roundings of the relaxed problem behind the prices.
+//! 1. The forecast setting that is best on average over many programs.
+//! 2. A portfolio of other forecasts (`portfolio.rs`). Among them are clocks made of [prices of
+//! memory](crate::bound), and roundings of the relaxed problem behind the prices.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!
-//! A simulated run ends as soon as it recomputes more than the best run did. As long as no run has
-//! passed, the portfolio is tried with a low limit first.
+//! A simulated run ends as soon as it recomputes more than the best run did. Until a run has
+//! passed, the portfolio is tried with a low limit on recomputation first, then with a high limit.
 //!
 //! Effort is counted in simulated runs and in their [ops](Allowance). So the same program, budget,
-//! seed and effort find the same forecast on any machine. A search with much recomputing takes no
-//! longer than any other.
+//! seed and effort lead to the same forecast on any machine. A search in which runs recompute much
+//! takes no longer than any other search.
 //!
-//! A forecast only scores candidates for eviction. In a run that differs from the simulated one, a
-//! forecast is just a guess. No bits and no budget depend on it.
+//! A forecast only scores candidates for eviction. In a run that differs from the simulated run, a
+//! forecast is just a guess. Results and the hard limit of the budget never depend on a forecast.
 
 mod background;
 mod climb;
@@ -42,41 +42,42 @@ use portfolio::Solved;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Limits on recomputing, as shares of the work, as long as no run has passed: first the low one,
-/// then the high one.
+/// Limits on recomputation until a run has passed, as shares of the work: the low limit is used
+/// first, then the high limit.
 const LIMITS: [f64; 2] = [1.0, 10.0];
 
 /// Search for the best way to run a program in a budget. The search tries the setting that is best
-/// on average, then a portfolio of others, among them clocks made of
-/// [prices of memory](crate::bound). Then it climbs from the best of them.
+/// on average, then a portfolio of other forecasts, among them clocks made of [prices of
+/// memory](crate::bound). Then the search climbs from the best of these forecasts.
 ///
-/// [`Search::advance`] does the work, a few simulated runs a call. So the caller may stop, or do
-/// something else, at any time.
+/// [`Search::advance`] does the work, a few simulated runs in each call. So the caller may stop at
+/// any time.
 #[derive(Debug)]
 pub struct Search {
     program: Arc<RecordedProgram>,
     /// Position of the command at which the step begins.
     begin: usize,
-    /// Tensors with values of the step at its beginning, and the values.
+    /// Tensors that exist when the step begins, each with the number of its value in the step.
     carried: Vec<(TensorId, u32)>,
     /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
     /// Forecasts of the portfolio still to be tried.
     todo: VecDeque<Forecast>,
-    /// Forecasts of the portfolio that recomputed too much for the first of [`LIMITS`].
+    /// Forecasts of the portfolio whose runs recomputed more than the first of [`LIMITS`].
     failed: VecDeque<Forecast>,
     /// Best few passing forecasts of the portfolio, best first.
     passed: Vec<Forecast>,
     /// Index of the limit in use, in [`LIMITS`].
     attempt: usize,
-    /// Whether the best forecasts were tried with all sizes of the smallest storage to evict.
+    /// Whether the best forecasts were tried with all values of `min_evict_bytes`, the size of the
+    /// smallest storage to evict.
     sizes_tried: bool,
-    /// The setting best on average, if a run with the setting passed.
+    /// The setting that is best on average, if a run with this setting passed.
     plain: Option<Forecast>,
     climb: Option<Climb>,
     best: Option<Forecast>,
-    /// Lower bound on the recomputed cost of any run, over the cost of the program.
+    /// Lower bound on the recomputed cost of any run, divided by the cost of the program.
     least: f64,
     rng: SplitMix64,
     runs: u64,
@@ -96,8 +97,8 @@ impl Search {
         Self::of(program, 0, step, Vec::new(), replay, seed)
     }
 
-    /// A search on a turn of a loop, in the budget and with the settings of the turn.
-    /// Otherwise like [`Search::new`].
+    /// Like [`Search::new`], a search on a turn of a loop, in the budget and with the settings of
+    /// the turn.
     ///
     /// # Errors
     /// An error of the settings.
@@ -119,7 +120,7 @@ impl Search {
     ) -> Result<Self, Error> {
         replay.settings.check(replay.budget)?;
         let policy = PolicyKind::Learned(Learn::Ahead);
-        // Changes belong to a whole run; a search is about one budget.
+        // Drop changes of settings during the run: a search is for one budget.
         let replay = Replay { policy, changes: Vec::new(), ..replay.clone() };
         let priced = Priced::new(&program, begin, &replay);
         Ok(Self {
@@ -151,8 +152,8 @@ impl Search {
     }
 
     /// Forecasts worth trying in a real run: the best so far, the best few of the portfolio, and
-    /// the setting that is best on average. A real run begins from another state of memory than the
-    /// simulated ones, so another forecast may be best.
+    /// the setting that is best on average. A real run begins with another state of memory than a
+    /// simulated run, so another forecast may be best in the real run.
     #[must_use]
     pub fn finalists(&self) -> Vec<Forecast> {
         let mut finalists: Vec<Forecast> = Vec::new();
@@ -176,7 +177,7 @@ impl Search {
         self.ops
     }
 
-    /// Number of ops of the step if nothing is recomputed: no run takes fewer.
+    /// Number of ops of the step if nothing is recomputed. No complete run takes fewer ops.
     #[must_use]
     pub const fn turn_ops(&self) -> u64 {
         self.turn_ops
@@ -196,8 +197,8 @@ impl Search {
         &self.step
     }
 
-    /// Lower bound on the recomputed cost of any run, over the cost of the step; infinite if no
-    /// run can pass.
+    /// Lower bound on the recomputed cost of any run, divided by the cost of the step; infinite if
+    /// no run can pass.
     #[must_use]
     pub const fn least(&self) -> f64 {
         self.least
@@ -209,7 +210,7 @@ impl Search {
         !self.todo.is_empty()
     }
 
-    /// Whether the search has made the effort `learn`.
+    /// Whether the search has done the work of the effort `learn`.
     #[must_use]
     pub fn is_done(&self, learn: Learn) -> bool {
         let is_spent = self.allowance(learn).left() < self.turn_ops;
@@ -221,19 +222,19 @@ impl Search {
             }
     }
 
-    /// Distance of the best forecast from the proven bound, relative to the bound; 0 if nothing can
-    /// be gained. `None` if no run has passed.
+    /// Relative distance of the best forecast's recomputation from the lower bound; 0 if the best
+    /// forecast recomputes nothing. `None` if no run has passed.
     #[must_use]
     pub fn distance(&self) -> Option<f64> {
         let excess = self.best.as_ref()?.excess?;
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Tries another forecast, with at most a few simulated runs. The runs end once they have
-    /// taken the ops left in `allowance`, and their ops are spent from it.
+    /// Tries another forecast, with at most a few simulated runs. The ops of these runs are spent
+    /// from `allowance`, and a run ends when no ops are left.
     ///
-    /// Returns false if nothing is left to try: the best forecast recomputes no more than it must,
-    /// or nothing passes.
+    /// Returns false if no forecast is left to try: the best forecast recomputes no more than the
+    /// bound, or no run can pass.
     ///
     /// # Errors
     /// An error of the settings.
@@ -271,7 +272,8 @@ impl Search {
 
     /// Tries a forecast of the portfolio.
     fn try_next(&mut self, forecast: Forecast, allowance: &mut Allowance) -> Result<(), Error> {
-        // A forecast a little worse than the best may be a better start for climbing.
+        // Runs may recompute a little more than the best run: their forecasts may be better starts
+        // for climbing.
         let limit = (self.best_excess() * 1.1 + 0.002).min(LIMITS[self.attempt]);
         let is_plain = forecast == Forecast::plain(&self.step, self.replay.budget);
         let tried = self.simulate(forecast, limit, allowance, None)?;
@@ -286,9 +288,9 @@ impl Search {
         Ok(())
     }
 
-    /// Refills the portfolio once all of it was tried. If no run has passed, the failed forecasts
-    /// get a higher limit. If some have, the best ones get other sizes of the smallest storage to
-    /// evict.
+    /// Refills the portfolio after all its forecasts were tried. If no run has passed, the failed
+    /// forecasts are tried again with a higher limit. If a run has passed, the best forecasts are
+    /// tried with other values of `min_evict_bytes`.
     fn refill(&mut self) {
         let failed = std::mem::take(&mut self.failed);
         if self.best.is_none() {
@@ -307,9 +309,9 @@ impl Search {
         self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
     }
 
-    /// Simulates a run with a forecast, and stores in the forecast the cost it recomputed. That
-    /// cost is `None` if it is above `limit`, if the run takes more ops than allowed, or if the run
-    /// fails.
+    /// Simulates a run with a forecast, and stores the recomputed share of the work in the
+    /// forecast's `excess`. `excess` is `None` if the share exceeds `limit`, if the run takes more
+    /// ops than allowed, or if the run fails.
     fn simulate(
         &mut self,
         mut forecast: Forecast,
@@ -350,7 +352,7 @@ impl Search {
     }
 }
 
-/// Prices of memory at the positions of a step.
+/// Source of prices of memory at the positions of a step.
 struct Priced {
     demand: Demand,
     /// Position in the step of each command; `u32::MAX` for commands before the step. Deletions at
@@ -371,8 +373,8 @@ impl Priced {
         Self { demand: replay.demand(program), positions, len }
     }
 
-    /// Solution of the relaxed problem, with positions of the step. `None` if nothing is
-    /// recomputed, or if some command does not fit.
+    /// Solution of the relaxed problem of the [bound](crate::bound), in positions of the step.
+    /// `None` if nothing is recomputed, or if the budget is too small for some command.
     fn solved(&self, budget: u64) -> Option<Solved> {
         let Relaxed { bound, mut absences } =
             self.demand.relaxed(budget, Effort::default()).ok()?;
@@ -396,7 +398,8 @@ impl Priced {
         (!prices.is_empty()).then_some(Solved { prices, absences })
     }
 
-    /// Lower bound on the recomputed cost over the work; infinite if some command does not fit.
+    /// Lower bound on the recomputed cost, divided by the cost of the work; infinite if the budget
+    /// is too small for some command.
     fn least(&self, budget: u64) -> f64 {
         self.demand.bound(budget).map_or(f64::INFINITY, |bound| bound.excess())
     }

@@ -1,14 +1,14 @@
 //! Search for the smallest passing budget, with few rehearsals.
 
-/// Number of failures in a row after which the walk down to smaller budgets ends.
+/// Number of consecutive failures after which the walk down to smaller budgets ends.
 const FAILURES: u32 = 3;
 
 /// Smallest number from `low` to `high` that was found to pass, such as a percentage of a budget;
 /// `None` if `high` fails.
 ///
 /// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller
-/// one. So no budget is judged by another one, and the returned budget has passed itself. Bisection
-/// finds an edge, and a walk down from the edge looks for a passing budget just below.
+/// budget. So the returned budget was tried itself, and did pass. Bisection finds a passing budget
+/// just above a failing one. A walk down from there looks for smaller passing budgets.
 ///
 /// # Errors
 /// The first error of `passes`.
@@ -20,7 +20,7 @@ pub fn smallest<E>(
     if low > high || !passes(high)? {
         return Ok(None);
     }
-    // `best` has passed; `failed` has failed, or is below `low`.
+    // `best` has passed. `failed` has failed, or is `low - 1` and was not tried.
     let (mut best, mut failed) = (high, low - 1);
     let mut failures = Vec::new();
     while best - failed > 1 {

@@ -7,15 +7,16 @@ pub struct Spread {
     pub runs: usize,
     /// Number of failed runs.
     pub failed: usize,
-    /// Median slowdown; with an even number of runs, the mean of the middle two. `None` if a middle
-    /// run failed.
+    /// Median slowdown; with an even number of runs, the mean of the middle two. `None` if one of
+    /// these middle runs failed.
     pub median: Option<f64>,
     /// Lowest and highest slowdown of the passing runs; `None` if all failed.
     pub range: Option<(f64, f64)>,
 }
 
 impl Spread {
-    /// Collects slowdowns. `None`, or a number that is no slowdown, counts as a failure.
+    /// Collects slowdowns. `None` counts as a failed run, and so does a number that cannot be a
+    /// slowdown.
     ///
     /// ```
     /// use remat::lab::Spread;

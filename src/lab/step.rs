@@ -1,4 +1,5 @@
-//! Search for the last step of a program, and for the tensors left to the next step.
+//! Search for the last step of a program, and for the tensors that this step leaves to the next
+//! step.
 
 mod repeat;
 
@@ -15,21 +16,21 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     commands: Range<usize>,
-    /// Tensors handed to the next step. Every `end` is alive at the end of the step, and no two are
-    /// the same.
+    /// Tensors handed to the next step. Every `end` is alive at the end of the step, and all `end`s
+    /// are different.
     carried: Vec<Carried>,
-    /// Tensors from before the step that the step deletes without using them. Later steps do not
-    /// have them.
+    /// Tensors made before the step that the step deletes without using them. Later steps do not
+    /// have such tensors.
     leftovers: Vec<TensorId>,
 }
 
-/// A tensor taken over from the step before.
+/// A tensor that a step takes over from the step before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
-    /// The tensor when a step begins: made before the step, or a constant of the step, which later
-    /// steps do not make again.
+    /// The tensor at the beginning of the step: a tensor made before the step, or a constant of the
+    /// step that later steps do not make again.
     pub start: TensorId,
-    /// The tensor when the step ends.
+    /// The tensor that stands for `start` at the end of the step.
     pub end: TensorId,
     /// Whether the tensor becomes a leaf at the end of the step.
     pub commit: bool,
@@ -41,7 +42,7 @@ impl Step {
     }
 }
 
-/// The commands after the last but one end of a step, up to the last end.
+/// The commands after the last but one step mark, up to the last step mark.
 pub(super) fn last_step(program: &RecordedProgram) -> Result<Step, RepeatError> {
     let is_end = |&end: &usize| matches!(program.commands()[end - 1], Command::Step);
     let mut ends = (1..=program.commands().len()).rev().filter(is_end);
@@ -60,14 +61,14 @@ pub(super) fn alive_after(program: &RecordedProgram, count: usize) -> Vec<bool> 
     alive
 }
 
-/// Tensors that a step leaves to the next, derived from the tensors it took over from the step
-/// before.
+/// Search for the tensors that a step leaves to the next step: for each tensor that the step took
+/// over, the tensor that takes its place.
 struct Bequest<'a> {
     program: &'a RecordedProgram,
     commands: Range<usize>,
     alive_before: Vec<bool>,
     alive_after: Vec<bool>,
-    /// Tensor -> position of its maker, a command.
+    /// Tensor -> position of the command that makes it.
     makers: Vec<u32>,
     /// Number of tensors made before the step.
     made_before: usize,
@@ -75,14 +76,14 @@ struct Bequest<'a> {
     made_after: usize,
     /// Tensor -> its value after an update in place or a replacement.
     updated: FxHashMap<TensorId, TensorId>,
-    /// Tensors used by the step for more than deletion.
+    /// Tensors that the step uses, other than by deleting them.
     used: FxHashSet<TensorId>,
-    /// Tensor from before the step -> the tensor made in the same way in the step.
+    /// Tensor made before the step -> the tensor that the step makes in the same way.
     counterparts: FxHashMap<TensorId, TensorId>,
 }
 
-/// Features of a command that makes tensors. Two tensors with equal features may stand for one
-/// another.
+/// Features of the command that makes a tensor. A tensor may take the place of another tensor with
+/// equal features.
 #[derive(PartialEq, Eq, Hash)]
 enum Maker<'a> {
     Put { bytes: u64, is_constant: bool },
@@ -90,7 +91,8 @@ enum Maker<'a> {
     Replacement,
 }
 
-/// Kind, sizes and inputs of an op's outputs.
+/// Kind of an op's outputs, with their sizes. Views and updates also have the position of their
+/// input.
 #[derive(PartialEq, Eq, Hash)]
 enum Shape {
     Fresh(Vec<u64>),
@@ -178,9 +180,9 @@ impl<'a> Bequest<'a> {
     }
 
     /// Tensor at the end of the step that stands for `start`: `start` itself, its updated value, or
-    /// its counterpart. A counterpart is a tensor that this step makes as the last step made
-    /// `start`. Examples are new statistics of a batch norm, or a loss that is deleted one step
-    /// later.
+    /// its counterpart. A counterpart is a tensor that this step makes in the same way in which the
+    /// step before made `start`. Examples are the new statistics of a batch norm, or a loss that
+    /// the program deletes one step later.
     fn end_of(&self, start: TensorId) -> Option<TensorId> {
         let is_there = |tensor: &TensorId| self.alive_after[tensor.index()];
         let mut tensor = Some(start);
@@ -188,15 +190,15 @@ impl<'a> Bequest<'a> {
             if is_there(&now) {
                 return Some(now);
             }
-            // This ends: an output has a higher number than any input.
+            // The loop ends, because an output has a higher number than any input.
             tensor = self.updated.get(&now).copied();
         }
         self.counterparts.get(&start).copied().filter(is_there)
     }
 
     /// Pairs tensors made before the step with tensors made in the step. Among tensors with equal
-    /// features the last is paired with the last, and on backwards. So a first step that makes more
-    /// tensors still fits the second.
+    /// features, the last one is paired with the last one, then the pairs continue backwards. So
+    /// the pairs are right even if the first step makes more tensors than the second step.
     fn counterparts(&self) -> FxHashMap<TensorId, TensorId> {
         let mut of_step: FxHashMap<Maker<'_>, Vec<TensorId>> = FxHashMap::default();
         for tensor in numbers(self.made_before..self.made_after) {

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-/// Replay of a sweep, with its baseline.
+/// One replay of a sweep, with the memory and the cost that it is compared with.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// Name of the program.
@@ -22,9 +22,9 @@ pub struct Job<'a> {
     pub unbudgeted: Unbudgeted,
     /// Budget, policy and settings of the run.
     pub replay: Replay,
-    /// Least slowdown of any run under this budget: 1 more than
-    /// [`Bound::excess`](crate::bound::Bound::excess). `None` if nothing fits, or if no bound was
-    /// asked for.
+    /// Lower bound on the slowdown of any run under this budget:
+    /// [`Bound::excess`](crate::bound::Bound::excess) plus 1. `None` if no run fits in the budget,
+    /// or if no bound was requested.
     pub least_slowdown: Option<f64>,
 }
 
@@ -51,12 +51,12 @@ pub struct Row {
     pub policy: String,
     /// `linger`, `drop` or `keep`.
     pub dead: &'static str,
-    /// Budget over the full budget: the shortest decimal number that gives these bytes, with at
-    /// most six digits.
+    /// Budget as a share of the full budget: the shortest decimal number that gives the same bytes,
+    /// with at most six digits.
     pub budget_ratio: f64,
     /// Budget in bytes.
     pub budget_bytes: u64,
-    /// Full budget, which 100 % stands for: [`Unbudgeted::full_budget`].
+    /// Full budget in bytes, that is, 100 %: [`Unbudgeted::full_budget`].
     pub full_budget_bytes: u64,
     /// Most bytes in use at once when nothing is evicted: [`Unbudgeted::peak_bytes`].
     pub unbudgeted_peak_bytes: u64,
@@ -66,16 +66,16 @@ pub struct Row {
     pub seed: u64,
     /// End of the run.
     pub status: Verdict,
-    /// Cost over the cost without a budget; `None` if the run did not get to the end. Written to a
-    /// millionth.
-    #[serde(serialize_with = "to_a_millionth")]
-    pub slowdown: Option<f64>,
-    /// Cost of recomputing over the cost without a budget; `None` if the run did not get to the
+    /// Cost of the run, divided by the cost without a budget; `None` if the run did not get to the
     /// end. Written to a millionth.
     #[serde(serialize_with = "to_a_millionth")]
+    pub slowdown: Option<f64>,
+    /// Cost of recomputation, divided by the cost without a budget; `None` if the run did not get
+    /// to the end. Written to a millionth.
+    #[serde(serialize_with = "to_a_millionth")]
     pub recompute_ratio: Option<f64>,
-    /// Lower bound on the slowdown of any run in program order under this budget. `None` if nothing
-    /// fits, or if no bound was asked for. Rounded down to a millionth.
+    /// Lower bound on the slowdown of any run in program order under this budget. `None` if no run
+    /// fits in the budget, or if no bound was requested. Rounded down to a millionth.
     #[serde(serialize_with = "down_to_a_millionth")]
     pub least_slowdown: Option<f64>,
     /// Most bytes in use at once.
@@ -84,13 +84,13 @@ pub struct Row {
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
-    /// Storages evicted for want of memory.
+    /// Storages evicted for lack of memory.
     pub evictions: u64,
     /// Scores computed by the policy.
     pub score_evaluations: u64,
-    /// Most compute paths that waited in a chain at once.
+    /// Largest number of compute paths that waited for one another in a chain.
     pub max_regeneration_depth: usize,
-    /// Number of blocks moved to make holes; 0 where bytes are only counted.
+    /// Number of blocks moved to make larger holes; 0 if bytes are only counted.
     pub compactions: u64,
     /// Bytes of the moved blocks.
     pub moved_bytes: u64,
@@ -159,8 +159,8 @@ impl Verdict {
     }
 }
 
-/// Share of the full budget that `budget` is, with as few digits as its bytes need. Budgets
-/// are whole bytes, so three fifths of a peak are hardly ever exactly 0.6.
+/// `budget` as a share of `full`, with as few digits as are needed to get the same bytes again.
+/// Budgets are whole bytes, so the exact share of a budget of 60 % is hardly ever 0.6.
 fn ratio(budget: u64, full: u64) -> f64 {
     let exact = budget as f64 / full as f64;
     let shortest = (0..6).map(|digits| to_digits(exact, digits));
@@ -222,8 +222,9 @@ pub fn sweep(
     Ok(rows)
 }
 
-/// Replaces a row by the row of a smaller budget where the smaller budget did better. A forecast
-/// found for a smaller budget also passes in a larger one that uses no more memory.
+/// Replaces the row of a budget by that of a smaller budget if the smaller budget had less
+/// slowdown. A run may use only a part of its budget, so a forecast found for a smaller budget can
+/// also be used in a larger budget.
 fn more_is_never_worse(jobs: &[Job<'_>], rows: &mut [Row]) {
     let has_forecast = |job: &Job<'_>| {
         let learned =
@@ -255,17 +256,17 @@ pub struct Grid {
     pub policies: Vec<PolicyKind>,
     /// Budgets in bytes.
     pub budgets: Vec<u64>,
-    /// Thresholds in bytes, `None` for no threshold. A threshold above a budget never acts, so that
-    /// combination is left out.
+    /// Thresholds in bytes, `None` for no threshold. A threshold above a budget has no effect, so
+    /// that combination is left out.
     pub thresholds: Vec<Option<u64>>,
-    /// Fates of tensors recomputed only to recompute other tensors.
+    /// Settings for tensors that are recomputed only to recompute other tensors.
     pub dead: Vec<Dead>,
     /// Seeds to try.
     pub seeds: Vec<u64>,
 }
 
 impl Grid {
-    /// A replay for each combination, like `like` in every setting outside the grid.
+    /// A replay for each combination. All settings that the grid does not vary are those of `like`.
     #[must_use]
     pub fn replays(&self, like: &Replay) -> Vec<Replay> {
         let vary = |replays: Vec<Replay>, count, change: &dyn Fn(&mut Replay, usize)| {
@@ -309,7 +310,7 @@ mod tests {
                 assert!(found == share || full < 1000, "{share}: {found}");
             }
         }
-        // A budget that was asked for in bytes is no round share.
+        // A budget given in bytes is hardly ever a round share.
         assert_eq!(ratio(64 << 20, 100_000_000), 0.671089);
         assert_eq!(ratio(3, 2), 1.5);
     }

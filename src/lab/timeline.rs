@@ -7,7 +7,7 @@ use super::unbudgeted::Unbudgeted;
 use crate::error::{Error, RegenerationError};
 use crate::graph::Residence;
 
-/// Limit on the number of samples: more would show nothing more in a plot.
+/// Limit on the number of samples. More samples would not change a plot visibly.
 const SAMPLES: usize = 20_000;
 
 impl Replay {
@@ -25,7 +25,7 @@ impl Replay {
         let every = program.commands().len().div_ceil(SAMPLES).max(1);
         let (mut samples, mut budgets) = (Vec::new(), Vec::new());
         let mut budget = self.budget;
-        // Both figures cover the commands since the last sample.
+        // `most_used` and `regenerated` cover the commands since the last sample.
         let mut most_used = 0;
         let mut regenerated = 0;
         let outcome = self.run_watched(program, |at, done, engine| {

@@ -48,7 +48,7 @@ pub struct Trace {
     window: Window,
     known: Knowledge,
     settings: RunSettings,
-    /// The step of a log; `None` in a recording, whose program says where steps end.
+    /// The step of a log; `None` in a recording, whose program contains step marks.
     step: Option<Step>,
     /// Tensor of the program -> its number in the recording. Empty for logs and repeated steps.
     numbers: Vec<u64>,
@@ -57,8 +57,8 @@ pub struct Trace {
 
 impl Trace {
     /// Reads a file. The file is a recording of `remat train --record` or a log of the DTR paper,
-    /// packed by gzip or not. Its content, not its name, shows the format. Only one line of the
-    /// file is in memory at a time.
+    /// packed by gzip or not. The format is recognized by the content, not by the file name. Only
+    /// one line of the file is in memory at a time.
     ///
     /// # Errors
     /// A [`TraceError`] if the file cannot be read or makes no sense: the line, what is wrong in
@@ -136,8 +136,8 @@ impl Trace {
         &self.name
     }
 
-    /// Whether the trace is a recording of this crate. A log of the DTR paper is none, and has no
-    /// uploads, workspaces or addresses.
+    /// Whether the trace is a recording of this crate. A log of the DTR paper is not a recording,
+    /// and has no uploads, workspaces or addresses.
     #[must_use]
     pub const fn is_recording(&self) -> bool {
         self.is_recording
@@ -155,23 +155,24 @@ impl Trace {
         &self.unit
     }
 
-    /// Window of the recorded run: how many commands its evictor saw ahead. A replay with this
-    /// window sees the same, unless something failed in the run: a skipped update is several
-    /// commands.
+    /// Window of the recorded run: how many commands its evictor saw ahead. In a replay with this
+    /// window, the evictor sees the same commands, unless an update failed in the run: a skipped
+    /// update is recorded as several commands.
     #[must_use]
     pub const fn window(&self) -> Window {
         self.window
     }
 
-    /// Knowledge of its steps that the recorded run had from before. With it and
-    /// [`Replay::as_run`](super::Replay::as_run), a replay knows what the run knew.
+    /// Knowledge of its steps that the recorded run had when it began. If
+    /// [`Replay::as_run`](super::Replay::as_run) is set to this knowledge, a replay knows the same
+    /// as the run.
     #[must_use]
     pub const fn known(&self) -> &Knowledge {
         &self.known
     }
 
-    /// Settings of the recorded run and their changes. A replay with these settings has the
-    /// evictions of the run.
+    /// Settings of the recorded run and their changes. A replay with these settings and changes has
+    /// the same evictions as the run.
     #[must_use]
     pub const fn settings(&self) -> &RunSettings {
         &self.settings
@@ -185,16 +186,17 @@ impl Trace {
         self.history.as_ref().map_err(|reason| *reason)
     }
 
-    /// The trace with its last step done `times` times, as if training had gone on.
+    /// The trace with its last step repeated: the step comes `times` times, as if training had gone
+    /// on.
     ///
-    /// The last step of a recording lies between its last two ends of a step, or between the start
-    /// and the only one. A log is one step.
+    /// The last step of a recording lies between its last two step marks, or between the start and
+    /// the only step mark. A log is one step.
     ///
-    /// Each repetition takes over tensors from the one before. A tensor from before the step stays
-    /// if it is alive at the end of the step. A tensor that was updated becomes its updated value.
-    /// A tensor that was deleted becomes the value of the step that was made in the same way.
-    /// Constants of a log are carried over if their names still exist. Values that the next
-    /// repetition does not use are deleted in between.
+    /// Each repetition takes over tensors from the repetition before. A tensor made before the step
+    /// stays if it is alive at the end of the step. A tensor that was updated becomes its updated
+    /// value. A tensor that was deleted is replaced by the tensor that the step makes in the same
+    /// way. Constants of a log are carried over if their names still exist. Values that the next
+    /// repetition does not use are deleted before it begins.
     ///
     /// # Errors
     /// [`RepeatError::NoStep`] if no step ends in the recording; [`RepeatError::UsedUp`] if the
@@ -234,7 +236,8 @@ fn format_of(line: &str) -> Result<Format, TraceProblem> {
     }
     let probe: Probe = match serde_json::from_str(line) {
         Ok(probe) => probe,
-        // The line may belong to a trace that was cut off, or to no trace at all.
+        // The line is not valid JSON. If it begins like a line of a trace, the trace may have been
+        // cut off within it.
         Err(error) if line.starts_with('{') => return Err(error.into()),
         Err(_) => return Err(TraceProblem::NotATrace),
     };

@@ -9,30 +9,33 @@ use rayon::prelude::*;
 /// Budget large enough for any trace, and far from the point where sums overflow.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Resolution of the search for a full budget: the step is the peak over this number.
+/// Resolution of the search for a full budget: tried budgets lie the peak divided by this number
+/// apart.
 const STEPS: u64 = 1000;
 
-/// Number of steps in a row that must evict nothing. Budgets that evict come in bands just above
-/// the peak, so a single budget that evicts nothing says little about the next.
+/// Number of consecutive tried budgets that must evict nothing. Just above the peak, ranges of
+/// budgets with and without evictions alternate, so one budget without evictions says little about
+/// the next.
 const CLEAN: u64 = 20;
 
 /// Memory and cost of a program when nothing is evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unbudgeted {
-    /// Most bytes in use at once, counted as in the DTR paper. A value from before the step is
-    /// freed as soon as the program deletes it. That is safe, because without evictions nothing has
-    /// to be regenerated.
+    /// Most bytes in use at once, counted as in the DTR paper. A value made before the step is
+    /// freed as soon as the program deletes it. Freeing such a value is safe, because without
+    /// evictions nothing has to be regenerated.
     pub peak_bytes: u64,
-    /// Smallest budget found under which no policy evicts anything: 100 % stands for it.
+    /// Smallest budget found under which no policy evicts anything. This budget is 100 % wherever
+    /// budgets are given in percent.
     ///
-    /// The full budget is above `peak_bytes` for two reasons. Values that nothing can regenerate
-    /// are held longer. And where storages have addresses, holes can force an eviction although
-    /// enough bytes are free.
+    /// The full budget is above `peak_bytes` for two reasons. Values that cannot be regenerated are
+    /// held longer than in the count of `peak_bytes`. And if storages have addresses, holes can
+    /// force an eviction although enough bytes are free.
     ///
-    /// With addresses, the full budget is found to a thousandth of the peak. The budgets tried up
-    /// to 2 % above it evict nothing either. A rehearsal (`tune`) cannot afford as many runs. It
-    /// takes the first of its budgets, a quarter of a percent apart, that evicts nothing, which may
-    /// be a little less.
+    /// With addresses, the full budget is found to a thousandth of the peak, and the tried budgets
+    /// up to 2 % above the full budget evict nothing either. A rehearsal (`tune`) cannot afford as
+    /// many runs. It tries budgets a quarter of a percent apart and takes the first that evicts
+    /// nothing, so its full budget may be a little smaller.
     pub full_budget: u64,
     /// Cost of the whole program.
     pub cost: f64,
@@ -59,7 +62,8 @@ impl Replay {
         Ok(Unbudgeted { peak_bytes, full_budget, cost })
     }
 
-    /// Most bytes in use at once when nothing is evicted. Values from before the program stay.
+    /// Most bytes in use at once when nothing is evicted. Values that exist before the program
+    /// begins are never freed.
     pub(super) fn most_used(&self, program: &RecordedProgram) -> Result<u64, Error> {
         Ok(self.without_limits().peak(program, true)?.0)
     }
@@ -72,8 +76,8 @@ impl Replay {
         replay.changes.clear();
         replay.settings.eviction_threshold = None;
         replay.settings.recompute_limit = None;
-        // With this setting everything is worth evicting. If nothing is evicted all the same,
-        // nothing ever is.
+        // With this setting even the smallest storage may be evicted. If nothing is evicted under
+        // this setting, nothing is evicted under any other.
         replay.settings.min_evict_bytes = Some(1);
         replay
     }
@@ -91,14 +95,15 @@ impl Replay {
         }
     }
 
-    /// First budget from `peak` up after which [`CLEAN`] tried budgets in a row evict nothing.
+    /// First tried budget, from `peak` on, that begins a row of [`CLEAN`] tried budgets without
+    /// evictions.
     fn full_budget(&self, program: &RecordedProgram, peak: u64) -> Result<u64, Error> {
         let granule = self.memory.granule();
         let step = (peak / STEPS).next_multiple_of(granule).max(granule);
         let budget = |i: u64| peak.max(granule) + i * step;
         let (mut first, mut tried) = (0, 0);
-        // The loop ends: with twice the highest offset, every storage lies where it does without a
-        // limit.
+        // The loop ends: in a budget of twice the highest offset, every storage has the same
+        // address as without a limit.
         while tried < first + CLEAN {
             let next = tried..first + CLEAN;
             tried = next.end;
@@ -112,7 +117,7 @@ impl Replay {
         Ok(budget(first))
     }
 
-    /// Whether anything is evicted for want of memory. All policies behave the same up to the first
+    /// Whether anything is evicted for lack of memory. All policies behave the same up to the first
     /// eviction.
     fn evicts_under(&self, budget: u64, program: &RecordedProgram) -> Result<bool, Error> {
         let mut replay = self.clone();

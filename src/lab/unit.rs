@@ -13,7 +13,8 @@ pub enum CostUnit {
     Nanoseconds,
     /// Time, as [`CostModelKind::Measured`] counts it.
     Milliseconds,
-    /// Arithmetic, with a byte read or written counted as ten operations: [`CostModelKind::Flops`].
+    /// Arithmetic operations, where each byte read or written counts as ten operations:
+    /// [`CostModelKind::Flops`].
     Gigaflops,
     /// Bytes read and written: [`CostModelKind::Bytes`].
     HundredMegabytes,
@@ -21,7 +22,7 @@ pub enum CostUnit {
     Other(Arc<str>),
 }
 
-/// Powers of ten and the names of the units, largest first.
+/// Units: power of ten, and name. The largest unit comes first.
 type Names = &'static [(i32, &'static str)];
 
 const SECONDS: Names = &[(0, "s"), (-3, "ms"), (-6, "\u{b5}s"), (-9, "ns")];
@@ -61,10 +62,10 @@ impl CostUnit {
         .to_owned()
     }
 
-    /// Divisor for costs up to `most`, and the title of an axis of costs.
+    /// The number by which costs up to `most` are divided on an axis, and the title of the axis.
     pub(super) fn axis(&self, most: f64) -> (f64, String) {
-        // A unit must be at least 2 for the largest value: 200 ms to 1800 ms reads better than 0.2
-        // s to 1.8 s.
+        // The largest value must be at least 2 in the chosen unit: 200 ms to 1800 ms reads better
+        // than 0.2 s to 1.8 s.
         let (scale, unit) = self.scale(most, 2.0);
         let what = match self {
             Self::Nanoseconds | Self::Milliseconds => "time",
@@ -81,9 +82,9 @@ impl CostUnit {
         (scale, format!("{what}, recomputation included{unit}"))
     }
 
-    /// Divisor for costs up to `most`, and the name of the unit after division. The largest cost is
-    /// then at least `least`, if a unit fits. A user's own cost model has a power of ten instead of
-    /// a unit, or nothing.
+    /// The number by which costs up to `most` are divided, and the unit of the quotient. In this
+    /// unit, the largest cost is at least `least`, if there is a unit small enough. For a user's
+    /// own cost model, the name is a power of ten, or empty.
     fn scale(&self, most: f64, least: f64) -> (f64, String) {
         let (power, names) = match self {
             Self::Nanoseconds => (-9, SECONDS),
@@ -110,7 +111,8 @@ impl fmt::Display for CostUnit {
     }
 }
 
-/// Divisor and text of a power of ten, by thousands. Numbers below 1e5 need none.
+/// Divisor and text of a power of 1000. For numbers below 1e5, the divisor is 1 and the text is
+/// empty.
 fn power_of_ten(most: f64) -> (f64, String) {
     if most < 1e5 || !most.is_finite() {
         return (1.0, String::new());

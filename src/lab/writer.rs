@@ -1,4 +1,4 @@
-//! Writer of programs that checks sizes and costs, so that they can be added up.
+//! Writer of programs. It checks sizes and costs, so that their sums cannot overflow.
 
 use crate::command::{
     Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue,
@@ -15,8 +15,9 @@ pub(super) struct Writer {
     program: RecordedProgram,
     /// Cost of all commands written.
     cost: f64,
-    /// Names and attributes of ops, each stored once. A replay counts the references of each op
-    /// that it runs, and few counters stay in the cache.
+    /// Names and attributes of ops, each stored once. A replay changes the reference counts of the
+    /// texts of each op that it runs. If there are few texts, their counters stay in the
+    /// processor's cache.
     texts: FxHashSet<Arc<str>>,
 }
 
@@ -77,8 +78,8 @@ impl Writer {
     }
 
     /// Renumbers a command of another program. Tensors that it makes get the next numbers of this
-    /// program; `now` maps all others. An op that makes nothing gets the next number too, which
-    /// then means nothing.
+    /// program; `now` maps all other tensors. The field `made` of an op without outputs is also set
+    /// to the next number, although no tensor gets that number.
     pub fn renumbered(
         &self,
         command: RecordedCommand,

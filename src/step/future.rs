@@ -1,14 +1,15 @@
-//! Uses of a step's values, known before the step runs.
+//! The uses of a step's values, which are known before the step runs.
 //!
-//! A step is known from a recording in the lab, or from an earlier run of it. Its commands have
-//! positions, counted from 0 without deletions. Its values have *ordinals*, counted in the order of
-//! creation within the step. An engine that uses this knowledge learns the ordinals of its storages
-//! as it makes them: [`Foreseen`](crate::graph::Foreseen).
+//! In the lab, a step is known from a recording. In a running program, a step is known from its
+//! earlier turns. Its commands have positions from 0 on; deletions have none. Its values have
+//! *ordinals*, counted in the order of creation within the step. An engine that uses this knowledge
+//! gets the ordinal of each storage when it makes the storage:
+//! [`Foreseen`](crate::graph::Foreseen).
 
 use crate::rng::mix;
 use rustc_hash::FxHashSet;
 
-/// Position of a use that never comes.
+/// Position that stands for "no further use".
 pub(crate) const NEVER: u32 = u32::MAX;
 
 /// Uses of a step's values by position, with time and memory at each position if nothing is
@@ -29,7 +30,7 @@ pub struct StepFuture {
     made: Vec<u32>,
     /// First position at which no handle holds each value.
     gone: Vec<u32>,
-    /// Number of values from before the step, which have the lowest ordinals.
+    /// Number of values made before the step. These values have the lowest ordinals.
     carried: u32,
     /// Cost of all commands before each position; the last entry is the total.
     time: Vec<f64>,
@@ -56,7 +57,7 @@ impl StepFuture {
         self.bytes.len()
     }
 
-    /// Number of values from before the step, which have the lowest ordinals.
+    /// Number of values made before the step. These values have the lowest ordinals.
     #[must_use]
     pub const fn carried(&self) -> usize {
         self.carried as usize
@@ -84,13 +85,14 @@ impl StepFuture {
         self.bytes[ordinal as usize]
     }
 
-    /// Positions of a value's life: from its creation to the first position without handles.
+    /// Positions of a value's life. The range begins at the command that makes the value, and ends
+    /// before the first position at which no handle holds the value.
     #[must_use]
     pub fn life(&self, ordinal: u32) -> std::ops::Range<u32> {
         self.made[ordinal as usize]..self.gone[ordinal as usize]
     }
 
-    /// Cost of all commands before each position, and last the total: `len() + 1` entries.
+    /// Cost of all commands before each position, followed by the total cost: `len() + 1` entries.
     #[must_use]
     pub fn time(&self) -> &[f64] {
         &self.time
@@ -102,8 +104,8 @@ impl StepFuture {
         &self.usage
     }
 
-    /// Number of gaps of all values. A value's gaps lie before its first use, between consecutive
-    /// uses, and after its last use.
+    /// Number of gaps of all values. A gap is a stretch of the step in which a value is not used:
+    /// before its first use, between consecutive uses, or after its last use.
     #[must_use]
     pub const fn gaps(&self) -> usize {
         self.uses.len() + self.bytes.len()
@@ -123,22 +125,23 @@ impl StepFuture {
         self.starts[of] as usize + of..=self.starts[of + 1] as usize + of
     }
 
-    /// Gaps of a value that end with a use: number, position of the start, position of the use.
+    /// Gaps of a value that end with a use. Each has its number, its first position, and the
+    /// position of the use.
     pub fn gaps_before_uses(&self, ordinal: u32) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
         let uses = self.uses(ordinal);
         let from = std::iter::once(self.life(ordinal).start).chain(uses.iter().copied());
         self.gaps_of(ordinal).zip(from.zip(uses)).map(|(gap, (from, &to))| (gap, from, to))
     }
 
-    /// Position of the first use of a value from `at` on; [`NEVER`] if there is none.
+    /// Position of the first use of a value at `at` or later; [`NEVER`] if there is none.
     #[inline]
     pub(crate) fn next_use(&self, ordinal: u32, at: u32) -> u32 {
         let next = self.next(ordinal, at);
         if next < self.starts[ordinal as usize + 1] as usize { self.uses[next] } else { NEVER }
     }
 
-    /// Index in `uses` of the first use from `at` on; the end of the value's range if there is
-    /// none.
+    /// Index in `uses` of the value's first use at `at` or later; the end of the value's range if
+    /// there is none.
     #[inline]
     fn next(&self, ordinal: u32, at: u32) -> usize {
         let of = ordinal as usize;
@@ -152,8 +155,8 @@ impl StepFuture {
         }
     }
 
-    /// A hash of the step without its costs. Equal in all processes and crate versions with the
-    /// same definition of a step.
+    /// A hash of the step without its costs. The hash of a step is the same in all processes, and
+    /// in all versions of this crate that define steps alike.
     #[must_use]
     pub fn key(&self) -> u64 {
         let mut hash = mix(1, self.len() as u64);
@@ -193,7 +196,8 @@ impl StepFutureBuilder {
         ordinal
     }
 
-    /// Adds a value of `bytes` bytes from before the step. Must be called before the first command.
+    /// Adds a value of `bytes` bytes that was made before the step. Must be called before the first
+    /// command is added.
     pub fn carry(&mut self, bytes: u64) -> u32 {
         debug_assert!(self.is_new());
         self.future.carried += 1;
@@ -209,8 +213,8 @@ impl StepFutureBuilder {
         }
     }
 
-    /// Adds reads by the current command of the held values that `restored` would be recomputed
-    /// from, reached through unheld values.
+    /// Adds reads by the current command: of the held values from which the values `restored` would
+    /// be recomputed. `sources` is followed through unheld values up to held ones.
     pub fn read_sources<'a>(&mut self, mut restored: Vec<u32>, sources: impl Fn(u32) -> &'a [u32]) {
         let mut seen: FxHashSet<u32> = restored.iter().copied().collect();
         while let Some(value) = restored.pop() {
@@ -225,7 +229,7 @@ impl StepFutureBuilder {
         }
     }
 
-    /// Adds an output tensor of the current command, holding the value.
+    /// Adds an output tensor of the current command. The tensor looks at the value `ordinal`.
     pub fn output(&mut self, ordinal: u32) {
         self.future.outputs.push(ordinal);
     }

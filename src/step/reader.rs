@@ -1,4 +1,5 @@
-//! The single reader of commands: the values read, made and freed by each command.
+//! The only code that reads the effects of commands: the values read, made and freed by each
+//! command.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ struct Value {
 /// The effect of a command on values.
 #[derive(Debug, Default)]
 pub(crate) struct Deed {
-    /// Values required to be resident for the command, each once, in the order of inputs.
+    /// Values that must be resident for the command, each once, in the order of inputs.
     pub reads: Values,
     /// Values that the command makes, in order.
     pub makes: SmallVec<[Made; 2]>,
@@ -53,7 +54,7 @@ pub(crate) struct Made {
 }
 
 impl Reader {
-    /// Adds a tensor with a new storage, from outside of all commands. Returns its value.
+    /// Adds a tensor with a new storage that no command makes. Returns its value.
     pub fn add(&mut self, tensor: TensorId, layout: Layout) -> u32 {
         let storage = self.new_storage();
         self.make(tensor, layout, layout.bytes(), storage)
@@ -106,8 +107,8 @@ impl Reader {
 
     /// Reads the next command. `put` gives the layout of a host value.
     ///
-    /// A command may name unknown tensors. They are left out of its reads, and a view of one is a
-    /// new value of 0 bytes.
+    /// A command may name unknown tensors. Unknown tensors are left out of its reads, and a view of
+    /// an unknown tensor is a new value of 0 bytes.
     pub fn read<O, H>(&mut self, command: &Command<O, H>, put: impl FnOnce(&H) -> Layout) -> Deed {
         let mut deed = Deed::default();
         let mut named = Values::new();

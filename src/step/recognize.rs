@@ -1,16 +1,17 @@
 //! Recognition of repeated steps, marked or not.
 //!
 //! Each distinct command is a node, linked to the node that followed it last time. While commands
-//! follow the links, later commands are predicted along them: the [course](course). A command that
-//! does not fit makes a new node, and so a sequence of its own, until commands match known nodes
-//! again. Training, evaluation and periodic steps are then sequences side by side. Where several
-//! sequences continue from one node, their turns are [counted](Branch).
+//! follow the links, later commands are predicted along the links: the [course](course). A command
+//! that matches no node nearby gets a new node. Such commands make a new sequence, until commands
+//! match known nodes again. Training, evaluation and periodic steps are then sequences side by
+//! side. If several sequences continue from one node, a [`Branch`] counts how often each is taken
+//! in a row.
 //!
 //! Two steps are of one kind if they use equal values at equal positions:
 //! [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are compared command by
 //! command, in `driver/by_plan/kinds.rs`.
 //!
-//! Predictions may be wrong. They must affect only time, never results.
+//! Predictions may be wrong. A wrong prediction must cost only time and never change a result.
 
 mod branch;
 mod context;
@@ -30,16 +31,17 @@ use std::num::NonZeroU32;
 
 /// Limit on nodes, about 20 MiB.
 const MOST: usize = 1 << 16;
-/// Limit on missing or inserted commands, up to which a sequence is found again at the next command
-/// that fits. Beyond the limit, the last [`context::LENGTH`] commands must match a known sequence.
+/// Limit on missing or inserted commands. Up to this limit, a known sequence is found again as soon
+/// as one command matches it. Beyond the limit, the last [`context::LENGTH`] commands must match a
+/// known sequence.
 const NEAR: usize = 8;
-/// Bounds of the doubt in predictions, in commands.
+/// Value of [`Steps::doubt`] after a first failure, and its limit, in commands.
 const DOUBT: usize = 8;
 const MOST_DOUBT: usize = 1 << 12;
 /// Number of commands that are compared backwards to find a known sequence.
 const FAR: usize = 256;
-/// Limit on the commands of a part of a marked step that are told apart. In a longer part, a
-/// command may match a node of the same part, as parts have no limit on length.
+/// Limit on the commands of a part of a marked step that are told apart, since parts may have any
+/// length. Later commands of a longer part may match a node of the same part.
 const MOST_APART: usize = 1 << 13;
 
 /// The role of a storage in a repeated step: the same output of the same command each time. An
@@ -48,7 +50,7 @@ const MOST_APART: usize = 1 << 13;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "u32", into = "u32"))]
 pub(crate) struct Role {
-    /// Index plus 1, so an `Option` takes no more space.
+    /// Index of the role plus 1, which lets `Option<Role>` be as small as `Role`.
     number: NonZeroU32,
 }
 
@@ -98,11 +100,11 @@ pub(crate) enum Makes {
     Look(u32),
     /// A new value in the role of an input; the index of that input.
     Update(u32),
-    /// A view of an input, in the role of a second input.
+    /// A view of one input, which takes over the role of another input.
     Replace {
         /// Index of the input that is viewed.
         by: u32,
-        /// Index of the input that has the role before.
+        /// Index of the input whose role is taken over.
         target: u32,
     },
 }
@@ -113,44 +115,47 @@ pub(crate) type NodeId = u32;
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     nodes: Vec<Node>,
-    /// Size in bytes of each role, and the node after the end of its last handle.
+    /// Size in bytes of each role, and the node of the command at which the last handle of a
+    /// storage in this role ended.
     roles: Vec<(u64, NodeId)>,
-    /// Roles that proved equal to older roles; new -> old.
+    /// New role -> older role, for roles that proved equal.
     same: FxHashMap<Role, Role>,
-    /// Role changes of the last command, to be applied all at once. `None`: no role any more.
+    /// Role changes of the last command, to be applied all at once: old role, and new role. `None`:
+    /// storages of the old role have no role any more.
     renamed: Vec<(Role, Option<Role>)>,
-    /// Context hash -> the last node at its end.
+    /// Hash of the last [`context::LENGTH`] commands -> the node of the last of them.
     index: FxHashMap<u64, NodeId>,
     context: Context,
     /// Node of the last command.
     at: Option<NodeId>,
-    /// End of a correct prediction: the node predicted there, and the number of commands since.
+    /// The end of the last correct prediction: the node that was predicted when another command
+    /// came, and the number of commands since.
     left: Option<(NodeId, usize)>,
-    /// Nodes of the course, in order.
+    /// Nodes of the predicted course, in order.
     course: Vec<NodeId>,
     again: Option<usize>,
-    /// Position of the last command on the course. `None` once a command was not the one that the
-    /// course predicts.
+    /// Position of the last command on the course. `None` after a command that the course did not
+    /// predict.
     on_course: Option<usize>,
     /// Whether the next turn of the loop differs from this turn.
     turns_differ: bool,
     /// Number of commands since the course was made.
     since: usize,
-    /// Number of consecutive commands that were predicted, up to the last.
+    /// Number of consecutive commands that were predicted, up to the last command.
     as_expected: usize,
-    /// Number of predicted commands in a row that is required for a new course. Rises while
-    /// predictions fail.
+    /// Number of consecutive commands that must have been predicted before a new course is made.
+    /// Each course that fails early raises the number.
     doubt: usize,
-    /// Number of courses made, for [`Node::place`].
+    /// Number of courses made until now: the number of the current course in [`Node::place`].
     courses: u32,
     /// Whether the program marks the ends of steps.
     is_marked: bool,
-    /// Number of the current part, for [`Node::part`]. A part ends with the step, or when none of
-    /// its outputs is held any more.
+    /// Number of the current part, for [`Node::part`]. A part ends with the step, or as soon as no
+    /// output of the part is held any more.
     part: u32,
     /// Number of commands in the current part.
     since_part: usize,
-    /// Held roles that the current part made.
+    /// Roles of held storages that the current part made.
     held: FxHashSet<Role>,
     turns: Turns,
     /// Role changes at each mark, applied all at once. Within a mark, no role occurs twice in
@@ -161,27 +166,28 @@ pub(crate) struct Steps {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Node {
-    /// Hash of the command without the identity of its inputs.
+    /// Hash of the command, in which the roles of its inputs are left out.
     token: u64,
     /// Roles of the inputs; `None` for an input without a role.
     inputs: SmallVec<[Option<Role>; 4]>,
     reads: bool,
     makes: SmallVec<[Makes; 1]>,
-    /// Role of the first new value; later values have the following roles.
+    /// Role of the first value that the command makes; its later values have the following roles.
     first: Role,
     /// Last measured cost, in units of the cost model.
     cost: f64,
     next: Option<NodeId>,
-    /// Number of times of `next`, while there is no second successor.
+    /// Number of times that `next` followed, while there is no second successor.
     times: u32,
-    /// Predecessor the last time.
+    /// The node before this node, when this node came last.
     before: Option<NodeId>,
     /// Successors, if there are several.
     branch: Option<Box<Branch>>,
-    /// Course number, and position on that course.
+    /// Number of the latest course with this node, and the position of the node on that course.
     #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
-    /// Number of the part in which the node came last; 0 if parts do not matter.
+    /// Number of the part in which the node came last; 0 for a mark, in programs without marks, and
+    /// after the first [`MOST_APART`] commands of a part.
     #[cfg_attr(feature = "serde", serde(skip))]
     part: u32,
 }
@@ -226,7 +232,8 @@ impl Steps {
         self.turns.last()
     }
 
-    /// Replays a turn by plan, after its end. Storages have the same roles as before the turn.
+    /// Notes a turn that ran by plan, after its end. Storages have the same roles as before the
+    /// turn.
     pub fn came_again(&mut self, turn: &[NodeId]) {
         for &node in turn {
             let Some(of) = self.nodes.get(node as usize) else { return };
@@ -235,8 +242,8 @@ impl Steps {
         }
     }
 
-    /// Takes the role changes of the last command, to be applied all at once; `None`: no role any
-    /// more.
+    /// Takes the role changes of the last command, to be applied all at once: old role, and new
+    /// role. `None`: storages of the old role have no role any more.
     pub fn take_renamed(&mut self) -> Vec<(Role, Option<Role>)> {
         std::mem::take(&mut self.renamed)
     }
@@ -278,11 +285,11 @@ impl Steps {
         self.since_part += 1;
     }
 
-    /// Whether a node already came in this part of the step. If so, an equal command gets a node of
-    /// its own.
+    /// Whether a node already came in this part of the step. If so, another command that is equal
+    /// gets a node of its own.
     ///
-    /// The outputs of both commands exist at once, and are used at different times. For example,
-    /// the gradients of several batches are added up for one update.
+    /// The outputs of two such commands exist at the same time, and are used at different times.
+    /// For example, the gradients of several batches are added up for one update.
     fn is_past(&self, node: NodeId) -> bool {
         self.is_marked
             && self.since_part < MOST_APART
@@ -294,7 +301,8 @@ impl Steps {
         self.nodes[node as usize].is(heard) && !self.is_past(node)
     }
 
-    /// Whether the limit on nodes is reached. All should then be forgotten and learned anew.
+    /// Whether the limit on nodes is reached. The caller should then forget all steps and recognize
+    /// them anew.
     pub const fn is_full(&self) -> bool {
         self.nodes.len() >= MOST
     }
@@ -307,11 +315,11 @@ impl Steps {
         self.find_by_context(heard).unwrap_or_else(|| self.add(heard))
     }
 
-    /// Finds a command near the predicted position: another known successor, or a node a few links
-    /// on.
+    /// Finds a command near the predicted position: as another known successor of the last node, or
+    /// as a node a few links further on.
     ///
-    /// A command without inputs that have roles is only found as a successor, since many commands
-    /// look like it.
+    /// If no input of the command has a role, many commands look like it. Such a command is only
+    /// found as a successor.
     fn find_near(&self, heard: &Heard) -> Option<NodeId> {
         let at = self.at?;
         let is = |node: &NodeId| self.may_be(*node, heard);
@@ -328,10 +336,11 @@ impl Steps {
         })
     }
 
-    /// Finds a command by its context: the preceding commands equal those before a known node, from
-    /// equal inputs on.
+    /// Finds a command by its context: the commands before it equal the commands before a known
+    /// node, and begin with equal inputs.
     ///
-    /// The preceding commands had new nodes made for them. Their outputs take the known roles now.
+    /// New nodes were made for the commands before it. The outputs of these commands get the known
+    /// roles now.
     fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
         let node = *self.index.get(&self.context.key()?)?;
         let of = |node: NodeId| &self.nodes[node as usize];
@@ -340,7 +349,7 @@ impl Steps {
         }
         let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
         let (mut new, mut known) = (self.at?, of(node).before?);
-        // Two commands of one part are different nodes, however alike.
+        // Two commands of one part have different nodes, even if the commands are equal.
         let are_apart = |new: NodeId, known: NodeId| {
             self.is_past(known) || of(new).part != 0 && of(new).part == of(known).part
         };
@@ -354,8 +363,8 @@ impl Steps {
                 _ => break,
             }
         }
-        // From the oldest pair on: outputs of a pair have equal roles from then on. Where inputs
-        // disagree, the common past can only begin after that pair.
+        // Walk from the oldest pair to the newest. Outputs of a pair count as equal in later pairs.
+        // Where the inputs of a pair disagree, the common past can only begin after that pair.
         let mut likeness = Likeness::default();
         let mut first = pairs.len();
         for (at, &(new, known)) in pairs.iter().enumerate().rev() {
@@ -371,7 +380,7 @@ impl Steps {
         if !agrees || !likeness.from_before || pairs.len() + 1 < context::LENGTH {
             return None;
         }
-        // Link the known nodes in place of the new ones, from the first pair on.
+        // Replace the new nodes by the known nodes in links, from the first pair on.
         if let (Some(&(first_new, first_known)), Some(&(_, at))) = (pairs.last(), pairs.first()) {
             let before = of(first_new).before;
             self.nodes[first_known as usize].before = before;
@@ -388,7 +397,7 @@ impl Steps {
             self.nodes[known as usize].part = self.nodes[new as usize].part;
         }
         self.turns.correct(pairs.iter().map(|pair| pair.1));
-        // Storages of the new commands take the known roles.
+        // Storages that the new commands made get the roles of the known commands.
         for (&role, &known) in &likeness.same {
             self.renamed.push((role, Some(known)));
             if self.held.remove(&role) {
@@ -406,8 +415,8 @@ impl Steps {
         }
     }
 
-    /// Notes that no handle holds the storage in this role any more, after or with the last
-    /// command.
+    /// Notes that the last handle of the storage in this role ended, with the last command or after
+    /// it.
     pub fn gone(&mut self, role: Role) {
         self.held.remove(&role);
         if let (Some(role), Some(at)) = (self.roles.get_mut(role.index()), self.at) {
@@ -442,8 +451,8 @@ impl Steps {
             + self.heirs.values().map(|heirs| size_of_val(&heirs[..]) as u64).sum::<u64>()
     }
 
-    /// The predicted node after the last command. Before the first command, the first node of an
-    /// earlier run.
+    /// The predicted node after the last command. Before the first command, this is the first node
+    /// of an earlier run.
     fn expected(&self) -> Option<NodeId> {
         match self.at {
             Some(at) => self.after(at),
@@ -485,7 +494,7 @@ impl Steps {
         (self.nodes.len() - 1) as NodeId
     }
 
-    /// Makes a node the successor of the last node, predicted or not.
+    /// Moves to a node, as the successor of the last node, whether or not it was predicted.
     fn go_to(&mut self, node: NodeId) {
         let expected = self.expected();
         self.since += 1;
@@ -514,8 +523,8 @@ impl Steps {
             });
         }
         self.follow_course(node);
-        // Nodes that occur again in a part keep the first entry: the first occurrence is found by
-        // its context, later ones by their predecessors.
+        // If a context occurs several times in a part, the index keeps the node of the first
+        // occurrence. Nodes of later occurrences are found as successors of their predecessors.
         if let Some(key) = self.context.key()
             && !self.index.get(&key).is_some_and(|&known| self.is_past(known))
         {
@@ -524,20 +533,20 @@ impl Steps {
         self.at = Some(node);
     }
 
-    /// Checks whether a node is next on the course, and whether the course still agrees with the
-    /// links.
+    /// Checks whether a node is the next one on the course, and whether the links still predict the
+    /// course.
     fn follow_course(&mut self, node: NodeId) {
         let Some(at) = self.on_course else { return };
         let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
         self.on_course = next.filter(|&next| self.course[next] == node);
-        // Another sequence may take its turn the next time around.
+        // The next turn of the loop may follow another sequence.
         if let (Some(_), Some(last)) = (self.on_course, self.at) {
             self.turns_differ |=
                 self.nodes[last as usize].branch.is_some() && self.after(last) != Some(node);
         }
         if self.on_course.is_none() {
             self.doubt = match self.since {
-                // The course has held for at least its own length.
+                // The predictions of the course were right for at least its own length.
                 lasted if lasted >= self.course.len() => 0,
                 _ => (2 * self.doubt + DOUBT).min(MOST_DOUBT),
             };
@@ -545,7 +554,8 @@ impl Steps {
     }
 }
 
-/// Pushes with growth by a quarter. Doubling would waste up to half of the memory.
+/// Pushes an element. A full vector grows by a quarter, since doubling would waste up to half of
+/// the memory.
 fn push<T>(all: &mut Vec<T>, one: T) {
     if all.len() == all.capacity() {
         all.reserve_exact(all.len() / 4 + 64);
@@ -553,13 +563,13 @@ fn push<T>(all: &mut Vec<T>, one: T) {
     all.push(one);
 }
 
-/// Comparison of new commands with known ones.
+/// State of a comparison of new commands with known commands.
 #[derive(Default)]
 struct Likeness {
     /// Roles of new outputs -> roles of the known outputs.
     same: FxHashMap<Role, Role>,
-    /// Whether some input was made before all compared commands. Required, since many values are
-    /// made from nothing.
+    /// Whether some input was made before all compared commands. Otherwise commands that make
+    /// values from nothing would match too easily.
     from_before: bool,
 }
 

@@ -5,7 +5,7 @@ use super::{StepFuture, StepFutureBuilder};
 use crate::command::{Command, RecordedProgram, TensorId};
 use crate::layout::Layout;
 
-/// Makes a [`StepFuture`] from commands, told in order.
+/// Makes a [`StepFuture`] from the commands of a step, given in order.
 ///
 /// ```
 /// use remat::op::Outputs;
@@ -40,8 +40,8 @@ pub struct StepTeller {
 struct Told {
     /// Inputs of the value's command; empty for a leaf.
     sources: Values,
-    /// Steps, by number: the step that made the value, and the oldest step to which its history
-    /// reached back through unheld values at the end of that step.
+    /// Numbers of two steps. `born` is the step that made the value. `oldest` is the oldest step to
+    /// which the value's history reached back, through unheld values, at the end of `born`.
     born: u32,
     oldest: u32,
 }
@@ -50,7 +50,7 @@ impl StepTeller {
     /// Adds a tensor of `bytes` bytes that is live before the step. [`StepTeller::carry_view`] adds
     /// views of it.
     ///
-    /// Tensors that the step reads and that were not added count as 0 bytes.
+    /// A tensor that the step reads and that was never added counts as 0 bytes.
     ///
     /// # Panics
     /// If a command was told before.
@@ -81,7 +81,7 @@ impl StepTeller {
         let put = |host: &H| Layout::raw(put_bytes(host) as usize);
         let Deed { reads, makes, outputs, gone } = self.reader.read(command, put);
         reads.iter().for_each(|&value| self.builder.read(value));
-        // An updated value is a leaf.
+        // The new value of an update is a leaf.
         let updates = command.calls().iter().any(|call| call.outputs.targets() > 0);
         let sources = if updates { Values::new() } else { reads };
         for made in makes {
@@ -105,10 +105,10 @@ impl StepTeller {
         self.builder.finish()
     }
 
-    /// Marks the end of a step. Held values whose history reaches back to earlier steps, through
-    /// unheld values, become leaves there. The mark reads them, as
-    /// [`Engine::step`](crate::engine::Engine::step) says. It also reads the held values that they
-    /// would be restored from, if evicted.
+    /// Marks the end of a step. A held value becomes a leaf at the mark if its history reaches back
+    /// to earlier steps through unheld values. The mark reads such values, as
+    /// [`Engine::step`](crate::engine::Engine::step) says. The mark also reads the held values from
+    /// which such values would be restored if evicted.
     fn step(&mut self) {
         let mut restored = Vec::new();
         for value in self.since..self.told.len() {
@@ -129,7 +129,7 @@ impl StepTeller {
 }
 
 impl RecordedProgram {
-    /// The future of the whole program, for a replay. Costs are the recorded ones.
+    /// The future of the whole program, for a replay. Costs are the recorded costs.
     #[must_use]
     pub fn future(&self) -> StepFuture {
         let mut teller = StepTeller::default();

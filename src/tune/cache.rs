@@ -8,8 +8,8 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Forecasts in a file, with their origin. A forecast belongs to a step and a budget; elsewhere a
-/// forecast is unused and harmless.
+/// Forecasts in a file, with their origin. A forecast belongs to a step and a budget. For other
+/// steps and budgets, the forecast is unused and harmless.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cache {
@@ -18,10 +18,10 @@ pub(super) struct Cache {
     forecasts: Vec<Forecast>,
 }
 
-/// Limit on the file. A cache has some hundred KiB after hundreds of runs.
+/// Limit on the file. A file has some hundred KiB after hundreds of runs.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Origin of forecasts. Costs differ elsewhere.
+/// Origin of forecasts. Forecasts of another origin are refused, since costs differ there.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Origin {
     /// Version of this crate.
@@ -75,7 +75,8 @@ impl Cache {
         &self.forecasts
     }
 
-    /// Replaces forecasts of the same steps and budgets. Returns whether anything changed.
+    /// Adds forecasts, in place of older forecasts for the same steps and budgets. Returns whether
+    /// anything changed.
     pub fn add(&mut self, found: &[Forecast]) -> bool {
         let before = self.forecasts.clone();
         let key = |forecast: &Forecast| (forecast.step, forecast.budget);

@@ -9,18 +9,20 @@ use crate::error::Error;
 use crate::lab::smallest;
 use std::fmt;
 
-/// The default budget in percent, if it passes.
+/// The default budget in percent of the full budget. A larger budget is chosen if this one does not
+/// pass.
 pub const USUAL: u32 = 40;
 
-/// Limit on recomputation in a default budget, over the work itself. Recomputation due to the
-/// eviction threshold alone comes on top.
+/// Limit on the recomputation in a default budget, as a multiple of the work itself. Recomputation
+/// due to the eviction threshold alone is allowed on top.
 const CHOSEN_RATIO: f64 = 1.0;
 
-/// Limit on recomputation in a budget that an error message names, over the work itself.
+/// Limit on the recomputation in a budget that an error message names, as a multiple of the work
+/// itself.
 const NAMED_RATIO: f64 = 10.0;
 
-/// Margin for measured costs, whose evictions differ from run to run. A budget then passes only if
-/// one smaller by this part passes, too.
+/// Margin for measured costs, with which evictions differ from run to run. With such costs, a
+/// budget passes only if a budget that is smaller by this part passes, too.
 const MARGIN: f64 = 0.05;
 
 /// The memory that a run needs.
@@ -46,15 +48,15 @@ enum Reason {
     Auto,
     /// No budget was given, and the default passes.
     Usual,
-    /// No budget was given, and the default is too small.
+    /// No budget was given, and the default budget does not pass.
     Passes,
-    /// Only a threshold was given, and it does not fit below the default.
+    /// Only a threshold was given, and the threshold is not below the default budget.
     Threshold,
 }
 
-/// A budget that passes in a rehearsal, with a matching threshold.
+/// A budget that passes in a rehearsal, with the eviction threshold of the run.
 ///
-/// Its `Display` is a line with its size and the reason for it.
+/// `Display` writes a line with the size of the budget and the reason why it was chosen.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -79,7 +81,7 @@ pub struct ChosenBudget {
     reason: Reason,
     /// The rehearsal under this budget.
     rehearsed: Rehearsed,
-    /// Whether the run thrashes with the threshold, but not without it.
+    /// Whether the run thrashes with the threshold, and does not thrash without it.
     threshold_thrashes: bool,
     /// Free memory of the device in bytes, less a margin; `None` if unknown.
     free: Option<u64>,
@@ -91,7 +93,7 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
     ///
     /// # Errors
     /// [`TuneError::Refused`] if the requested budget does not pass, [`TuneError::AboveFree`] if
-    /// the default is above the free memory.
+    /// the default budget is larger than the free memory.
     pub fn choose(&self) -> Result<ChosenBudget, TuneError> {
         let needs = Needs::of(self)?;
         let chooser = Chooser { rehearsal: self, needs };
@@ -120,8 +122,8 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
         chosen.too_large().map_or(Ok(chosen), Err)
     }
 
-    /// The error of a run that passed its rehearsal, but ran out of memory in the budget. Names a
-    /// larger budget that passes.
+    /// Makes the error of a run that passed its rehearsal, but ran out of memory in the budget. The
+    /// error names a larger budget that passes.
     #[must_use]
     pub fn too_small(&self, chosen: &ChosenBudget, error: &Error) -> TuneError {
         let chooser = Chooser { rehearsal: self, needs: chosen.needs };
@@ -132,8 +134,8 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
 }
 
 impl ChosenBudget {
-    /// The error if a default budget is above the free memory: the run would end in swapping, or in
-    /// a killed process.
+    /// Makes the error for a default budget that is larger than the free memory: the system would
+    /// have to swap, or would kill the process.
     fn too_large(&self) -> Option<TuneError> {
         let is_default = !matches!(self.reason, Reason::Asked | Reason::Auto);
         let free = self.free.filter(|&free| is_default && free < self.budget)?;
@@ -271,8 +273,8 @@ impl ChosenBudget {
         self.needs.threshold
     }
 
-    /// Warnings about a run that will be slow, whose threshold cannot be met, or that takes more
-    /// than the free memory.
+    /// Warnings, if the run will be slow, if its threshold cannot be met, or if it takes more than
+    /// the free memory.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
@@ -298,7 +300,7 @@ impl ChosenBudget {
         warnings
     }
 
-    /// A way to recompute less, as text.
+    /// A text that tells the user how to make the run recompute less.
     #[must_use]
     pub fn cure(&self) -> String {
         let Names { budget, threshold, .. } = self.names;
@@ -310,7 +312,7 @@ impl ChosenBudget {
     }
 }
 
-/// A warning before the first step. Each has a remedy, as text.
+/// A warning before the first step, with the text of a remedy.
 ///
 /// ```
 /// use remat::tune::Warning;
@@ -322,11 +324,11 @@ impl ChosenBudget {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The eviction threshold is below the bytes that cannot be evicted.
+    /// The eviction threshold is smaller than the number of bytes that cannot be evicted.
     ThresholdNotMet {
         /// The threshold in bytes.
         threshold: u64,
-        /// Greatest number of bytes that cannot be evicted at once.
+        /// Largest number of bytes that are unevictable at the same time.
         least: u64,
         /// Bytes of parameters, buffers and the optimizer's state.
         state: u64,
@@ -344,12 +346,12 @@ pub enum Warning {
     },
     /// A step recomputes several times its own work.
     Thrashes {
-        /// Cost of recomputation over the step's own work.
+        /// Cost of recomputation, as a multiple of the step's own work.
         ratio: f64,
         /// The remedy.
         cure: String,
     },
-    /// Forecasts could not be kept for later runs; the reason.
+    /// Forecasts could not be kept for later runs. The text is the reason.
     NotKept(String),
 }
 
@@ -377,12 +379,13 @@ impl fmt::Display for Warning {
 }
 
 impl Needs {
-    /// Measures the needs by rehearsals, first without a limit, then with one.
+    /// Measures the needs by rehearsals: first without a limit on memory, then with limits.
     fn of<P: Trainable>(rehearsal: &Rehearsal<'_, '_, P>) -> Result<Self, TuneError> {
         let tuner = rehearsal.tuner;
         (tuner.progress)(Progress::Unlimited);
         let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
-        // Blocks leave holes, so the budget must exceed the most bytes in use.
+        // Blocks leave holes between them, so the full budget may have to exceed the most bytes in
+        // use.
         let mut full_budget = peak;
         let mut more = (peak / 400).max(crate::memory::ALIGNMENT);
         loop {
@@ -426,7 +429,7 @@ struct Chooser<'a, P> {
 }
 
 impl<P: Trainable> Chooser<'_, P> {
-    /// Rehearses a requested budget. The error of a failure names a budget that passes.
+    /// Rehearses a requested budget. If the rehearsal fails, the error names a budget that passes.
     fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, TuneError> {
         if budget < self.needs.state {
             return Err(self.refusal(budget, asked, None)?.into());
@@ -438,8 +441,8 @@ impl<P: Trainable> Chooser<'_, P> {
         }
     }
 
-    /// The refusal of a budget that failed with this error, or without one because the state alone
-    /// exceeds it.
+    /// Makes the refusal of a budget. `error` is the error of the rehearsal; `None` if there was no
+    /// rehearsal, because the state alone exceeds the budget.
     fn refusal(
         &self,
         budget: u64,
@@ -452,7 +455,8 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(Refusal {
             budget,
             passing: passing.map(|(percent, _)| (percent, self.needs.bytes(percent))),
-            // The message names a single budget: the one that suits the whole run.
+            // Remove the budget that the error itself names: the message names only a budget for
+            // the whole run.
             error: error.map(Error::without_passing),
             state: self.needs.state,
             full_budget: self.needs.full_budget,
@@ -476,16 +480,18 @@ impl<P: Trainable> Chooser<'_, P> {
         if let Some((percent, rehearsed)) = self.passing(low + 1, CHOSEN_RATIO)? {
             return Ok((Reason::Passes, self.needs.bytes(percent), rehearsed));
         }
-        // The threshold alone recomputes without end. The user gets the requested threshold, and a
-        // warning.
+        // No percentage passes, because the threshold alone causes too much recomputation. The user
+        // gets the requested threshold, and a warning.
         let budget = self.needs.full_budget;
         Ok((Reason::Threshold, budget, self.asked(budget, "100%")?))
     }
 
-    /// The smallest percentage found from `low` on that passes, with its rehearsal. It recomputes
-    /// at most `ratio` times the work itself, besides the recomputation due to the threshold alone.
+    /// The smallest percentage found from `low` on that passes, with its rehearsal. In that budget,
+    /// the run recomputes at most `ratio` times the work itself, plus the recomputation due to the
+    /// threshold alone.
     fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, TuneError> {
-        // A budget below the state cannot pass, and one below the threshold is useless.
+        // A budget smaller than the state cannot pass, and a budget smaller than the threshold is
+        // useless.
         let least = self.needs.state.max(self.needs.threshold.unwrap_or(0));
         let low = low.max(self.needs.percent(least).ceil() as u32).min(100);
         let ratio = ratio + self.threshold_ratio()?;
@@ -498,7 +504,7 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(passed)
     }
 
-    /// The rehearsal with this percentage as the budget; `None` if it failed.
+    /// The rehearsal with this percentage as the budget; `None` if the rehearsal does not pass.
     fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, TuneError> {
         let limit = self.rehearsal.recompute_limit.map_or(ratio, |own| own.min(ratio));
         let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);

@@ -29,8 +29,8 @@ pub enum TuneError {
     /// The budget that was asked for does not pass.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// No budget was asked for, and the default is above the free memory: the run would end in
-    /// swapping, or in a killed process.
+    /// No budget was given, and the default budget is larger than the free memory. The system would
+    /// have to swap, or would kill the process.
     #[error("{}", above_free(*.budget, *.free, .names))]
     AboveFree {
         /// The default budget in bytes.
@@ -40,7 +40,7 @@ pub enum TuneError {
         /// Names of options in the message.
         names: Names,
     },
-    /// The budget is to be the free memory, which is unknown.
+    /// The budget was given as `auto`, and the free memory is unknown.
     #[error("this system does not say how much memory is free; give {0} a size")]
     FreeUnknown(&'static str),
     /// The file of forecasts cannot be read, or belongs to another device.
@@ -49,7 +49,7 @@ pub enum TuneError {
     /// The tuning was [interrupted](super::Tuner::interrupt_when).
     #[error("interrupted before the first step")]
     Interrupted,
-    /// The program, or a setting, failed for another reason than memory.
+    /// The program failed for another reason than memory, or a setting is invalid.
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -93,9 +93,9 @@ fn above_free(budget: u64, free: u64, names: &Names) -> String {
 pub struct Refusal {
     /// The budget, in bytes.
     pub budget: u64,
-    /// The smallest budget found that passes, in percent and bytes; `None` if none does.
+    /// The smallest budget found that passes, in percent and bytes; `None` if no budget passes.
     pub passing: Option<(u32, u64)>,
-    /// Error of the rehearsal; `None` if the state alone is above the budget.
+    /// Error of the rehearsal; `None` if the state alone is larger than the budget.
     pub error: Option<Error>,
     /// Bytes of parameters, buffers and the optimizer's state, which are held between steps and
     /// never evicted.

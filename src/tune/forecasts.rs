@@ -1,16 +1,18 @@
 //! Search before the first step: how a step is best run, and in how much of the budget.
 //!
-//! A run that passes in a budget also passes in a larger one, if it uses no more memory. Therefore
-//! smaller budgets are tried as well, so that more memory never makes a run recompute more. They
-//! are the whole percents below the budget. The search ends when the [bound](crate::bound) shows
-//! that nothing better is left, or when several budgets in a row gain nothing.
+//! A run that passes in a budget also passes in a larger budget, if it uses no more memory than
+//! before. Therefore smaller budgets are tried, too, so that more memory never makes a run
+//! recompute more. The smaller budgets are the whole percents below the budget. The search ends
+//! when the [bound](crate::bound) shows that no run in a smaller budget can be better, or when
+//! several budgets in a row bring no gain.
 //!
-//! The number of simulated [ops](Allowance) is fixed for each kind of step, whatever the budget; a
-//! short run has fewer.
+//! The number of simulated [ops](Allowance) is fixed for each kind of step, and does not depend on
+//! the budget. For a short run, the number is smaller.
 //!
-//! Half of the ops compare budgets. Each budget has an equal part, and its unspent ops are lost. So
-//! a run in a larger budget finds what a run in a smaller budget found, and forecasts of earlier
-//! runs change nothing but time. The other half refines the best budget.
+//! Half of the ops compare budgets. Each budget has an equal part of these ops, and the unspent ops
+//! of a part are lost. So a run in a larger budget finds the same forecasts that a run in a smaller
+//! budget found. Forecasts of earlier runs change only the time that the search takes. The other
+//! half refines the best budget.
 
 use super::cache::{Cache, Origin};
 use super::{
@@ -25,33 +27,37 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of turns of each kind of step that may be simulated per step of the run, however small
-/// its ops are. One more turn is allowed for each `FLOPS_A_TURN` floating-point operations of an
-/// average op. A core does about as many while one op is simulated.
+/// Number of turns of each kind of step that may be simulated per step of the run, even if the ops
+/// of the step do hardly any work. One more turn is allowed for each `FLOPS_A_TURN` floating-point
+/// operations of an average op. A core does about `FLOPS_A_TURN` operations in the time in which
+/// one op is simulated.
 const TURNS_A_STEP: f64 = 4.0;
 const FLOPS_A_TURN: f64 = 2.5e5;
 
-/// Least and greatest number of turns for a run by the portfolio.
+/// Least and greatest number of simulated turns, for a run with the policy `learned:portfolio`.
 const TURNS: (f64, f64) = (128.0, 2048.0);
 
-/// Effort of a search, as a multiple of the portfolio's.
+/// Effort of the policy `learned:search`, as a multiple of the effort of `learned:portfolio`.
 const SEARCH: f64 = 8.0;
 
 /// Limit on simulated ops for a kind of step: a few seconds.
 const MOST_OPS: u64 = 3 << 20;
 
-/// Number of turns to compare a policy that only looks ahead with policies that know nothing.
+/// Number of simulated turns in which the policy `learned`, which only looks ahead, is compared
+/// with policies that know nothing of the step.
 const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
-/// Number of smaller budgets that are tried at once, on any machine. If none of them gains
-/// anything, the search ends: a run that recomputes less in less memory does so by chance.
+/// Number of smaller budgets that are tried at the same time. The number does not depend on the
+/// machine. If none of these budgets brings a gain, the search ends: a run recomputes less in less
+/// memory only by chance.
 const AT_ONCE: usize = 4;
 
 /// Limit on groups of smaller budgets.
 const TIMES: usize = 2;
 
-/// Least number of turns for a smaller budget; with fewer, the budget of the run gets all ops. A
-/// second group also needs 1/`SHARE` of [the turns of a search](Learn::turns).
+/// Least number of simulated turns for a smaller budget. If there are fewer turns, smaller budgets
+/// are not tried, and the budget of the run gets all ops. For a second group, each budget must also
+/// get 1/`SHARE` of [the turns of a search](Learn::turns).
 const LEAST_TURNS: u64 = 10;
 const SHARE: u64 = 8;
 
@@ -62,9 +68,10 @@ pub struct Forecasts {
     pub budget: u64,
     /// Forecasts in that budget, by kind of step.
     pub forecasts: Vec<Forecast>,
-    /// Forecasts in further budgets, for later runs.
+    /// Forecasts in the other budgets that were tried, for later runs.
     pub in_others: Vec<Forecast>,
-    /// Lower bound on the share of its work that a step recomputes, in the whole budget.
+    /// Lower bound on the recomputation of a step, as a share of its work, if the run may use the
+    /// whole budget.
     pub least: f64,
     /// Number of ops simulated by the search.
     pub simulated_ops: u64,
@@ -73,7 +80,8 @@ pub struct Forecasts {
 }
 
 impl Forecasts {
-    /// The share of a step's work that is recomputed, according to the simulation.
+    /// Largest recomputation of any kind of step, as a share of the step's work, according to the
+    /// simulation.
     #[must_use]
     pub fn predicted(&self) -> Option<f64> {
         self.forecasts.iter().filter_map(|forecast| forecast.excess).reduce(f64::max)
@@ -81,8 +89,8 @@ impl Forecasts {
 }
 
 impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
-    /// Searches how steps are best run within a budget. Keeps the finds for later runs if there is
-    /// a file for them.
+    /// Searches how steps are best run within a budget. Adds the forecasts found to the file of
+    /// forecasts, if there is one.
     ///
     /// # Errors
     /// [`TuneError::Cache`] if the file cannot be read, or belongs to another device.
@@ -107,7 +115,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
             && cache.add(&[&found.forecasts[..], &found.in_others].concat())
             && let Err(error) = cache.write(path)
         {
-            // A failed write is no reason to end this run; another run may be writing the file.
+            // A failed write is only a warning; another run may be writing the file.
             let told = format!("{} {}: {error}", tuner.names.cache, path.display());
             not_kept = Some(Warning::NotKept(told));
         }
@@ -130,7 +138,8 @@ struct Forecaster<'a, P> {
 struct Tried {
     /// Lower bound on the share that any run of the usual step recomputes.
     least: f64,
-    /// `None` if nothing passes, or if nothing can beat the best known result.
+    /// The best way found; `None` if no run passes, or if no run in this budget can beat the best
+    /// known result.
     best: Option<Best>,
 }
 
@@ -143,16 +152,16 @@ struct Best {
 }
 
 impl<P: Trainable> Forecaster<'_, P> {
-    /// Searches for the best way to run steps within a budget; `plain` is the rehearsal in it
-    /// without forecasts.
+    /// Searches for the best way to run steps within a budget; `plain` is the rehearsal in that
+    /// budget without forecasts.
     ///
-    /// `None` if the policy does not look ahead, if no two steps are alike, or if nothing is found
-    /// that passes and is no worse.
+    /// `None` if the policy does not look ahead, or if no two steps are alike. Also `None` if with
+    /// all forecasts tried, the run fails or recomputes more than in `plain`.
     fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, TuneError> {
         let Some(PolicyKind::Learned(learn)) = self.rehearsal.policy else { return Ok(None) };
         let start = Instant::now();
         let turns = self.rehearsal.turns(self.threshold)?;
-        // The last kind is that of most steps.
+        // The last turn is of the usual kind, to which most steps belong.
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
         let smaller = self.smaller(budget, learn);
@@ -167,7 +176,7 @@ impl<P: Trainable> Forecaster<'_, P> {
             });
             all.collect()
         };
-        // First the budget itself, then groups of smaller ones while they recompute less.
+        // Try the budget itself, then groups of smaller budgets, as long as these recompute less.
         let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, each)?.pop()
         else {
             return Ok(None);
@@ -185,7 +194,7 @@ impl<P: Trainable> Forecaster<'_, P> {
                 break;
             }
         }
-        // Search once more in the best budget, with the second half of the ops.
+        // Search again in the best budget, with the second half of the ops.
         if times > 0 {
             // Possibly no budget has passed yet.
             let budget = best_of(&all, most).map_or(budget, |at| all[at].budget);
@@ -198,7 +207,8 @@ impl<P: Trainable> Forecaster<'_, P> {
                 most = least_of(&all, most);
             }
         }
-        // With a policy that only looks ahead, the plain run wins ties.
+        // With a policy that only looks ahead, forecasts are used only if they recompute less than
+        // the plain run.
         let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
         let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
@@ -214,7 +224,7 @@ impl<P: Trainable> Forecaster<'_, P> {
 
     /// The whole percents below a budget, in bytes, the largest first.
     fn smaller(&self, budget: u64, learn: Learn) -> Vec<u64> {
-        // Measured costs vary by more than could be gained.
+        // Measured costs vary by more than the gain of a smaller budget.
         let is_measured = self.rehearsal.tuner.cost_model() == Some(CostModelKind::Measured);
         if is_measured || learn == Learn::Ahead {
             return Vec::new();
@@ -233,7 +243,8 @@ fn least_of(all: &[Best], most: f64) -> f64 {
     all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min)
 }
 
-/// The first result that recomputes at most this share; earlier results have larger budgets.
+/// Index of the first result that recomputes at most the share `most`. Results are in the order of
+/// their budgets, the largest first.
 fn best_of(all: &[Best], most: f64) -> Option<usize> {
     all.iter().position(|best| best.rehearsed.recompute_ratio <= most)
 }
@@ -263,8 +274,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.rare.iter().chain([self.usual])
     }
 
-    /// Number of ops that may be simulated in all. Shorter runs have fewer, as learning pays less.
-    /// Steps whose ops are hardly more work than their simulation have fewer, too.
+    /// Number of ops that may be simulated in all. Shorter runs have fewer ops, as learning pays
+    /// less. Steps whose ops are hardly more work than the simulation of the ops have fewer, too.
     fn ops(&self) -> u64 {
         let ops = self.usual.ops().max(1);
         let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
@@ -278,8 +289,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// Divides the ops, if there are smaller budgets. If none of these is tried, all ops go to the
-    /// budget of the run.
+    /// Divides the ops among budgets, if there are smaller budgets with enough ops. If not, all ops
+    /// go to the budget of the run.
     fn parts(&self, are_smaller: bool) -> Parts {
         let (all, turn) = (self.ops(), self.kinds().map(Turn::ops).sum::<u64>());
         let part = |times: usize| all / 2 / (1 + times * AT_ONCE) as u64;
@@ -296,7 +307,8 @@ impl<P: Trainable> Trial<'_, P> {
     /// Searches for the best way to run steps in a budget. Gives up if the bound of the usual step
     /// is at least `most`, the least share recomputed by any run so far.
     ///
-    /// In a run of few steps, whose first recomputes less, this may miss a slightly better way.
+    /// The first step of a run recomputes less than the usual step. So in a run of few steps, this
+    /// may miss a slightly better way.
     fn within(
         &self,
         budget: u64,
@@ -315,8 +327,8 @@ impl<P: Trainable> Trial<'_, P> {
                 self.search(turn, budget, f64::INFINITY, each, allowance)?;
             of_rare.extend(found.into_iter().next());
         }
-        // The state of memory after the first step affects all later steps. So combinations with
-        // and without forecasts of rare steps are tried.
+        // The state of memory after the first step affects all later steps. So forecasts of the
+        // usual step are tried both with and without forecasts of rare steps.
         let mut with: Vec<&[Forecast]> = vec![&of_rare, &[]];
         with.dedup();
         let of_found = found.iter().map(|usual| {
@@ -330,7 +342,7 @@ impl<P: Trainable> Trial<'_, P> {
             if let Some(rehearsed) = rehearsed {
                 let mut forecasts = forecasts;
                 if let Some(usual) = forecasts.last_mut() {
-                    // Set only if no search has tried this forecast, or none completed a run.
+                    // A forecast that no search has completed a run with has no excess yet.
                     usual.excess.get_or_insert(rehearsed.step_ratio);
                     usual.least = usual.least.or((least > 0.0).then_some(least));
                 }
@@ -340,7 +352,8 @@ impl<P: Trainable> Trial<'_, P> {
         Ok(Tried { least, best })
     }
 
-    /// Forecasts that run all kinds of steps by a policy without knowledge, for each such policy.
+    /// Forecasts that run all kinds of steps by a policy without knowledge of steps: one list for
+    /// each such policy.
     fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
         Clock::UNKNOWING.into_iter().map(move |clock| {
             let by = |turn: &Turn| Forecast {
@@ -361,7 +374,7 @@ impl<P: Trainable> Trial<'_, P> {
         allowance: &mut Allowance,
     ) -> Result<Option<Rehearsed>, TuneError> {
         let Forecaster { rehearsal, threshold, .. } = self.forecaster;
-        // A rehearsal that takes many more ops is no better.
+        // Stop a rehearsal that runs many more ops than the best rehearsal: it recomputes more.
         let most = best.map_or(u64::MAX, |best| best.rehearsed.simulated_ops * 5 / 4);
         let mut part = allowance.take(most);
         let is_enough = part.left() >= rehearsal.least_ops();
@@ -398,11 +411,11 @@ impl<P: Trainable> Trial<'_, P> {
         })
     }
 
-    /// Searches by simulated runs how a turn is best run in a budget, the best first. Searches
-    /// nothing if its bound is at least `most`.
+    /// Searches by simulated runs how a turn is best run in a budget. Returns forecasts, the best
+    /// first. Does not search if the lower bound of the turn is at least `most`.
     ///
-    /// Takes `part` ops of the allowance and gives nothing back, so that the later rehearsals do
-    /// not depend on forecasts of earlier runs.
+    /// Takes `part` ops of the allowance and gives no unspent ops back. So the ops left to later
+    /// rehearsals do not depend on forecasts of earlier runs, which make a search shorter.
     fn search(
         &self,
         turn: &Turn,

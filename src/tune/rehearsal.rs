@@ -11,11 +11,11 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// Number of rehearsals that are running.
+/// Number of rehearsals that are running in this process.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a rehearsal is running in this process. For filters of logs: messages then do not belong
-/// to the real run.
+/// Whether a rehearsal is running in this process. A filter of logs can use this to drop the
+/// messages of rehearsals, which do not belong to the real run.
 ///
 /// ```
 /// assert!(!remat::tune::is_rehearsing());
@@ -25,31 +25,32 @@ pub fn is_rehearsing() -> bool {
     UNDER_WAY.load(Ordering::Relaxed) > 0
 }
 
-/// Steps of a rehearsal, if the run has as many. The first step makes the optimizer's state; from
-/// the second on, each is like the one before.
+/// Number of steps of a rehearsal, or all steps of a shorter run. The first step makes the
+/// optimizer's state. From the second step on, each step is like the one before.
 const STEPS: usize = 4;
 
-/// Steps of a rehearsal with forecasts: the fourth is the first that runs by plan.
+/// Number of steps of a rehearsal with forecasts. The fourth step is the first that runs by plan.
 const STEPS_BY_FORECAST: usize = 6;
 
-/// Limit on steps until memory settles, that is, until a step leaves it as the one before did. With
-/// very small batches it never does: the statistics of batch norm wander through its holes.
+/// Limit on steps until memory settles, that is, until a step leaves memory as the step before left
+/// it. With very small batches memory never settles: the statistics of batch norm are placed in
+/// other holes in each step.
 const STEPS_TO_SETTLE: usize = 128;
 
 /// Number of equal consecutive steps after which all later ones are assumed equal.
 const ALIKE: usize = 6;
 
-/// Steps of a rehearsal in which a turn of each kind is written down.
+/// Number of steps of the rehearsal that writes down a turn of each kind of step.
 const STEPS_TO_LEARN: usize = 4;
 
-/// Limit on the ops of a rehearsal, in turns of a step. A rehearsal that is stopped by it is judged
-/// by its completed steps.
+/// Limit on the ops of a rehearsal, in turns of a step. A rehearsal that reaches this limit is
+/// stopped, and judged by its completed steps.
 const MOST_TURNS: u64 = 96;
 
 /// Policies without knowledge of steps, tried if the policy `learned` does not pass.
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
 
-/// A program that can be rehearsed. Holds options, no results of the program.
+/// A program that can be rehearsed, with the options of its run.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -79,13 +80,14 @@ pub struct Rehearsal<'r, 'a, P> {
     pub(super) seed: u64,
     /// Whether the run's steps run by plan.
     plan: Plan,
-    /// Steps of the run, if its policy looks ahead: even the first step is predicted.
+    /// Knowledge of the run's steps, if its policy looks ahead. With this knowledge, even the first
+    /// step is predicted.
     pub(super) known: Option<KnownSteps>,
     /// Ops of a step without recomputation, once known; 0 before.
     turn_ops: AtomicU64,
 }
 
-/// The policy or the forecasts of a rehearsal.
+/// The way in which a rehearsal chooses evictions: a policy, or forecasts.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
     /// The policy of the run, without learned forecasts.
@@ -94,7 +96,7 @@ enum Way<'a> {
     Forecasts(&'a [Forecast]),
 }
 
-/// A learner without a search: keeps all turns given.
+/// A learner that does not search: only keeps all turns given.
 #[derive(Debug, Default)]
 struct Notebook(Arc<Mutex<Vec<Turn>>>);
 
@@ -113,28 +115,30 @@ pub struct Rehearsed {
     pub peak_bytes: u64,
     /// Bytes held between steps: parameters, buffers and the optimizer's state.
     pub state_bytes: u64,
-    /// Bytes that cannot be evicted. A lower eviction threshold cannot be met.
+    /// Largest number of bytes that were unevictable at the same time. A threshold below this
+    /// number cannot be met.
     pub unevictable_bytes: u64,
-    /// Cost of recomputing over the cost of the work itself, extrapolated to the number of steps of
-    /// the run.
+    /// Cost of recomputation divided by the cost of the work itself, extrapolated to the number of
+    /// steps of the run.
     pub recompute_ratio: f64,
-    /// Cost of recomputing over the cost of the work itself, in the last step.
+    /// Cost of recomputation divided by the cost of the work itself, in the last step.
     pub step_ratio: f64,
-    /// Whether a step recomputed several times its own work.
+    /// Whether some step recomputed several times its own work.
     pub thrashes: bool,
-    /// Whether all later steps will use memory alike: the last steps did the same with it, or
-    /// nothing was moved for long. Also true if there are no later steps.
+    /// Whether all later steps can be expected to use memory alike. True if the last steps moved
+    /// the same bytes and left the same holes, or if no block was moved for many steps. Also true
+    /// if there are no later steps.
     pub is_settled: bool,
-    /// Replacement for the run's policy, if the latter does not pass.
+    /// Policy that passes, if the policy of the run does not pass.
     pub policy: Option<PolicyKind>,
-    /// Whether the rehearsal ended because its allowance was spent. The ratios then cover the part
-    /// that ran.
+    /// Whether the rehearsal ended because its allowance was spent. In that case the ratios cover
+    /// only the steps that ran.
     pub is_stopped: bool,
-    /// Ops of the rehearsal, those of the test included.
+    /// Number of ops in the rehearsal, with the ops of the test.
     pub simulated_ops: u64,
 }
 
-/// An `Err` means that the memory did not suffice; that is not a failure of the program.
+/// An `Err` means that the memory did not suffice, which is a valid outcome of a rehearsal.
 pub type Verdict = Result<Rehearsed, Error>;
 
 impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
@@ -200,7 +204,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Ok(self.rehearse(builder, self.short(), false, &mut Self::no_limit())??)
     }
 
-    /// Whether nothing is evicted under this budget in all steps of the run, whatever the policy.
+    /// Whether nothing is evicted under this budget, in any step of the run and with any policy.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -223,7 +227,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// # Errors
     /// If the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
-        // These options evict wherever an eviction could spare a move of blocks.
+        // With these options, the engine evicts whenever an eviction can replace a move of blocks.
         let builder =
             Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
         Ok(self
@@ -312,7 +316,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     ) -> Result<Verdict, TuneError> {
         let mut builder = self.builder(budget, threshold);
         if self.policy.is_some_and(PolicyKind::searches) {
-            // Forecasts are searched for elsewhere, not in each budget that is tried.
+            // A rehearsal does not search for forecasts: [`Rehearsal::learn`] does.
             builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
         }
         let (builder, steps) = match way {
@@ -328,7 +332,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
             None => builder,
         };
         let verdict = self.rehearse(builder, steps.min(self.tuner.steps), false, allowance)?;
-        // The limit holds for the whole run, and the first step recomputes the least.
+        // Check the ratio of the whole run, since the first steps recompute less than later ones.
         Ok(verdict.and_then(|rehearsed| match recompute_limit {
             Some(limit) if rehearsed.recompute_ratio > limit => {
                 let ratio = rehearsed.recompute_ratio;
@@ -342,8 +346,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Allowance::of_ops(u64::MAX)
     }
 
-    /// A turn of each kind of step, the same in any budget. The last is of the usual kind; the
-    /// first makes the optimizer's state. Empty if no two steps are alike.
+    /// A turn of each kind of step; the turns do not depend on the budget. The last turn is of the
+    /// usual kind; the first turn makes the optimizer's state. Empty if no two steps are alike.
     pub(super) fn turns(&self, threshold: Option<u64>) -> Result<Vec<Turn>, TuneError> {
         if !self.program.repeats() {
             return Ok(Vec::new());
@@ -367,8 +371,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         STEPS.min(self.tuner.steps)
     }
 
-    /// Rehearses, and spends the simulated ops from `allowance`. Ends when the allowance is used
-    /// up.
+    /// Rehearses, and spends the simulated ops from `allowance`. The rehearsal ends early when the
+    /// allowance is used up.
     fn rehearse(
         &self,
         builder: Builder,
@@ -389,15 +393,16 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         verdict
     }
 
-    /// Runs `work` on the simulated device. An inner `Err` means that the memory or the allowance
-    /// did not suffice.
+    /// Runs `work` on the simulated device. The inner result is an `Err` if the memory or the
+    /// allowance did not suffice.
     fn session<T>(
         &self,
         mut builder: Builder,
         work: impl FnOnce(&Runtime, P::Training) -> Result<T, Error>,
     ) -> Result<Result<T, Error>, TuneError> {
         let sim = Arc::clone(&self.tuner.stand_in.sim);
-        // A simulated device has no bits, and many rehearsed budgets are too small.
+        // A simulated device has no bits to verify. Many rehearsed budgets are too small, so their
+        // errors need not name a budget.
         builder.settings.verify_recomputed = None;
         builder.names_budgets = false;
         let done = {
@@ -423,12 +428,12 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         let most = if settle { STEPS_TO_SETTLE.min(self.tuner.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
         let mut stopped = false;
-        // Train, with counters after each step. With `settle`, go on until memory settles or
-        // something is evicted.
+        // Run training steps, and keep the counters after each step. With `settle`, go on until
+        // memory settles or something is evicted.
         while stats.len() <= most && !(self.tuner.interrupt)() {
             match training.step().and_then(|()| runtime.stats()) {
                 Ok(after) => stats.push(after),
-                // The completed steps show how such a run goes on.
+                // The allowance is spent. The completed steps show how the run would go on.
                 Err(error) if is_stopped(&error) && stats.len() > 1 => {
                     stopped = true;
                     break;
@@ -450,7 +455,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         let end = runtime.stats()?;
         let last = stats[stats.len() - 1];
         let before = stats[stats.len().saturating_sub(2)];
-        // Extrapolate the last step to the rest of the run.
+        // Assume that the rest of the run recomputes as the last step did.
         let more = self.tuner.steps.saturating_sub(stats.len() - 1) as f64;
         let recomputed = last.recompute_cost - before.recompute_cost;
         let base = last.base_cost - before.base_cost;

@@ -4,7 +4,7 @@ use crate::bytes::ByteSize;
 use std::fmt;
 use std::str::FromStr;
 
-/// A text that is no budget. The message gives examples.
+/// Error of a text that is no budget. The message gives examples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseBudgetError(String);
@@ -70,14 +70,15 @@ impl FromStr for Share {
             };
         };
         match percent.trim().parse::<f64>() {
-            // A larger percentage is a slip. The comparison is false for NaN, too.
+            // A larger percentage is probably a typing mistake. The comparison is false for NaN,
+            // too.
             Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
             _ => wrong(format!("a percentage is above 0 and at most 1000000; {WRITE}")),
         }
     }
 }
 
-/// The percentage probably meant by a number without a unit, since a size that small is a slip.
+/// The percentage probably meant by a small number without a unit, which is hardly a size in bytes.
 fn meant_percent(text: &str) -> Option<f64> {
     match text.trim().parse::<f64>().ok()? {
         part if part > 0.0 && part < 1.0 => Some((part * 1e9).round() / 1e7),
@@ -127,7 +128,7 @@ impl FromStr for Budget {
     }
 }
 
-/// Conversions of both types from text and from bytes, as a [`Tuner`](super::Tuner) takes them.
+/// Conversions of a type from text and from bytes, for the arguments of a [`Tuner`](super::Tuner).
 macro_rules! given {
     ($type:ty, $of_bytes:expr) => {
         impl TryFrom<&str> for $type {

@@ -5,7 +5,8 @@ use crate::runtime::Runtime;
 
 /// A program that can be started on any runtime, and then does training steps one by one.
 ///
-/// A closure is one: it takes a runtime, makes the network, and returns a closure that does a step.
+/// A closure can be such a program: it takes a runtime, makes the network, and returns a closure
+/// that does a step.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -22,9 +23,9 @@ use crate::runtime::Runtime;
 /// # is_trainable(start);
 /// ```
 ///
-/// Rehearsals run it on a device that only counts. [`Runtime::get`] gives zeros there, so a step
-/// must not depend on the values that it reads. Several rehearsals may run at once, each on a
-/// thread of its own.
+/// Rehearsals run the program on a device that only counts bytes and costs. [`Runtime::get`]
+/// returns zeros there, so a step must not depend on the values that it reads. Several rehearsals
+/// may run at once, each on a thread of its own.
 pub trait Trainable: Sync {
     /// A started program.
     type Training: Training;
@@ -50,22 +51,22 @@ pub trait Trainable: Sync {
     /// ```
     ///
     /// # Errors
-    /// If an op does not take its operands, or the memory does not suffice.
+    /// If an op refuses its operands, or the memory does not suffice.
     fn start(&self, runtime: &Runtime) -> Result<Self::Training, Error>;
 
-    /// Whether each step is like the one before. If no two are alike, for example with a different
-    /// tree in each, nothing can be known ahead.
+    /// Whether each step is like the one before. If no two steps are alike, for example because
+    /// each step has a different tree, steps cannot be predicted.
     fn repeats(&self) -> bool {
         true
     }
 
-    /// Whether there are tests between steps, not only after the last.
+    /// Whether there are tests between steps, not only after the last step.
     fn tests_between(&self) -> bool {
         false
     }
 }
 
-/// A started program. A closure is one, and has no test.
+/// A started program. A closure that does a step can be a started program without a test.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -91,10 +92,11 @@ pub trait Training {
     /// Does a step, which ends with [`Runtime::step`].
     ///
     /// # Errors
-    /// If an op does not take its operands, or the memory does not suffice.
+    /// If an op refuses its operands, or the memory does not suffice.
     fn step(&mut self) -> Result<(), Error>;
 
-    /// Does a test, if the program has one: enough batches to show its memory use.
+    /// Does a test, if the program has a test, with enough batches to show the memory use of the
+    /// test.
     ///
     /// # Errors
     /// Errors of [`Training::step`].

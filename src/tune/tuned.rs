@@ -75,7 +75,7 @@ impl Tuned<'_> {
         self.found.as_ref().map_or(self.chosen.budget(), |found| found.budget)
     }
 
-    /// Forecasts of the steps; `None` if they were not searched for, or not found.
+    /// Forecasts of the steps; `None` if there was no search, or if the search found none.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -99,7 +99,7 @@ impl Tuned<'_> {
         self.found.as_ref()
     }
 
-    /// Warnings: those of the [budget](ChosenBudget::warnings), and one if forecasts could not be
+    /// Warnings of the [budget](ChosenBudget::warnings), and a warning if forecasts could not be
     /// kept.
     ///
     /// ```
@@ -125,8 +125,8 @@ impl Tuned<'_> {
         self.chosen.warnings().into_iter().chain(self.not_kept.clone()).collect()
     }
 
-    /// Options of the runtime to train on. It knows the first step, uses the best forecasts, and
-    /// holds the best part of the budget.
+    /// Options of the runtime to train on. The runtime can predict even the first step, uses the
+    /// best forecasts, and has the best part of the budget as its budget.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -167,7 +167,7 @@ impl Tuned<'_> {
                 }
                 builder.forecasts(found.forecasts.iter().cloned())
             }
-            // The policy that looks ahead does not pass.
+            // The policy of the run does not pass, so another policy replaces it.
             (None, Some(policy)) => builder.policy(policy),
             (None, None) => builder,
         }

@@ -1,4 +1,4 @@
-//! Writing of executed commands: to a recorder, and to a turn that a learner will get.
+//! Writing of executed commands: to a recorder, and to the turn that is written down for a learner.
 
 use super::{Books, Given};
 use crate::command::{
@@ -52,7 +52,8 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Records updates issued as a single command. If any was skipped, each is recorded by itself.
+    /// Records updates issued as a single command. If an update was skipped, each update is
+    /// recorded as a command of its own.
     pub fn record_calls(&mut self, calls: Vec<(Apply<RecordedOp>, Given, Keys)>) {
         if calls.iter().any(|(call, given, new)| is_skipped(call, given, new)) {
             calls.into_iter().for_each(|(call, given, new)| self.record_call(call, &given, &new));
@@ -62,8 +63,8 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Records a skipped update. Its updated outputs become views of the old values. Its fresh
-    /// outputs, which are lost, are recorded as an op without inputs.
+    /// Records a skipped update. The outputs that replace targets become views of the old values.
+    /// The fresh outputs, which are lost, are recorded as outputs of an op without inputs.
     pub fn record_skipped(&mut self, mut call: Apply<RecordedOp>) {
         let targets = call.outputs.targets().min(call.inputs.len());
         if targets == 0 {
@@ -93,7 +94,7 @@ impl<D: Device> Books<D> {
     }
 
     /// Records a command that was executed. The closure runs only if commands are written down,
-    /// since making and dropping one takes time.
+    /// since it takes time to make and drop a recorded command.
     #[inline]
     pub fn record(&mut self, command: impl FnOnce() -> RecordedCommand) {
         if self.is_written() {

@@ -1,7 +1,8 @@
 //! Live tensors between two turns.
 //!
-//! Each live tensor has a slot in a table. Only changed slots are updated, so a mark costs as much
-//! as changed since the last one, however many tensors are held.
+//! Each live tensor has a slot in a table. Only changed slots are updated. So the time that a mark
+//! takes depends on the number of tensors that changed since the last mark, not on the number of
+//! held tensors.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
@@ -10,8 +11,8 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// The layouts and sharing of all live tensors, by slot, as a hash. Boundaries are equal if their
-/// counts and hashes are.
+/// A hash of all live tensors, by slot: their layouts, and which of them share a storage. Two
+/// boundaries are equal if their numbers of tensors and their hashes are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,
@@ -26,11 +27,11 @@ pub(super) struct Slots {
     free: BTreeSet<u32>,
     /// Size in bytes of each live storage, and the sum of the hashes of its tensors.
     storages: FxHashMap<StorageKey, (u64, Sum)>,
-    /// Pairs of a storage and a slot with a view of the storage.
+    /// Pairs of a storage and a slot whose tensor looks at the storage.
     looks: BTreeSet<(StorageKey, u32)>,
-    /// Sum over all storages.
+    /// Sum of the hashes of all storages.
     hash: Sum,
-    /// Number of slots that were filled or left, or checked for a change.
+    /// Number of slots that were filled, emptied, or checked for a change.
     #[cfg(test)]
     pub changed: u64,
 }
@@ -43,7 +44,7 @@ struct Look {
     hash: Sum,
 }
 
-/// Capacity above which a table is shrunk when few entries are left.
+/// Capacity above which a table with few entries is shrunk.
 const LARGE: usize = 1 << 12;
 
 impl Slots {
@@ -64,7 +65,7 @@ impl Slots {
         self.look(slot).map(|look| look.storage)
     }
 
-    /// The lowest slot that looks at a storage.
+    /// The lowest slot whose tensor looks at a storage.
     pub fn of_storage(&self, storage: StorageKey) -> Option<u32> {
         let (first, slot) = self.looks.range((storage, 0)..).next()?;
         (*first == storage).then_some(*slot)
@@ -162,8 +163,8 @@ impl Slots {
     }
 }
 
-/// A hash of 128 bits that can be added and subtracted in any order. Collisions are assumed not to
-/// occur.
+/// A hash of 128 bits. Hashes can be added and subtracted in any order. Collisions are assumed not
+/// to occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum(u64, u64);
 
@@ -182,7 +183,7 @@ impl Sum {
         *self = Self(self.0.wrapping_sub(other.0), self.1.wrapping_sub(other.1));
     }
 
-    /// Mixes in a number. The result is no longer a sum of parts.
+    /// Mixes in a number. Afterwards parts of the sum can no longer be subtracted.
     const fn mixed(self, number: u64) -> Self {
         Self(mix(mix(self.0, self.1), number), mix(mix(self.1, !number), self.0))
     }

@@ -11,8 +11,8 @@ use crate::memory::Held;
 use crate::store::{Action, Operand, Spot};
 
 impl<D: Device> Planning<D> {
-    /// Enters plans with a turn of this kind. Returns false if the kind has no plan for this
-    /// boundary, or if there is no room for its block.
+    /// Enters plans with a turn of this kind. Returns false if the kind has no plan for the current
+    /// live tensors, or if the plan's block does not fit in memory.
     pub(super) fn enter(
         &mut self,
         engine: &mut Engine<D>,
@@ -22,15 +22,15 @@ impl<D: Device> Planning<D> {
         let like = |plan: &&StepPlan| plan.boundary == boundary;
         let Some(plan) = self.kinds.get(kind).plan.as_ref().filter(like) else { return false };
         let moved = engine.moved_bytes();
-        // One block for the plans of all kinds, if there is room for the largest.
+        // Allocate one block for the plans of all kinds, if the largest plan fits in memory.
         let all = self.kinds.largest_plan().map_or(0, |largest| largest.bytes);
         let bytes = if all <= engine.room() { all } else { plan.bytes };
         let lent = engine.lend(bytes);
         self.balance.moved(engine.moved_bytes() - moved);
         let start = match lent {
             Ok(Some(start)) => start,
-            // Blocks that could not be moved stay in place. Nothing failed that a command had asked
-            // for.
+            // Blocks that could not be moved stay in place. No failure is reported, since no
+            // command asked for these moves.
             Ok(None) | Err(_) => {
                 self.refuse(kind);
                 return false;
@@ -39,7 +39,7 @@ impl<D: Device> Planning<D> {
         self.entries += 1;
         let (taken, entry) = (Vec::new(), self.entries);
         let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
-        // Only now: allocating the block may have moved other blocks.
+        // The plan is chosen only now, since allocating the block may have moved other blocks.
         let there = There { slots: &self.numbers.slots, engine };
         let entered = replay.choose(&mut self.kinds, kind, there);
         self.replay = Some(replay);
@@ -49,13 +49,13 @@ impl<D: Device> Planning<D> {
 
 impl<D: Device> Replay<D> {
     /// Selects the plan of a kind for the turn that begins. Returns false if the kind has no plan,
-    /// or if its plan does not fit the block or the boundary.
+    /// if the plan needs a larger block, or if the plan was made for other live tensors.
     pub(super) fn choose(&mut self, kinds: &mut Kinds, kind: usize, there: There<'_, D>) -> bool {
         let Some(plan) = &mut kinds.get_mut(kind).plan else { return false };
         if plan.bytes > self.bytes || plan.boundary != self.boundary {
             return false;
         }
-        // Blocks do not move while turns run by plan, so places stay valid within an entry.
+        // Blocks do not move while turns run by plan, so places stay valid until plans are left.
         if plan.laid.as_ref().is_none_or(|laid| laid.entry != self.entry) {
             let Some(held) = there.held(&plan.before) else { return false };
             let before = held.iter().map(|&held| there.engine.offset(held)).collect();
@@ -87,7 +87,8 @@ impl<D: Device> There<'_, D> {
 }
 
 impl Laid {
-    /// Places for a block at `replay.start` and storages from before at the addresses `before`.
+    /// Computes the places of all operands, for a plan's block at `replay.start` and older storages
+    /// at the addresses `before`.
     fn new<D: Device>(
         plan: &StepPlan,
         replay: &Replay<D>,
@@ -137,7 +138,7 @@ impl Laid {
     }
 }
 
-/// First byte of a spot, given the addresses of the blocks.
+/// Address of an operand, given the addresses of the blocks.
 fn offset(spot: Spot, before: &[u64], taken: impl Fn(u32) -> u64) -> u64 {
     match spot {
         Spot::Before(number) => before[number as usize],

@@ -1,4 +1,4 @@
-//! Execution of expected commands: kernels on known places, and nothing else.
+//! Execution of commands by plan: only the device works, on operands at known places.
 
 use super::enter::There;
 use super::leave::{Failed, Left};
@@ -18,12 +18,12 @@ pub(in crate::driver) type Followed = Result<Option<Place>, (usize, Error)>;
 
 /// The driver's next task for a command.
 pub(in crate::driver) enum Next<D: Device> {
-    /// None: the command was done by plan. [`Planning::did_follow`] comes next.
+    /// No task: the command was done by plan. [`Planning::did_follow`] comes next.
     Done(Followed),
     /// Execute the command.
     Execute,
-    /// Redo the turn whose plan was left. Then execute the command, or if `again`, ask about it
-    /// again.
+    /// Redo the turn whose plan was left. Then execute the command, or if `again` is set, call
+    /// [`Planning::follow`] for it again.
     Left { left: Left<D>, again: bool },
 }
 
@@ -36,7 +36,7 @@ impl<D: Device> Planning<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Next<D> {
         let left = if self.replay.is_some() && !beside.books.engine.owes_no_word() {
-            // A failure is pending, which the engine may have to tell with this command.
+            // A failure is unreported. The engine may have to report it with this command.
             self.leave(beside, None)
         } else if !self.is_by_plan(beside, command) {
             None
@@ -54,7 +54,7 @@ impl<D: Device> Planning<D> {
                         None
                     }
                 },
-                // Evictions and recomputation before the command failed. The engine tries the
+                // An eviction, move or rerun before the command failed. The engine tries the
                 // command without a plan.
                 Err(failed @ Failed::ForRoom(_)) => self.leave(beside, Some(failed)),
             }
@@ -66,7 +66,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Whether this command runs by plan. Enters the plan of a turn that begins here.
+    /// Whether this command runs by plan. If the command begins a turn, enters the plan of that
+    /// turn.
     #[inline]
     fn is_by_plan(
         &mut self,
@@ -88,8 +89,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Chooses the plan of the turn that this command begins, while plans are entered. Leaves plans
-    /// and returns false if none fits.
+    /// Chooses the plan of the turn that this command begins, after a turn by plan. If no plan
+    /// matches, leaves plans and returns false.
     fn goes_on_by_plan(
         &mut self,
         beside: &mut Beside<'_, D>,
@@ -135,7 +136,7 @@ impl<D: Device> Planning<D> {
             let failed = done.err().map(|(done, error)| Failed::Itself(done, error));
             return self.leave(beside, failed);
         }
-        // Note the command, and do its part that a plan leaves to the engine: marks and labels.
+        // Note the command. A plan has no actions for marks and labels, so tell the engine of them.
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
         match &command {
@@ -172,7 +173,8 @@ impl<D: Device> Planning<D> {
         if let Some(start) = returning {
             stopwatch.also_since(start);
         }
-        // Give the new tensors the slots and keys of the old ones, and count the turn.
+        // Give the new tensors the slots and keys of the tensors that they replace, and count the
+        // turn.
         let tensors = &mut books.tensors;
         numbers.turn_as_planned(&plan.heirs, |before, after| tensors.rename(before, after));
         books.engine.did_replay(&plan.took);
@@ -190,7 +192,8 @@ impl<D: Device> Planning<D> {
     }
 
     /// Chooses the plan of a turn that begins with this command. Tries the predicted kind first,
-    /// then other kinds. Returns false if no planned kind is predicted, or if no plan fits.
+    /// then other kinds. Returns false if no planned kind is predicted, or if no plan matches the
+    /// command and the live tensors.
     fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
         let Some(expected) = kinds.next_planned() else { return false };
@@ -264,7 +267,8 @@ impl<D: Device> Planning<D> {
                     .ask_device("copying the old value of an update", |device| {
                         device.duplicate(places[0], places[1])
                     }),
-                // Plans contain only actions that fit their commands.
+                // Other combinations do not occur: each action of a plan was checked against its
+                // command.
                 _ => Ok(()),
             };
             done.map_err(|error| Failed::Itself(action - actions.start, error))?;
@@ -277,7 +281,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Does the evictions, moves and reruns before a command.
+    /// Does the evictions, moves and reruns that make room for a command.
     ///
     /// # Errors
     /// `Failed::ForRoom`, with the number of actions that were done.
@@ -331,8 +335,8 @@ impl StepPlan {
         self.begin_of(command)..self.ends[command]
     }
 
-    /// The part of a command's actions that is the command itself. Actions that make room come
-    /// before it.
+    /// The last part of a command's actions, which do the command itself. The actions before this
+    /// part make room.
     #[inline]
     fn own(&self, actions: &Range<usize>) -> Range<usize> {
         let for_room = match self.is_plentiful {
@@ -350,7 +354,7 @@ impl StepPlan {
         self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
     }
 
-    /// Keeps the bits that an action made, if recomputed values are verified and its outputs will
+    /// Keeps prints of an action's outputs, if recomputed values are verified and the outputs will
     /// be evicted or made again.
     #[cold]
     fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {
@@ -381,7 +385,7 @@ impl StepPlan {
         engine.compare_planned(first, op, read, laid.made_by(action))
     }
 
-    /// The command and call of a rerun.
+    /// The command and the call whose first run the action repeats.
     fn first_of(&self, action: &Action) -> Option<(usize, usize)> {
         let (command, call) = self.firsts[action.again()? as usize];
         Some((command as usize, call as usize))
@@ -407,7 +411,7 @@ impl Laid {
         &self.places[self.actions[action].operands.clone()]
     }
 
-    /// The action as a run; `None` if it is no run.
+    /// The action as a run of an op; `None` for any other action.
     #[inline]
     fn run<'a>(&'a self, plan: &StepPlan, action: usize) -> Option<PlannedRun<'a>> {
         let Action::Run { flops, .. } = plan.actions[action] else { return None };

@@ -1,5 +1,5 @@
-//! Hashing of turns, while recent turns were all different. A hash is cheap, and shows whether a
-//! turn repeats. Only then are turns compared command by command again.
+//! Hashing of turns, used after many turns in a row were all new. A hash is cheap, and shows
+//! whether a turn repeats. Turns are compared command by command again only after a hash repeats.
 
 use super::turns::Expected;
 use crate::command::Command;
@@ -114,7 +114,7 @@ mod tests {
         }
         glance.begin();
         assert_eq!(turn(&mut glance, &[Unary::Relu, Unary::Neg, Unary::Relu], 9), Some(Seen::New));
-        // The first turn is forgotten by now.
+        // Newer hashes displace the hash of the first turn.
         for length in 6..10 {
             glance.begin();
             turn(&mut glance, &long[..length], 10);

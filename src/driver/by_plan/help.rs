@@ -21,16 +21,16 @@ pub(super) struct Stopwatch {
 pub(super) struct Unplanned {
     /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// Number of evictions of the last turn before the tape.
+    /// Number of evictions in the last turn before a turn was written down for a plan (on a tape).
     evictions: u64,
 }
 
 /// Totals about plans.
 #[derive(Debug, Default)]
 pub(super) struct Help {
-    /// Number of turns that began by plan and went on without.
+    /// Number of turns that began by plan and went on without a plan.
     pub left: u64,
-    /// Evictions that turns by plan did not need.
+    /// Number of evictions that turns by plan did not need.
     spared_evictions: u64,
     /// Time spent waiting for plans and leaving them.
     planning: Duration,
@@ -50,7 +50,7 @@ impl Stopwatch {
         self.took = self.began.take().map(|began| began.elapsed());
     }
 
-    /// Adds the time since `start` to a turn that was already marked.
+    /// Adds the time since `start` to the time of a turn whose mark has already come.
     pub fn also_since(&mut self, start: Instant) {
         self.took = self.took.map(|took| took + start.elapsed());
     }
@@ -70,8 +70,8 @@ impl Unplanned {
     /// Limit on remembered turns. Old turns are forgotten, as learning makes a kind faster.
     const TURNS: usize = 8;
 
-    /// Adds a turn's time, and its evictions if they count. The caller leaves out the first turn of
-    /// a kind, in which a device sets itself up.
+    /// Adds a turn's time, and its number of evictions; `None` if the evictions do not count. The
+    /// caller leaves out the first turn of a kind, in which a device sets itself up.
     pub fn add(&mut self, took: Duration, evictions: Option<u64>) {
         if self.took.len() == Self::TURNS {
             self.took.pop_front();
@@ -80,15 +80,16 @@ impl Unplanned {
         self.evictions = evictions.unwrap_or(self.evictions);
     }
 
-    /// The shortest time. Usually only three turns come before the first by plan, the taped one
-    /// included. A single slow turn, which waits or uses new memory, says nothing.
+    /// The shortest of the remembered times. Usually only three turns run before the first turn by
+    /// plan. A mean would depend too much on a single slow turn, which waited or used new memory.
     fn typical(&self) -> Option<Duration> {
         self.took.iter().min().copied()
     }
 }
 
 impl Help {
-    /// Adds a turn that ran by plan. `unplanned` is about the same kind without a plan.
+    /// Adds a turn that ran by plan. `unplanned` has the times and evictions of the same kind
+    /// without a plan.
     pub fn ran(&mut self, took: Option<Duration>, evictions: u64, unplanned: &Unplanned) {
         self.spared_evictions += unplanned.evictions.saturating_sub(evictions);
         if let (Some(took), Some(typical)) = (took, unplanned.typical()) {
@@ -104,7 +105,7 @@ impl Help {
 }
 
 impl<D: Device> Planning<D> {
-    /// Adds the counters of plans to the engine's.
+    /// Adds the counters of plans to the counters of the engine.
     pub(in crate::driver) fn with_plans(&self, stats: Stats) -> Stats {
         let Self { help, kinds, replay, .. } = self;
         let largest = kinds.largest_plan();
@@ -124,7 +125,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Bytes of the plan's block, or 0 if the current turn has values in it.
+    /// Bytes of the plan's block, or 0 if the current turn has already put values into the block.
     fn idle_bytes(&self) -> u64 {
         use Command::{Apply, Put, Replace, UpdateAll};
         let uses =

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) struct Kind {
     pub commands: Vec<Arc<TurnCommand>>,
     pub plan: Option<StepPlan>,
-    /// A plan in the making. Taken at the end of the turn that runs meanwhile.
+    /// A plan that is being made. The plan is taken at the end of the turn that runs meanwhile.
     pub preparing: Option<Preparing>,
     /// Number of turns of this kind.
     times: u32,
@@ -45,17 +45,19 @@ pub(super) struct Kinds {
     needed: usize,
 }
 
-/// Limit on known kinds: training, evaluation and turns in between, over a few shapes.
+/// Limit on known kinds. It suffices for training, evaluation and turns in between, with a few
+/// different shapes each.
 const MOST_KINDS: usize = 8;
 
 /// Limit on commands of all kinds together.
 const MOST_COMMANDS: usize = 1 << 18;
 
-/// Number of remembered turns, and of turns compared to predict the next.
+/// Number of remembered turns, and number of latest turns that are compared to predict the next
+/// one.
 const PAST: usize = 256;
 const CONTEXT: usize = 16;
 
-/// Number of turns from which on a kind is frequent.
+/// Least number of turns of a frequent kind.
 const FREQUENT: u32 = 24;
 
 /// Number of consecutive misses after which a plan is given up.
@@ -68,8 +70,8 @@ impl Kind {
         self.rest.begin();
     }
 
-    /// Notes whether the plan could be entered. After too many misses, as the live tensors between
-    /// turns are others now, the plan is given up.
+    /// Notes whether the plan could be entered. After too many consecutive misses the plan is given
+    /// up, as the live tensors between turns have changed.
     pub fn entered(&mut self, enters: bool) {
         self.misses = if enters { 0 } else { self.misses + 1 };
         if self.misses > MOST_MISSES {
@@ -83,7 +85,7 @@ impl Kind {
         self.plan.is_none() && self.preparing.is_none() && self.times >= 2 && self.rest.is_over()
     }
 
-    /// Whether the kind came more than once, and so may come again.
+    /// Whether the kind came more than once, and so is expected to come again.
     pub fn is_known(&self) -> bool {
         self.times > 1
     }
@@ -124,14 +126,14 @@ impl Kinds {
         self.past.push_back(known);
     }
 
-    /// The latest `turns` turns as nodes of the recognizer, or all remembered turns if there are
-    /// fewer.
+    /// The latest `turns` turns as nodes of the recognizer; all remembered turns if fewer are
+    /// remembered.
     pub fn recognized(&self, turns: usize) -> impl Iterator<Item = &[NodeId]> {
         let last = self.past.iter().skip(self.past.len().saturating_sub(turns));
         last.filter_map(|kind| Some(&self.all[(*kind)?].recognized[..]))
     }
 
-    /// Adds the kind of a new turn. `None` if the turn has too many commands.
+    /// Adds a new kind with the commands of a turn. `None` if the turn has too many commands.
     pub fn add(&mut self, commands: Vec<Arc<TurnCommand>>) -> Option<usize> {
         if commands.len() > MOST_COMMANDS {
             return None;
@@ -181,8 +183,8 @@ impl Kinds {
     /// The most likely kind of the next turn; `None` if that is no known kind.
     ///
     /// Finds the earlier turn whose predecessors match the latest turns over the longest stretch;
-    /// the latest such turn on a tie. The next turn is predicted to be of its kind. Without such a
-    /// turn, the latest known kind is predicted.
+    /// the latest such turn on a tie. The next turn is predicted to be of that earlier turn's kind.
+    /// If there is no such turn, the latest known kind is predicted.
     pub fn next(&self) -> Option<usize> {
         let past = &self.past;
         let mut most = 0;
@@ -236,7 +238,7 @@ mod tests {
             (&[0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1], Some(2)),
             (&[0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0], Some(0)),
             (&[0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0], Some(1)),
-            // Kinds 3, 4 and 5 come once, and so are unknown.
+            // Kinds 3, 4 and 5 come only once, so they do not count as known.
             (&[0, 0, 3, 0, 4], Some(0)),
             (&[0, 0, 3, 0, 4, 0, 5, 0], None),
         ] {

@@ -1,4 +1,5 @@
-//! The end of turns by plan: the engine's tables are brought up to date with memory.
+//! The end of turns by plan: the engine's tables are brought up to date with the contents of device
+//! memory.
 
 use super::{Beside, Planning};
 use crate::command::Command;
@@ -12,14 +13,16 @@ use std::time::Instant;
 /// The reason why a command was not done by plan.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// Making room before the command failed; with the number of its actions that were done.
+    /// An action that makes room for the command failed. The number counts the command's actions
+    /// that were done.
     ForRoom(usize),
-    /// The command itself failed, after this number of its actions. The command counts as taken.
+    /// The command itself failed, after this number of its actions were done. The command counts as
+    /// one of the turn's done commands, [`Left::taken`].
     Itself(usize, Error),
 }
 
 /// A turn whose plan was left. Its commands are executed again in the engine's tables, without the
-/// device. Each block is where the plan had it.
+/// device. Each block keeps the address that it had in the plan.
 pub(in crate::driver) struct Left<D: Device> {
     kind: usize,
     /// Commands of the turn that were done.
@@ -27,13 +30,14 @@ pub(in crate::driver) struct Left<D: Device> {
     script: Script,
     /// Number of step marks in `taken`.
     marks: u64,
-    /// `Some` if making room for the next command failed: the actions that were done. The action
-    /// after them failed.
+    /// `Some` if an action that makes room for the next command failed: the range of actions done
+    /// before the failed one.
     for_room: Option<Range<usize>>,
 }
 
 impl<D: Device> Planning<D> {
-    /// Leaves plans until a turn begins again. The returned turn is to be [redone](Left).
+    /// Leaves the plan; plans are not entered again before a turn begins. The caller must
+    /// [redo](Left) the returned turn.
     #[must_use]
     pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
         if self.replay.is_some() {
@@ -76,7 +80,8 @@ impl<D: Device> Planning<D> {
         let script = Script {
             places: plan.taken.iter().copied().collect(),
             offsets: offsets.collect(),
-            // A plan without evictions never looks up owners.
+            // The table of owners stays empty for a plan without evictions, which never looks up an
+            // owner.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
             unheld_stays: plan.unheld_stays.iter().copied().collect(),
             done,

@@ -21,18 +21,19 @@ use std::sync::Arc;
 /// A whole turn with its tape.
 pub(super) struct Taken {
     pub tape: Tape,
-    /// Length of the two records after each command.
+    /// Lengths of the tape's two records after each command.
     pub ends: Vec<Ends>,
     pub before: Boundary,
     /// Totals before the turn.
     pub began: Totals,
-    /// Storages from before used by each record, by number, each with a slot that held a view.
+    /// Storages made before the turn, as used by each of the tape's two records: by number, each
+    /// with a slot whose tensor looked at the storage.
     pub plentiful: Vec<Option<Root>>,
     pub short: Vec<Option<Root>>,
     pub turned: Turned,
 }
 
-/// A storage from before, and a slot that held a view.
+/// A storage made before the turn, and a slot whose tensor looked at the storage.
 pub(super) type Root = (StorageKey, u32);
 
 /// A plan in the making. Dropping it abandons the plan.
@@ -46,7 +47,7 @@ struct Draft {
     boundary: Boundary,
     heirs: Vec<(u32, u32)>,
     took: Totals,
-    /// First byte of the tape's blocks; `None` if blocks from before lay between them.
+    /// First byte of the tape's blocks; `None` if blocks made before the turn lay between them.
     start: Option<u64>,
     spread: u64,
     unheld_stays: Vec<bool>,
@@ -66,7 +67,7 @@ impl Preparing {
 }
 
 impl<D: Device> Planning<D> {
-    /// Begins to plan a turn of a kind; `None` if planning is plainly impossible.
+    /// Begins to plan a turn of a kind; `None` if the turn certainly cannot be planned.
     pub(super) fn prepare_plan(
         &self,
         beside: &mut Beside<'_, D>,
@@ -111,7 +112,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl Draft {
-    /// Plans the turn without evictions if all blocks find an address, otherwise as it ran.
+    /// Plans the turn without evictions, if all blocks find an address. If not, plans the turn with
+    /// the evictions that it had.
     fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);
@@ -164,21 +166,22 @@ impl Draft {
     }
 }
 
-/// A record of a turn, with its effect on storages from before; `None` if it cannot be planned.
+/// A record of a turn, with its effect on storages made before the turn; `None` if the record
+/// cannot be planned.
 type Drawn = (Record, Option<Outside>);
 
-/// The effect of a turn on storages from before.
+/// The effect of a turn on storages that were made before the turn.
 struct Outside {
-    /// Slots that look at the storages from before, in the order of the record.
+    /// A slot for each storage made before the turn, in the order of the record.
     before: Vec<u32>,
-    /// Blocks that live on at the end of the turn, each with the number of the storage from before
-    /// that it replaces.
+    /// Blocks that live on at the end of the turn, each with the number of the older storage that
+    /// the block replaces.
     returns: Vec<(u32, u32)>,
 }
 
 impl Outside {
-    /// `None` if the record is spoiled, or if the storages after the turn do not match those before
-    /// it.
+    /// `None` if the record is spoiled, or if the storages after the turn do not match the storages
+    /// before the turn.
     fn new(
         record: &Record,
         roots: &[Option<Root>],
@@ -215,8 +218,8 @@ impl Outside {
 
 /// Command and call of each first run and each upload.
 ///
-/// `None` if some command's actions do not match it. Expected are a kernel for each call that has
-/// one, an upload for each put, and a read for each get.
+/// `None` if the actions of some command do not match the command. A command must have a kernel for
+/// each call that runs one, an upload for each put, and a read for each get.
 fn firsts(
     commands: &[Arc<super::TurnCommand>],
     ends: &[usize],
@@ -256,7 +259,8 @@ fn firsts(
 
 /// Actions whose outputs are evicted or made again, each with its index among first runs.
 fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
-    // Actions that are first runs, and for each block the first run that made its value.
+    // `firsts` has the actions that are first runs, and `makers` has for each block the first run
+    // that made its value.
     let (mut firsts, mut makers) = (Vec::new(), FxHashMap::<u32, u32>::default());
     let mut wanted = FxHashSet::default();
     for (at, action) in actions.iter().enumerate() {
@@ -294,11 +298,12 @@ fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
 /// An address for each block, and the total bytes.
 type Addresses = (Vec<Option<u64>>, u64);
 
-/// Limit on blocks for planners of quadratic time, which would delay the step.
+/// Limit on blocks for planners that take quadratic time. With more blocks, such planners would
+/// delay the step.
 const MOST_IN_GAPS: usize = 4096;
 
-/// Effort of the search that runs if the quick planners find no addresses, in placements of a
-/// block.
+/// Limit on the search that runs if the quick planners find no addresses: the number of times that
+/// it may place a block.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
 /// Finds an address for each used block. A moved block keeps its address. `None` if the blocks do

@@ -41,13 +41,13 @@ impl Expected {
 /// Between two turns, each live tensor has a slot. An update or a replacement takes over the slot
 /// of its target. Any other tensor that a turn leaves gets the lowest free slot, in the order in
 /// which the tensors were made. Therefore a value that a loop carries from turn to turn has the
-/// same slot at each boundary, whatever turns come in between.
+/// same slot at each boundary, even if turns of other kinds come in between.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
     /// Slot that each tensor of this turn takes over; `NONE` for a new tensor.
     heirs: Vec<u32>,
-    /// Whether `this` is not ascending, as several threads send commands.
+    /// Whether `this` is not in ascending order, because several threads send commands.
     is_mixed: bool,
     pub slots: Slots,
 }
@@ -55,9 +55,10 @@ pub(super) struct Numbering {
 /// Changes to the live tensors made by one turn.
 #[derive(Debug, Default)]
 pub(super) struct Turned {
-    /// Tensors that took over a slot: index among the tensors made in the turn, and the slot.
+    /// Tensors that took over a slot: the tensor's index among those made in the turn, and the
+    /// slot.
     pub heirs: Vec<(u32, u32)>,
-    /// Slots that were left or refilled, each with its previous storage.
+    /// Slots that were emptied or refilled, each with its previous storage.
     pub left: Vec<(u32, StorageKey)>,
 }
 
@@ -145,7 +146,7 @@ impl Numbering {
         new.retain(|&tensor| {
             let Some(slot) = self.slots.of(tensor) else { return tensors.get(tensor).is_some() };
             turned.left.extend(self.slots.leave(slot).map(|storage| (slot, storage)));
-            // The number was given to another tensor.
+            // The number names another tensor now.
             if let Some(info) = info(tensors, tensor) {
                 self.slots.fill(slot, tensor, info, graph);
             }
@@ -167,7 +168,8 @@ impl Numbering {
                 }
             }
         }
-        // Tensors that were made while turns were not compared.
+        // The remaining numbers of `new` belong to tensors that were made while turns were not
+        // compared.
         let mut of_turn: Vec<TensorId> = rest.iter().map(|(tensor, _)| *tensor).collect();
         of_turn.sort_unstable();
         new.retain(|tensor| of_turn.binary_search(tensor).is_err());
@@ -185,7 +187,7 @@ impl Numbering {
         turned
     }
 
-    /// Begins a turn: no tensor is made yet.
+    /// Begins a turn, in which no tensor has been made yet.
     pub fn restart(&mut self) {
         self.this.clear();
         self.heirs.clear();
@@ -208,8 +210,8 @@ impl Numbering {
         self.restart();
     }
 
-    /// A command in the form that is compared with later turns. The command must have been
-    /// [made](Self::make_heirs).
+    /// A command in the form that is compared with later turns. Call
+    /// [`make_heirs`](Self::make_heirs) with the command before.
     pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> TurnCommand {
         match command {
             Command::Put { tensor, host, leaf } => {

@@ -19,10 +19,10 @@ pub(super) struct Watched {
     at: usize,
     /// Kinds whose commands begin like this turn.
     may_be: Vec<usize>,
-    /// The first kind of `may_be`. If `may_be` is empty, the last kind that matched; it usually
-    /// differs little.
+    /// The first kind of `may_be`. If `may_be` is empty: the last kind that matched, which usually
+    /// differs little from the turn.
     like: Option<usize>,
-    /// Commands of the turn, once it matches no kind.
+    /// Commands of the turn, if the turn matches no known kind.
     new: Option<Vec<Arc<TurnCommand>>>,
     /// Total evictions before the turn.
     evictions: u64,
@@ -30,7 +30,8 @@ pub(super) struct Watched {
     began: Option<Boundary>,
     /// Length of the tape after each command, while a tape runs.
     ends: Vec<Ends>,
-    /// Whether no turn has begun since the last turn by plan: only deletions come.
+    /// Whether no turn has begun since the last turn by plan: all commands since then were
+    /// deletions.
     is_between: bool,
 }
 
@@ -52,7 +53,7 @@ impl<D: Device> Planning<D> {
         if self.rest.left() > 1 {
             self.rest.pass();
         } else if is_last && self.only_glances() {
-            // Only the hash of the turn is known.
+            // The turn was only hashed, so there is nothing to compare.
         } else if is_last || self.turn.is_between {
             self.rest.pass();
             let Books { tensors, engine, .. } = &mut *beside.books;
@@ -173,15 +174,16 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// The current boundary, if a plan may begin. None while commands are written down or admitted
-    /// ahead: each command must then be executed one by one.
+    /// The current boundary, if a plan may begin. `None` while commands are written down or
+    /// admitted ahead: in that case commands must be executed one by one.
     fn boundary_to_plan(&self, beside: &Beside<'_, D>) -> Option<Boundary> {
         let is_heard = beside.books.is_written() || beside.waits;
         if is_heard { None } else { self.boundary_of(beside.books) }
     }
 
     /// The current boundary; `None` if no plan may begin there. A plan requires that all tensors
-    /// are resident leaves, and that no failure or replacement is pending.
+    /// are resident leaves, that all failures are reported, and that all replacements are
+    /// confirmed.
     pub(super) fn boundary_of(&self, books: &Books<D>) -> Option<Boundary> {
         let boundary = self.numbers.slots.boundary();
         let (tensors, _, paths) = books.engine.graph().counts();
@@ -208,7 +210,8 @@ impl<D: Device> Planning<D> {
             self.turn.ends.push(actions);
         }
         let Self { turn, kinds, numbers, .. } = self;
-        // Mostly the turn is of the first kind, so only its command is compared in full.
+        // Mostly the turn is of the kind `like`, so the command is compared in full with that
+        // kind's command only.
         let expected = turn.like.and_then(|kind| kinds.get(kind).commands.get(turn.at));
         let known = expected.filter(|expected| numbers.is::<D>(expected, command));
         numbers.make_heirs(command);
@@ -256,8 +259,8 @@ impl<D: Device> Planning<D> {
         self.is_marked = true;
     }
 
-    /// The kind of the turn that is over, and whether the kind is new. `None` if the turn is too
-    /// long to be remembered.
+    /// The kind of the turn that has ended, and whether the kind is new. `None` if the turn has too
+    /// many commands to be remembered.
     fn kind_of_turn(&mut self) -> Option<(usize, bool)> {
         let Self { turn, kinds, .. } = self;
         let is_whole = |kind: &&usize| kinds.get(**kind).commands.len() == turn.at;
@@ -265,7 +268,8 @@ impl<D: Device> Planning<D> {
             return Some((kind, false));
         }
         let commands = turn.new.take().unwrap_or_else(|| turn.so_far(kinds));
-        // A turn that began by plan was compared with the kind of its plan only.
+        // A turn that began by plan was compared only with the kind of that plan, so compare it
+        // with all kinds.
         let known = self.kinds.all().iter().position(|kind| kind.commands == commands);
         match known {
             Some(kind) => Some((kind, false)),

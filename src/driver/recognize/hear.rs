@@ -1,4 +1,4 @@
-//! Hearing of commands: the parts of a command that are equal in each step.
+//! Extraction of the parts of a command that are equal in each step.
 
 use crate::command::Command;
 use crate::device::Device;
@@ -60,7 +60,8 @@ pub(super) fn hear<D: Device>(
     for call in command.calls() {
         let looks = call.outputs.views().iter().map(|look| look.layout);
         let inputs = call.inputs.iter().filter_map(|&input| books.layout_of(input));
-        // Offset and element count tell layouts apart well enough.
+        // The hash includes only offset and element count of a layout, which suffice to tell
+        // layouts apart.
         for layout in inputs.chain(looks) {
             (layout.offset(), layout.elements()).hash(&mut hash);
         }

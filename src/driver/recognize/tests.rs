@@ -47,7 +47,7 @@ impl Program {
         self.commands.extend(tensors.into_iter().map(Command::Del));
     }
 
-    /// Adds one step. With `in_place`, weights are updated in place; otherwise new ones are made.
+    /// Adds one step. With `in_place`, weights are updated in place; if not, new weights are made.
     fn step(&mut self, weights: &mut [TensorId], marked: bool, in_place: bool) {
         let mut passed = vec![self.put()];
         for &weight in &*weights {
@@ -77,7 +77,7 @@ impl Program {
     }
 }
 
-/// Predictions for each tensor are right, once two steps between marks have come.
+/// Predictions for each tensor are right, after two whole steps between marks.
 #[test]
 fn recognized_steps_are_predicted_tensor_by_tensor() {
     for (marked, in_place) in [(false, true), (true, true), (true, false)] {

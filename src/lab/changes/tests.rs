@@ -1,4 +1,4 @@
-//! Replays of runs with settings changed in mid-run.
+//! Replays of runs in which settings change.
 
 use super::Changed;
 use crate::autograd::Tape;
@@ -131,8 +131,8 @@ fn replays_as_it_ran(run: &Run, replay: &Replay, what: &str) {
     assert!((costs[0] - costs[1]).abs() <= 1e-9 * costs[1], "{what}: {costs:?}");
 }
 
-/// Changes one setting at random. The memory may lack the room for it. `counts` has successes and
-/// failures by kind of setting.
+/// Changes one setting at random. The change may fail for lack of memory. `counts` has successes
+/// and failures by kind of setting.
 fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[usize; 2]; 4]) {
     let share =
         |draw: &mut SplitMix64, from: usize| most * (from + draw.below(101 - from)) as u64 / 100;
@@ -159,7 +159,7 @@ fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[us
     counts[kind][usize::from(done.is_err())] += 1;
 }
 
-/// Runs ops on tensors of all sizes. Each step is the same if `repeats` is set.
+/// Runs random ops on tensors of all sizes. If `repeats` is set, all steps are the same.
 fn free(
     runtime: &Runtime,
     seed: u64,
@@ -245,7 +245,8 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
         }
         let often = if seed % 3 == 2 { 2 } else { 12 };
         let mut of_this = [[0; 2]; 4];
-        // A run goes on after a failed op, but a replay ends there, so such runs are left out.
+        // A run goes on after a failed op, but a replay ends at the failure, so runs with a failed
+        // op are left out.
         let Ok(run) = recorded(builder, |runtime| {
             work(runtime, &mut |runtime| {
                 if draw.below(often) == 0 {
@@ -293,7 +294,7 @@ fn a_budget_that_changes_and_comes_back_changes_in_the_replay() {
     let replay = as_run(&run.trace);
     assert_eq!((replay.budget, replay.changes.len()), (peak, 6));
     replays_as_it_ran(&run, &replay, "a budget");
-    // Without the changes, the whole program fits.
+    // Without the changes of the budget, the program has fewer evictions.
     let unchanged = Replay { changes: Vec::new(), ..replay.clone() }.run(run.trace.program());
     assert!(unchanged.unwrap().stats.evictions < run.stats.evictions);
     // A repeated step repeats its changes.

@@ -11,7 +11,7 @@ pub(super) const SMALL: f64 = 14.0;
 pub(super) const MEDIUM: f64 = 15.0;
 pub(super) const LARGE: f64 = 16.0;
 
-/// A number as an attribute: tenths of a pixel are enough.
+/// A number of pixels, rounded to tenths for an attribute.
 pub(super) fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
@@ -79,7 +79,7 @@ pub(super) fn text_upwards(content: &str, x: f64, y: f64, size: f64) -> Text {
         .set("transform", format!("translate({} {}) rotate(-90)", px(x), px(y)))
 }
 
-/// A group with a name, shown under the mouse pointer.
+/// A group with a name. Viewers show the name under the mouse pointer.
 pub(super) fn named(name: &str) -> Group {
     Group::new().add(Title::new(printable(name)))
 }
@@ -89,8 +89,8 @@ pub(super) fn add(to: &mut impl Node, mark: impl Into<Box<dyn Node>>) {
     to.append(mark);
 }
 
-/// Text that XML can hold: control characters, which have no escape, are replaced. `svg` escapes
-/// the rest.
+/// Text that XML can hold: control characters, which XML cannot escape, are replaced. The crate
+/// `svg` escapes all other characters.
 fn printable(content: &str) -> String {
     content
         .chars()
@@ -102,7 +102,8 @@ fn printable(content: &str) -> String {
         .collect()
 }
 
-/// Estimate of the width of text in px, rather too large than too small: the font is unknown.
+/// Estimate of the width of text in px. As the font is unknown, the estimate is rather too large
+/// than too small.
 pub(super) fn text_width(content: &str, size: f64) -> f64 {
     let ems: f64 = content
         .chars()
@@ -119,7 +120,7 @@ pub(super) fn text_width(content: &str, size: f64) -> f64 {
     ems * size
 }
 
-/// The text, or as much of its beginning as fits, with an ellipsis.
+/// The text if it fits into `width`, or else as much of its beginning as fits with an ellipsis.
 pub(super) fn fit(content: &str, size: f64, width: f64) -> String {
     if text_width(content, size) <= width {
         return content.to_owned();

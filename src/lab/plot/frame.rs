@@ -8,17 +8,17 @@ use svg::node::element::Group;
 /// Map from values to pixels along an axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
-    /// Values at the two ends; the first is smaller.
+    /// Values at the two ends of the axis; `from` is the smaller value.
     pub from: f64,
     pub to: f64,
-    /// Pixels at the two ends.
+    /// Pixels at the two ends of the axis.
     pub start: f64,
     pub end: f64,
 }
 
 impl Axis {
     pub(super) fn at(&self, value: f64) -> f64 {
-        // Divide first: the product may overflow where the quotient does not.
+        // Divide before multiplying: the product of large numbers could overflow.
         let part = (value - self.from) / (self.to - self.from);
         self.start + part.clamp(0.0, 1.0) * (self.end - self.start)
     }

@@ -1,4 +1,4 @@
-//! Legend of a picture: entries in one column or more.
+//! Legend of a picture: entries in one or more columns.
 
 use super::draw::{Anchor, SMALL, add, fit, text, text_width};
 use svg::node::element::Group;
@@ -43,8 +43,8 @@ impl Legend {
         }
         let widest = entries.iter().map(Entry::width).fold(0.0, f64::max);
         let fitting = ((width + BETWEEN) / (widest + BETWEEN)).floor().max(1.0) as usize;
-        // As few rows as possible, then as few columns: 3 and 3 instead of 5 and 1. An entry is
-        // never divided.
+        // Find the smallest number of rows for which the columns fit. Six entries in two columns
+        // become 3 and 3, not 5 and 1. An entry is never divided.
         let most: usize = entries.iter().map(|entry| entry.names.len()).sum();
         let rows = (most.div_ceil(fitting)..most)
             .find(|&rows| columns(&entries, rows).len() <= fitting)
@@ -91,8 +91,8 @@ fn width(column: &[Entry]) -> f64 {
     column.iter().map(Entry::width).fold(0.0, f64::max)
 }
 
-/// Number of entries in each column of at most `rows` rows, filled one after the other. A column
-/// has more rows only if a single entry has more.
+/// Number of entries in each column, if columns of at most `rows` rows are filled one after the
+/// other. An entry with more rows than that gets a column of its own.
 fn columns(entries: &[Entry], rows: usize) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut filled = rows + 1;

@@ -1,4 +1,4 @@
-//! Lines across a plot at a number of bytes, with names at the right.
+//! Horizontal lines across a plot, each at a number of bytes, with names at the right.
 
 use super::draw::{Anchor, SMALL, add, fit, px, stroke, text};
 use super::frame::Frame;
@@ -9,8 +9,8 @@ use svg::node::element::Group;
 /// Space right of the plot for the names.
 pub(super) const RIGHT: f64 = 112.0;
 
-/// Factor over the highest bytes from which a limit is only named: drawn, it would press the data
-/// to the ground.
+/// A limit above the highest bytes times this factor is only named: if the axis reached up to such
+/// a limit, the data would be drawn too flat.
 const FAR: f64 = 3.0;
 
 /// A limit on bytes.
@@ -18,7 +18,8 @@ pub(super) struct Limit {
     pub name: &'static str,
     pub dash: &'static str,
     pub bytes: u64,
-    /// Earlier values, in order: the place on the x axis where each ended, and the bytes.
+    /// Earlier values of the limit, in order: the place on the x axis where each value ended, and
+    /// the bytes.
     pub before: Vec<(f64, u64)>,
     /// Whether the limit is too far above the data to be drawn at its height.
     pub far: bool,
@@ -62,7 +63,8 @@ pub(super) fn draw(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f6
             add(group, stroke(data.clone(), "#FFFFFF", 4.0).set("opacity", 0.7));
             add(group, stroke(data, INK, 2.0).set("stroke-dasharray", limit.dash));
         }
-        // A name has two lines of text. If limits are close, the second name moves down.
+        // A name has two lines of text. If two limits are close, the name of the lower limit moves
+        // down.
         let middle = y.max(frame.y.end + 6.0).max(lowest_name + 38.0);
         lowest_name = middle;
         let x = frame.x.end + 12.0;

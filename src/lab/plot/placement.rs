@@ -29,11 +29,11 @@ const THIN: f64 = 1.5;
 const EDGED: f64 = 4.0;
 /// Largest number of blocks with names in the picture.
 const NAMED: usize = 200;
-/// Dash of the line of the load.
+/// Dash of the line at the load, the most bytes alive at once.
 const LOAD_DASH: &str = "8 5";
 
-/// Roles of blocks in the order of the legend, with their names and shades. Roles differ in
-/// lightness, too.
+/// Roles of blocks in the order of the legend, with their names and shades. Roles differ in color
+/// and in lightness.
 const LOOKS: [(Option<Kind>, &str, [&str; SHADES]); 7] = [
     (None, "buffer", ["#56A0D3", "#8CC0E4", "#C0DDF1", "#72B0DC"]),
     (Some(Kind::Class(Class::Kept)), "kept", ["#28282E", "#34343B", "#42424A", "#2E2E34"]),
@@ -172,7 +172,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// Draws thin blocks first and larger blocks on top, to hide no larger block.
+    /// Draws thin blocks first and larger blocks on top, so that thin blocks hide no larger block.
     fn draw(&self, group: &mut Group) {
         let mut cells = Cells::new(&self.frame, LOOKS.len());
         for (look, (kind, ..)) in LOOKS.iter().enumerate() {
@@ -205,7 +205,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// Draws names where the block is large enough.
+    /// Draws the names of all blocks that are large enough for their names.
     fn names(&self, group: &mut Group) {
         for (block, at) in &self.blocks {
             let fits = text_width(&block.name, SMALL) + 6.0 <= at.right - at.left;

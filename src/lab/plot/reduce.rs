@@ -23,14 +23,15 @@ pub(super) fn extremes(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64
     kept
 }
 
-/// Uppermost pixel that a step function reaches in each pixel column, wherever it changes.
+/// Uppermost pixel that a step function reaches in each pixel column. Columns in which this pixel
+/// does not change are left out.
 ///
 /// A value holds until the next point, so the value at the beginning of a column counts too. Drawn
-/// as a line, the result stays thin however fast the series swings; all the swings together would
-/// be one dark band.
+/// as a line, the result stays thin even if the series swings fast. Drawn in full, many swings
+/// within a pixel would become a dark band.
 pub(super) fn upper_edge(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut edge: Vec<(f64, f64)> = Vec::new();
-    // Left side of the current column, its uppermost value, and the value at its end.
+    // The current column: its left side, its uppermost value, and the value at its end.
     let mut column: Option<(f64, f64, f64)> = None;
     let mut push = |x: f64, y: f64| {
         if edge.last().is_none_or(|(_, last)| *last != y) {
@@ -124,8 +125,8 @@ mod tests {
 
     #[test]
     fn the_upper_edge_is_one_value_per_column() {
-        // Up in column 1, down again in column 4, nothing between: the edge falls at most one
-        // column late.
+        // The series goes up in column 1, down again within that column, and down in column 4: the
+        // edge falls at most one column late.
         let points =
             [(0.2, 9.0), (1.2, 5.0), (1.3, 2.0), (1.4, 5.0), (4.5, 8.0), (4.6, 7.0), (9.0, 7.0)];
         let edge = upper_edge(points);

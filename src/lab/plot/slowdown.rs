@@ -19,11 +19,11 @@ mod grid;
 mod lines;
 
 const X_NAME: f64 = 26.0;
-/// Size of markers in the strip, in px.
+/// Size in px of markers in the strip of failures.
 const FAIL_MARKER: f64 = 3.6;
-/// Least distance in px of markers on a line: nearer markers would hide the dashes.
+/// Least distance in px between markers on a line: closer markers would hide the dashes.
 const MARKERS_APART: f64 = 20.0;
-/// Least distance in px of markers in the strip: nearer markers would overlap.
+/// Least distance in px between markers in the strip of failures: closer markers would overlap.
 const FAIL_MARKERS_APART: f64 = 7.5;
 
 pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
@@ -43,7 +43,8 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     let legend = |width| Legend::new(entries(&labels, marks(), limit), width);
     let in_grid = legend(grid.plot_width - 20.0);
     let legend_height = legend(WIDTH - LEFT - RIGHT).height();
-    // The legend fills the empty place of the grid, if there is one and it is large enough.
+    // The legend goes into the empty place of the grid, if the grid has an empty place that is
+    // large enough.
     let in_grid =
         grid.free_place().filter(|_| in_grid.height() <= grid.cell() - TITLE).zip(Some(in_grid));
     let top = if in_grid.is_some() { 4.0 } else { legend_height + 14.0 };
@@ -84,8 +85,8 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     Ok(picture.to_string())
 }
 
-/// Line -> row of the strip for its failures: the same in every panel, `None` for a line that never
-/// fails.
+/// Rows of the strip of failures, by line: the row that shows the failures of the line, the same in
+/// every panel. `None` for a line that never fails.
 fn fail_rows(panels: &[curve::Curves], lines: usize) -> Vec<Option<usize>> {
     let mut rows = 0;
     (0..lines)
@@ -122,7 +123,8 @@ impl Scales {
 
         let seen = marks.filter_map(|m| m.spread.range).flat_map(|(low, high)| [low, high]);
         let (low, high) = range(&mut seen.into_iter());
-        // The axis always includes 1.0, and small differences are not blown up to fill the plot.
+        // The axis always includes 1.0, and reaches at least 1.1 if the limit allows it, so that
+        // tiny differences do not fill the plot.
         let (low, high) = (low.clamp(0.0, 1.0), high.clamp(1.1f64.min(limit), limit));
         let slowdown_step = ticks::step(high - low, 5.0);
         // The axis ends at the next tick, but not past the limit. A rounding error must not add a
@@ -138,7 +140,7 @@ struct Place<'a> {
     grid: &'a Grid,
     x: f64,
     y: f64,
-    /// Whether the panel is the first of a row, where the numbers are.
+    /// Whether the panel is the first of a row. Only such panels have numbers at the y axis.
     first: bool,
 }
 
@@ -227,7 +229,8 @@ impl Place<'_> {
             let x = frame.x.at(mark.budget);
             let (low, high) = (frame.y.at(lowest), frame.y.at(highest));
             if mark.spread.failed > 0 {
-                // The range reaches up to the failures, which count as worse than any other run.
+                // Draw the range up to the strip of failures, since a failed run counts as worse
+                // than any other run.
                 let strip = self.y + TITLE + self.grid.strip;
                 ranges += &format!("M{x:.1} {low:.1}V{strip:.1}M{:.1} {low:.1}h6", x - 3.0);
             } else if low - high > 1.0 {
@@ -258,7 +261,7 @@ impl Place<'_> {
     }
 }
 
-/// Entries of the legend: the lines, then the symbols in the picture.
+/// Entries of the legend: the lines, then the symbols that occur in the picture.
 fn entries<'a>(
     labels: &[Names],
     marks: impl Iterator<Item = &'a Mark> + Clone,

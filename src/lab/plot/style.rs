@@ -1,7 +1,7 @@
-//! Colors, dashes and markers of lines, distinct in black and white, too.
+//! Colors, dashes and markers of lines. Lines can be told apart even in black and white.
 
-/// Okabe and Ito's palette without its yellow, which is invisible on white. Neighbours differ in
-/// lightness, too.
+/// Okabe and Ito's palette without its yellow, which is invisible on white. Consecutive colors
+/// differ in lightness, too.
 const COLORS: [&str; 7] =
     ["#000000", "#D55E00", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7"];
 
@@ -30,7 +30,8 @@ pub(super) const BASELINE: &str = "#A0A0A0";
 pub(super) const STRIP: &str = "#EEEEEE";
 pub(super) const NOTE: &str = "#606060";
 
-/// Colors of the memory picture. Areas differ by lightness: used is mid, evicted nearly white.
+/// Colors of the memory picture. Areas differ by lightness: bytes in use are drawn in a medium
+/// color, evicted bytes nearly white.
 pub(super) const USED_FILL: &str = "#86B3D8";
 pub(super) const USED_LINE: &str = "#0B4A78";
 pub(super) const EVICTED_FILL: &str = "#F8E4CF";
@@ -61,11 +62,12 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Look of line `line` of `lines` lines. The first 84 looks all differ, the first 12 by marker
-    /// alone.
+    /// Look of line `line` of `lines` lines. The first 84 looks all differ; the first 12 have
+    /// different markers.
     ///
-    /// Later lines are drawn over earlier ones with smaller markers. Where several points meet, as
-    /// they do at a full budget, the markers below show around the ones above.
+    /// Later lines are drawn over earlier lines, and have smaller markers. If several points
+    /// coincide, as at a full budget, the larger markers of earlier lines show around the smaller
+    /// ones on top.
     pub(super) fn of(line: usize, lines: usize) -> Self {
         let (shape, filled) = MARKERS[line % MARKERS.len()];
         Self {
@@ -117,7 +119,7 @@ fn triangle(x: f64, y: f64, r: f64) -> String {
     format!("M{x:.1} {:.1}L{:.1} {b:.1}H{:.1}z", y - r, x + half, x - half, b = y + 0.75 * r)
 }
 
-/// Strokes through the point, each symmetric around the point.
+/// Strokes through the point, each centred at the point.
 fn strokes(x: f64, y: f64, ends: &[(f64, f64)]) -> String {
     ends.iter()
         .map(|(dx, dy)| format!("M{:.1} {:.1}L{:.1} {:.1}", x - dx, y - dy, x + dx, y + dy))

@@ -17,7 +17,8 @@ pub(super) fn step(span: f64, most: f64) -> f64 {
 pub(super) fn ticks(from: f64, to: f64, step: f64) -> Vec<f64> {
     let first = (from / step - 1e-6).ceil();
     let last = (to / step + 1e-6).floor();
-    // If `from` is huge and the span small, multiples run out of digits, and there are few ticks.
+    // If `from` is huge and the span small, the precision does not suffice for all multiples, so
+    // there are fewer ticks.
     let count = (last - first).clamp(0.0, 99.0) as usize;
     let mut at: Vec<f64> = (0..=count)
         .map(|i| (first + i as f64) * step)
@@ -27,8 +28,8 @@ pub(super) fn ticks(from: f64, to: f64, step: f64) -> Vec<f64> {
     at
 }
 
-/// Label of a tick, with as many decimals as its step has. Numbers from a million on look like
-/// 1.2e7.
+/// Label of a tick, with as many decimals as its step has. Numbers from a million on are written
+/// like 1.2e7.
 pub(super) fn label(value: f64, step: f64) -> String {
     if value.abs() >= 1e6 {
         return format!("{value:.3e}").replace(".000e", "e");
@@ -42,7 +43,7 @@ pub(super) fn label(value: f64, step: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A number on its own, with three significant digits.
+/// A number that is not on an axis, as text with three significant digits.
 pub(in crate::lab) fn label_of(value: f64) -> String {
     let step = if value > 0.0 { 10f64.powf(value.log10().floor() - 2.0).min(1.0) } else { 1.0 };
     let text = label(value, step);
@@ -54,7 +55,7 @@ pub(in crate::lab) fn label_of(value: f64) -> String {
     text.to_owned()
 }
 
-/// Divisor and unit for sizes up to `bytes`.
+/// The largest unit that is at most `bytes`: its number of bytes, and its name.
 pub(super) fn byte_unit(bytes: f64) -> (f64, &'static str) {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let (power, unit) =

@@ -67,7 +67,7 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     }
     picture.append(group.done());
 
-    // The plot of the memory, with the budget unless it is far above.
+    // The plot of the memory, with the budget unless it is far above the peak.
     let top = TITLE + LOSS + GAP;
     let most = training.steps.iter().map(|step| step.peak_bytes).max().unwrap_or(0);
     let budget = training.budget.filter(|&budget| budget < 3 * most.max(1));
@@ -91,7 +91,7 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     }
     picture.append(group.done());
 
-    // The plot of the recomputation, with the x axis of all three.
+    // The plot of the recomputation, with the x axis for all three plots.
     let top = top + OTHERS + GAP;
     let recomputed = of(&|step| 100.0 * step.recomputed);
     let most = recomputed.iter().map(|point| point.1).fold(0.0, f64::max);
@@ -144,7 +144,7 @@ impl Plot {
 
     fn markers(&mut self, points: &Points, color: &str) {
         let Frame { x, y } = self.frame;
-        // No more markers than can be told apart.
+        // Draw at most 80 markers, so that they can be told apart.
         let every = points.len().div_ceil(80);
         let outlines = points.iter().step_by(every);
         let data: String =

@@ -1,4 +1,5 @@
-//! Replays of traces as schedules, compared with schedules made ahead of time.
+//! Tests that turn replays of traces into schedules, and compare these with schedules made ahead of
+//! time.
 
 use super::*;
 use crate::bound::Effort;

@@ -7,18 +7,19 @@ use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Estimate of the bytes that a command of a turn takes in a search. A search holds the turn
-/// several times over.
+/// Estimate of the bytes that a command of a turn takes in a search. A search holds several copies
+/// of the turn.
 const COMMAND_BYTES: usize = 2 << 10;
 
 /// Key of a search: the key of a step, and a budget in bytes.
 type Key = (u64, u64);
 
-/// Searches in the background. Dropping it stops the thread within a simulated run.
+/// Searches in the background. Dropping this value stops the thread after at most one more
+/// simulated run.
 ///
-/// The forecast found after a number of simulated ops depends on nothing but the turn. So any
-/// thread may do the work. The background thread works ahead, at a low priority; a caller that asks
-/// early does the rest itself.
+/// The forecast found after a given number of simulated ops depends only on the turn, the effort
+/// and the seed. So any thread may do the work. The background thread works ahead, at a low
+/// priority. A caller that asks for a forecast too early does the rest of the work itself.
 #[derive(Debug)]
 struct Background {
     work: Arc<Work>,
@@ -43,7 +44,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     searches: BTreeMap<Key, Progress>,
-    /// Search awaited by a caller. The thread leaves the search to the caller.
+    /// Search that a caller waits for. The background thread leaves this search to the caller.
     wanted: Option<Key>,
     ends: bool,
 }
@@ -54,7 +55,7 @@ struct Progress {
     at: At,
     /// Simulated ops done.
     ops: u64,
-    /// Number of simulated ops a caller will ask for.
+    /// Number of simulated ops up to which the background thread works ahead.
     ahead: u64,
     /// Forecasts, each better than the one before, with the number of ops after which each was
     /// found.
@@ -70,7 +71,7 @@ enum At {
     Begun(Box<Search>),
     /// A thread is working on the search.
     Taken,
-    /// More work would improve nothing.
+    /// The search is over: more work would not improve its forecast.
     Over,
 }
 
@@ -90,8 +91,8 @@ impl Background {
 }
 
 /// Searches on a thread of its own, for [`Driver::learn_by`](crate::program::Driver::learn_by), up
-/// to the effort `learn`. `None` if that effort is no search, or if the thread cannot be started.
-/// The results depend on nothing but the seed and the turns given.
+/// to the effort `learn`. `None` if the effort `learn` needs no search, or if the thread cannot be
+/// started. The results depend only on the effort, the seed and the turns given.
 #[must_use]
 pub fn learner(learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
     if learn == Learn::Ahead {
@@ -123,7 +124,8 @@ impl Learner for Background {
     }
 
     fn improves(&self) -> bool {
-        // The portfolio is the same in each run, so a second search of it finds nothing new.
+        // The portfolio is the same in each run, so only climbing can find better forecasts than an
+        // earlier run.
         matches!(self.work.learn, Learn::Search { .. })
     }
 
@@ -151,7 +153,7 @@ impl Drop for Background {
         lock(&self.shared.state).ends = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // The panic of a thread was reported when it happened.
+            // A panic of the thread was already reported when it happened.
             _ = thread.join();
         }
     }
@@ -164,12 +166,12 @@ impl Work {
         while self.advance(shared, None, 0) {}
     }
 
-    /// Continues a search by a few simulated runs. With a key, the search is the one of that key,
-    /// until it has done `ops` simulated ops. Without a key, it is any search that is behind its
-    /// number of ops to prepare; the call waits for one.
+    /// Continues a search by a few simulated runs. With a key, this is the search of that key,
+    /// until it has done `ops` simulated ops. Without a key, this is any search that has done fewer
+    /// ops than its `ahead`; if there is none, the call waits for one.
     ///
-    /// Returns false if the search of the key has nothing left to do, or if the background work
-    /// ends.
+    /// Returns false if the search of the key has no work left, or if the background work is to
+    /// end.
     fn advance(&self, shared: &Shared, key: Option<Key>, ops: u64) -> bool {
         let mut state = lock(&shared.state);
         let (key, at) = loop {
@@ -195,7 +197,8 @@ impl Work {
             }
         };
         drop(state);
-        // `Back` starts as over: if the search panics, every waiting thread sees the end of it.
+        // The guard starts with `At::Over`: if the search panics, every waiting thread sees that
+        // the search is over.
         let mut taken = Back { shared, key, at: At::Over, ops: 0, best: None };
         taken.go_on(self, at);
         true
@@ -257,10 +260,11 @@ impl Drop for Back<'_> {
 
 /// Lowers the priority of this thread: the computation of the program comes first.
 fn step_aside() {
-    // Linux sets the priority of one thread. Elsewhere it would be that of the whole process.
+    // On Linux, the call sets the priority of this thread only. On other systems, it would set the
+    // priority of the whole process.
     #[cfg(target_os = "linux")]
     {
-        // Without permission, the search has its share of the time like any thread.
+        // If the system refuses, the thread keeps its normal priority.
         _ = rustix::process::setpriority_process(None, 19);
     }
 }

@@ -9,23 +9,24 @@ use crate::evict::{Clock, Forecast};
 use crate::rng::SplitMix64;
 use crate::step::StepFuture;
 
-/// Divisor of the budget for the smallest size worth a factor: smaller values do not matter.
+/// Values smaller than the budget divided by this number do not matter, so climbing leaves their
+/// factors unchanged.
 const SMALL: u64 = 2048;
 
-/// Number of runs for each of the best forecasts of the portfolio. After them, the climb goes on
-/// from the best of all alone.
+/// Number of runs for each of the best forecasts of the portfolio. After these runs, the climb goes
+/// on only from the best forecast found.
 const TRIAL: u64 = 60;
 
-/// A climb from several starting forecasts.
+/// State of a climb that starts from several forecasts, one after the other.
 #[derive(Debug)]
 pub(super) struct Climb {
-    /// Forecasts still to start from, the next first.
+    /// Forecasts from which the climb has yet to start, the next one first.
     starts: Vec<Forecast>,
-    /// Forecast to change, and the gaps in which a run with the forecast lost time.
+    /// The forecast to change now, and the gaps in which a run with this forecast lost time.
     now: Option<(Forecast, Guide)>,
     /// Runs left for the current start. The last start has no limit.
     left: u64,
-    /// Gaps whose factors may matter.
+    /// Gaps (stretches between two uses of a value) whose factors may matter.
     open: Vec<u32>,
 }
 
@@ -94,8 +95,8 @@ impl Climb {
     }
 }
 
-/// Gaps that may matter: those of large values, between two uses, that cover a time in which memory
-/// is short.
+/// Gaps that may matter: they belong to large values, lie between two uses, and cover a time in
+/// which memory is short.
 fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
     let mut short = vec![0u32];
     for &used in step.usage() {
@@ -112,18 +113,19 @@ fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
     open
 }
 
-/// Changes some numbers of a forecast at random. The probabilities and step sizes are those that
-/// did best in a prototype.
+/// Changes some numbers of a forecast at random. The probabilities and step sizes are the best that
+/// were found with a prototype.
 fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitMix64, budget: u64) {
     let kind = rng.unit();
     let large = |rng: &mut SplitMix64| rng.unit() * 3.0 + 0.3;
     if kind < 0.30
         && let Some(gap) = guide.draw(rng)
     {
-        // Hold what had to be regenerated more firmly.
+        // Make the eviction of a value that had to be regenerated less likely.
         multiply(&mut forecast.factors[gap], large(rng));
     } else if kind < 0.55 {
-        // Hold one evicted gap more firmly, or one kept gap less.
+        // Make an eviction less likely in one gap with an eviction, or more likely in one gap
+        // without.
         let gap = open[rng.below(open.len())] as usize;
         let by = large(rng);
         multiply(&mut forecast.factors[gap], if guide.is_evicted(gap) { by } else { -by });
@@ -138,7 +140,7 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
     } else if kind < 0.88
         && let Clock::Prices { prices, .. } = &mut forecast.clock
     {
-        // Change the prices of a stretch of the step.
+        // Change the prices of memory over a stretch of the step.
         let from = rng.below(prices.len());
         let count = 1 + rng.below(prices.len().div_ceil(4));
         let by = (rng.normal() * 0.8).exp();
@@ -148,12 +150,12 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
             *price = (*price * by + more).min(f64::MAX);
         }
     } else if kind < 0.93 {
-        // Change the weights of evicted ancestors.
+        // Change the weights that evicted ancestors have in scores.
         let setting = &mut forecast.setting;
         setting.live = (setting.live + rng.normal() * 0.2).clamp(0.0, 1.5);
         setting.shared = (setting.shared + rng.normal() * 0.2).clamp(0.0, 1.5);
     } else if kind < 0.94 {
-        // Choose another size of the smallest storage to evict.
+        // Choose another value of `min_evict_bytes`.
         let shares = portfolio::SMALLEST;
         forecast.min_evict_bytes = Some((budget / shares[rng.below(shares.len())]).max(1));
     } else if kind < 0.97 {
@@ -161,12 +163,12 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
         let time = &mut forecast.setting.time;
         *time = (*time + rng.normal() * 0.15).clamp(0.1, 1.5);
     } else if let Clock::Time { slack } | Clock::Prices { slack, .. } = &mut forecast.clock {
-        // Change the weight of time in which memory is not short.
+        // Change the slack: the weight of time in which memory is not short.
         *slack = (*slack * rng.normal().exp()).clamp(1e-3, 1.0);
     }
 }
 
-/// Multiplies a factor by `e` to the power of `by`, within 1e-9 to 1e9.
+/// Multiplies a factor by `e` to the power of `by`. The result is clamped to 1e-9 to 1e9.
 fn multiply(factor: &mut f32, by: f64) {
     *factor = (f64::from(*factor) * by.exp()).clamp(1e-9, 1e9) as f32;
 }

@@ -1,4 +1,5 @@
-//! Gaps of a step in which a simulated run lost time, as hints for a climb.
+//! Hints for a climb: the gaps of a step (stretches between two uses of a value) in which a
+//! simulated run lost time.
 
 use crate::engine::Listener;
 use crate::event::Event;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 /// Evictions and regenerations of a run, by gap of the step.
 #[derive(Debug, Default)]
 pub(super) struct Guide {
-    /// Gaps in which something was regenerated, each with the sum of the costs up to and including
-    /// it.
+    /// Gaps in which a value was regenerated, each with the sum of the costs up to and including
+    /// this gap.
     regenerated: Vec<(u32, f64)>,
-    /// Whether something was evicted, for each gap.
+    /// Whether the gap's value was evicted in the gap, by gap number.
     evicted: Vec<bool>,
 }
 

@@ -1,16 +1,17 @@
-//! Portfolio of forecasts to begin with: each of its settings is best for some program.
+//! The portfolio: forecasts that a search tries first. Each of their settings is best for some
+//! program.
 
 use crate::bound::Absence;
 use crate::evict::{Clock, Forecast, Setting};
 use crate::step::StepFuture;
 use rustc_hash::FxHashMap;
 
-/// Shares of the budget for which prices are computed: with a smaller budget, memory is short for
-/// longer.
+/// Shares of the budget for which prices of memory are computed. In a smaller budget, memory is
+/// short for a longer part of the step, so more positions have a price.
 const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 
-/// Divisors of the budget that give the smallest storage to evict. A smaller storage is evicted
-/// only if nothing else is left.
+/// Divisors of the budget that give values for `min_evict_bytes`, the size of the smallest storage
+/// to evict. A smaller storage is evicted only if nothing else is left.
 pub(super) const SMALLEST: [u64; 5] = [u64::MAX, 16384, 4096, 1024, 256];
 
 /// Number of forecasts kept to climb from.
@@ -20,12 +21,12 @@ const KEPT: usize = 3;
 pub(super) struct Solved {
     /// Price of memory at each position.
     pub prices: Vec<(u32, f64)>,
-    /// Share of each value that is evicted in the gap between two uses, with positions of the step.
+    /// Share of each value that is evicted between two uses; the uses are positions of the step.
     pub absences: Vec<Absence>,
 }
 
 /// All forecasts of the portfolio. The setting that is best on average comes first. The policies
-/// that know nothing of the step follow, so that knowledge does no harm.
+/// that know nothing of the step follow, so that the best forecast is no worse than these policies.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
@@ -63,9 +64,10 @@ pub(super) fn forecasts(
     forecasts
 }
 
-/// Forecasts made by rounding the relaxed solution: a value that the solution keeps in a gap scores
-/// higher, an evicted one lower. Of 192 ways to round, these four together recompute least over 72
-/// points of 16 traces and recordings.
+/// Forecasts made by rounding the relaxed solution. A value gets a higher score in gaps in which
+/// the solution keeps the value, and a lower score in gaps in which the solution evicts the value.
+/// Of 192 ways to round, these four are the four that together recompute least, over 72 points of
+/// 16 traces and recordings.
 fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4] {
     let time = |slack| Clock::Time { slack };
     let prices = |slack| Clock::Prices { prices: solved.prices.clone(), slack };
@@ -103,8 +105,7 @@ fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     shares
 }
 
-/// Forecasts with other sizes of the smallest storage to evict. `usual` is the size in the
-/// settings.
+/// Forecasts with other values of `min_evict_bytes`. `usual` is the value in the settings.
 pub(super) fn of_other_sizes<'a>(
     best: impl Iterator<Item = &'a Forecast>,
     budget: u64,
@@ -125,8 +126,8 @@ pub(super) fn of_other_sizes<'a>(
     forecasts
 }
 
-/// Inserts a forecast that passed among the best ones, best first. A forecast whose clock leaves
-/// the choice to another policy is left out: it has nothing to change.
+/// Inserts a forecast that passed into the list of the best forecasts, best first. A forecast whose
+/// clock leaves the choice to another policy is left out: climbing could not change it.
 pub(super) fn keep(kept: &mut Vec<Forecast>, tried: &Forecast) {
     let Some(excess) = tried.excess.filter(|_| tried.clock.formula().is_none()) else { return };
     let at = kept.partition_point(|other| other.excess.is_some_and(|other| other <= excess));

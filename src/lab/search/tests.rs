@@ -1,4 +1,5 @@
-//! A portfolio does no worse than the policies that know nothing, and its effort is bounded.
+//! Tests that a portfolio is no worse than the policies that know nothing of the step, and that its
+//! effort is bounded.
 
 use super::Search;
 use crate::bytes::ByteSize;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// The policies of [`Clock::UNKNOWING`], by name.
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
 
-/// Recordings, each with the peak.
+/// Recordings, each with its peak of bytes in use.
 fn programs() -> Vec<(RecordedProgram, u64)> {
     let files = [("small.log", 2), ("resnet20-v3.jsonl.gz", 1)];
     let programs = files.map(|(file, times)| {
@@ -36,7 +37,7 @@ fn replay(policy: PolicyKind, budget: u64, memory: MemoryKind, dead: Dead) -> Re
     replay
 }
 
-/// Calls `of` for a grid of budgets, kinds of memory and fates of the dead, for each program.
+/// Calls `of` for each program with a grid of budgets, kinds of memory and values of [`Dead`].
 fn grid(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind, Dead)) {
     for (program, peak) in &programs() {
         for percent in (15..=95).step_by(10) {
@@ -108,7 +109,7 @@ fn a_forecast_may_say_that_another_policy_decides() {
     );
 }
 
-/// A policy whose scores count earlier evictions is told of them.
+/// A policy that takes over hears of earlier evictions, if its scores depend on them.
 #[test]
 fn another_policy_may_take_over_in_the_middle() {
     let learned = PolicyKind::Learned(Learn::Ahead);
@@ -176,8 +177,8 @@ fn knowing_never_costs_more_than_not_knowing() {
     assert!(passed > 10 && best + sizes > 0, "{passed} runs, {best}, {sizes}");
 }
 
-/// A run with the most recomputing takes many times the ops of another. The limit on simulated ops
-/// is the same for both.
+/// A run that recomputes much takes many times the ops of a run that recomputes little. The limit
+/// on simulated ops is the same for both kinds of runs.
 #[test]
 fn a_search_takes_so_many_ops_whatever_the_budget() {
     let (mut stopped, mut most) = (0, 0.0f64);

@@ -13,10 +13,10 @@ pub enum RepeatError {
     /// 0 repetitions were asked for.
     #[error("a step can be done once or more, not 0 times")]
     Never,
-    /// The program has no end of a step.
+    /// The program has no step mark.
     #[error("the trace has no end of a step in it, so there is no step to repeat")]
     NoStep,
-    /// The step uses up a tensor that a second step would need.
+    /// The step uses and deletes a tensor that a second step would need.
     #[error(
         "the last step cannot be repeated: it uses and deletes tensor {tensor} (made by `{op}` before \
          the step), and makes nothing that could take its place"
@@ -27,10 +27,10 @@ pub enum RepeatError {
         /// Name of the tensor's op.
         op: String,
     },
-    /// The result would fill the memory.
+    /// The result would have too many commands to be held in memory.
     #[error("that would be more than {MAX_COMMANDS} commands")]
     TooLong,
-    /// Costs or numbers became too large to be counted.
+    /// The sum of the costs overflows, or there are too many tensors.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
@@ -44,14 +44,14 @@ pub(in crate::lab) struct Repeated {
     pub program: RecordedProgram,
     /// Last repetition of the step.
     pub step: Step,
-    /// Ranges of commands of the old program, with the new position of the first command of each.
-    /// They are in the new order, and a repeated range comes several times.
+    /// Ranges of commands of the old program, each with the new position of its first command. The
+    /// ranges are in the order of the new program, and a repeated range comes several times.
     pub moves: Vec<(Range<usize>, usize)>,
 }
 
 /// The program with the step done `times` times.
 ///
-/// Between two repetitions, carried tensors become leaves where [`Carried::commit`] says so. Other
+/// Between two repetitions, carried tensors with [`Carried::commit`] become leaves, and all other
 /// tensors made by the step are deleted.
 pub(in crate::lab) fn repeat(
     program: RecordedProgram,
@@ -94,29 +94,30 @@ pub(in crate::lab) fn repeat(
     Ok(Repeated { program: copy.new.finish(), step: last, moves })
 }
 
-/// Tensors alive at the end of a step and of no use to the next.
+/// Tensors that are alive at the end of a step and that the next step does not use.
 fn unneeded(program: &RecordedProgram, step: &Step) -> Vec<TensorId> {
     let before = alive_after(program, step.commands.start);
     let after = alive_after(program, step.commands.end);
     let starts: FxHashSet<TensorId> = step.carried.iter().map(|c| c.start).collect();
     let ends: FxHashSet<TensorId> = step.carried.iter().map(|c| c.end).collect();
-    // A tensor from before the step that is no start of a carried tensor stays for all steps.
+    // A tensor that was made before the step and is not [`Carried::start`] of any carried tensor
+    // stays for all steps.
     let stays = |tensor: TensorId| before[tensor.index()] && !starts.contains(&tensor);
     numbers(0..program.tensors())
         .filter(|&t| after[t.index()] && !ends.contains(&t) && !stays(t))
         .collect()
 }
 
-/// Marker for a tensor missing in the new program.
+/// Number that stands for a tensor that the new program does not have.
 const GONE: TensorId = TensorId(u64::MAX);
 
 /// A copy of a program, under construction.
 struct Copier<'a> {
     old: &'a RecordedProgram,
     new: Writer,
-    /// Tensor of the old program -> current counterpart in the new program.
+    /// Tensor of the old program -> the tensor that stands for it in the new program now.
     now: Vec<TensorId>,
-    /// Tensors taken over from the step before, which a step does not make again.
+    /// Tensors that a step takes over from the step before, so the step must not make them again.
     inherited: FxHashSet<TensorId>,
 }
 
@@ -129,7 +130,7 @@ impl Copier<'_> {
     fn command(&mut self, command: &RecordedCommand) -> Result<(), ProgramError> {
         match command {
             Command::Put { tensor, .. } if self.inherited.contains(tensor) => return Ok(()),
-            // Only the first step has this leftover.
+            // The tensor is a leftover that only the first step has.
             Command::Del(tensor) | Command::Label { tensor, .. }
                 if self.now[tensor.index()] == GONE =>
             {
@@ -147,7 +148,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Turns the end of a step into the start of the next. Returns the carried tensors.
+    /// Adds the commands between the end of a step and the start of the next step. Returns the
+    /// carried tensors.
     fn hand_over(
         &mut self,
         step: &Step,
@@ -167,7 +169,8 @@ impl Copier<'_> {
         for &tensor in &step.leftovers {
             self.now[tensor.index()] = GONE;
         }
-        // Assign all at the end: the end of one carried tensor may be the start of another.
+        // All starts are assigned only now, since the end of one carried tensor may be the start of
+        // another.
         for (carried, &tensor) in step.carried.iter().zip(&starts) {
             self.now[carried.start.index()] = tensor;
             self.inherited.insert(carried.start);

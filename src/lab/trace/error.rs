@@ -39,7 +39,8 @@ pub enum TraceProblem {
     /// The file has no line.
     #[error("there is nothing in it; {EXPECTED}")]
     Empty,
-    /// The file has too many blank bytes in a row. A few kilobytes of gzip may unpack to gigabytes.
+    /// The file has too many blank bytes in a row. Refused because a few kilobytes of gzip may
+    /// unpack to gigabytes.
     #[error("there are {MAX_BLANK_BYTES} bytes without a word; {EXPECTED}")]
     Blank,
     /// The file has too many bytes in a row without an instruction.
@@ -48,7 +49,7 @@ pub enum TraceProblem {
     /// A line is longer than any line of a trace.
     #[error("the line is longer than {MAX_LINE_BYTES} bytes, which no line of a trace is")]
     LineTooLong,
-    /// The file has more lines than are read.
+    /// The file has more lines than the reader accepts.
     #[error(
         "there are more than {MAX_LINES} lines, which is as many as are read; record fewer steps"
     )]
@@ -76,7 +77,7 @@ pub enum TraceProblem {
     /// The trace was written by a later version of the program.
     #[error("the trace is of version {0}; this program reads versions 1 to {VERSION}")]
     Version(u32),
-    /// The trace is incomplete: its writer was stopped, or it was copied in part.
+    /// The trace is incomplete: its writer was stopped, or only a part of the file was copied.
     #[error(
         "the recording was cut off: this is the last line, and it is not {{\"event\":\"end\"}}"
     )]
@@ -84,13 +85,13 @@ pub enum TraceProblem {
     /// Something follows the last line.
     #[error("the recording goes on after its end; one trace per file was expected")]
     AfterEnd,
-    /// A second trace in the same file.
+    /// The file has the first line of a second trace.
     #[error("a second `begin`; one trace per file was expected")]
     SecondBegin,
     /// No tensor has this number.
     #[error("tensor {0} is not there: nothing made it, or it was deleted or consumed before")]
     UnknownTensor(u64),
-    /// The numbers from here on do not suffice for the outputs of an op.
+    /// Too few numbers are left, from this number on, for the outputs of an op.
     #[error("the outputs are numbered from {0}, and there are too few numbers after that")]
     NoNumber(u64),
     /// Another tensor has this number.
@@ -111,7 +112,7 @@ pub enum TraceProblem {
         /// Missing field.
         field: &'static str,
     },
-    /// A line is not the one that the lines before it require.
+    /// A line is not of the kind that the lines before it require.
     #[error("{expected} was expected, {found} was found")]
     Unexpected {
         /// Line that the lines before it require.
@@ -141,7 +142,7 @@ pub enum TraceProblem {
     /// An op changes one argument twice.
     #[error("the op changes one argument twice")]
     MutatedTwice,
-    /// A command makes no sense at its position.
+    /// A command is not valid at its position.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }

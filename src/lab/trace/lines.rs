@@ -3,8 +3,8 @@
 use super::TraceProblem;
 use std::io::{BufRead, Read as _};
 
-/// Limit on the length of a line. No line of a trace comes near it, not even an update of all
-/// parameters; and a file without line ends must not fill the memory.
+/// Limit on the length of a line. Every line of a trace is much shorter, even the line of an update
+/// of all parameters. The limit keeps a file without line ends from filling the memory.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Limit on blank bytes in a row.
@@ -12,8 +12,8 @@ pub(super) const MAX_BLANK_BYTES: usize = 1 << 20;
 /// Limit on bytes in a row that belong to no instruction.
 pub(super) const MAX_IDLE_BYTES: usize = 32 << 20;
 
-/// Limit on lines. More would make a program of some gigabytes in memory: thousands of steps, of
-/// which few are of use to a replay.
+/// Limit on lines. More lines would become a program of some gigabytes in memory. Such a trace has
+/// thousands of steps, and a replay needs only a few of them.
 pub(super) const MAX_LINES: u64 = 1 << 23;
 
 /// Text read line by line. One line is in memory at a time.
@@ -41,7 +41,8 @@ impl<R: BufRead> Lines<R> {
         loop {
             let mut bytes = std::mem::take(&mut self.text).into_bytes();
             bytes.clear();
-            // An error while reading is about the line that is being read.
+            // The number is raised first, so that an error of reading names the line that is being
+            // read.
             self.number += 1;
             if self.number > MAX_LINES {
                 return Err(TraceProblem::TooManyLines);
@@ -82,7 +83,7 @@ impl<R: BufRead> Lines<R> {
         self.number
     }
 
-    /// Makes `number` the line that the next error is about.
+    /// Makes the next error name the line `number`.
     pub const fn blame(&mut self, number: u64) {
         self.number = number;
     }

@@ -14,7 +14,8 @@ use crate::op::{Look, Outputs};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Line of a recording. `used`, the bytes in use after it, is present from version 3 on.
+/// Line of a recording. `used` is the number of bytes in use after the line, present from version 3
+/// on.
 #[derive(serde::Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum OldEntry {
@@ -124,7 +125,7 @@ impl Reader {
             OldEntry::Drop { tensor, used } => about(tensor, Command::Drop, used)?,
             OldEntry::Commit { tensor, used } => about(tensor, Command::Commit, used)?,
             OldEntry::Step { used, peak } => (Command::Step, used, peak),
-            // An eviction is only noted: a replay chooses its own.
+            // An eviction is only noted for the history: a replay chooses its own evictions.
             OldEntry::Evict { tensor, bytes, cause, used } => {
                 let tensor = self.known(tensor)?;
                 self.note(&Entry::Evict { tensor, bytes, cause, used });
@@ -144,8 +145,8 @@ impl Reader {
         self.did(command, &[], used, peak)
     }
 
-    /// Reads an op. Its updated inputs and their outputs are moved to the front, in whatever order
-    /// they were recorded.
+    /// Reads an op. Updated inputs and the outputs that update them are moved to the front, as they
+    /// may be recorded at any position.
     fn old_call(
         &mut self,
         op: RecordedOp,
@@ -219,8 +220,8 @@ impl Reader {
     }
 }
 
-/// Layout of a view of `bytes` bytes of a storage that has `span` bytes. A view larger than the
-/// storage repeats all of it.
+/// Layout of a view of `bytes` bytes of a storage that has `span` bytes. If the view has more bytes
+/// than the storage, the view repeats the whole storage.
 fn look(span: u64, bytes: u64) -> Layout {
     let (span, bytes) = (span as usize, bytes as usize);
     if bytes <= span || span == 0 {

@@ -1,4 +1,4 @@
-//! Logs of the DTR paper: what PyTorch did in one step, a JSON object a line.
+//! Logs of the DTR paper: the ops of one training step in PyTorch, one JSON object a line.
 //!
 //! ```text
 //! {"INSTRUCTION":"CONSTANT","NAME":"w"}                                  was there before the step
@@ -12,9 +12,9 @@
 //! {"INSTRUCTION":"RELEASE","NAME":"a"}                                   a tensor without names goes
 //! ```
 //!
-//! A log means what the paper's simulator makes of it. An op that changes an argument makes a new
-//! tensor, which takes over the name. A view takes no memory, but time. A tensor that has a name at
-//! the end is wanted: it is regenerated if it was evicted.
+//! Logs are interpreted as in the paper's simulator. An op that changes an argument makes a new
+//! tensor, which takes over the name. A view takes no memory, but takes time. A tensor that has a
+//! name at the end of the log must be resident then: it is regenerated if it was evicted.
 
 mod line;
 mod names;
@@ -37,8 +37,8 @@ pub(super) fn read(
     lines: &mut Lines<impl BufRead>,
 ) -> Result<(RecordedProgram, Step), TraceProblem> {
     let mut log = Log::default();
-    // Lines before ANNOTATE START do not count, so their errors do not count either. The first
-    // error is kept, in case no START follows.
+    // Lines before ANNOTATE START are ignored, with their errors. The first error is kept, in case
+    // no START follows.
     let mut started = false;
     let mut failed = None;
     loop {
@@ -81,11 +81,11 @@ struct Log {
     waiting: Option<Waiting>,
 }
 
-/// Subject of the lines to come.
+/// Instruction that needs further lines.
 enum Waiting {
     /// A constant, whose MEMORY line is next.
     Constant(NameId),
-    /// A call. MEMORY and ALIAS of the result after those in `made` are next.
+    /// A call. Next are the lines MEMORY and ALIAS of the first result that is not in `made`.
     Call {
         call: Call,
         made: Vec<Made>,
@@ -204,8 +204,8 @@ impl Log {
         self.called(&call, &made)
     }
 
-    /// Adds one op, or two if the call has results of both kinds: then the views are an op of their
-    /// own, without cost.
+    /// Adds one op, or two ops if the call has both views and new tensors as results. In that case
+    /// an op without cost makes the views.
     fn called(&mut self, call: &Call, made: &[Made]) -> Result<(), TraceProblem> {
         let fresh = made.iter().filter_map(|made| match made {
             Made::Fresh(layout) => Some(*layout),
@@ -305,7 +305,7 @@ impl Log {
         }
     }
 
-    /// Checks that the line is `instruction` about `name`, as required now.
+    /// Checks that the line has this instruction and this name.
     fn check_line_for(
         &self,
         line: &Line<'_>,
@@ -320,7 +320,7 @@ impl Log {
         Err(TraceProblem::Unexpected { expected, found: describe(line) })
     }
 
-    /// Ends the log. Each tensor that still has a name is committed, and so is resident at the end.
+    /// Ends the log. Each tensor that still has a name is committed, so it is resident at the end.
     fn end(mut self) -> Result<(RecordedProgram, Step), TraceProblem> {
         let missing = match &self.waiting {
             None => None,
@@ -344,9 +344,9 @@ impl Log {
         Ok((self.program.finish(), step))
     }
 
-    /// Constants that the next step takes over: each becomes the tensor that has its name at the
-    /// end of this step. A tensor that could stand for two constants stands for itself, or else for
-    /// the first of them.
+    /// Constants that the next step takes over: in the next step, the tensor that has a constant's
+    /// name at the end of this step stands for the constant. A tensor that has the names of two
+    /// constants stands for itself if it is one of them, or else for the first of them.
     fn carried(&self) -> Vec<Carried> {
         let ends = || {
             self.constants.iter().filter_map(|&(name, start)| {

@@ -1,5 +1,5 @@
-//! Recordings of our own, as `remat train --record` writes them: one [`Entry`] a line. `old.rs`
-//! reads those of versions 1 to 3.
+//! Recordings made by this crate, as `remat train --record` writes them: one [`Entry`] a line.
+//! `old.rs` reads recordings of versions 1 to 3.
 
 use super::TraceProblem;
 use super::lines::Lines;
@@ -39,7 +39,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
         lines.count();
     }
     match reader {
-        // Version 1 wrote no end.
+        // Recordings of version 1 have no last line `end`.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
         Reader { writer, numbers, historian, changes, regenerations, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
@@ -105,8 +105,8 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
     Ok(Begin { reader, version, unit, window, known, settings })
 }
 
-/// Checks that an op has as many inputs as it updates, and that its outputs fit into the numbers
-/// from its first one on.
+/// Checks that an op has at least as many inputs as it updates, and that tensor numbers do not
+/// overflow at its outputs.
 fn check_outputs(call: &Apply<RecordedOp>) -> Result<(), TraceProblem> {
     let (count, targets) = (call.inputs.len(), call.outputs.targets());
     if targets > count {
@@ -118,7 +118,8 @@ fn check_outputs(call: &Apply<RecordedOp>) -> Result<(), TraceProblem> {
     }
 }
 
-/// Reader of entries. A program numbers its tensors from 0, whatever their numbers in the file.
+/// Reader of entries. A program numbers its tensors from 0, independently of their numbers in the
+/// file.
 pub(super) struct Reader {
     pub(super) writer: Writer,
     /// Whether the line `end` was read.
@@ -129,9 +130,10 @@ pub(super) struct Reader {
     numbers: Vec<u64>,
     /// Number in the file -> tensor, deleted tensors included.
     known: FxHashMap<u64, TensorId>,
-    /// Tensor -> bytes of its storage that it may look at. Only `old.rs` uses it.
+    /// Tensor -> bytes of its storage that views of the tensor may look at. Only `old.rs` uses this
+    /// table.
     pub(super) spans: Vec<u64>,
-    /// Follows the memory contents, as long as each line has the bytes in use.
+    /// Follows the memory contents; `None` once a line lacks the number of bytes in use.
     historian: Option<Historian>,
     changes: Vec<Changed>,
     regenerations: Regenerations,
@@ -188,7 +190,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds a command. `made` has the numbers in the file of the tensors it makes.
+    /// Adds a command. `made` lists the numbers that the made tensors have in the file.
     pub(super) fn did(
         &mut self,
         command: RecordedCommand,
@@ -210,8 +212,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Passes an entry on to those who follow what happened: the list of regenerations and the
-    /// historian.
+    /// Passes an entry on to the list of regenerations and to the historian.
     pub(super) fn note(&mut self, entry: &Entry) {
         match *entry {
             Entry::Regenerate { tensor, cost, .. } => self.regenerations.push(tensor, cost),

@@ -1,4 +1,5 @@
-//! Traces, read and repeated: small ones kept here, and the paper's logs where `../shared` exists.
+//! Tests that read and repeat traces: small traces in this file, and the paper's logs if
+//! `../shared` exists.
 
 mod captures;
 mod paper_logs;
@@ -10,8 +11,8 @@ use crate::driver::Setting;
 use crate::lab::{Changed, CostUnit};
 use crate::op::{Look, Outputs};
 
-/// A weight, a view of it, an op with both kinds of results, an update in place, an op without a
-/// result.
+/// A log with a weight, a view of the weight, an op with a view and a new tensor as results, an
+/// update in place, and an op without a result.
 const LOG: &str = r#"
 {"INSTRUCTION":"CONSTANT","NAME":"early"}
 {"INSTRUCTION":"MEMORY","MEMORY":"1","NAME":"early"}
@@ -57,8 +58,8 @@ const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
 {"event":"apply","op":"view","inputs":[32],"outputs":[{"tensor":40,"bytes":128,"source":"view","input":0}],"workspace":0,"cost":0.0,"rematerializable":false}
 "#;
 
-/// Version 5: parameters updated together, a statistic that is replaced, a leaf, a label, reads,
-/// settings.
+/// A recording of version 5, with parameters updated together, a statistic that is replaced, a
+/// leaf, a label, reads, and changed settings.
 const NOW: &str = r#"{"event":"begin","version":5,"cost_model":"flops","budget":4096,"policy":"lru","window":{"commands":3,"put_bytes":512}}
 {"event":"did","command":{"put":{"tensor":10,"host":{"layout":{"dtype":"f32","shape":[4],"strides":[1],"offset":0},"cost":1.5},"leaf":true}},"used":256}
 {"event":"did","command":{"put":{"tensor":11,"host":{"layout":{"dtype":"f32","shape":[2],"strides":[1],"offset":0},"cost":0.5}}},"used":512}
@@ -172,7 +173,7 @@ fn a_log_means_what_the_papers_simulator_makes_of_it() {
 fn without_start_the_whole_log_counts() {
     let all = read(&LOG.replace("START", "FORWARD")).unwrap();
     assert_eq!(narrate(all.program())[0], "constant 0: 1 B");
-    // Lines before START need not make sense; without START they must.
+    // If START follows, errors in the lines before START are ignored.
     let broken = format!("{}{LOG}", r#"{"INSTRUCTION":"COPY","DST":"a","SRC":"b"}"#);
     assert_eq!(narrate(read(&broken).unwrap().program()), repeated(LOG, 1));
     let error = read(&broken.replace("START", "FORWARD")).unwrap_err();
@@ -184,8 +185,8 @@ fn a_log_is_repeated_with_its_constants() {
     let once = repeated(LOG, 1);
     let thrice = repeated(LOG, 3);
     let ops = once.len() - 2;
-    // `w` is carried over, `x` was released and is made anew, `v` and `f` are of no use to the next
-    // pass.
+    // `w` is carried over to the next pass. `x` was released and is made anew. The next pass does
+    // not use `v` and `f`.
     assert_eq!(thrice[..ops], once[..ops]);
     let second = [
         "commit 0",
@@ -275,7 +276,7 @@ fn a_recording_of_today_is_read_one_to_one() {
         off,
     ];
     assert_eq!(*changes, set);
-    // Version 4 has the same lines, but no settings.
+    // Version 4 has the same lines, except that it has no settings.
     let fourth =
         NOW.replacen("\"version\":5", "\"version\":4", 1).replacen("\"policy\":\"lru\",", "", 1);
     let lines = fourth.lines().filter(|line| !line.contains("\"set\""));
@@ -333,7 +334,7 @@ fn leftovers_of_a_step_are_deleted_before_the_next() {
     let twice = repeated(&one, 2);
     assert_eq!(twice[7..10], ["del 2", "del 3", "del 4"]);
     assert_eq!(twice[10..12], ["put 5: 64 B, 1.5", "put 6: 4 B, 0.5"]);
-    // The next step does not miss a tensor that only the recorded step had, and only deleted.
+    // A tensor that the recorded step only deletes need not exist in the next step.
     let leftover = RECORDING
         .replace(r#"{"event":"get","tensor":20}"#, "")
         .replacen(r#""op":"f""#, r#""op":"g""#, 1)

@@ -1,20 +1,22 @@
 use super::NodeId;
 use smallvec::{SmallVec, smallvec};
 
-/// Number of runs that are remembered.
+/// Number of runs that are remembered. A run is one successor, several times in a row.
 const RUNS: usize = 16;
 
-/// Count of a run whose end was not seen.
+/// Count of a run (of one successor in a row) whose end was not seen.
 const FOR_GOOD: u32 = u32::MAX;
 
-/// Several successors of a node, with counted turns.
+/// Several successors of a node, and how often each came in a row.
 ///
-/// The prediction looks for the last time that the current successor had come as often in a row as
-/// now, and takes what followed. An example is training nine times, then evaluation.
+/// The prediction looks for the last time at which the current successor had come as often in a row
+/// as now, and predicts the successor that followed then. For example, an evaluation is predicted
+/// after nine training steps, if it followed nine training steps before.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Branch {
-    /// Successors in order, each with the number of times it came in a row. The last run may go on.
+    /// Successors in the order in which they came, each with the number of times in a row. The last
+    /// entry may still grow.
     runs: SmallVec<[(NodeId, u32); 4]>,
 }
 
@@ -43,12 +45,13 @@ impl Branch {
         self.runs.push((node, times));
     }
 
-    /// Prepares for another run: the successor that came first in this run comes first. The last
-    /// run may have gone on for ever.
+    /// Prepares for another run of the program: the successor that came first in this run will be
+    /// predicted first. The last entry of `runs` may have been cut off, so its count is not used
+    /// again.
     pub fn begin_again(&mut self) {
         let first = self.runs[0].0;
         match self.runs.last_mut() {
-            // The last run has not begun.
+            // The last entry has not begun.
             Some((_, 0)) => {}
             Some((last, times)) if *last == first => *times = 0,
             Some((_, times)) => {
@@ -97,8 +100,8 @@ impl Branch {
         let is_now = |run: &(NodeId, u32)| run.0 == now;
         match past.iter().rposition(|run| is_now(run) && run.1 != FOR_GOOD) {
             Some(run) if past[run].1 == count => self.runs[run + 1].0,
-            // A successor that comes for the first time: if the run before was longer, the
-            // successor is expected once only.
+            // The current successor has not come before. If the previous successor came more often
+            // in a row than the current one until now, the previous one is expected next.
             None if !past.iter().any(is_now) => match past.last() {
                 Some(&(before, times)) if times > count => before,
                 _ => now,
@@ -122,8 +125,8 @@ mod tests {
             branch.took(1);
         }
         branch.took(2);
-        // 1 2 1 1 1 2: the second follows after three of the first, and the first after one of the
-        // second.
+        // The successors 1 2 1 1 1 2: successor 2 follows after three times 1, and successor 1
+        // after one time 2.
         for _ in 0..5 {
             for _ in 0..3 {
                 assert_eq!(branch.expected(), 1);
@@ -132,7 +135,7 @@ mod tests {
             assert_eq!(branch.expected(), 2);
             branch.took(2);
         }
-        // More often in a row than ever: the run is expected to go on.
+        // Successor 2 comes more often in a row than ever before, so it is expected to come again.
         for _ in 0..9 {
             branch.took(2);
         }

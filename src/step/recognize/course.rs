@@ -1,5 +1,5 @@
-//! The predicted course: the nodes from the last command on along the links, until a link leads
-//! back.
+//! The predicted *course*: the nodes that follow the last command along the links, up to a link
+//! that leads back to a node of the course.
 
 use super::heirs::Heir;
 use super::{MARK, Makes, NOWHERE, NodeId, Role, Steps};
@@ -11,35 +11,37 @@ use std::sync::Arc;
 /// Value -> inputs of its command.
 type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 
-/// A course as a known step.
+/// A known step, made from a course.
 #[derive(Debug)]
 pub(crate) struct Known {
     /// [`StepFuture::key`] of the future.
     pub key: u64,
-    /// Uses of each value. One position follows the last command. If the course is a loop, all
-    /// values that the next turn uses are read there; otherwise all held values are.
+    /// Uses of each value. After the position of the last command comes one more position. If the
+    /// course is a loop, that position reads all values that the next turn uses; if not, that
+    /// position reads all held values.
     pub future: Arc<StepFuture>,
     values: FxHashMap<Role, Values>,
 }
 
-/// Values in one role, by ordinal.
+/// Ordinals of the values in one role.
 #[derive(Clone, Debug, Default)]
 struct Values {
     /// The value at the start of the step.
     carried: Option<u32>,
-    /// Values made by commands, with positions in ascending order.
+    /// Values made by commands, each with the position of its command, in ascending order of
+    /// position.
     made: SmallVec<[(u32, u32); 1]>,
 }
 
 impl Values {
-    /// The last value until now.
+    /// The newest value of the role until now.
     fn now(&self) -> Option<u32> {
         self.made.last().map(|made| made.0).or(self.carried)
     }
 }
 
 impl Known {
-    /// An unused value that stands for everything left from earlier turns.
+    /// An unused value. It stands for all values left from earlier turns.
     pub const LEFT_OVER: u32 = 0;
 
     /// The value of a role if the command at `position` is next.
@@ -54,8 +56,8 @@ impl Known {
 }
 
 impl Steps {
-    /// Predicts from the last command on, if the course was left and enough commands were predicted
-    /// right. `None` otherwise, or if no successor is known.
+    /// Predicts from the last command on, if commands left the course and enough later commands
+    /// were predicted. `None` if not, or if no successor is known.
     pub fn look_ahead(&mut self) -> Option<Known> {
         if self.on_course.is_some() || self.as_expected < self.doubt.max(1) {
             return None;
@@ -63,13 +65,13 @@ impl Steps {
         self.look_along()
     }
 
-    /// Whether the course leads back to its beginning and repeats. If not, the next turn is another
-    /// sequence.
+    /// Whether the course leads back to its beginning and repeats. If not, the next turn follows
+    /// another sequence.
     pub fn is_loop(&self) -> bool {
         self.again == Some(0) && !self.turns_differ
     }
 
-    /// Whether the last command enters the loop at the end of a course, for the first time.
+    /// Whether the last command enters the loop that a course ends in, for the first time.
     pub fn enters_loop(&self) -> bool {
         self.again.is_some_and(|again| again > 0) && self.on_course == self.again
     }
@@ -104,14 +106,14 @@ impl Steps {
     }
 
     /// Rotates a loop so that it begins after a mark. Without marks, it begins where it uses the
-    /// least memory. The result does not depend on where the loop was entered.
+    /// least memory. The result does not depend on the node at which the loop was entered.
     fn begin_where_a_step_does(&mut self) {
         let token =
             |position: usize| self.nodes[self.course[position % self.course.len()] as usize].token;
         let tokens =
             |position: usize| (token(position), token(position + 1), self.course[position]);
         let all = 0..self.course.len();
-        // Position of the command before the first.
+        // Position of the command after which the loop is to begin.
         let marks = all.clone().filter(|&position| token(position) == MARK);
         let last = match marks.min_by_key(|&position| tokens(position)) {
             Some(mark) => mark,
@@ -133,7 +135,7 @@ impl Steps {
         let mut builder = StepFutureBuilder::default();
         builder.carry(0);
         let mut values: FxHashMap<Role, Values> = FxHashMap::default();
-        // Carried values come first.
+        // Values from before the step come first.
         for role in self.inputs_from_before(0) {
             let carried = Some(builder.carry(self.roles[role.index()].0));
             values.insert(role, Values { carried, ..Values::default() });
@@ -152,7 +154,8 @@ impl Steps {
         let mut gone = gone.into_iter().peekable();
         let mut sources: Sources = Sources::default();
         let inherits = !self.heirs.is_empty();
-        // Walk along the course: reads, outputs, inheritance at marks, and handles that end.
+        // Walk along the course, and add reads, outputs, role changes at marks, and ends of
+        // handles.
         for (position, &id) in self.course.iter().enumerate() {
             let node = &self.nodes[id as usize];
             let input = |input: u32| node.inputs.get(input as usize).copied().flatten();
@@ -217,8 +220,8 @@ impl Steps {
         Known { key: future.key(), future: Arc::new(future), values }
     }
 
-    /// Roles of values from before `position`: read or viewed by later commands, and made by none
-    /// of these first.
+    /// Roles of values made before `position`: commands from `position` on read or view these
+    /// values, and do not make them first.
     fn inputs_from_before(&self, position: usize) -> Vec<Role> {
         let mut known: FxHashSet<Role> = FxHashSet::default();
         let mut inputs = Vec::new();
@@ -231,10 +234,11 @@ impl Steps {
     }
 
     /// Applies the role changes of a mark. The mark reads the inheriting values, as it cuts off
-    /// their history there. It also reads the values that they would be restored from.
+    /// their history. The mark also reads the values from which the inheriting values would be
+    /// restored.
     ///
-    /// Without the latter reads, held gradients would be evicted first, as no command reads them.
-    /// Evicted parameters could then be restored only through the whole backward pass.
+    /// If the mark did not read the latter, held gradients would be evicted first, as no command
+    /// reads them. Evicted parameters could then be restored only through the whole backward pass.
     fn inherit(
         &self,
         node: NodeId,
@@ -250,7 +254,7 @@ impl Steps {
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();
-            // Unless its last handle ended before.
+            // The last handle of the old value ends here, unless it is known to end elsewhere.
             if let (Some(old), NOWHERE) = (values.now(), self.roles[role.index()].1) {
                 builder.gone(old);
             }

@@ -1,12 +1,13 @@
 //! Turns that are equal except for the roles of the values carried into them.
 //!
-//! A program may update a parameter by making a new one from the old one, which is then freed. If
-//! commands are told apart by their inputs, no step of such a program equals another. Therefore the
-//! turn between two marks is compared with the last turn of the same commands.
+//! A program may update a parameter by making a new one from the old one, which is then freed.
+//! Commands are told apart by the roles of their inputs, so without further care no step of such a
+//! program would equal another step. Therefore the turn between two marks is compared with the last
+//! turn of the same commands.
 //!
-//! If two turns differ only in the roles carried into them, they share their nodes. A value carried
-//! into the later turn is the *heir* of the value carried into the earlier turn. It takes over that
-//! role at the mark before the turn, each time that the mark comes.
+//! Two turns that differ only in the roles of carried values share their nodes. A value carried
+//! into the later turn is the *heir* of the value carried into the earlier turn. The heir takes
+//! over the role of that earlier value at the mark before the turn, each time that the mark comes.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,7 +32,7 @@ pub(super) struct Turns {
     nodes: Vec<NodeId>,
     /// The mark before the turn. `None`: the turn is not compared.
     after: Option<NodeId>,
-    /// First node and first role that were made in the turn, by index.
+    /// Index of the first node and of the first role that were made in the turn.
     first_node: usize,
     first_role: usize,
     /// The last turn of each kind, the latest last. Their nodes were all made before the current
@@ -48,7 +49,8 @@ impl Turns {
         }
     }
 
-    /// Replaces the last nodes by these, given from the latest back.
+    /// Replaces the last nodes of the current turn by these nodes, given from the latest to the
+    /// earliest.
     pub fn correct(&mut self, mut latest_first: impl Iterator<Item = NodeId>) {
         let known = latest_first.by_ref();
         self.nodes.iter_mut().rev().zip(&mut *known).for_each(|(node, known)| *node = known);
@@ -71,7 +73,7 @@ impl Turns {
     }
 }
 
-/// The correspondence of a turn to an earlier turn.
+/// The pairs of roles that correspond to one another in a turn and an earlier turn.
 #[derive(Debug, Default)]
 struct Twins {
     /// Roles of the earlier turn -> roles of this turn, and the reverse.
@@ -79,13 +81,13 @@ struct Twins {
     then: FxHashMap<Role, Role>,
     /// Values that were carried into both turns in different roles.
     heirs: Vec<Heir>,
-    /// Positions at which a command matched a wrong node of the earlier turn, because its inputs
-    /// are equal.
+    /// Positions at which a command matched a node of another command of the earlier turn, because
+    /// the inputs are equal.
     mistaken: Vec<usize>,
 }
 
 impl Twins {
-    /// Pairs two roles. Returns false if either has another partner.
+    /// Pairs two roles. Returns false if one of the roles is already paired with another role.
     fn pair(&mut self, then: Role, now: Role) -> bool {
         *self.now.entry(then).or_insert(now) == now && *self.then.entry(now).or_insert(then) == then
     }
@@ -107,8 +109,8 @@ impl Steps {
         self.heirs.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Ends the turn with the last command, a mark. If the turn proves like an earlier one, the
-    /// last command becomes that turn's mark.
+    /// Ends the turn with the last command, a mark. If the turn proves equal to an earlier turn,
+    /// the last command gets the node of that turn's mark.
     pub(super) fn end_turn(&mut self) {
         let turn = std::mem::take(&mut self.turns.nodes);
         if let Some(mark) = self.turns.after {
@@ -136,8 +138,8 @@ impl Steps {
         self.turns.first_role = self.roles.len();
     }
 
-    /// Compares the turn after a mark with an earlier turn of the same commands; `None` if not
-    /// alike.
+    /// Compares the turn after a mark with an earlier turn of the same commands. `None` if the
+    /// turns do not correspond.
     fn twins(&self, mark: NodeId, past: &[NodeId], turn: &[NodeId]) -> Option<Twins> {
         let mut twins = Twins::default();
         let mut of_past: Option<FxHashSet<NodeId>> = None;
@@ -163,11 +165,11 @@ impl Steps {
                 return None;
             }
         }
-        // Without a new node there is nothing to learn.
+        // A turn without new nodes has nothing to merge.
         if !twins.mistaken.is_empty() && !turn.iter().any(|&node| self.turns.is_new_node(node)) {
             return None;
         }
-        // A value that already inherits a role at this mark keeps it.
+        // Do not take away a role that a value already inherits at this mark.
         let keeps = |role: Role| self.heirs(mark).iter().any(|known| known.inherits == role);
         (!twins.heirs.iter().any(|heir| keeps(heir.plays))).then_some(twins)
     }
@@ -179,10 +181,11 @@ impl Steps {
         let (first_node, first_role) = (self.turns.first_node, self.turns.first_role);
         let node = |node: NodeId| match (node as usize) < first_node {
             true => Some(node),
-            // No link leads to any other node.
+            // A new node that is not part of the turn has no counterpart: links to it are dropped.
             false => nodes.get(&node).copied(),
         };
-        // Links, the index and ends of handles lead to the earlier turn's nodes from now on.
+        // From now on, links, the index and the ends of handles refer to the nodes of the earlier
+        // turn.
         for of in &mut self.nodes[..first_node] {
             of.next = of.next.and_then(node);
             of.before = of.before.and_then(node);
@@ -195,7 +198,8 @@ impl Steps {
         for (_, gone) in &mut self.roles {
             *gone = node(*gone).unwrap_or(NOWHERE);
         }
-        // Handles of the earlier turn's values end where they ended in this turn.
+        // The handles of the earlier turn's values now count as ended where the handles of this
+        // turn's values ended.
         let ends: Vec<_> =
             twins.now.iter().map(|(then, now)| (*then, self.roles[now.index()].1)).collect();
         ends.into_iter().for_each(|(role, gone)| self.roles[role.index()].1 = gone);
@@ -207,12 +211,13 @@ impl Steps {
             let known = role(*now).filter(|_| old.index() < first_role);
             known.map(|known| *now = known).is_some()
         });
-        // Role changes found at the mark itself.
+        // Adapt and extend the role changes of the mark.
         self.renamed.iter_mut().for_each(|(_, now)| *now = now.and_then(role));
         let new = (first_role as u32..self.roles.len() as u32).map(Role::from);
         self.renamed.extend(new.map(|new| (new, role(new))));
         self.renamed.extend(twins.heirs.iter().map(|heir| (heir.plays, Some(heir.inherits))));
-        // A command that matched a wrong node: correct its roles, and the branches around it.
+        // Correct the roles of commands that matched a wrong node, and the branches before and
+        // after these commands.
         for &at in &twins.mistaken {
             let (taken_for, is) = (turn[at], past[at]);
             let made: Vec<_> = self.values_of(taken_for).zip(self.values_of(is)).collect();
@@ -228,7 +233,7 @@ impl Steps {
                 branch.mistook(after, None);
             }
         }
-        // Earlier heirs that contradict the new ones were mistaken, or inherited only once.
+        // Drop earlier heirs that contradict the new ones: they were wrong, or right only once.
         let heirs = self.heirs.entry(mark).or_default();
         heirs.retain(|old| {
             let differs = |new: &Heir| old.plays != new.plays && old.inherits != new.inherits;

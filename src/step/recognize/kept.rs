@@ -25,16 +25,16 @@ struct Kept {
     same: Vec<(Role, Role)>,
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     heirs: Vec<(NodeId, Vec<Heir>)>,
-    /// Whether steps are marked, although no known command is a mark.
+    /// Whether the program marks steps. May be true although no known command is a mark.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     marked: bool,
 }
 
 impl KnownSteps {
-    /// Knowledge of no commands, except for the marking of steps by the program.
+    /// Knowledge only of the fact that the program marks its steps, without any known command.
     ///
-    /// Then repeated commands within a step count as different commands, already in the first step.
-    /// For example, a step may add up the gradients of several batches.
+    /// With this knowledge, repeated commands within a step count as different commands, already in
+    /// the first step. For example, a step may add up the gradients of several batches.
     #[must_use]
     pub fn marked() -> Self {
         Self(Kept { marked: true, ..Kept::default() })
@@ -84,7 +84,7 @@ impl Steps {
         steps
     }
 
-    /// Context hash of a node, when it came the last time.
+    /// Hash of the last [`LENGTH`] commands up to a node, when the node came last.
     fn context_of(&self, node: NodeId) -> Option<u64> {
         let before = |&node: &NodeId| self.nodes[node as usize].before;
         let last: SmallVec<[NodeId; LENGTH]> =

@@ -1,7 +1,8 @@
 use super::*;
 use crate::rng::SplitMix64;
 
-/// A program in terms of roles: each command has a token, inputs and outputs.
+/// A recognizer, with the role of each named value of a test program. Each command of the program
+/// has a token, inputs and outputs.
 #[derive(Default)]
 struct Told {
     steps: Steps,
@@ -168,8 +169,8 @@ fn accumulating(parts: usize) -> Vec<Line> {
     step
 }
 
-/// The course is the whole step, so values that one part makes for a later part are known to be
-/// used there.
+/// The course is the whole step. So it is known that values made in one part are used in a later
+/// part.
 #[test]
 fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another() {
     for parts in 1..6 {
@@ -185,7 +186,8 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
             let nodes = told.steps.nodes.len();
             (0..20).for_each(|_| assert_eq!(told.tell_all(&step), 0));
             assert_eq!(told.steps.nodes.len(), nodes);
-            // Another run knows the first step, and all of it if marks were known.
+            // Another run predicts even its first step. If the first run had to discover that steps
+            // are marked, up to one command of each part is not predicted.
             let astray = usize::from(steps > 2);
             let kept = told.steps.keep();
             let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
@@ -217,8 +219,8 @@ fn parts_that_hold_nothing_are_the_same() {
     assert!(nodes > MOST_APART / 2 && nodes <= MOST_APART + 4 * holds.len(), "{nodes}");
 }
 
-/// A step that differs breaks the prediction only until the sequence is found again, at each
-/// position.
+/// A missing or added command breaks the prediction only until the sequence is found again. Tested
+/// at each position of the step.
 #[test]
 fn missing_or_added_commands_do_no_harm_after_eight_commands() {
     for position in 0..TRAIN.len() {
@@ -229,7 +231,7 @@ fn missing_or_added_commands_do_no_harm_after_eight_commands() {
             step.splice(position..end, new);
             let mut told = told(&[TRAIN, TRAIN, TRAIN]);
             told.tell_all(&step);
-            // Commands that were predicted, from eight commands after the change on at the latest.
+            // At the latest eight commands after the change, commands are predicted again.
             let after = TRAIN.len() - end.min(TRAIN.len());
             let unexpected = told.tell_all(TRAIN);
             let least = (after + TRAIN.len() - unexpected).saturating_sub(NEAR);
@@ -243,7 +245,7 @@ fn missing_or_added_commands_do_no_harm_after_eight_commands() {
     }
 }
 
-/// Another run starts with fresh counts.
+/// The counts of a branch start anew in another run.
 #[test]
 fn another_run_of_the_program_is_known_from_its_first_command_on() {
     const FIRST: &[Line] = &[(70, &[], &["m"]), (71, &["w3", "m"], &["m"])];
@@ -268,7 +270,7 @@ fn another_run_of_the_program_is_known_from_its_first_command_on() {
             assert_eq!(told.tell_all(TRAIN) + told.tell_all(LATER), 0, "step {step} of {steps}");
         }
         assert!(told.steps.is_loop());
-        // A program that begins differently is learned anew.
+        // The steps of a program that begins differently are recognized anew.
         let mut late = Told { steps: Steps::of_another_run(told.steps.keep()), ..Told::default() };
         late.tell_all(&[(900, &[], &["v"]), (901, &["v"], &["v"])]);
         late.tell_all(WEIGHTS);
@@ -330,13 +332,15 @@ fn several_kinds_of_step_lie_side_by_side() {
             turn(&mut told);
         }
         for _ in 0..3 {
-            // Turns are counted, so even the last turn of one kind is predicted.
+            // Consecutive turns of a kind are counted, so the change to the other kind is
+            // predicted, too.
             assert_eq!(turn(&mut told), 0, "{train} and {evaluate}");
         }
     }
 }
 
-/// Turns by plan are told afterwards. Predictions are then the same as if the turns had been heard.
+/// The recognizer is told of turns by plan afterwards. Predictions are then the same as if it had
+/// heard the commands of these turns.
 #[test]
 fn turns_that_came_unheard_count_once_they_are_told_of() {
     for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
@@ -404,7 +408,7 @@ impl Told {
     }
 }
 
-/// A periodic evaluation in between is predicted as well.
+/// A periodic evaluation between the steps is predicted, too.
 #[test]
 fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     for evaluate_every in [usize::MAX, 1, 2, 3, 5] {
@@ -435,7 +439,7 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
             assert_eq!(known.future.uses(at("w1", commands)), [end - 1, end], "at the mark");
             assert_eq!(known.future.life(at("w1", commands)).start, 8);
         }
-        // Another run predicts it from the first command on.
+        // Another run predicts the step from the first command on.
         let kept = told.steps.keep();
         let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
         again.tell_all(&[WEIGHTS, &[END]].concat());
@@ -445,8 +449,8 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     }
 }
 
-/// An update by a moment, as in Adam. The op that decays the moment reads what the correcting op
-/// read in the step before.
+/// An update by a moment, as in Adam. The op that decays the moment reads the same value that the
+/// correcting op read in the step before.
 fn decay_and_correct(parameters: usize, one_by_one: bool) -> Vec<Line> {
     const NAMES: [[&str; 4]; 4] = [
         ["w0", "m0", "w0'", "m0'"],
@@ -511,8 +515,8 @@ fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
     }
 }
 
-/// The values may be used there or not. An evictor that frees them earlier might have to recompute
-/// them for the end of the step.
+/// Whether the held values are used after the known commands is unknown. An evictor that frees such
+/// values earlier might have to recompute them for the end of the step.
 #[test]
 fn values_held_at_the_end_of_what_is_known_count_as_used_there() {
     let mut again =

@@ -2,7 +2,7 @@ use super::*;
 use crate::runtime::Runtime;
 use crate::tune::Tuner;
 
-/// Flags of a program, so that messages say what to type.
+/// Flags of a program, so that messages name the flags to type.
 const FLAGS: Names = Names {
     budget: "--budget",
     threshold: "--eviction-threshold",

@@ -58,7 +58,8 @@ fn a_boundary_is_what_it_would_be_anew_whatever_came_before() {
                 assert_eq!(slots.of_storage(storage), first.map(|(slot, _)| *slot));
             }
             assert_eq!(slots.boundary(), anew(&model, &graph).boundary());
-            // Two tensors of one storage differ from two tensors of two storages.
+            // Two tensors that share a storage make another boundary than two tensors with a
+            // storage each.
             if let Some((&slot, &(tensor, info))) = model.iter().next() {
                 let mut other = model.clone();
                 let storage = graph.add_storage(graph.storage(info.storage).bytes, 0.0, 0);
@@ -150,7 +151,8 @@ fn a_mark_costs_what_changed_whatever_is_held() {
             let mut run = Loop::new(policy, Plan::Auto);
             let kept: Vec<_> = (0..held).map(|_| run.put()).collect();
             let (mut steps, mut made) = (0, held);
-            // Turns that are watched, taped, run by plan, left, not compared, and hashed.
+            // These turns are watched, written on a tape, run by plan, left, not compared, and
+            // hashed.
             for (keeps, differs) in
                 [(true, false), (false, false), (true, false), (false, true), (false, false)]
             {

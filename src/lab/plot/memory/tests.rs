@@ -55,7 +55,7 @@ fn a_million_samples_make_a_small_picture() {
 
 #[test]
 fn the_worst_million_is_small_as_well() {
-    // Every sample is at the other end, far from what rounding to a tenth of a pixel can merge.
+    // Samples jump over the whole height, so rounding to a tenth of a pixel cannot merge them.
     let samples = (0..1_000_000u64)
         .map(|i| {
             let used = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 34;
@@ -139,7 +139,8 @@ fn a_run_that_failed_has_a_cross_and_its_reason() {
     assert_eq!((crosses(&done), crosses(&failed)), (0, 1));
 }
 
-/// One cost in each unit. The axis ends at the same number of operations, bytes or seconds.
+/// Axes of 50 ms, 50 Gflop, 50 GB and 50 units of a user's own, given in each unit of cost. Every
+/// axis ends at 50.
 #[test]
 fn the_axis_counts_what_the_costs_do() {
     for (unit, most, name, last) in [
@@ -159,7 +160,7 @@ fn the_axis_counts_what_the_costs_do() {
         let timeline = Timeline { unit, samples, budget: 1 << 20, ..Timeline::default() };
         let texts = test_xml::read(&plot(&timeline).unwrap()).texts;
         assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
-        // Numbers from 0 up; 50 is the last one that fits, and 60 would be too many.
+        // The numbers on the axis begin at 0. The last number is `last`; there is no 60.
         assert!(
             texts.iter().any(|text| text == last) && !texts.contains(&"60".to_owned()),
             "{texts:?}"

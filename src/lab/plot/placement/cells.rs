@@ -11,7 +11,8 @@ pub(super) struct Cells {
     top: f64,
     columns: usize,
     rows: usize,
-    /// Pixel, column by column -> index of its look plus one; 0 if it is empty.
+    /// Pixels, column by column: the index of the pixel's look (role) plus one; 0 for an empty
+    /// pixel.
     looks: Vec<u8>,
     /// Number of looks.
     count: usize,
@@ -38,8 +39,8 @@ impl Cells {
         }
     }
 
-    /// Look -> path of its pixels, as few rectangles. A rectangle is a run of pixels up a column;
-    /// equal runs in adjacent columns are merged.
+    /// Paths of the pixels of each look, as few rectangles. A vertical run of pixels in a column is
+    /// a rectangle; equal runs in adjacent columns are merged.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = vec![String::new(); self.count];
         // (First row, row after the last, look) -> the column where the rectangle begins.

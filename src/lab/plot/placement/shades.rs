@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 /// Number of shades: few enough to stay distinguishable.
 pub(super) const SHADES: usize = 4;
 
-/// Limit on the number of blocks before a block, at its addresses, whose shades it avoids.
+/// Limit on the number of just-ended blocks, at the addresses of a new block, whose shades the new
+/// block avoids.
 const BEFORE: usize = 4;
 
 /// Block -> its shade. The shade differs from those of the blocks directly above and below when the
-/// block begins. As far as the shades suffice, it also differs from those of blocks that ended just
-/// then at the same addresses. O(n log n).
+/// block begins. As far as the shades suffice, the shade also differs from the shades of blocks
+/// that ended just then at the same addresses. O(n log n).
 pub(super) fn shades(blocks: &[&Block]) -> Vec<usize> {
     let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * blocks.len());
     for (i, block) in blocks.iter().enumerate() {

@@ -74,7 +74,7 @@ fn neighbours_differ_in_shade() {
     for (i, a) in blocks.iter().enumerate() {
         for (j, b) in blocks.iter().enumerate() {
             if a.time.start <= b.time.start && b.time.start < a.time.end {
-                // Directly above or below from the start.
+                // Blocks that touch must differ in shade, unless they begin at the same instant.
                 let touch = a.offset + a.size == b.offset || b.offset + b.size == a.offset;
                 assert!(
                     !touch || shades[i] != shades[j] || a.time.start == b.time.start,

@@ -3,7 +3,7 @@
 use crate::lab::Spread;
 use crate::lab::plot::{Panel, Point, ticks};
 
-/// Title of a panel with curves, in the order of the legend.
+/// Title of a panel, and its curves in the order of the legend.
 pub(super) struct Curves {
     pub title: String,
     pub curves: Vec<Curve>,
@@ -12,7 +12,7 @@ pub(super) struct Curves {
 /// Marks of a line, by ascending budget.
 #[derive(Clone, PartialEq)]
 pub(super) struct Curve {
-    /// Index of the line in the legend.
+    /// Index of the curve's entry in the legend.
     pub line: usize,
     pub marks: Vec<Mark>,
 }
@@ -63,12 +63,11 @@ impl Budgets {
     }
 }
 
-/// Names of a line of the legend. Lines with the same points in every panel share a line of the
-/// legend.
+/// Names in one entry of the legend. Lines with the same points in every panel share an entry.
 pub(super) type Names = Vec<String>;
 
-/// Sorts points into curves, and gives each label an index, the same in all panels. Labels whose
-/// lines are the same everywhere share one index.
+/// Sorts points into curves, and gives each label an index that is the same in all panels. Labels
+/// whose lines are the same in all panels share one index.
 pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Curves>) {
     let mut labels: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|p| &p.lines) {
@@ -80,7 +79,7 @@ pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Cu
         let points = panel.lines.iter().filter(|l| l.label == label).flat_map(|l| &l.points);
         marks(points, budgets.full(panel))
     };
-    // Names of each line of the legend, and its marks in each panel.
+    // Names in each entry of the legend, and the entry's marks in each panel.
     let mut lines: Vec<(Names, Vec<Vec<Mark>>)> = Vec::new();
     for label in labels {
         let everywhere: Vec<_> = panels.iter().map(|panel| in_panel(panel, label)).collect();
@@ -100,7 +99,8 @@ pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Cu
     (lines.into_iter().map(|(names, _)| names).collect(), panels)
 }
 
-/// Whether a point has a finite position. From 1e9 on, axes run out of digits.
+/// Whether a point has a finite position. For numbers from 1e9 on, the precision of axes does not
+/// suffice.
 fn has_place(point: &&Point) -> bool {
     (0.0..1e9).contains(&point.budget_ratio)
 }

@@ -59,7 +59,7 @@ impl Grid {
         (LEFT + column as f64 * (self.plot_width + BETWEEN), row as f64 * self.cell())
     }
 
-    /// First place after the last panel, if the row is not full.
+    /// Place after the last panel, if its row is not full.
     pub(super) fn free_place(&self) -> Option<(f64, f64)> {
         (self.panels < self.rows * self.columns).then(|| self.place(self.panels))
     }

@@ -12,7 +12,7 @@ pub(super) const LINE: f64 = 1.8;
 /// Path data through the medians, broken where a median is missing and cut off at the limit.
 pub(super) fn polyline(marks: &[Mark], frame: &Frame, limit: f64) -> String {
     let mut data = String::new();
-    // Position and median of the mark before, and whether it was within the limit.
+    // The previous mark: position, median, and whether the median was within the limit.
     let mut before: Option<(f64, f64, bool)> = None;
     for mark in marks {
         let Some(median) = mark.spread.median else {
@@ -45,7 +45,8 @@ pub(super) fn arrow_head(x: f64, y: f64) -> String {
     format!("M{:.1} {y:.1}l4.5 -4.5l4.5 4.5", x - 4.5)
 }
 
-/// Points that get a marker: the first, the last, and those not too near to the marker before.
+/// Points that get a marker: the first, the last, and all others that are far enough from the
+/// previous marker.
 pub(super) fn thinned(points: &[(f64, f64)], apart: f64) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for (i, &(x, y)) in points.iter().enumerate() {

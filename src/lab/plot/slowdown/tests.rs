@@ -102,7 +102,7 @@ fn points_above_the_limit_have_an_arrow_head() {
     let svg =
         plot(&[panel("p", vec![line("a", &[(0.2, Some(7.0)), (0.6, Some(1.1))])])], 2.0).unwrap();
     assert_eq!(paths(&svg, "above").len(), 1);
-    // From the crossing of the limit to the point below it.
+    // The line goes from the point where it crosses the limit to the point below the limit.
     let drawn = paths(&svg, "line")[0];
     assert_eq!((drawn.matches('M').count(), drawn.matches('L').count()), (1, 1), "{drawn}");
     let both = [(0.2, Some(7.0)), (0.4, Some(3.0))];
@@ -122,8 +122,8 @@ fn repeated_runs_show_their_range() {
     assert!(texts.contains(&"range of repeated runs; lines are medians".to_owned()), "{texts:?}");
 }
 
-/// Two of three runs failed, and so the median does: no line, but the third run and the failures
-/// are drawn.
+/// Two of three runs failed, so the median is a failure. There is no line, but the third run and
+/// the failures are drawn.
 #[test]
 fn a_median_that_failed_is_no_point() {
     let points = [(0.2, None), (0.2, Some(1.2)), (0.2, None), (0.5, Some(1.0))];

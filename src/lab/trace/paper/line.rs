@@ -1,4 +1,5 @@
-//! Line of a log: the fields of all instructions, borrowed from the text where possible.
+//! One line of a log, with the fields of all instructions. Texts are borrowed from the line where
+//! possible.
 
 use serde::de::{self, Deserialize, Deserializer, Unexpected};
 use std::borrow::Cow;
@@ -30,8 +31,8 @@ pub(super) struct Line<'a> {
     pub annotation: Option<Text<'a>>,
 }
 
-/// A text that is copied only if it has escapes in it. (By itself, serde always copies within
-/// `Option`.)
+/// A text that is copied only if it contains escapes. (Without this type, serde would copy every
+/// text within an `Option`.)
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
@@ -40,8 +41,8 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 #[derive(Clone, Copy)]
 pub(super) struct Count(pub u64);
 
-/// Position of the argument that a result looks at. `None`, -1 in the log, if the result has its
-/// own storage.
+/// Position of the argument that a result is a view of. `None`, -1 in the log, if the result has
+/// its own storage.
 #[derive(Clone, Copy)]
 pub(super) struct Alias(pub Option<u64>);
 
@@ -58,8 +59,8 @@ impl<'de> Deserialize<'de> for Alias {
     }
 }
 
-/// Visitor that reads a whole number, with or without quotes. -1 is read as `None` where it is
-/// allowed.
+/// Visitor that reads a whole number, with or without quotes. Reads -1 as `None` if `negative_one`
+/// is set.
 struct Whole {
     negative_one: bool,
 }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 /// Position of a name, in the order of first appearance.
 pub(super) type NameId = u32;
 
-/// All names read. A released name keeps the last tensor.
+/// All names read so far. A released name keeps its last tensor.
 #[derive(Default)]
 pub(super) struct Names {
     index: FxHashMap<Box<str>, NameId>,
@@ -54,8 +54,8 @@ impl Names {
         self.counts.get(tensor.index()).is_some_and(|&count| count > 0)
     }
 
-    /// Gives a name to a tensor, and takes it from the tensor that had it. Returns the old tensor
-    /// if this was its last name.
+    /// Gives a name to a tensor, and takes the name from its previous tensor. Returns the previous
+    /// tensor if that tensor has no name any more.
     pub fn bind(&mut self, id: NameId, tensor: TensorId) -> Option<TensorId> {
         let old = self.bound[id as usize];
         if old.held && old.tensor == Some(tensor) {
@@ -81,8 +81,8 @@ impl Names {
         (*count == 0).then_some(tensor)
     }
 
-    /// Tensors with a name, in the order of their names. A tensor with several names comes several
-    /// times.
+    /// Tensors with a name, in the order of their names. A tensor with several names is listed
+    /// several times.
     pub fn alive(&self) -> impl Iterator<Item = TensorId> {
         self.bound.iter().filter_map(|bound| bound.tensor).filter(|&tensor| self.is_alive(tensor))
     }

@@ -1,5 +1,5 @@
-//! Captures of recorded steps and of the paper's logs: steps repeat, and other orders need less
-//! memory.
+//! Captures of recorded steps and of the paper's logs: steps repeat, and need less memory in other
+//! orders.
 
 use super::*;
 use crate::autograd::Tape;
@@ -65,16 +65,17 @@ fn the_papers_logs_are_steps() {
         let capture = last_step(&trace);
         let (cost, base) = (capture.cost(), trace.program().base_cost());
         assert!((cost / base - 1.0).abs() < 1e-9, "{}: {cost} {base}", trace.name());
-        // A capture frees a value after its last reader, which comes before its last name is
-        // released.
+        // A capture frees a value after its last read. In a log, the last name of the value is
+        // released later.
         let own = capture.program().load();
         let peak = paper_logs::peak(trace.program());
         assert!(own <= peak && own > peak / 2, "{}: {own} {peak}", trace.name());
     }
 }
 
-/// Prints the memory that orders need, for the recordings in a folder and for the paper's logs:
-/// `REMAT_RECORDINGS=folder cargo test --lib --release captures -- --ignored --nocapture`.
+/// Prints the memory that steps need in different orders, for the recordings in a folder and for
+/// the paper's logs: `REMAT_RECORDINGS=folder cargo test --lib --release captures -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "figures, which take a minute"]
 fn figures() {

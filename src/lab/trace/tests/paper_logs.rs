@@ -80,7 +80,8 @@ fn have_the_peak_and_the_cost_that_the_papers_simulator_finds() {
         assert_eq!(trace.name(), model);
         assert_eq!(peak(program), memory, "{model}");
         assert_eq!(program.base_cost(), compute, "{model}");
-        // An op with both kinds of results is two ops here; the op of the views has no cost.
+        // An op with views and new tensors as results is two ops here; the op that makes the views
+        // has no cost.
         let constants = |c: &&RecordedCommand| matches!(c, Command::Put { .. });
         let constants = program.commands().iter().filter(constants).count();
         let counted = program.calls().filter(|call| call.op.cost > 0.0).count();

@@ -90,7 +90,7 @@ fn a_wrong_recording_is_told_where_and_why() {
             1,
             "the trace is of version 6; this program reads versions 1 to 5",
         ),
-        // A begin of a later version may look like this.
+        // The first line of a later version may look like this.
         (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
         (r#""version":1"#, r#""version":0"#, 1, "the trace is of version 0"),
         (r#""version":1"#, r#""version":2"#, 17, "the recording was cut off"),
@@ -154,7 +154,7 @@ fn a_wrong_recording_of_today_is_told_where_and_why() {
         (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 is not there"),
         (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 is there already"),
         (r#""tensor":10,"label""#, r#""tensor":20,"label""#, 5, "tensor 20 is not there"),
-        // The new number is that of an input, or of an updated tensor.
+        // The number of an output is already that of an input, or of an updated tensor.
         (r#""made":20"#, r#""made":12"#, 6, "tensor 12 is there already"),
         (r#""made":30"#, r#""made":10"#, 7, "tensor 10 is there already"),
         (r#""made":31"#, r#""made":30"#, 7, "tensor 30 is there already"),
@@ -233,7 +233,7 @@ fn half_a_recording_never_looks_whole() {
             let error = read(half).expect_err(half);
             let lines = half.lines().count() as u64;
             assert!(error.line == Some(lines) || end == 0, "{error}");
-            // Cut between two lines, nothing but the missing end shows it.
+            // If the text is cut between two lines, only the missing last line shows the cut.
             if half.ends_with('\n') {
                 assert!(error.to_string().contains("cut off"), "{error}");
             }
@@ -241,7 +241,7 @@ fn half_a_recording_never_looks_whole() {
     }
 }
 
-/// A gigabyte of nothing, packed into a megabyte.
+/// A gigabyte without instructions, packed into a megabyte.
 #[test]
 fn gigabytes_without_instructions_are_refused() {
     let bomb = |line: &str| packed(&line.repeat((1 << 20) / line.len())).repeat(1 << 10);

@@ -4,7 +4,7 @@ use super::super::heirs::Heir;
 use super::super::{MARK, MOST, Makes, NOWHERE, Node, NodeId, Role};
 use super::{Kept, KnownSteps};
 
-/// Limit on the bytes of a value, against overflow of sums.
+/// Limit on the bytes of a value, so that sums do not overflow.
 const MOST_BYTES: u64 = 1 << 44;
 
 impl From<KnownSteps> for Kept {
