@@ -1,11 +1,11 @@
-//! Checkpoints of networks, in files that PyTorch can read. Files of PyTorch can be loaded into
-//! networks, too.
+//! Checkpoints of networks, in files that PyTorch can read. Files that PyTorch wrote can be loaded
+//! into networks of this crate.
 //!
 //! The format is [safetensors](https://github.com/huggingface/safetensors): names, types and
 //! shapes, then the elements. A file is written and read tensor by tensor. Evicted tensors are
 //! restored within the budget. The host never holds more than one tensor, or 64 MiB of tensors in
-//! flight to the device. A file appears under its name when it is whole: a program that is killed
-//! meanwhile leaves the old file in place.
+//! flight to the device. A file gets its final name only once it is complete: if the program is
+//! killed while it writes, the old file stays in place.
 //!
 //! ```
 //! use remat::checkpoint::{Checkpoint, Writer};
@@ -38,7 +38,7 @@
 //!   architecture.
 //! - State of the optimizer, as `optimizer/<parameter>/<state>`: `velocity`, or `exp_avg` and
 //!   `exp_avg_sq`; and `step`, an `i64`.
-//! - `__metadata__`, text by name. It has the texts given to [`Writer::with`]. Names that begin
+//! - `__metadata__`, text by name. The texts given to [`Writer::with`] are there. Names that begin
 //!   with `remat.` are the version of this format, the rule of the optimizer, and the position of
 //!   random numbers ([`Runtime::random_position`]).
 //!
@@ -47,8 +47,9 @@
 //! [`Checkpoint::open`] takes safetensors of any library, one file or several with their index.
 //! [`Checkpoint::known`] recognizes GPT-2 of the transformers library and the ResNets and DenseNets
 //! of torchvision by their tensors, with sizes and classes. [`Checkpoint::named`] gives tensors the
-//! names of a network here, and leaves out unused ones, such as masks. [`Checkpoint::convert`]
-//! takes floats of 16 and 64 bits as well. One error lists everything that does not fit.
+//! names of a network here, and leaves out unused ones, such as masks. [`Checkpoint::convert`] also
+//! accepts floats of 16 and 64 bits. One error lists all tensors whose names, types or shapes are
+//! not those of the network.
 //!
 //! | there | here | |
 //! |---|---|---|
@@ -79,7 +80,7 @@ pub use write::Writer;
 
 use crate::optim::Rule;
 
-/// Version of the file format above.
+/// Version of the file format that the module documentation describes.
 const VERSION: &str = "1";
 
 /// Names in `__metadata__`.
@@ -90,7 +91,7 @@ mod keys {
     pub const RANDOM: &str = "remat.random";
 }
 
-/// Prefix of all tensors of an optimizer.
+/// Prefix of the names of all tensors of an optimizer.
 const OPTIMIZER: &str = "optimizer/";
 
 /// Name of a tensor that an optimizer keeps for a parameter.
@@ -98,7 +99,7 @@ fn state_name(parameter: &str, state: &str) -> String {
     format!("{OPTIMIZER}{parameter}/{state}")
 }
 
-/// Name of a rule. States of rules with different names are not interchangeable.
+/// Name of an optimizer's rule. The states of rules with different names are not interchangeable.
 const fn rule_name(rule: Rule) -> &'static str {
     match rule {
         Rule::Sgd { .. } => "sgd",

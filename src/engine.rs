@@ -1,5 +1,5 @@
-//! The engine: a state machine over tensors within a hard budget of device memory. It evicts
-//! tensors and regenerates them as needed.
+//! The engine: a state machine over tensors within a hard budget of device memory. The engine
+//! evicts tensors and regenerates them as needed.
 //!
 //! The engine has one thread, no channel and no clock of its own. The interpreter, the lab and the
 //! tests all drive this same machine, over any device and op type.
@@ -68,26 +68,28 @@ pub struct Engine<D: Device> {
     /// Answer of [`Evictor::evicts`], which never changes.
     evicts: bool,
     hears: Hears,
-    /// Whether the evictor has a part that goes by the known step; never changes.
+    /// Whether the evictor has a part that uses the known step ([`Evictor::by_step`]); an evictor
+    /// never changes that.
     by_step: bool,
-    /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked at first and
-    /// after each step.
+    /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked when the
+    /// evictor is set and at each [`Engine::foresee`].
     keeps_unheld: bool,
     costs: Box<dyn CostModel>,
     settings: Settings,
-    /// Whether history is kept.
+    /// Whether compute paths are kept, so that tensors can be evicted and regenerated.
     enabled: bool,
     /// Hard limit of device memory in use, in bytes, workspaces included.
     budget: u64,
     /// Further listeners of every event, beside statistics, `tracing` and the evictor.
     listeners: Vec<Box<dyn Listener>>,
-    /// Error of every command, once engine or evictor has lost track of events.
+    /// Error that every command returns once the engine is broken: see [`Engine::broken`].
     broken: Option<Error>,
-    /// Whether the user was warned: that the threshold cannot be met, and that marks of steps are
-    /// missing.
+    /// Whether the user was warned that the eviction threshold cannot be met.
     warned_of_threshold: bool,
+    /// Whether the user was warned that marks of steps are missing.
     warned_of_marks: bool,
-    /// Held storages that may be made from unheld storages of an earlier step.
+    /// Held storages whose history may go through unheld storages of an earlier step. Checked when
+    /// the step ends.
     crossing: Vec<StorageKey>,
     /// Number of edges walked so far to find `crossing`.
     walked: u64,
@@ -95,7 +97,8 @@ pub struct Engine<D: Device> {
     step: u64,
     stats: Stats,
     failures: Failures,
-    /// Failures from before the current script.
+    /// Failures set aside when the current script began (`Engine::begin_script`), until the script
+    /// ends.
     failures_before: Failures,
     /// Values replaced in this step: key of the new value -> key of the old value.
     replaced: FxHashMap<TensorKey, TensorKey>,
@@ -107,13 +110,14 @@ pub struct Engine<D: Device> {
     late: VecDeque<late_times::Late>,
     /// Times of repeated runs.
     recomputed: late_times::Recomputed,
-    /// Dead storages that linger ([`Dead::Linger`]), oldest first. Some may be gone or held again.
+    /// Dead storages that linger ([`Dead::Linger`]), oldest first. Some of them may have been
+    /// deleted, or be held again.
     lingering: VecDeque<StorageKey>,
     /// Length of `lingering` when removed storages were last cleared from it.
     lingered: usize,
     lengths: step::Lengths,
     running: running_values::Running,
-    /// Uploads that are to become leaves, and still wait for room.
+    /// Storages of uploads that become leaves as soon as there is room to upload them.
     leaves_to_be: Vec<StorageKey>,
     /// State of a regeneration. Empty between commands; kept to reuse its memory.
     cascade: regenerate::Cascade,
@@ -126,7 +130,7 @@ pub struct Engine<D: Device> {
     verify: Option<Box<verify::Verify>>,
 }
 
-/// Last run of a new op, for recorders.
+/// Cost and sizes of the last run that was no repetition, for recorders.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LastRun {
     /// Cost of the run, in units of the cost model.
@@ -216,9 +220,9 @@ impl<D: Device> Engine<D> {
         self.store.graph.tensor(key).is_some_and(|t| self.store.graph.is_resident(t.storage))
     }
 
-    /// Asks `wanted` before each run of a regeneration whether to cancel. If so, the command fails
-    /// with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and all
-    /// values stay as they were.
+    /// Calls `wanted` before each run of a regeneration. If `wanted` returns true, the command
+    /// fails with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and
+    /// all values stay as they were.
     pub fn interrupt_when(&mut self, wanted: impl Fn() -> bool + Send + 'static) {
         self.interrupt = Some(Box::new(wanted));
     }
@@ -235,7 +239,8 @@ impl<D: Device> Engine<D> {
         &self.store.graph
     }
 
-    /// Uses by waiting commands, added by the driver on admission.
+    /// Uses of storages by waiting commands. The driver adds the uses of a command when it admits
+    /// the command.
     pub(crate) const fn future_mut(&mut self) -> &mut Future {
         &mut self.store.graph.future
     }
@@ -270,7 +275,7 @@ impl<D: Device> Engine<D> {
         self.last_run
     }
 
-    /// Makes another tensor that looks at the same elements.
+    /// Makes another tensor for the same storage and layout as `key`.
     ///
     /// # Errors
     /// If the key is stale.
@@ -295,8 +300,9 @@ impl<D: Device> Engine<D> {
 
     /// Error that makes every command fail from now on; `None` while the engine works.
     ///
-    /// The engine breaks if the evictor panics while it is told of an event, since its state is
-    /// wrong then. It also breaks if a step that ran by plan turns out not to be as planned.
+    /// The engine breaks if the evictor panics while it hears an event, since the evictor's state
+    /// is then unknown. The engine also breaks if a step has run by plan, and the tables do not
+    /// agree with the memory afterwards.
     #[must_use]
     pub const fn broken(&self) -> Option<&Error> {
         self.broken.as_ref()
@@ -312,7 +318,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Runs [`Engine::check`] so seldom that commands take no longer on average.
+    /// Runs [`Engine::check`] so seldom that the check adds only a constant time per command on
+    /// average.
     #[cfg(debug_assertions)]
     fn check_sometimes(&mut self) {
         self.unchecked += 1;
@@ -327,7 +334,7 @@ impl<D: Device> Engine<D> {
         self.store.graph.tensor(key).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
-    /// Adds a storage for a value of this layout, without tensors.
+    /// Adds a storage for a value of this layout. No tensor looks at the storage yet.
     fn add_storage(&mut self, layout: &Layout) -> StorageKey {
         self.store.graph.add_storage(layout.bytes(), self.store.now, self.step)
     }

@@ -36,14 +36,14 @@ use crate::op::OpError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Inputs do not fit an op. Nothing was done.
+    /// An op does not accept the number, types or shapes of its inputs. Nothing was done.
     #[error(transparent)]
     Op(Failure<OpError>),
-    /// Data cannot be in host memory as asked.
+    /// A [`HostTensor`](crate::HostTensor) could not be made.
     #[error(transparent)]
     Host(Failure<HostError>),
-    /// An op, an upload or a read needs more memory than can be freed. It may pass with a larger
-    /// budget or a smaller batch.
+    /// An op, an upload or a read needs more memory than can be freed. The same program may succeed
+    /// with a larger budget or a smaller batch.
     #[error(transparent)]
     OutOfMemory(Failure<OutOfMemory>),
     /// The device failed, or a kernel panicked.
@@ -88,7 +88,7 @@ impl Error {
         }
     }
 
-    /// Copies the error without the passing budget.
+    /// Copy of the error without [`OutOfMemory::passing`].
     #[cfg(feature = "lab")]
     pub(crate) fn without_passing(&self) -> Self {
         match self {

@@ -20,8 +20,8 @@ pub enum Event {
         /// Score of the storage, if the evictor uses scores.
         score: Option<f64>,
     },
-    /// A storage was evicted. Its bytes are no longer in use, and can be restored. Its edges still
-    /// exist.
+    /// A storage was evicted. The bytes are no longer in use, and can be restored. The edges of the
+    /// storage still exist.
     DidEvict {
         /// Storage that was evicted.
         storage: StorageKey,
@@ -38,8 +38,9 @@ pub enum Event {
         /// Number of paths waiting for one another, this path included.
         depth: usize,
     },
-    /// An evicted storage was restored. Its path ran, as [`Event::DidRun`] told just before. Told
-    /// once for each evicted output of that run. The path still has the cost of its previous run.
+    /// An evicted storage was restored. The path of the storage ran, as [`Event::DidRun`] told just
+    /// before. Told once for each evicted output of that run. The path still has the cost of its
+    /// previous run.
     DidRegenerate {
         /// Storage that was restored.
         storage: StorageKey,
@@ -54,13 +55,13 @@ pub enum Event {
         path: Option<PathKey>,
         /// Whether the path ran before.
         again: bool,
-        /// Size of all outputs, wanted or not.
+        /// Size of all outputs, including outputs that are not needed.
         bytes: u64,
         /// Cost of the run.
         cost: f64,
     },
-    /// A path ran again, and its cost has changed. The storages that the run restored were told
-    /// before.
+    /// A path ran again, and its cost has changed. [`Event::DidRegenerate`] was told before for
+    /// each storage that the run restored.
     DidChangeCost {
         /// Path that ran.
         path: PathKey,
@@ -91,49 +92,50 @@ pub enum Event {
         /// Storage that is now a leaf.
         storage: StorageKey,
     },
-    /// An evicted storage is about to be deleted, or cut from its path as lost to a failure. Its
-    /// edges still exist.
+    /// An evicted storage is about to be deleted, or to be cut from its path because it is lost to
+    /// a failure. The edges of the storage still exist.
     WillForget {
         /// Storage that will be gone or lost.
         storage: StorageKey,
     },
-    /// An unneeded storage was deleted, with its bytes if it had any. Its key is stale. The last
-    /// event of a storage.
+    /// An unneeded storage was deleted, with its bytes if it had any. The storage's key is stale
+    /// now. The last event of a storage.
     DidDelete {
         /// Storage that was deleted.
         storage: StorageKey,
     },
-    /// A step ended. All events of its end were told before.
+    /// A step ended. All events that the end of the step caused were told before.
     DidStep {
         /// Number of the step, from 1 on.
         step: u64,
         /// Bytes in use.
         used: u64,
     },
-    /// A step ran by plan ([`Plan`](crate::program::Plan)). Its ops were not told one by one.
+    /// A step ran by plan ([`Plan`](crate::program::Plan)). The ops of the step were not told one
+    /// by one.
     DidReplay {
-        /// Ops that ran, with uploads and updates, without views.
+        /// Ops that ran for the first time. Uploads and updates count, views do not.
         ops: u64,
-        /// Cost of these ops when the step was planned.
+        /// Cost of the ops that `ops` counts, as known when the step was planned.
         cost: f64,
-        /// Work beside that for want of room: recomputed, evicted and moved.
+        /// Additional work for lack of room: recomputations, evictions and moves.
         for_room: ForRoom,
     },
-    /// A regeneration goes on by a schedule, because it repeats itself or memory is too short for
-    /// it.
+    /// A regeneration goes on by a schedule, in which all runs and evictions are decided in
+    /// advance. The reason is that the regeneration repeats itself, or memory is too short for it.
     DidSchedule {
         /// Number of runs in the schedule.
         runs: usize,
         /// Number of paths that the regeneration needs.
         paths: usize,
     },
-    /// A step began to recompute several times its own work. Told once a step, after the run that
-    /// passed the limit.
+    /// The recomputation in a step now costs several times the step's own work. Told once a step,
+    /// after the run that passed the limit.
     Thrash {
         /// Number of the step, from 1 on. Runs at the end of a step to make leaves belong to the
         /// next step.
         step: u64,
-        /// Path that ran last.
+        /// Path of the run that passed the limit.
         path: PathKey,
         /// Cost of the recomputed ops over the cost of the step's own work.
         times: f64,
@@ -161,7 +163,7 @@ pub enum Event {
         kept: u64,
     },
     /// A step ended, and a storage keeps a history from earlier steps: it cannot be made a leaf
-    /// now. Told again at the end of the next step, if still so.
+    /// now. Told again at the end of the next step, if the storage still cannot be made a leaf.
     KeepsHistory {
         /// Storage with the history.
         storage: StorageKey,
@@ -240,11 +242,11 @@ impl Event {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Cause {
-    /// An allocation did not fit.
+    /// There was no room for an allocation.
     Room,
     /// Memory was above the eviction threshold.
     Threshold,
-    /// The user wanted it.
+    /// The user asked for the eviction.
     Wish,
     /// The last handle was dropped, and the storage is kept only to recompute others: a fake
     /// delete.
@@ -259,19 +261,19 @@ pub enum Cause {
     Postponed,
 }
 
-/// Work that a step by plan did for want of room.
+/// Additional work of a step by plan for lack of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ForRoom {
-    /// Ops run again.
+    /// Runs of ops that had run before.
     pub ops: u64,
-    /// Total size of the outputs of these ops.
+    /// Total size of the outputs of the ops that `ops` counts.
     pub bytes: u64,
-    /// Cost of these ops when the step was planned.
+    /// Cost of the ops that `ops` counts, as known when the step was planned.
     pub cost: f64,
-    /// Storages evicted.
+    /// Number of evicted storages.
     pub evictions: u64,
-    /// Bytes of these storages.
+    /// Bytes of the evicted storages.
     pub evicted_bytes: u64,
     /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,

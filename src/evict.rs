@@ -70,9 +70,9 @@ use std::fmt;
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Evictor: fmt::Debug + Send {
-    /// The storage to evict next, one of [`View::evictable`]; any other is an error. `None` if no
-    /// eviction is worth it, or, where `want` says that room must be made, if none is possible.
-    /// Asked again until there is room.
+    /// The storage to evict next, one of [`View::evictable`]; any other is an error. Under
+    /// [`Need::Wish`], `None` means that no eviction is worth it; under [`Need::Must`], that none
+    /// is possible. The engine asks once for each eviction, until there is room.
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim>;
 
     /// Hears an event of the kinds that [`Evictor::hears`] names. [`Event`] says when each is sent.
@@ -90,7 +90,7 @@ pub trait Evictor: fmt::Debug + Send {
         true
     }
 
-    /// Kinds of events to hear: each kind less saves time. Must always return the same.
+    /// Kinds of events to hear. Each kind left out saves time. Must always return the same kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
@@ -127,7 +127,7 @@ pub trait Evictor: fmt::Debug + Send {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Tiers allowed for the eviction.
+    /// Urgency, which says from which tiers to evict.
     pub need: Need,
     /// Bytes that are missing.
     pub bytes: u64,
@@ -139,7 +139,7 @@ pub enum Need {
     /// Evict only from [`Tier::Free`]. Used when memory is above the eviction threshold, or when
     /// blocks could be moved instead.
     Wish,
-    /// Evict from any tier up to [`Tier::Awaited`]. Used when an allocation does not fit. A
+    /// Evict from any tier up to [`Tier::Awaited`]. Used when there is no room for an allocation. A
     /// feasible program then never fails because of `min_evict_bytes`, nor because all other
     /// candidates are awaited by the current regeneration.
     Must,
@@ -192,8 +192,8 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Candidates of the lowest tier with any candidate, if [`Need::tiers`] allows that tier;
-    /// otherwise none. O(candidates).
+    /// All candidates of the first tier that is not empty. Empty if [`Need::tiers`] does not allow
+    /// that tier. O(candidates).
     ///
     /// ```
     /// use remat::evict::{Evictor, Victim, View, Want};

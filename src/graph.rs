@@ -143,7 +143,7 @@ pub struct Edge {
 
 /// Producer of storages: the edges and the cost. The store keeps the op itself.
 ///
-/// A path exists iff at least one of its outputs does and has not been cut from it.
+/// A path exists iff at least one of its outputs exists and has not been cut from the path.
 #[derive(Debug, Default)]
 #[doc(alias("history", "rematerialization", "checkpointing"))]
 pub struct ComputePath {
@@ -257,7 +257,7 @@ impl Graph {
             .flat_map(|path| self.paths[path].inputs.iter().map(|e| e.storage))
     }
 
-    /// Further outputs of the producer of `key`.
+    /// Outputs of the producer of `key`, without `key` itself.
     pub fn siblings(&self, key: StorageKey) -> impl Iterator<Item = StorageKey> {
         let producer = self.storages[key].producer;
         producer

@@ -43,7 +43,7 @@ pub trait Element: Copy + sealed::Sealed {
     /// Takes the elements, if they are of this type.
     ///
     /// # Errors
-    /// The tensor, if they are not.
+    /// The tensor itself, if its elements are of another type.
     fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor>;
     /// Borrows the elements, if they are of this type.
     fn of(host: &HostTensor) -> Option<&[Self]>;
@@ -141,7 +141,8 @@ elements! {
 }
 
 impl HostData {
-    /// Bytes for writing, where any bytes are valid elements. `None` for truth values.
+    /// Bytes of the elements, for writing. `None` for truth values, since not every byte is a truth
+    /// value.
     fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         Some(match self {
             Self::F64(elements) => cast_slice_mut(elements),
@@ -174,7 +175,7 @@ pub enum HostError {
     ElementCount {
         /// Requested shape.
         shape: Dims,
-        /// Number of elements of the shape; `usize::MAX` stands for any number above.
+        /// Number of elements of the shape; `usize::MAX` if that number is too large for `usize`.
         expected: usize,
         /// Number of elements given.
         found: usize,
@@ -188,7 +189,7 @@ pub enum HostError {
         dtype: DType,
         /// Requested shape.
         shape: Dims,
-        /// Number of elements of the shape; `usize::MAX` stands for any number above.
+        /// Number of elements of the shape; `usize::MAX` if that number is too large for `usize`.
         elements: usize,
     },
     /// The number of bytes does not match the type and shape.
@@ -198,7 +199,7 @@ pub enum HostError {
         dtype: DType,
         /// Requested shape.
         shape: Dims,
-        /// Number of bytes expected; `usize::MAX` stands for any number above.
+        /// Number of bytes expected; `usize::MAX` if that number is too large for `usize`.
         expected: usize,
         /// Number of bytes given.
         found: usize,
@@ -208,7 +209,7 @@ pub enum HostError {
     NotBool {
         /// Requested shape.
         shape: Dims,
-        /// Position of the first such byte.
+        /// Position of the first byte that is neither 0 nor 1.
         at: usize,
         /// The byte, which is neither 0 nor 1.
         byte: u8,
@@ -228,7 +229,7 @@ impl HostTensor {
     /// ```
     ///
     /// # Errors
-    /// If their number does not match the shape.
+    /// If the number of elements does not match the shape.
     pub fn new<T: Element>(shape: impl Into<Dims>, elements: Vec<T>) -> Result<Self, HostError> {
         let shape = check(shape.into(), elements.len())?;
         Ok(Self { shape, data: T::data(elements) })
@@ -310,8 +311,8 @@ impl HostTensor {
     /// ```
     ///
     /// # Errors
-    /// If the number of bytes does not match, or a byte of a [`DType::Bool`] is neither 0 nor 1.
-    /// Also if the host does not have that much memory.
+    /// If the number of bytes does not match type and shape, or a byte of a [`DType::Bool`] is
+    /// neither 0 nor 1. Also if the host does not have that much memory.
     pub fn from_bytes(
         dtype: DType,
         shape: impl Into<Dims>,

@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use tracing::span::EnteredSpan;
 use tracing::{Level, enabled, trace_span};
 
-/// Interval between two requests to a device for awaited values. The device continues with other
-/// work: a blocking wait for one value would let it run dry.
+/// Interval between two requests to a device for awaited values. In between, the worker gives the
+/// device other work: a blocking wait for one value would leave the device without work.
 const PATIENCE: Duration = Duration::from_micros(20);
 
 /// Time without a command after which the program counts as idle. Only then does the worker look
-/// for dropped handles; otherwise the next command brings them along.
+/// for dropped handles; at other times, the next command brings dropped handles along.
 const IDLE: Duration = Duration::from_millis(10);
 
 type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
@@ -37,9 +37,10 @@ pub(crate) struct Interpreter<D: Device> {
     /// Factory of learners, used when the policy changes.
     learners: Learners,
     control: Arc<Control>,
-    /// Dropped handles that no message has brought along yet.
+    /// Dropped handles that no message has brought to the worker yet.
     home: Arc<Home>,
-    /// Messages waiting until the first message's window is complete. Empty without a window.
+    /// Messages waiting until the window of the first message is complete: as many later messages
+    /// as the evictor is to know ahead. Empty without a window.
     waiting: VecDeque<Message<D::Op, D::Host>>,
     /// Counter of the messages admitted ahead; `None` without a window.
     ahead: Option<Ahead>,
@@ -47,8 +48,9 @@ pub(crate) struct Interpreter<D: Device> {
     readers: VecDeque<Sender<Result<D::Host, Error>>>,
     /// Time when the device was last asked for a value.
     asked: Instant,
-    /// Handles dropped while the worker was idle, with the number of messages sent before. They are
-    /// deleted after that number of messages, so it does not matter when the worker finds them.
+    /// Handles dropped while the worker was idle, with the number of messages sent before. Such
+    /// handles are deleted after that number of messages, so the moment at which the worker finds
+    /// them has no effect.
     dropped: VecDeque<(u64, Ids)>,
 }
 

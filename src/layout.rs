@@ -12,10 +12,10 @@ pub use dtype::{DType, ParseDTypeError};
 
 use std::fmt;
 
-/// Most loops that the crate's own kernels use for elements at any strides. A tensor may have up to
-/// [`Dims::MAX_LEN`] dimensions. An op that computes on strided tensors needs one loop for each
-/// group of dimensions that can be joined into one in all operands. An op that needs more loops
-/// than this is refused. A contiguous tensor needs one loop, whatever its rank.
+/// Maximum number of nested loops in which the crate's own kernels visit elements at any strides. A
+/// tensor may have up to [`Dims::MAX_LEN`] dimensions. An op that computes on strided tensors needs
+/// one loop for each group of dimensions that can be joined into one in all operands. An op that
+/// needs more loops than this is refused. A contiguous tensor needs one loop, whatever its rank.
 pub const MAX_RANK: usize = 6;
 
 /// Element type, shape, strides and offset of a tensor within its storage.
@@ -136,7 +136,8 @@ impl Layout {
         self.shape.elements()
     }
 
-    /// Bytes of the elements when packed: the size of the storage of a fresh tensor of this shape.
+    /// Bytes of the elements when packed: the storage of a fresh tensor of this type and shape has
+    /// this size.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -213,8 +214,8 @@ impl Layout {
         Some(Self { shape: ordered(&self.shape), strides: ordered(&self.strides), ..*self })
     }
 
-    /// Takes `len` entries of dimension `axis` from `start` on. `None` if the dimension does not
-    /// have them all.
+    /// Takes `len` entries of dimension `axis` from `start` on. `None` if the dimension has fewer
+    /// than `start + len` entries.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -265,8 +266,8 @@ impl Layout {
         Some(Self { dtype: self.dtype, shape: *shape, strides, offset: self.offset })
     }
 
-    /// Gives the same elements, in the same order, another shape. `None` if the count differs, or
-    /// the elements would have to be copied (the layout is not contiguous).
+    /// Gives the same elements, in the same order, another shape. `None` if the number of elements
+    /// differs, or the elements would have to be copied (the layout is not contiguous).
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -293,7 +294,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Shape to which two operands broadcast; `None` if they do not.
+/// Shape to which two operands broadcast; `None` if the shapes cannot be broadcast together.
 ///
 /// ```
 /// use remat::{Dims, broadcast_shapes};

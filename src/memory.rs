@@ -1,15 +1,17 @@
 //! Device memory as arithmetic: a best-fit arena with coalescing over offsets.
 //!
-//! An [`Arena`] hands out ranges of `0..capacity`. It never sees a pointer and owns no memory. The
-//! same records serve a mapped region, a device allocation, and a simulation that only counts.
+//! An [`Arena`] hands out ranges of `0..capacity`. An arena never sees a pointer and owns no
+//! memory. The same records serve a mapped region, a device allocation, and a simulation that only
+//! counts.
 //!
 //! # How it works
 //!
 //! *Chunks* tile the region; each chunk is a block or a hole. Two holes are never neighbours: a
 //! block that is freed is merged with the holes beside it at once. Chunk records lie in a slab.
-//! Links by index connect them in address order, in a ring through an empty record, the edge. Holes
-//! are also in *bins* by size class. Every size below 128 granules has a class of its own; above,
-//! there are 64 classes to a power of two. Two levels of bitmap say which bins are occupied.
+//! Links by index connect the records in address order, in a ring through an empty record, the
+//! edge. Holes are also in *bins* by size class. Every size below 128 granules has a class of its
+//! own; above that, there are 64 classes for each power of two. Two levels of bitmap say which bins
+//! are occupied.
 //!
 //! ```text
 //! offset     0        1024      1536    2048          4864     5120            16384
@@ -31,27 +33,27 @@
 //! ```
 //!
 //! Every hole in a bin is smaller than every hole in the next bin. The best fit is the smallest
-//! hole that is large enough; on a tie, the lowest. It is in the block's own bin, or else in the
-//! first occupied bin after it. The fit is exact: no split rule leaves bytes inside a block beyond
-//! its granule. The distance of the highest end from the most bytes ever in use depends on the
-//! stream of requests. It is 0.3 % on recorded steps of two large networks, 8 % on one with 28,000
-//! small buffers, and 5 to 16 % on random streams.
+//! hole that is large enough; on a tie, the lowest. This hole is in the bin of the block's size
+//! class, or else in the first occupied bin after that bin. The fit is exact: no split rule leaves
+//! bytes inside a block beyond its granule. The highest end of a block lies above the most bytes
+//! ever in use. The distance depends on the stream of requests: 0.3 % on recorded steps of two
+//! large networks, 8 % on one with 28,000 small buffers, and 5 to 16 % on random streams.
 //!
 //! # Regions
 //!
 //! Usually there is one region, the budget. A [`Pool`] instead takes regions one by one from a
 //! [`RegionSource`], each twice as long as the one before, and gives back regions without blocks.
 //! Between two regions the ring has a *wall*: a record of 0 bytes that counts as a block. Therefore
-//! nothing merges across a wall, and no look-up has to check for it. The engine has one region. It
-//! ends at the budget, or at the end of the memory taken from the device so far, and this end
-//! moves.
+//! nothing merges across a wall, and no look-up has to check for it. The engine has one region.
+//! That region ends at the budget, or at the end of the memory taken from the device so far. Its
+//! end moves.
 //!
 //! # The reference
 //!
 //! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of
 //! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Some differences
 //! cannot be seen from outside: bins are narrower, and there is no table of a handle for every 256
-//! bytes. Others can:
+//! bytes. Other differences can be seen:
 //!
 //! - A request for 0 bytes takes a granule.
 //! - The last request to a source is for exactly the bytes wanted.
@@ -67,8 +69,8 @@
 //!
 //! # No index by address
 //!
-//! No table is proportional to the arena, and a block is found by its handle alone. This is why
-//! [`Arena::alloc_at`] is slower than its siblings.
+//! No table is proportional to the arena, and a block is found by its handle alone. Without an
+//! index by address, [`Arena::alloc_at`] is slower than the other ways to take a block.
 
 mod arena;
 mod bin;

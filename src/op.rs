@@ -1,7 +1,8 @@
 //! The contract between the engine and the operations it runs.
 //!
-//! The engine is generic over its op type and never looks inside an op. It asks an op for the
-//! layouts of the outputs, for the work, and whether the op may run again.
+//! The engine is generic over its op type and never looks inside an op. The engine asks an op for
+//! the layouts of the outputs, for the number of floating-point operations, and whether the op may
+//! run again.
 
 use crate::hint::cold;
 use crate::layout::Layout;
@@ -16,15 +17,15 @@ pub use smallvec::{SmallVec, smallvec};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Outputs {
     /// Storages of their own, packed in row-major order: the layouts must be contiguous with offset
-    /// 0. An op with an empty list is run once, for its effects elsewhere.
+    /// 0. An op with an empty list is run once, for its side effects.
     Fresh(SmallVec<[Layout; 1]>),
     /// Views of inputs: no bytes, no kernel, no cost.
     Views(SmallVec<[Look; 1]>),
-    /// New values of the first `targets` inputs, and then `fresh` outputs. These inputs must be
-    /// contiguous, and their handles are consumed.
+    /// New values of the first `targets` inputs, and then `fresh` outputs. The updated inputs must
+    /// be contiguous, and their handles are consumed.
     ///
     /// A new value takes over the input's storage if nothing else needs the old value. Otherwise
-    /// the engine copies the old value first. Either way the kernel finds the old value in the
+    /// the engine copies the old value first. In both cases the kernel finds the old value in the
     /// output and overwrites it.
     Updates {
         /// Number of inputs that are updated.
@@ -146,7 +147,7 @@ impl Outputs {
 /// rematerialization are invisible. Random ops carry their key and counter.
 ///
 /// An op that updates is never run again: all its outputs become leaves. An op without outputs is
-/// run once, for its effects elsewhere, and never again.
+/// run once, for its side effects, and never again.
 pub trait Operation: fmt::Debug + Send + 'static {
     /// Short name for events, traces and error messages.
     fn name(&self) -> &str;
@@ -161,7 +162,8 @@ pub trait Operation: fmt::Debug + Send + 'static {
     /// Infers the layouts of the outputs, and the source of each output's storage.
     ///
     /// # Errors
-    /// If the inputs do not fit the op; the message says which and why.
+    /// If the op does not accept the number, types or shapes of the inputs. The message says which
+    /// input is wrong, and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError>;
 
     /// Floating-point operations of one run, for the cost model `flops`. Default: one per output
@@ -177,7 +179,7 @@ pub trait Operation: fmt::Debug + Send + 'static {
     }
 }
 
-/// Inputs that do not fit an op.
+/// Error of an op that does not accept its inputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}: {message}")]
 pub struct OpError {

@@ -2,7 +2,7 @@
 //!
 //! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All but
 //! `get` and `sync` return at once. Shapes are inferred on the caller's thread. Therefore asking
-//! for a shape never waits, and operands that do not fit are an error at once.
+//! for a shape never waits, and operands of wrong types or shapes are an error at once.
 
 mod builder;
 mod create;
@@ -61,10 +61,10 @@ pub struct Runtime<O: Operation = Op, H = HostTensor> {
 }
 
 struct Shared<O: Operation, H> {
-    /// `Some` until dropped.
+    /// `Some` until the runtime is dropped.
     sender: Option<Sender<Message<O, H>>>,
     thread: Option<JoinHandle<()>>,
-    /// Disconnected once the worker is gone.
+    /// Channel that is disconnected once the worker is gone.
     ended: Receiver<Infallible>,
     control: Arc<Control>,
     home: Arc<Home>,
@@ -175,7 +175,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         let bytes = tensor.layout().bytes();
         self.shared.control.take_off(bytes);
         self.shared.command(Command::Put { tensor: tensor.id(), host, leaf })?;
-        // Only after sending: a worker that looks ahead waits for this command.
+        // Wait only after sending: a worker that looks ahead waits for this command.
         self.shared.control.await_landing(bytes)?;
         Ok(tensor)
     }
@@ -196,9 +196,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the inputs do not fit the op, or belong to another runtime. If an input is watched by a
-    /// tape, and the op has no gradient. A failure on the device is reported by the next `get` of a
-    /// tensor that depends on it, or the next `sync`.
+    /// If the op does not accept the types or shapes of the inputs, or an input belongs to another
+    /// runtime. If an input is watched by a tape, and the op has no gradient. A failure on the
+    /// device is reported by the next `get` of a tensor that depends on it, or the next `sync`.
     pub fn apply(&self, op: impl Into<O>, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         self.shared.apply(op.into(), inputs)
     }
@@ -215,10 +215,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// - The failure to which the tensor was lost.
-    /// - The failure that made an update be skipped, if it was not reported yet. The next `get`
-    ///   returns the value.
-    /// - If regenerating the tensor does not fit, takes too many runs or was cancelled.
+    /// - The failure because of which the tensor was lost.
+    /// - The failure because of which an update was skipped, if it was not reported yet. The next
+    ///   `get` returns the value.
+    /// - If there is no room to regenerate the tensor, or its regeneration takes too many runs or
+    ///   was cancelled.
     /// - If the tensor belongs to another runtime.
     pub fn get(&self, tensor: &Tensor) -> Result<H, Error> {
         self.get_later(tensor)?.wait()
@@ -270,8 +271,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// Before the next op runs again, the command that needs it fails with
     /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Later commands
-    /// among those sent so far fail too, if they would have to regenerate something. Everything
-    /// else stays as it is, and commands sent from now on are not affected. May be called from any
+    /// among those sent so far also fail if they have to regenerate something. Everything else
+    /// stays as it is, and commands sent from now on are not affected. May be called from any
     /// thread, for example from a Ctrl-C handler.
     ///
     /// ```
@@ -320,8 +321,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync`
-    /// reports that.
+    /// If the tensor belongs to another runtime. If the tensor cannot be regenerated, the next
+    /// `sync` reports that.
     #[doc(alias = "pin")]
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
@@ -451,8 +452,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Stats { reply })
     }
 
-    /// Ends the recording and writes out the rest. Without this call, the recording ends when the
-    /// runtime is dropped, and errors are only logged.
+    /// Ends the recording and writes out all commands that are not written yet. Without this call,
+    /// the recording ends when the runtime is dropped, and errors are only logged.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -631,7 +632,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crate::sync::channel::bounded(1);
         let Self { ended, control, .. } = self;
-        // Before the command is sent, so that the answer counts as awaited.
+        // Made before the command is sent, so that the answer counts as awaited from then on.
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(What::Ask(question(reply)))?;
         Ok(pending)

@@ -1,7 +1,7 @@
 //! The store: tensors in memory, and the operations on them: place, run, evict, free, move.
 //!
 //! A store follows orders and decides nothing. The engine and its evictor decide what to evict, and
-//! when. A plan could drive a store as well.
+//! when. Something other than an engine, such as a plan, could drive a store.
 
 mod launch;
 mod names;
@@ -40,7 +40,7 @@ pub(crate) struct Store<D: Device> {
     pub host_bytes: u64,
     /// Tape on which all actions are noted, while a turn is taped.
     pub tape: Option<Box<Tape>>,
-    /// Script to follow, while the device has already done the actions to come.
+    /// Script to follow, if the device has already done the actions of the next commands.
     pub script: Option<Box<Script>>,
     /// Block lent to a plan, for the plan to divide.
     pub lent: Option<Held>,

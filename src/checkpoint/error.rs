@@ -48,11 +48,11 @@ pub enum CheckpointError {
     Tensors {
         /// Path of the file.
         path: PathBuf,
-        /// Names of tensors in the network alone.
+        /// Names of tensors that only the network has.
         missing: Vec<String>,
-        /// Names of tensors in the file alone.
+        /// Names of tensors that only the file has.
         extra: Vec<String>,
-        /// Tensors in both whose types or shapes differ.
+        /// Tensors that file and network both have, with different types or shapes.
         differing: Vec<Difference>,
     },
     /// A tensor or a setting with a wrong value.
@@ -81,7 +81,8 @@ pub struct Difference {
     pub found: String,
     /// Type and shape in the network.
     pub expected: String,
-    /// Whether [`Checkpoint::convert`](super::Checkpoint::convert) would help.
+    /// Whether [`Checkpoint::convert`](super::Checkpoint::convert) would make the tensor loadable:
+    /// only the type differs, and both types are floats.
     pub is_convertible: bool,
 }
 
@@ -91,7 +92,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Text that shows the first misfits of each kind, and the number of the rest.
+/// Text that lists the first tensors that differ, are missing or are superfluous, and says how many
+/// further ones there are.
 fn misfits(missing: &[String], extra: &[String], differing: &[Difference]) -> impl fmt::Display {
     const SHOWN: usize = 16;
     let list = |names: &[String], what: &str| {

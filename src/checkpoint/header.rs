@@ -27,7 +27,8 @@ pub struct Entry {
     dtype: String,
     #[serde(deserialize_with = "shape")]
     shape: Vec<usize>,
-    /// First byte, and end, of the elements after the header.
+    /// Position of the first byte of the elements, and of the end of the elements, counted from the
+    /// end of the header.
     data_offsets: [u64; 2],
 }
 
@@ -41,7 +42,7 @@ pub struct Header {
     pub tensors: BTreeMap<String, Entry>,
 }
 
-/// Name of a type in the format.
+/// Name of an element type in safetensors.
 const fn name(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "F64",
@@ -56,7 +57,7 @@ const fn name(dtype: DType) -> &'static str {
     }
 }
 
-/// Reads the sizes of a shape, up to the limit on dimensions.
+/// Reads the sizes of a shape. Fails if there are more than [`Dims::MAX_LEN`].
 fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
     struct Sizes;
     impl<'de> Visitor<'de> for Sizes {
@@ -96,7 +97,7 @@ pub fn check_name<E: de::Error>(name: &str) -> Result<(), E> {
 }
 
 impl<'de> Deserialize<'de> for Header {
-    /// Refuses a duplicate name, of which a map would keep the last.
+    /// Refuses a name that occurs twice: a plain map would keep the last entry without an error.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
@@ -166,7 +167,8 @@ impl Entry {
         }
     }
 
-    /// First byte, and end, of the elements after the header.
+    /// Position of the first byte of the elements, and of the end of the elements, counted from the
+    /// end of the header.
     pub const fn span(&self) -> [u64; 2] {
         self.data_offsets
     }
@@ -179,7 +181,8 @@ impl Entry {
 }
 
 impl Header {
-    /// The header of consecutive tensors, in order.
+    /// Makes the header of a file in which the elements of `tensors` lie one after the other, in
+    /// this order.
     pub fn new<'a>(
         metadata: BTreeMap<String, String>,
         tensors: impl IntoIterator<Item = (&'a str, Layout)>,
@@ -195,7 +198,7 @@ impl Header {
         Self { metadata, tensors: tensors.into_iter().map(entry).collect() }
     }
 
-    /// The header's bytes, with the eight bytes of its length first.
+    /// Eight bytes with the length of the header, and then the header's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec(self).expect("text and numbers");
         // Pad so that elements are aligned.
@@ -205,7 +208,8 @@ impl Header {
         bytes
     }
 
-    /// Length of the header of a file, from the file's first eight bytes and its size in bytes.
+    /// Length of a file's header. `start` has the first eight bytes of the file; `file` is the size
+    /// of the file in bytes.
     pub fn length(start: [u8; 8], file: u64) -> Result<u64, String> {
         if OF_TORCH_SAVE.iter().any(|magic| start.starts_with(magic)) {
             return Err("this is what torch.save writes, and no safetensors file: write the state dict with \
@@ -221,7 +225,8 @@ impl Header {
         Ok(length)
     }
 
-    /// Parses the text of a header. `behind`: bytes of the file after the header.
+    /// Parses the text of a header. `behind` is the number of bytes that the file has after the
+    /// header.
     pub fn decode(text: &[u8], behind: u64) -> Result<Self, String> {
         let header: Self = serde_json::from_slice(text)
             .map_err(|error| format!("its header is no safetensors header: {error}"))?;

@@ -25,13 +25,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Known {
-    /// GPT-2 of the transformers library, which is [`gpt`](crate::nn::gpt). A file does not have
-    /// the number of heads. GPT-2 itself has one for each 64 features; `config.json` has it as
-    /// `n_head`.
+    /// GPT-2 of the transformers library, which is [`gpt`](crate::nn::gpt). A file does not contain
+    /// the number of heads. GPT-2 itself has one head for each 64 features; `config.json` has the
+    /// number as `n_head`.
     Gpt2 {
         /// Number of tokens in the vocabulary.
         vocabulary: usize,
-        /// Limit on the tokens of a text.
+        /// Maximum number of tokens in a text.
         context: usize,
         /// Number of blocks.
         layers: usize,
@@ -47,8 +47,8 @@ pub enum Known {
         channels: usize,
         /// Number of classes.
         classes: usize,
-        /// Width and height of its first convolution: 7 for images of at least 64 pixels, 3 for
-        /// smaller ones.
+        /// Width and height of the kernel of the first convolution: 7 for images of at least 64
+        /// pixels, 3 for smaller ones.
         stem: usize,
     },
     /// A [`densenet`](crate::nn::densenet), with torchvision's names.
@@ -59,8 +59,8 @@ pub enum Known {
         channels: usize,
         /// Number of classes.
         classes: usize,
-        /// Width and height of its first convolution: 7 for images of at least 64 pixels, 3 for
-        /// smaller ones.
+        /// Width and height of the kernel of the first convolution: 7 for images of at least 64
+        /// pixels, 3 for smaller ones.
         stem: usize,
     },
 }
@@ -115,7 +115,8 @@ impl Shapes<'_> {
         (!sizes.contains(&0)).then_some(sizes)
     }
 
-    /// Number of consecutive tensors that exist, numbered from `first` on.
+    /// Number of tensors that exist among `name(first)`, `name(first + 1)` and so on, up to the
+    /// first missing one.
     fn count(&self, first: usize, name: impl Fn(usize) -> String) -> usize {
         (first..).take_while(|&i| self.has(&name(i))).count()
     }
@@ -142,7 +143,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If the network is none that this crate has.
+    /// If the tensors are not those of a network that this crate knows.
     pub fn known(&self) -> Result<Known, CheckpointError> {
         let names = Names::gpt2().then(Names::torchvision());
         let shapes = self.places().iter();
@@ -177,7 +178,7 @@ fn gpt2(shapes: &Shapes<'_>) -> Result<Known, String> {
         .zip(shapes.of("wpe.weight"))
         .ok_or("a GPT-2 without tokens (`wte.weight`) or positions (`wpe.weight`)")?;
     let layers = shapes.count(0, |i| format!("h.{i}.attn.c_attn.weight"));
-    // Guards against a few forged names that would make a far larger network.
+    // A few forged names must not make a network that is far larger than the file.
     if layers * OF_A_BLOCK > 2 * shapes.0.len() {
         return Err(format!(
             "a GPT-2 of {layers} blocks, most of whose tensors are missing: it has {}",
@@ -197,7 +198,7 @@ fn resnet(shapes: &Shapes<'_>) -> Result<Known, String> {
         .take_while(|&blocks| blocks > 0)
         .collect();
     let bottleneck = shapes.has("layer1.0.conv3.weight");
-    // Output features, and input channels of each.
+    // Number of output features, and number of input channels.
     let [inner, read, ..] = shapes.of::<4>("layer1.0.conv2.weight").unwrap_or_default();
     let plain = (width, inner, read) == (64, 64, 64);
     let kind = match (bottleneck, &blocks[..]) {

@@ -16,8 +16,8 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// A renaming rule, such as `transformer.*=*`. The text of each `*` on the left replaces the `*` of
-/// the same position on the right.
+/// A renaming rule, such as `transformer.*=*`. The text that the n-th `*` on the left matches
+/// replaces the n-th `*` on the right.
 ///
 /// ```
 /// use remat::checkpoint::{Names, Rename};
@@ -53,7 +53,8 @@ pub struct Names {
     ties: Vec<(&'static str, &'static str)>,
 }
 
-/// Prefixes of wrappers: data parallel, and compiled, in either order.
+/// Prefixes that PyTorch's wrappers add: `module.` for data parallelism, `_orig_mod.` for compiled
+/// modules, in either order.
 const WRAPPERS: [&str; 3] = ["module.*=*", "_orig_mod.*=*", "module.*=*"];
 
 /// Batch counters of batch norms, which are unused.
@@ -223,7 +224,8 @@ impl Pattern {
         let mut parts = Vec::new();
         let mut fixed: Vec<&str> = fixed.collect();
         let Some(end) = fixed.pop() else { return rest.is_empty().then_some(parts) };
-        // The earliest match of each text leaves the most for those after it.
+        // The earliest match of each fixed text leaves the longest rest for the fixed texts after
+        // it.
         for text in fixed {
             let (part, after) = rest.split_once(text)?;
             parts.push(part);

@@ -37,7 +37,8 @@ pub struct Place {
 #[derive(Debug, Default)]
 pub struct Opened {
     pub files: Vec<DataFile>,
-    /// Metadata of a single file; empty for several, as no file speaks for the whole.
+    /// Metadata of a checkpoint that is a single file. Empty for a checkpoint of several files,
+    /// since no file's metadata is about all of them.
     pub metadata: BTreeMap<String, String>,
     pub tensors: BTreeMap<String, Place>,
 }
@@ -91,8 +92,8 @@ impl Opened {
         Ok(all)
     }
 
-    /// Adds the tensors of a file, and returns its metadata. `headers` counts the bytes of all
-    /// headers.
+    /// Adds the tensors of a file, and returns the file's metadata. Adds the bytes of the header to
+    /// `headers`, the total over all files.
     fn add(
         &mut self,
         path: &Path,
@@ -140,8 +141,8 @@ fn regular(path: &Path) -> Result<(File, u64), CheckpointError> {
     Ok((file, size))
 }
 
-/// Reads the header of a file. Returns the position of the first element, too. `headers` counts the
-/// bytes of all headers.
+/// Reads the header of a file. Returns the header and the position of the first element. Adds the
+/// bytes of the header to `headers`, the total over all files.
 fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointError> {
     let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
     let (mut file, size) = regular(path)?;
@@ -171,7 +172,7 @@ fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointErr
     }
 }
 
-/// Reads a JSON file, no longer than the limit on headers.
+/// Reads a JSON file. Refuses a file that is longer than the limit on headers.
 fn json<T: for<'de> Deserialize<'de>>(path: &Path, what: &str) -> Result<T, CheckpointError> {
     let (mut file, size) = regular(path)?;
     if size > MOST_BYTES {
@@ -189,7 +190,7 @@ struct Index {
     weight_map: Files,
 }
 
-/// Files of tensors by name.
+/// Names of all files, and the file of each tensor.
 struct Files {
     names: Vec<String>,
     /// Tensor name -> index of its file.

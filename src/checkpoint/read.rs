@@ -38,7 +38,7 @@ pub struct Checkpoint {
     files: Vec<DataFile>,
     metadata: BTreeMap<String, String>,
     tensors: BTreeMap<String, Place>,
-    /// Names in the file of tensors that are left out.
+    /// Names, as the file has them, of the tensors that [`Checkpoint::named`] left out.
     skipped: Vec<String>,
     ties: Vec<Tie>,
     converts: bool,
@@ -52,17 +52,17 @@ struct Tie {
     of: &'static str,
 }
 
-/// Result of fitting a file to a network.
+/// Result of comparing a file with a network that can load the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fit {
     /// Number of tensors of the network.
     pub tensors: usize,
-    /// Conversions of tensors whose types differ in the file, by pair of types.
+    /// Conversions of tensors that have another type in the file, one entry for each pair of types.
     pub conversions: Vec<Conversion>,
 }
 
-/// Tensors whose elements are converted.
+/// Conversion of the elements of some tensors from one type to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conversion {
@@ -75,7 +75,8 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Whether elements are rounded, as the new type lacks some floats of the old one.
+    /// Whether elements may be rounded: the type in the network lacks some numbers of the type in
+    /// the file.
     #[must_use]
     pub fn rounds(&self) -> bool {
         convert::rounds(self.from, self.to)
@@ -131,7 +132,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If two tensors have one name then.
+    /// If two tensors have the same name after renaming.
     pub fn named(mut self, names: &Names) -> Result<Self, CheckpointError> {
         let mut tensors = BTreeMap::new();
         let mut olds: BTreeMap<String, String> = BTreeMap::new();
@@ -169,8 +170,8 @@ impl Checkpoint {
         Ok(Self { tensors, ..self })
     }
 
-    /// Allows conversion of floats to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`]
-    /// lists the conversions.
+    /// Allows a tensor of floats to be converted to the float type that the network has: `f64`,
+    /// `f32`, `f16` or `bf16`. [`Fit`] lists the conversions.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -200,7 +201,7 @@ impl Checkpoint {
         self.files.iter().map(|file| &*file.path)
     }
 
-    /// Names in the file of tensors that are left out.
+    /// Names, as the file has them, of the tensors that [`Checkpoint::named`] left out.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Names, Writer};
@@ -244,7 +245,7 @@ impl Checkpoint {
     }
 
     /// Names of all tensors, with types and shapes; names of the optimizer's tensors begin with
-    /// `optimizer/`. `None` for a type that this crate does not have.
+    /// `optimizer/`. The layout is `None` if this crate does not have the type.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -417,7 +418,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If the file does not have their position, or the runtime has another seed.
+    /// If the file does not contain the position of random numbers, or the runtime has another
+    /// seed.
     pub fn load_random(&self, runtime: &Runtime) -> Result<(), CheckpointError> {
         let number = |key| self.get(key).and_then(|text| text.parse::<u64>().ok());
         let (Some(seed), Some(position)) = (number(keys::SEED), number(keys::RANDOM)) else {
@@ -432,7 +434,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Compares the tensors of the file with the wanted ones. The error lists all that do not fit.
+    /// Compares the tensors `in_file` with the layouts in `wanted`. The error lists all tensors
+    /// that are missing, superfluous, or of another type or shape.
     fn compare<'a>(
         &'a self,
         wanted: &BTreeMap<String, Layout>,
@@ -471,7 +474,7 @@ impl Checkpoint {
         Err(CheckpointError::Tensors { path: self.path.clone(), missing, extra, differing })
     }
 
-    /// Checks the equality of two tied tensors.
+    /// Checks that a tied tensor equals the tensor to which it is tied.
     fn check_tie(&self, Tie { name, place, of }: &Tie) -> Result<(), CheckpointError> {
         let other = self.place(of)?;
         let is_alike = place.entry.describe() == other.entry.describe();

@@ -72,7 +72,8 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// Adds a text, such as the step. Names that begin with `remat.` are reserved.
+    /// Adds a text under a name, such as the number of the step. Names that begin with `remat.` are
+    /// reserved.
     pub fn with(mut self, name: &str, value: impl Display) -> Self {
         self.metadata.insert(name.to_owned(), value.to_string());
         self

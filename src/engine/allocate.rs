@@ -1,5 +1,5 @@
-//! Making room when memory runs short. `memory/space.rs` keeps the budget: it gives no block beyond
-//! its limit.
+//! Making room when memory runs short. The space of `memory/space.rs` enforces the budget: it
+//! places no block beyond the limit.
 
 use super::{Engine, Error};
 use crate::device::Device;
@@ -11,15 +11,16 @@ use crate::layout::Layout;
 use crate::memory::{Held, Move, Snapshot};
 use tracing::{Level, enabled};
 
-/// Bytes moved per byte wanted that cost about as much as an eviction. Each byte moved is read and
-/// written once, and restoring a storage reads and writes several times its size.
+/// Bytes that may be moved for each byte requested. Moving that many costs about as much as an
+/// eviction: each byte moved is read and written once, and restoring a storage reads and writes
+/// several times its size.
 const WORTH_MOVING: u64 = 4;
 
 impl<D: Device> Engine<D> {
     /// Takes a block of at least `bytes` bytes. Evicts if there are too few free bytes. Moves
-    /// blocks if there are enough free bytes, but no hole is large enough. If that would move far
-    /// more bytes than are wanted, first evicts as long as the evictor finds it worth while. Moving
-    /// is then the last resort.
+    /// blocks if there are enough free bytes, but no hole is large enough. If far more bytes would
+    /// have to be moved than are requested, first evicts, as long as the evictor finds a storage
+    /// worth evicting. Blocks are moved only when the evictor finds none.
     ///
     /// `None` if not even evicting everything would be enough. Nothing is evicted then, so that a
     /// hopeless request does not empty the cache on its way to the error.
@@ -51,7 +52,7 @@ impl<D: Device> Engine<D> {
         {
             return Ok(Some(held));
         }
-        // The device may have given less memory than was hoped for.
+        // The attempt to grow may have shown that the device has less memory than the budget.
         if !self.may_have(size) {
             return Ok(None);
         }
@@ -64,8 +65,9 @@ impl<D: Device> Engine<D> {
                 }
                 self.work.did_evict(false);
             } else {
-                // Pinned blocks may move as well: offsets are looked up when an op is launched, and
-                // the device works in order. So there is a plan whenever enough bytes are free.
+                // Even pinned blocks may be moved: offsets are looked up when an op is launched,
+                // and the device works in order. So a list of moves exists whenever enough bytes
+                // are free.
                 let moves = self.store.plan_compaction(bytes);
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 let want = Want { need: Need::Wish, bytes: size };

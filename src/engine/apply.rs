@@ -12,20 +12,20 @@ use crate::op::{Look, Operation as _, Outputs, check_outputs};
 use crate::store::{Body, Work};
 use smallvec::SmallVec;
 
-/// Inputs of an op: storages, and layouts on these.
+/// Inputs of an op: the storage of each input, and the input's layout on that storage.
 pub(super) struct Inputs {
     pub storages: StorageKeys,
     pub layouts: Vec<Layout>,
 }
 
 impl<D: Device> Engine<D> {
-    /// Runs `op` and returns its outputs. Inputs of in-place outputs are consumed: their keys are
-    /// stale afterwards. An op without outputs is run once, now, and never again.
+    /// Runs `op` and returns its outputs. An input that an output replaces in place is consumed:
+    /// its key is stale afterwards. An op without outputs is run once, now, and never again.
     ///
     /// # Errors
-    /// If the inputs do not fit the op, an input is lost to a failure, or the op cannot be run.
-    /// There are no outputs then, and no input is consumed. But values that an update had begun to
-    /// write over when the device failed are lost.
+    /// If the op does not accept inputs of these types or shapes, an input is lost to a failure, or
+    /// the op cannot be run. There are no outputs then, and no input is consumed. But values that
+    /// an update had begun to write over when the device failed are lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         self.working()?;
         let layouts = inputs
@@ -49,8 +49,8 @@ impl<D: Device> Engine<D> {
             }
             Outputs::Fresh(layouts) => {
                 let (keys, failed) = self.issue_pure(op, read, layouts);
-                // Unlike [`Engine::issue`], this does not wait for room: an op that was postponed
-                // counts as failed.
+                // Unlike [`Engine::issue`], `apply` accepts no postponed op: an op that found no
+                // room counts as failed.
                 failed.iter().for_each(|error| self.fail(error.clone()));
                 (keys, failed)
             }
@@ -63,10 +63,10 @@ impl<D: Device> Engine<D> {
         Err(error)
     }
 
-    /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait. If the
-    /// op cannot be run, its outputs are poisoned. The reason is kept for their next reader and for
-    /// [`Engine::take_failure`]. An update is skipped instead: its in-place outputs are the old
-    /// values.
+    /// Like [`Engine::apply`], but the caller has inferred the outputs, and failures are reported
+    /// later. If the op cannot be run, its outputs are poisoned. The reason is kept for their next
+    /// reader and for [`Engine::take_failure`]. An update is skipped instead: its in-place outputs
+    /// are the old values.
     ///
     /// # Errors
     /// If an input key is stale, or the outputs contradict the inputs. Nothing was done then.
@@ -167,7 +167,7 @@ impl<D: Device> Engine<D> {
         outputs: &Outputs,
     ) -> Result<Inputs, Error> {
         let mut inputs = Inputs { storages: StorageKeys::new(), layouts: self.store.layouts() };
-        // With room for the layouts of the outputs.
+        // Reserve space for the layouts of inputs and outputs.
         inputs.layouts.reserve_exact(keys.len() + outputs.len());
         for &key in keys {
             let tensor = self.store.graph.tensor(key).ok_or_else(|| cold(HandleError::Unknown))?;
@@ -181,9 +181,9 @@ impl<D: Device> Engine<D> {
 
     /// Makes views of the layouts that the inputs really have.
     ///
-    /// A handle whose update was skipped may look at a part of a storage. Its holder takes the
-    /// value for packed, and asks for views of a packed layout. So views of parts are inferred
-    /// anew.
+    /// A handle whose update was skipped may look at a part of a storage. The holder of that handle
+    /// expects a packed value, and asks for views of a packed layout. So views of such a part are
+    /// inferred anew, from the real layouts.
     fn views_of_any(&mut self, op: &D::Op, read: &Inputs, looks: &[Look]) -> Result<Keys, Error> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(self.views(read, looks));
@@ -201,7 +201,7 @@ impl<D: Device> Engine<D> {
         looks.iter().map(see).collect()
     }
 
-    /// Runs an op without outputs, for its effects elsewhere and its cost. It has no path, since
+    /// Runs an op without outputs, for its side effects and its cost. The op gets no path, since
     /// nothing is regenerated from it. A failure is kept, unless the inputs are lost to a failure
     /// that is already known.
     fn run_for_effect(&mut self, op: D::Op, read: &Inputs) -> Result<(), Error> {
@@ -211,7 +211,8 @@ impl<D: Device> Engine<D> {
         }
         let work = Work::Op(op);
         let result = self.ensure(storages).and_then(|()| {
-            // Do not meet the threshold first: it makes room for outputs, and there are none.
+            // Do not evict down to the threshold first: that makes room for outputs, and this op
+            // has none.
             let cost = self.scratch_bytes(&work, layouts, &[]).and_then(|scratch| {
                 let order = Order {
                     work: &work,
@@ -235,8 +236,8 @@ impl<D: Device> Engine<D> {
     /// Issues an op with fresh outputs only. Returns the outputs, and the error if they could not
     /// be made.
     ///
-    /// An op without inputs, such as a random op, needs only room. If there is no room, its outputs
-    /// count as evicted.
+    /// If there is no room for the outputs of an op without inputs, such as a random op, the op is
+    /// postponed: its outputs count as evicted.
     fn issue_pure(
         &mut self,
         op: D::Op,

@@ -9,7 +9,7 @@ impl<D: Device> Engine<D> {
     /// A leaf cannot be evicted.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, or regenerating it does not fit.
+    /// If the key is stale, the tensor is poisoned, or there is no room to regenerate the tensor.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;
@@ -23,7 +23,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the budget would hold all these storages as leaves, beside all unevictable bytes.
+    /// Whether the budget has room for all these storages as leaves, together with all other bytes
+    /// that cannot be evicted.
     pub(crate) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
         self.would_fit_as_leaves(storages)
             || self.take_back_kept() && self.would_fit_as_leaves(storages)

@@ -47,7 +47,8 @@ impl<D: Device> Engine<D> {
             }
             let over = self.store.space.used().saturating_sub(bytes).max(1);
             if !self.evict_one(Want { need: Need::Must, bytes: over }, Cause::Room)? {
-                // The rest would fit below the limit, but not in whole granules.
+                // The bytes that cannot be evicted fit below the limit, but not below the limit
+                // rounded down to whole granules.
                 return Err(self.too_small(bytes));
             }
         };
@@ -106,13 +107,14 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the evictor may want unheld storages to stay resident until chosen.
+    /// Whether the evictor may want storages without handles to stay resident until it chooses to
+    /// evict them.
     pub(crate) const fn keeps_unheld(&self) -> bool {
         self.keeps_unheld
     }
 
-    /// Whether the evictor wants a storage to stay without handles, or after it was restored only
-    /// for others.
+    /// Whether the evictor wants storage `key` to stay resident. Asked when the storage has no
+    /// handle, or was restored only to recompute others.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
             && self
@@ -166,7 +168,7 @@ impl<D: Device> Engine<D> {
         &*self.evictor
     }
 
-    /// Whether the evictor goes by the step that is known.
+    /// Whether the evictor has a part that uses the known step ([`Evictor::by_step`]).
     pub(crate) const fn foresees(&self) -> bool {
         self.by_step
     }
@@ -183,14 +185,14 @@ impl<D: Device> Engine<D> {
         self.enabled
     }
 
-    /// Keeps history again, for all tensors made from now on.
+    /// Turns the keeping of history on, for all tensors made from now on.
     pub const fn enable(&mut self) {
         self.enabled = true;
     }
 
-    /// Keeps no history any more, and frees existing history. Every held tensor is restored and
-    /// becomes a leaf, and so does every tensor made from now on. Nothing is evicted then, and ops
-    /// cost no bookkeeping.
+    /// Turns the keeping of history off, and frees existing history. Every held tensor is restored
+    /// and becomes a leaf, and so does every tensor made from now on. Nothing is evicted then, and
+    /// ops cost no bookkeeping.
     ///
     /// # Errors
     /// If the budget does not hold all held tensors, or one of them cannot be restored. History is
@@ -208,7 +210,8 @@ impl<D: Device> Engine<D> {
             let bytes = missing.map(|&key| self.store.space.at_most(graph.storage(key).bytes));
             return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
         }
-        // Resident ones first: once they are leaves, the others may need no restoring.
+        // Make leaves of resident storages first: restoring an evicted one might evict them, and
+        // then they would have to be restored as well.
         held.sort_by_key(|&key| !self.store.graph.is_resident(key));
         for key in held {
             self.commit_storage(key)?;

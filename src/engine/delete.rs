@@ -9,8 +9,8 @@
 //! handles. Freeing these inputs for good would make everything made from them impossible to evict.
 //! Instead, the engine evicts the bytes of these inputs and keeps their slots in the graph (a
 //! *fake* delete). All values but the first one (9 MB) can then still be evicted. When the last
-//! storage that needs such a slot is deleted, the slot is deleted too (a *real* delete). Then
-//! perhaps its own inputs are.
+//! storage that needs such a slot is deleted, the slot is deleted too (a *real* delete). The inputs
+//! of the deleted slot may then be deleted in the same way.
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
@@ -25,7 +25,7 @@ impl<D: Device> Engine<D> {
             self.failures.end_stale(key);
             self.settle(tensor.storage);
         }
-        // Delete the value that this key replaced as well: without the key, nothing takes the
+        // Also delete the value that this key replaced: without the key, nothing can take the
         // replacement back.
         if !self.replaced.is_empty()
             && let Some(old) = self.replaced.remove(&key)
@@ -59,7 +59,7 @@ impl<D: Device> Engine<D> {
     /// Whether a storage stays resident after losing its last handle.
     fn keeps(&mut self, key: StorageKey) -> bool {
         match &mut self.store.script {
-            // The script decides: another value may be in these bytes by now.
+            // The script decides: on the device, another value may already be in these bytes.
             Some(script) => script.unheld_stays.pop_front().unwrap_or(false),
             None => {
                 let keeps = self.evictor_keeps(key);
@@ -90,7 +90,8 @@ impl<D: Device> Engine<D> {
         self.forget(unneeded);
     }
 
-    /// Deletes unneeded storages for good, and then sources without further use. Iterative.
+    /// Deletes unneeded storages for good, then those of their sources that have no further use,
+    /// and so on. Iterative, however deep the history.
     fn forget(&mut self, mut unneeded: SmallVec<[StorageKey; 4]>) {
         while let Some(key) = unneeded.pop() {
             // An input that a path reads twice is reported twice.
@@ -109,8 +110,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells that an evicted storage is about to be deleted or to lose its producer. Drops its
-    /// print.
+    /// Tells the event that an evicted storage is about to be deleted or to lose its producer.
+    /// Drops the storage's print (`verify.rs`).
     fn tell_forgotten(&mut self, key: StorageKey) {
         if self.verify.is_some() {
             self.forget_bits(key);

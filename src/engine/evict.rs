@@ -15,7 +15,8 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
         match self.settings.eviction_threshold {
-            // A script evicts nothing here, since nothing was evicted when its actions were done.
+            // During a script nothing is evicted here: the device has already done these commands,
+            // and evicted nothing at this point.
             Some(threshold) if self.store.script.is_none() => self.evict_to(threshold),
             _ => Ok(()),
         }
@@ -76,8 +77,8 @@ impl<D: Device> Engine<D> {
         None
     }
 
-    /// Evicts a tensor's storage now, at the user's wish. Returns whether it was evicted: a leaf
-    /// stays, and an evicted storage stays evicted.
+    /// Evicts a tensor's storage now, at the user's wish. Returns whether the storage was evicted
+    /// now: false for a leaf, and for a storage that was evicted before.
     ///
     /// # Errors
     /// If the key is stale.
@@ -90,7 +91,7 @@ impl<D: Device> Engine<D> {
         } else if self.store.graph.is_resident(storage) {
             let bytes = self.store.graph.storage(storage).bytes;
             if let Some(tape) = &mut self.store.tape {
-                // The plan is spoiled, since the warning has to come in each turn.
+                // Mark this turn as unfit for a plan: a turn by plan could not give the warning.
                 tape.spoil("a leaf was to be evicted");
             }
             self.tell(Event::DidKeepLeaf { storage, bytes });
@@ -108,8 +109,9 @@ impl<D: Device> Engine<D> {
         self.let_go(key, cause);
     }
 
-    /// Evicts the outputs of a failed run, possibly written over in part. They can be regenerated,
-    /// and the command that pinned them fails with that run.
+    /// Evicts the outputs of a failed run, since the run may have written over a part of their
+    /// bytes. The outputs can be regenerated. A command that pinned one of them fails together with
+    /// the run.
     pub(super) fn give_up(&mut self, outputs: &[Target]) {
         for key in outputs.iter().filter_map(|target| target.storage()) {
             if self.store.graph.is_resident(key) {
@@ -118,8 +120,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Marks the outputs of a path as evicted before its first run, which comes when they are
-    /// needed.
+    /// Marks the outputs of a path that has never run as evicted. The first run comes when an
+    /// output is needed.
     pub(super) fn evict_unmade(&mut self, path: PathKey) {
         for key in self.store.graph.outputs_of(path) {
             self.let_go(key, Cause::Postponed);

@@ -1,18 +1,18 @@
 //! Failures: lost values, skipped updates, and how errors reach the user.
 //!
 //! A value whose op failed is *poisoned*, and so are all values made from it. Leaves are spared. An
-//! update is skipped if its inputs are poisoned or it finds no room, and its handle goes on naming
-//! the old value.
+//! update that has a poisoned input, or finds no room, is skipped: its handle still names the old
+//! value.
 //!
-//! Each failure is reported once: by the first read of a value lost to it, or by
-//! [`Engine::take_failure`]. If an update was skipped because of it, the first read of any value
-//! reports it. All failures of the same step so far then count as reported: where memory is short,
-//! failures seldom come alone.
+//! Each failure is reported once: by the first read of a value lost to the failure, or by
+//! [`Engine::take_failure`]. If an update was skipped because of a failure, the first read of any
+//! value reports that failure. All failures of the same step so far then count as reported: where
+//! memory is short, failures seldom come alone.
 //!
 //! A handle that names an old value in place of a new one is *stale* until the failure is reported.
-//! Until then, a read of the handle returns the failure, and values computed from it are lost at
-//! once. So no time is spent on a step whose results are wrong. An update or a replacement of a
-//! stale handle that works gives it a new value.
+//! Until then, a read of the handle returns the failure, and values computed from the handle are
+//! lost at once. So no time is spent on a step whose results are wrong. A successful update or
+//! replacement gives a stale handle a new value.
 
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;
@@ -25,7 +25,8 @@ use std::collections::VecDeque;
 /// wrong.
 const MOST_UNREPORTED: usize = 64;
 
-/// Failures that are not reported yet, beside the reasons of poisoned storages.
+/// Failures that are not reported yet. `Engine::reasons` has the failure of each poisoned storage,
+/// reported or not.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// Unreported failures with the numbers of their steps, oldest first. At most
@@ -48,7 +49,8 @@ impl Failures {
         self.of_step.as_ref()
     }
 
-    /// Whether no failure waits that a read or an update would have to respect.
+    /// Whether reads and updates need not look at failures: the current step has no failure, no
+    /// update was skipped, and no handle is stale.
     pub fn are_quiet(&self) -> bool {
         self.of_step.is_none() && self.skipped.is_none() && self.stale.is_empty()
     }
@@ -72,7 +74,8 @@ impl Failures {
         keys.iter().find_map(|&key| self.of_stale(key).cloned())
     }
 
-    /// Makes a handle stale, because it names an old value. Does nothing for a reported failure.
+    /// Makes a handle stale, because it names an old value. Does nothing if the failure was
+    /// reported.
     pub fn make_stale(&mut self, key: TensorKey, error: &Error) {
         if let Some(step) = self.step_of(error.key()) {
             self.stale.entry(key).or_insert_with(|| (step, error.clone()));
@@ -93,14 +96,15 @@ impl Failures {
         self.unreported.iter().map(|(_, failure)| failure).find(|failure| failure.key() == key)
     }
 
-    /// Takes all failures away. Commands that a script repeats are already done, and must not
-    /// respect them.
+    /// Takes all failures away while a script runs. The device has already done the commands of the
+    /// script, so no failure may skip them now.
     pub fn set_aside(&mut self) -> Self {
         let step = self.step;
         std::mem::replace(self, Self { step, ..Self::default() })
     }
 
-    /// Puts back the failures from [`Self::set_aside`], before those from in between.
+    /// Puts back the failures that [`Self::set_aside`] took away, before all failures that were
+    /// kept since.
     pub fn put_back(&mut self, before: Self) {
         let Self { mut unreported, of_step, skipped, mut stale, .. } = before;
         unreported.append(&mut self.unreported);
@@ -127,7 +131,8 @@ impl Failures {
         self.unreported.push_back((self.step, error));
     }
 
-    /// Notes that an update was skipped for a failure. Does nothing for a reported failure.
+    /// Notes that an update was skipped because of a failure. Does nothing if the failure was
+    /// reported.
     pub fn skip(&mut self, error: &Error) {
         if let Some(step) = self.step_of(error.key()) {
             self.skipped.get_or_insert_with(|| (step, error.clone()));
@@ -174,8 +179,8 @@ impl<D: Device> Engine<D> {
         self.repeats.next_step();
     }
 
-    /// Whether a command may run without a look at failures. The engine works, and no failure waits
-    /// that a read or an update would have to respect.
+    /// Whether a command may run without a look at failures: the engine is not broken, and the
+    /// failures [are quiet](Failures::are_quiet).
     #[inline]
     pub(crate) fn owes_no_word(&self) -> bool {
         self.broken.is_none() && self.failures.are_quiet()

@@ -11,35 +11,37 @@ impl<D: Device> Engine<D> {
     /// it is copied.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, regenerating it does not fit, or the copy
-    /// failed. The tensor stays as it was. Also if an update was skipped for a failure that was not
-    /// reported yet. That failure is returned now, and a second call returns the value.
+    /// If the key is stale, the tensor is poisoned, there is no room to regenerate the tensor, or
+    /// the copy failed. The tensor stays as it was. Also if an update was skipped because of a
+    /// failure that was not reported yet. The first call returns that failure, and a second call
+    /// returns the value.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         self.read(key, D::read)
     }
 
-    /// Like [`Engine::get`], without waiting for a device that runs behind. [`Engine::take_read`]
-    /// gives the value later.
+    /// Like [`Engine::get`], but does not wait for a device that still works on earlier commands.
+    /// [`Engine::take_read`] then gives the value later.
     ///
     /// # Errors
-    /// The same as of [`Engine::get`].
+    /// The errors of [`Engine::get`].
     pub fn get_later(&mut self, key: TensorKey) -> Result<Reading<D::Host>, Error> {
-        // The device works in order, so later commands may write where the value is.
+        // Later commands may write over the value: the device works in order, so it reads the value
+        // first.
         self.read(key, D::read_later)
     }
 
-    /// Takes the oldest value left for later by [`Engine::get_later`], or its error. `None` if
-    /// neither is known yet. Never waits.
+    /// Takes the oldest value left for later by [`Engine::get_later`], or the error of that read.
+    /// `None` if the device has not finished the read yet. Never waits.
     pub fn take_read(&mut self) -> Option<Result<D::Host, Error>> {
         guarded("get", || self.store.device.take_read().transpose()).transpose()
     }
 
-    /// Has the device look at a tensor in place, without a copy to the host. The tensor is
-    /// regenerated if it was evicted, and pinned meanwhile. After [`DeviceError::out_of_memory`] a
-    /// storage is evicted, and `visit` is called again.
+    /// Calls `visit` with the device and the place of a tensor, without a copy to the host. The
+    /// tensor is regenerated if it was evicted, and pinned during the call. If `visit` returns
+    /// [`DeviceError::out_of_memory`], a storage is evicted, and `visit` is called again.
     ///
     /// # Errors
-    /// The same as of [`Engine::get`].
+    /// The errors of [`Engine::get`].
     pub fn visit<T>(
         &mut self,
         key: TensorKey,

@@ -1,8 +1,8 @@
 //! Updates in place: an output takes over the storage of the consumed input.
 //!
 //! The old value is gone afterwards, so no remaining value may need it to be regenerated. Either
-//! all values that need it become leaves first, or the old value stays and the update works on a
-//! copy.
+//! all values that need the old value become leaves first, or the old value stays and the update
+//! works on a copy.
 //!
 //! An update that cannot be made is skipped: its handle goes on naming the old value. Only values
 //! that a kernel had begun to write over before it failed are lost.
@@ -36,16 +36,16 @@ impl Skipped {
         Self { error, known: false, lost: Vec::new() }
     }
 
-    /// Skips an update for an earlier failure.
+    /// Reason of an update that is skipped because of an earlier failure.
     pub fn known(error: Error) -> Self {
         Self { known: true, ..Self::new(error) }
     }
 }
 
 impl<D: Device> Engine<D> {
-    /// Runs an op with at least one in-place output. All its outputs are leaves, since it cannot
-    /// run twice. On success its targets are consumed; if it is skipped, their keys stay as they
-    /// were.
+    /// Runs an op with at least one in-place output. All outputs are leaves, since the op cannot
+    /// run twice. On success the targets (inputs that outputs replace) are consumed. If the update
+    /// is skipped, the keys of the targets stay as they were.
     pub(super) fn try_update(
         &mut self,
         op: D::Op,
@@ -114,8 +114,8 @@ impl<D: Device> Engine<D> {
             self.meet_threshold().map_err(Skipped::new)?;
             self.cut_targets_loose(read, outputs, &read.storages).map_err(Skipped::new)?;
         }
-        // Choose where the outputs go. An input that is read from a copy has the layout of the
-        // copy.
+        // Choose the storage of each output. An input that is read from a copy has the layout of
+        // the copy.
         let (targets, updated) = self.add_targets(read, outputs);
         let work = Work::Op(op);
         let outs: Layouts = updated.iter().map(|&(_, layout)| layout).collect();
@@ -141,8 +141,8 @@ impl<D: Device> Engine<D> {
             };
             self.run(&order, &mut blocks)
         });
-        // Keep the outputs, or undo: delete new storages, and report those that the kernel may have
-        // written over.
+        // On success, keep the outputs. On failure, delete new storages, and list as lost the
+        // storages that the kernel may have written over.
         match run {
             Ok(cost) => {
                 self.keep_made(&targets, &blocks, *cost.as_ref().unwrap_or(&0.0), false);
@@ -175,8 +175,9 @@ impl<D: Device> Engine<D> {
         Ok(updated)
     }
 
-    /// Makes leaves of values that need the old values of targets, where this helps. Fails if a
-    /// failed run evicted one of `sources`, the inputs of all updates.
+    /// Makes leaves of the values that need the old value of a target, for each target whose
+    /// storage has no other handle. Fails if a failed run evicted one of `sources`, the inputs of
+    /// all updates.
     pub(super) fn cut_targets_loose(
         &mut self,
         inputs: &Inputs,
@@ -215,7 +216,8 @@ impl<D: Device> Engine<D> {
         (targets, updated)
     }
 
-    /// Whether only the consumed handle needs the old value, and the handle looks at all of it.
+    /// Whether only the consumed handle needs the old value, and that handle looks at the whole
+    /// storage.
     pub(super) fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
         let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
         let storage = self.store.graph.storage(key);
@@ -224,13 +226,13 @@ impl<D: Device> Engine<D> {
     }
 
     /// Makes leaves of the held tensors that need `old` to be regenerated. Unheld storages between
-    /// them and `old` are then no longer needed. If the leaves would not all fit, none is made, and
-    /// the update works on a copy.
+    /// these tensors and `old` are then no longer needed. If the budget has no room for all these
+    /// leaves, none is made, and the update works on a copy.
     ///
-    /// Otherwise gradients that an optimizer is about to use, or a loss kept for the log, would
-    /// keep the old parameters, and with them all history. Without a budget, held tensors are on
-    /// the device too, but copies of old parameters are not. Not called if another handle keeps the
-    /// old value anyway.
+    /// Without this, gradients that an optimizer is about to use, or a loss kept for the log, would
+    /// keep the old parameters, and with them all history. A run without a budget also has all held
+    /// tensors on the device, but no copies of old parameters. Not called if another handle keeps
+    /// the old value anyway.
     ///
     /// # Errors
     /// If a failed run evicted one of `sources`.
@@ -255,7 +257,8 @@ impl<D: Device> Engine<D> {
         if !self.fit_as_leaves(&held) {
             return Ok(());
         }
-        // Resident ones first: once they are leaves, the others may need no restoring.
+        // Make leaves of resident storages first: restoring an evicted one might evict them, and
+        // then they would have to be restored as well.
         held.sort_by_key(|&key| self.store.graph.held(key).is_none());
         for key in held {
             if let Err(error) = self.commit_storage(key) {

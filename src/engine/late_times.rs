@@ -1,4 +1,4 @@
-//! Times of runs on a device that runs behind, reported later.
+//! Times of runs on a device that reports them only later, when it has done the runs.
 
 use super::run::COST_MODEL;
 use super::{Engine, Error};
@@ -10,11 +10,11 @@ use crate::guard::{caught, guarded};
 pub(super) struct Late {
     /// Key of the run for the cost model.
     key: u64,
-    /// Cost of the run, if its path ran before.
+    /// Cost of the run, if the run repeats an earlier one; `None` for a first run.
     again: Option<f64>,
 }
 
-/// Cost and time of repeated runs, to estimate the time of all of them.
+/// Cost and time of the repeated runs that were timed, to estimate the time of all repeated runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recomputed {
     /// Cost of the runs whose time is known.
@@ -34,8 +34,8 @@ impl Recomputed {
     }
 }
 
-/// Number of awaited times after which the device is asked. Asking is not free; otherwise it
-/// happens once a step.
+/// Number of awaited times after which the device is asked for them. Asking is not free: with fewer
+/// awaited times, the device is asked only once a step.
 const MOST_AWAITED: usize = 256;
 
 /// Number of repeated runs per timed one, on a device where timing is not free. The timed run
@@ -68,7 +68,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Learns the times that the device knows by now.
+    /// Takes the times that the device knows by now, and passes them to the cost model.
     pub(super) fn take_times(&mut self) {
         while !self.late.is_empty() {
             let device = &mut self.store.device;
@@ -76,7 +76,7 @@ impl<D: Device> Engine<D> {
                 Ok(Some(seconds)) => seconds,
                 Ok(None) => return,
                 Err(error) => {
-                    // It is no longer known which times belong to which runs.
+                    // After an error, it is unknown which later times belong to which runs.
                     self.late.clear();
                     return self.failures.keep(error);
                 }

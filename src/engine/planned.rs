@@ -54,7 +54,7 @@ impl Totals {
     }
 }
 
-/// Kernel on operands at known addresses.
+/// Run of a kernel on operands at known addresses.
 pub(crate) struct PlannedRun<'a> {
     /// Operands: inputs, then outputs.
     pub places: &'a [Place],
@@ -65,9 +65,9 @@ pub(crate) struct PlannedRun<'a> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether nothing is left over for later commands. No replacement may be taken back, no
-    /// failure waits to be reported or respected, and no leaf waits for room. History is kept, and
-    /// no storage lingers or crosses a step.
+    /// Whether earlier commands have left nothing unfinished. No replacement can still be taken
+    /// back, no failure is unreported, and no upload waits for room to become a leaf. History is
+    /// kept, no dead storage lingers, and no held storage has a history from an earlier step.
     pub(crate) fn is_settled(&self) -> bool {
         self.enabled
             && self.owes_no_word()
@@ -108,7 +108,8 @@ impl<D: Device> Engine<D> {
         self.store.tape = Some(Box::new(Tape::new(is_short)));
     }
 
-    /// Begins a command on the tape, if any. Returns the current lengths of the two records.
+    /// Begins a command on the tape, if there is a tape. Returns the current lengths of the tape's
+    /// two records.
     pub(crate) fn next_on_tape(&mut self) -> Option<Ends> {
         self.store.tape.as_mut().map(|tape| tape.next_command())
     }
@@ -137,7 +138,7 @@ impl<D: Device> Engine<D> {
         let Residence::Resident(held) = storage.residence else { return };
         let is_held = storage.handles > 0;
         match cause {
-            // The commands alone lead to these evictions, in any memory.
+            // These evictions follow from the commands alone, however large the memory is.
             Cause::Unheld => {}
             Cause::Wish => tape.plentiful.spoil_if(is_held, "something was evicted at a wish"),
             Cause::Room | Cause::Threshold | Cause::Dead => {
@@ -167,7 +168,8 @@ impl<D: Device> Engine<D> {
         tape.spread(before.map(|held| self.offset(held)..self.offset(held) + held.bytes))
     }
 
-    /// Owner of each block from before in `record`; `None` if no storage owns the block.
+    /// Owner of each block of `record` that existed before the tape; `None` if no storage owns the
+    /// block.
     pub(crate) fn owners_of_before(&self, tape: &Tape, record: &Record) -> Vec<Option<StorageKey>> {
         let owner = |before: &Before| match tape.went.get(&before.held.block()) {
             Some((owner, _)) if before.went => Owner::storage(*owner),
@@ -192,14 +194,15 @@ impl<D: Device> Engine<D> {
         self.settings.recompute_limit.is_none() && self.settings.eviction_threshold.is_none()
     }
 
-    /// Bytes free to be taken, and below the eviction threshold if there is one.
+    /// Bytes that can be taken now: free, and below the eviction threshold if there is one.
     pub(crate) fn room(&self) -> u64 {
         let threshold = self.settings.eviction_threshold.unwrap_or(u64::MAX);
         let below = threshold.saturating_sub(self.store.space.used());
         self.store.space.free_bytes().min(below)
     }
 
-    /// Costs so far of first runs and of repeated runs, and number of steps run by plan.
+    /// Cost of all first runs so far, cost of all repeated runs so far, and number of steps run by
+    /// plan.
     #[inline]
     pub(crate) const fn costs(&self) -> (f64, f64, u64) {
         (self.stats.base_cost, self.stats.recompute_cost, self.stats.planned_steps)
@@ -215,8 +218,8 @@ impl<D: Device> Engine<D> {
         self.stats.moved_bytes
     }
 
-    /// Lends `bytes` bytes in one piece and returns the first offset. Moves blocks for it if
-    /// necessary. `None` if there is no room.
+    /// Lends a plan one block of `bytes` bytes and returns the block's first offset. Moves other
+    /// blocks if necessary. `None` if there is no room.
     pub(crate) fn lend(&mut self, bytes: u64) -> Result<Option<u64>, Error> {
         if bytes > self.room() {
             return Ok(None);
@@ -291,8 +294,8 @@ impl<D: Device> Engine<D> {
         self.store.script = Some(Box::new(script));
     }
 
-    /// Repeats, in the tables, an action that was done for want of room before the next command of
-    /// the script.
+    /// Repeats, in the tables only, an action by which the plan made room before the next command
+    /// of the script.
     pub(crate) fn do_for_room(&mut self, action: &Action) {
         let Some(script) = &self.store.script else { return };
         let done = match (action, action.again()) {
@@ -319,8 +322,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Evicts the outputs of a failed action for room. They may be partly written over, and are
-    /// regenerated when needed.
+    /// Evicts the outputs of a repeated run of the plan that failed. Their bytes may be partly
+    /// written over, so the outputs are regenerated when needed.
     pub(crate) fn give_up_for_room(&mut self, action: &Action) {
         let (Some(script), Some(first)) = (&self.store.script, action.again()) else { return };
         let Some(path) = script.firsts.get(first as usize).copied().flatten() else { return };
@@ -357,7 +360,7 @@ impl<D: Device> Engine<D> {
         }
         inputs.iter().for_each(|&key| self.store.pin(key));
         let ran = self.run_path(path);
-        // Unpin without dropping the dead: the plan says when they are evicted.
+        // Unpin the inputs, but drop no dead storage: the plan says when dead storages are evicted.
         inputs.iter().for_each(|&key| _ = self.store.unpin(key));
         ran.is_ok()
     }

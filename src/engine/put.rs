@@ -9,7 +9,7 @@ impl<D: Device> Engine<D> {
     /// Makes a tensor with the value `host`. The host copy is shared, and kept while it may be
     /// needed. So the tensor can be evicted like any other: its compute path is the upload.
     /// [`Stats::host_bytes`](super::Stats::host_bytes) counts these copies; [`Engine::commit`]
-    /// gives one up.
+    /// frees the host copy of a tensor.
     ///
     /// If there is no room, the value is uploaded when the tensor is read. If the upload fails, the
     /// tensor is poisoned; see [`Engine::take_failure`].
@@ -56,7 +56,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Postpones a run without inputs, for want of room, until its outputs are needed.
+    /// Postpones the first run of a path without inputs, for lack of room, until an output is
+    /// needed.
     pub(super) fn postpone(&mut self, path: PathKey) {
         let body = self.store.bodies.remove(path).expect("a path has a body");
         self.last_run = self.expect_body(&body);

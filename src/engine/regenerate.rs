@@ -3,10 +3,11 @@
 //! There is no recursion. Paths that wait for their inputs lie on a stack of frames, so a chain of
 //! any depth costs heap, not call stack.
 //!
-//! Before a path is put on the stack, the engine finds all paths that must run for it. It then
-//! knows how many of these runs still read each storage. A storage that is still awaited is not
-//! dropped between two runs. Otherwise a chain of diamonds (residual blocks) would run twice at
-//! each diamond. Its cost would grow as two to the power of its depth.
+//! Before a path is put on the stack, the engine finds all paths that must run for it. The engine
+//! then knows how many of these runs still read each storage. A storage that some of these runs
+//! still read is *awaited*, and is not dropped between two runs. Otherwise a chain of diamonds
+//! (residual blocks) would run twice at each diamond, and the cost of the chain would grow as two
+//! to the power of its depth.
 
 use super::settings::{Dead, RecomputeLimit};
 use super::{Engine, Error, PathKey, StorageKey};
@@ -56,11 +57,11 @@ impl Frame {
 }
 
 /// Maximum number of times that one command may take pins back from waiting frames without running
-/// a new path in between. After that it fails, since it goes round in circles.
+/// a new path in between. After that, the command fails: its regeneration makes no progress.
 const MAX_YIELDS: u32 = 64;
 
-/// Number of repeated runs, beyond a quarter of the paths run so far, from which on a regeneration
-/// repeats itself.
+/// First value of `Cascade::patience`: number of repeats that every regeneration is allowed, in
+/// addition to a quarter of the paths run.
 const MANY_REPEATS: usize = 16;
 
 /// Limit on the number of runs of one regeneration, as a factor on its limit for costs. Runs may
@@ -76,7 +77,7 @@ pub(super) struct Cascade {
     pending: FxHashSet<PathKey>,
     /// All paths that ran or have to run.
     paths: FxHashMap<PathKey, Planned>,
-    /// Cost of running each path once.
+    /// Cost of running each path of the cascade once.
     needed_cost: f64,
     /// Cost of all runs so far, at planned costs. A run that took long because the machine was busy
     /// does not count as a repetition.
@@ -179,7 +180,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Works off the stack until the lowest frame has all its inputs.
+    /// Runs the paths on the stack, and all paths that they need, until the lowest frame has all
+    /// its inputs.
     fn regenerate(&mut self, cascade: &mut Cascade, wanted: &[StorageKey]) -> Result<(), Error> {
         let mut yields = 0;
         // Paths run since the first yield.
@@ -211,8 +213,8 @@ impl<D: Device> Engine<D> {
                 cascade.frames.pop();
                 return Ok(());
             };
-            // Run the top path. If it does not fit, waiting frames give up pins, and then a
-            // schedule is tried.
+            // Run the top path. If there is no room for the run, waiting frames give up pins, and
+            // then a schedule is tried.
             self.check_interrupt()?;
             match self.run_path(path) {
                 Ok(()) => {
@@ -227,7 +229,8 @@ impl<D: Device> Engine<D> {
                         if let Some(done) = self.start_over_by_schedule(cascade, wanted) {
                             return done;
                         }
-                        // Look again only after as many more repeats as there were runs so far.
+                        // Look for a schedule again only after further repeats, as many as there
+                        // were runs so far.
                         cascade.patience += cascade.spent_runs;
                     }
                 }
@@ -264,7 +267,7 @@ impl<D: Device> Engine<D> {
         cascade: &mut Cascade,
         wanted: &[StorageKey],
     ) -> Option<Result<(), Error>> {
-        // Unpin without dropping the dead: the schedule may need them.
+        // Unpin the inputs, but drop no dead storage: the schedule may need it.
         for key in cascade.frames.iter().flat_map(Frame::pinned) {
             self.store.unpin(key);
         }
@@ -326,9 +329,9 @@ impl<D: Device> Engine<D> {
     /// Input to restore first: simply the first that is missing.
     ///
     /// Measured on traces of networks, the order hardly matters where dead storages are evicted
-    /// first or at once. Where they stay until they are chosen, another order is worse. To begin
-    /// with inputs that take several runs makes regenerations of recurrent networks nine times as
-    /// deep.
+    /// first or at once. Where dead storages stay until they are chosen, another order is worse. To
+    /// begin with inputs that take several runs makes regenerations of recurrent networks nine
+    /// times as deep.
     fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
         inputs.iter().copied().find(|&key| self.store.graph.held(key).is_none())
     }
@@ -351,7 +354,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Settles a run. The frame below pins its new inputs. Then dead storages may be dropped.
+    /// Finishes a run. The frame below pins those of its inputs that are resident now. Then
+    /// storages that became dead may be dropped.
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
         for i in 0..below.inputs.len() {
@@ -366,9 +370,9 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes back pins of waiting frames on evictable storages, when the deepest run does not fit
-    /// beside them. The frames look again when their turn comes, and regenerate missing inputs.
-    /// Returns false if nothing more became evictable.
+    /// Takes back pins of waiting frames on evictable storages, when these pins leave too little
+    /// room for the deepest run. When the turn of such a frame comes, it looks for missing inputs
+    /// again and regenerates them. Returns false if no further bytes became evictable.
     ///
     /// Without this, a deep cascade could exhaust memory with its own pins, and a feasible program
     /// would fail. Storages restored for a frame are given up only if nothing else helps. If they
@@ -396,9 +400,9 @@ impl<D: Device> Engine<D> {
 
     /// Notes a use of these storages: their reader runs next.
     ///
-    /// They count as used here, and not once all of them are resident. Otherwise the storages that
-    /// took longest to restore would also look freshest. Measured on the DTR paper's traces, that
-    /// costs up to half as much recomputing again.
+    /// The storages count as used before the evicted ones among them are restored. Otherwise the
+    /// storages that took longest to restore would also look freshest. Measured on the DTR paper's
+    /// traces, that costs up to half as much recomputing again.
     #[inline]
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {

@@ -7,12 +7,12 @@ use crate::layout::Layout;
 use crate::op::OpError;
 
 impl<D: Device> Engine<D> {
-    /// Lets `target` stand for `value`, which becomes a leaf. Returns the new key; `target` is
-    /// stale afterwards.
+    /// Replaces the value of `target` by `value`, which becomes a leaf. Returns the new key;
+    /// `target` is stale afterwards.
     ///
     /// Nothing is replaced if `value` is lost or cannot be restored, or another command of this
-    /// step failed: the key is still `target`. If a later command of this step fails, the new key
-    /// stands for the old value again. A step ends with [`Engine::step`], or with
+    /// step failed: `target` itself is returned then. If a later command of this step fails, the
+    /// new key names the old value again. A step ends with [`Engine::step`], or with
     /// [`Engine::confirm`].
     ///
     /// # Errors
@@ -21,8 +21,8 @@ impl<D: Device> Engine<D> {
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
-        // Either tensor may be a part of a storage. A view whose update was skipped counts as
-        // packed for its holder.
+        // Either tensor may be a part of a storage. The holder of a view whose update was skipped
+        // takes the view for packed, so offsets are not compared.
         let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
         if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
             let message = format!("{} cannot take the place of {}", new.layout, old.layout);
@@ -39,7 +39,8 @@ impl<D: Device> Engine<D> {
             return Ok(target);
         }
         let key = self.store.graph.add_tensor(new.storage, new.layout);
-        // After a second replacement in one step, the first old value is the one to take back.
+        // If `target` is itself the result of a replacement in this step, a failure must bring back
+        // the value before that replacement.
         let old = match self.replaced.remove(&target) {
             Some(first) => {
                 self.del(target);
@@ -58,8 +59,9 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes back the replacements of this step: the new keys stand for the old values again. They
-    /// are stale for `error`, or for the older failure if the old keys were already stale.
+    /// Takes back the replacements of this step: the new keys name the old values again. The new
+    /// keys are stale because of `error`, or because of an older failure if the old keys were
+    /// already stale.
     pub(super) fn take_back(&mut self, error: &Error) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };

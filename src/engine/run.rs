@@ -27,8 +27,8 @@ type Copies = SmallVec<[(usize, Held); 1]>;
 /// Destination of an output.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// Storage that gets the output. A resident storage is written over, whether it was made before
-    /// or is taken over.
+    /// Storage that gets the output. If the storage is resident, its bytes are written over: by the
+    /// same bits in a repeated run, or by the new value in an update.
     Storage(StorageKey),
     /// New storage that begins as a copy of an input. The op reads this copy in place of the input.
     CopyOf {
@@ -60,8 +60,8 @@ pub(super) struct Order<'a, D: Device> {
     pub path: Option<PathKey>,
     pub sources: &'a [StorageKey],
     pub inputs: &'a [Layout],
-    /// Layouts of the inputs in their own storages. `inputs` differs where an old value is copied
-    /// first.
+    /// Layouts of the inputs in their own storages. An entry differs from `inputs` if the old value
+    /// is copied first.
     pub looks: &'a [Layout],
     pub targets: &'a [Target],
     pub outputs: &'a [Layout],
@@ -93,9 +93,9 @@ pub(super) const COST_MODEL: fn() -> String = || "the cost model".to_owned();
 impl<D: Device> Engine<D> {
     /// Runs a path with resident and pinned inputs, and makes all outputs resident.
     ///
-    /// A resident output is written over with the same bits. On a device that owns its memory, it
-    /// gets a new block instead. An output that was cut loose or deleted is written to scratch and
-    /// thrown away.
+    /// A resident output is written over with the same bits. On a device that owns its memory, a
+    /// resident output gets a new block instead. An output that was cut loose or deleted is written
+    /// to scratch and thrown away.
     pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
         // Take the body out of the table, so that the engine can be changed while the path runs.
         let body = self.store.take_body(path);
@@ -204,7 +204,8 @@ impl<D: Device> Engine<D> {
         blocks: &mut Blocks,
     ) -> Result<Cost, Failed> {
         let &Order { work, inputs, outputs, .. } = order;
-        // First do everything that can fail without a block: nothing has to be freed then.
+        // First do everything that may fail and needs no block: on failure, nothing has to be
+        // freed.
         let flops = self.flops_of(work, inputs, outputs).map_err(cold)?;
         let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run)).map_err(cold)?;
@@ -250,7 +251,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Settles the outputs of a run: kept outputs become resident, and the others are freed.
+    /// Settles the outputs of a run: outputs that have a storage become resident, and outputs that
+    /// are thrown away are freed.
     #[inline(always)]
     pub(super) fn keep_made(
         &mut self,
@@ -304,7 +306,7 @@ impl<D: Device> Engine<D> {
             all = all.saturating_add(bytes);
             most = most.saturating_add(self.store.space.round(bytes));
         }
-        // With plenty of room, it does not matter which outputs are already resident.
+        // If the free bytes suffice for all outputs, resident or not, the room need not be checked.
         if most > self.store.space.free_bytes() {
             self.check_room(order).map_err(cold)?;
         }
@@ -320,8 +322,8 @@ impl<D: Device> Engine<D> {
         Ok(all)
     }
 
-    /// Copies old values into outputs with [`Target::CopyOf`]. Adds to `copies` the inputs to read
-    /// from there.
+    /// Copies old values into outputs with [`Target::CopyOf`]. Adds to `copies` each input that the
+    /// op reads from such a copy.
     #[inline(never)]
     fn copy_old_values(
         &mut self,
@@ -365,8 +367,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Fails if absent outputs and scratch cannot have room at the same time. So a hopeless run
-    /// evicts nothing on its way to the error.
+    /// Fails if there cannot be room for all absent outputs and the scratch at the same time. So a
+    /// hopeless run evicts nothing on its way to the error.
     #[inline(never)]
     fn check_room(&mut self, order: &Order<'_, D>) -> Result<(), Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;
@@ -440,7 +442,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Evicts a storage after the device itself ran out of memory, so that the operation can be
-    /// tried again. The operation needs about `bytes` bytes there. `word` is the device's message.
+    /// tried again. The operation needs about `bytes` bytes of the device's memory. `word` is the
+    /// device's message.
     ///
     /// # Errors
     /// If nothing is left to evict.

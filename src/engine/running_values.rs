@@ -6,18 +6,19 @@
 //! gone      gone     gone             gone             held: all before it stays, to bring it back
 //! ```
 //!
-//! A mark of a step, or a commit, makes such a value a leaf, and its history is deleted. Without
-//! either, this module does so. It cuts values that are small beside the budget, if restoring them
-//! would take very many other values. Many bytes of uploads count as well, and so do many bytes of
-//! unheld leaves. Such leaves are, for example, losses that an update in place has made leaves. The
-//! next value made in place of a running value becomes a leaf at once.
+//! A mark of a step, or a commit, makes such a value a leaf, and its history is deleted. If a
+//! program does neither, this module makes such a value a leaf: the value must be small compared
+//! with the budget, and restoring it must take very many other values. A history also counts as
+//! long if it keeps many bytes of uploads, or of unheld leaves. Such leaves are, for example,
+//! losses that an update in place has made leaves. When the last handle of a running value is
+//! dropped, small held values made from that value become leaves at once.
 //!
 //! Leaves cannot be evicted. So all leaves made here together take little of the budget, and large
 //! values are never cut. A plain chain, in which each value is made from the last one only, is no
 //! sum and keeps its history.
 //!
-//! Histories are searched once twice as much is kept as after the last search, plus a constant. So
-//! a search costs a constant time per op on average.
+//! Histories are searched when the amount kept has grown to twice the amount after the last search,
+//! plus a constant. So a search costs a constant time per op on average.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -25,14 +26,15 @@ use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Growth at which histories are searched again: this many storages above twice the last count.
+/// Histories are searched again when there are this many storages above twice the number at the
+/// last search.
 const MANY: usize = 1 << 12;
 
-/// Number of storages from which on a history is long.
+/// Least number of storages of a long history.
 const LONG: usize = 1 << 10;
 
-/// Number of entries from which on a history counts as a sum. Places shared with the history of
-/// another sum count too.
+/// Least number of entries of a history that counts as a sum: `History::entries` and
+/// `History::shared` together.
 const ENTRIES: usize = 16;
 
 /// Least ratio of the budget to a value that counts as small.
@@ -41,7 +43,8 @@ const SMALL: u64 = 256;
 /// Largest value in bytes that counts as small, under any budget.
 const LARGE: u64 = 1 << 20;
 
-/// Bytes of leaves made here, in multiples of the largest small value, up to which more are made.
+/// Limit on the bytes of leaves made here, in multiples of the size of the largest small value.
+/// Beyond the limit, no further leaf is made.
 const LEAVES: u64 = 4;
 
 /// Maximum number of edges walked to find the values made from a running value.
@@ -75,12 +78,13 @@ struct History {
     leaf_bytes: u64,
     /// Beginnings of the history: inputs that are held, leaves, and paths without inputs.
     entries: usize,
-    /// Places where the history runs into that of another sum.
+    /// Places where the history joins the history of another sum.
     shared: usize,
 }
 
 impl Running {
-    /// Counts a value without handles. Returns whether it is too soon to compare.
+    /// Counts a value that lost its last handle. Returns whether it is too soon for the next
+    /// comparison of the amounts kept.
     #[inline]
     pub fn waits(&mut self) -> bool {
         let left = self.turns.checked_sub(1);
@@ -91,7 +95,7 @@ impl Running {
 
 impl<D: Device> Engine<D> {
     /// Notes that the last handle of `key` was dropped, with other values still made from it. Cuts
-    /// histories if there is need. Returns whether `key` was deleted with them.
+    /// long histories if much is kept. Returns whether `key` was deleted with such a history.
     #[inline(never)]
     pub(super) fn bound_history(&mut self, key: StorageKey) -> bool {
         self.warn_of_missing_marks();
@@ -124,7 +128,7 @@ impl<D: Device> Engine<D> {
         let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
         let (capacity, running) = (self.store.space.capacity(), &mut self.running);
         running.turns = TURNS;
-        // Much of what was counted at the last search may be gone since.
+        // Many of the storages and bytes counted at the last search may be gone by now.
         if storages < running.storages / 4 {
             running.storages = storages;
         }
@@ -152,7 +156,7 @@ impl<D: Device> Engine<D> {
         running.unheld_now = running.unheld_now.saturating_sub(of(storage.left_as_leaf));
     }
 
-    /// Makes leaves of the values made from a running value without handles.
+    /// Makes leaves of the held values that were made from `key`, a running value without handles.
     fn pass_on(&mut self, key: StorageKey) {
         let mut heirs: SmallVec<[StorageKey; 8]> = SmallVec::new();
         let mut seen: SmallVec<[StorageKey; 8]> = SmallVec::from_elem(key, 1);
@@ -179,7 +183,7 @@ impl<D: Device> Engine<D> {
     /// Makes a leaf of a running value, if it is resident and small, and the budget has room for
     /// it.
     fn run_on(&mut self, key: StorageKey) {
-        // The value may have been deleted with the one before.
+        // The value may have been deleted when an earlier value became a leaf.
         let Some(storage) = self.store.graph.storages.get(key) else { return };
         if storage.handles == 0 || storage.producer.is_none() || !self.is_small(storage.bytes) {
             return;
@@ -212,7 +216,8 @@ impl<D: Device> Engine<D> {
         small.sort_unstable_by(|one, other| other.cmp(one));
         // Number of the value in whose history each storage was found.
         let mut seen: FxHashMap<StorageKey, usize> = FxHashMap::default();
-        // Walk the histories, and collect the values whose history is long and that of a sum.
+        // Walk the histories, and collect the values whose history is long and is the history of a
+        // sum.
         let mut sums = Vec::new();
         for (number, &(_, key)) in small.iter().enumerate() {
             let history = self.history_of(key, number, &sums, &mut seen);
@@ -234,7 +239,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Walks the unheld part of the history of `key` that was not seen before. `sums` are the
-    /// numbers of earlier values that are running values.
+    /// numbers of the running values found so far.
     fn history_of(
         &self,
         key: StorageKey,

@@ -1,9 +1,9 @@
 //! Regenerating by a schedule: every run and every eviction is decided before the first run.
 //!
 //! Regeneration on demand (`regenerate.rs`) decides as it goes. Where memory is short, it may evict
-//! a storage that it has just restored, and restore that again. This can happen at every level of a
-//! deep history, so that the work grows exponentially. A regeneration that begins to repeat itself
-//! therefore stops, and follows a schedule.
+//! a storage that it has just restored, and then has to restore the storage once more. Such
+//! repetition can happen at every level of a deep history, so that the work grows exponentially. A
+//! regeneration that begins to repeat itself therefore stops, and follows a schedule.
 //!
 //! A schedule is found by rehearsing the remaining runs on a copy of the graph ([`Closure`]).
 //! There, all runs still to come are known, and so is the next read of each value. The cost of the
@@ -34,7 +34,8 @@ pub(super) struct Schedule {
 enum Step {
     /// Runs a path whose inputs are all resident.
     Run(u32),
-    /// Allows a storage to be evicted from here on. It is not needed any more, or not for a while.
+    /// Allows a storage to be evicted from here on. The storage is not needed any more, or not for
+    /// a while.
     Release(u32),
 }
 
@@ -42,8 +43,8 @@ impl<D: Device> Engine<D> {
     /// Finds the cheapest schedule that restores `wanted` in the memory available. `None` if no
     /// schedule keeps within cost `most` and `most_runs` runs, or nothing can be evicted.
     ///
-    /// Runs cost what was `planned`, where that is known. No storage may be pinned for this
-    /// regeneration.
+    /// A run costs what `planned` returns for its path, if that is not `None`. The caller must have
+    /// taken back all pins of this regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],

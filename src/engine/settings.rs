@@ -5,25 +5,26 @@ use crate::device::Memory;
 use crate::error::{Error, RuntimeError};
 use crate::memory::{Space, SplitRule};
 
-/// Treatment of dead storages: regenerated only for others, and not pinned any more.
+/// Treatment of dead storages: storages that were regenerated only to recompute others, and that no
+/// run to come reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {
-    /// Keep while there is room, and evict before anything else. Best of the three at nearly every
-    /// budget: the next regeneration begins with parts of what the last one left.
+    /// Keep while there is room, and evict before anything else. The best variant at nearly every
+    /// budget: the next regeneration can use storages that the last one left.
     #[default]
     Linger,
-    /// Drop at once.
+    /// Drop as soon as the storage is dead.
     Drop,
     /// Keep until the policy's choice, as in the DTR paper.
     Keep,
 }
 
-/// Limit on recomputing over a whole run.
+/// Limit on all recomputation since the engine was made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecomputeLimit {
-    /// Multiple of the cost of the work itself, as far as it is done.
+    /// Limit on the cost of repeated runs, as a multiple of the cost of all first runs so far.
     Multiple(f64),
-    /// Cost in all, in units of the cost model.
+    /// Limit on the total cost of repeated runs, in units of the cost model.
     Cost(f64),
 }
 
@@ -31,13 +32,13 @@ pub enum RecomputeLimit {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Threshold in bytes: before each op, evict until no more bytes are in use. `None`: evict only
-    /// when an allocation does not fit.
+    /// Threshold in bytes: before each op, the engine evicts until at most this number of bytes is
+    /// in use. `None`: evict only when an allocation finds no room.
     pub eviction_threshold: Option<u64>,
     /// Size in bytes below which storages are evicted only when nothing else is left. `None`:
     /// 1/4096 of the budget.
     pub min_evict_bytes: Option<u64>,
-    /// Treatment of storages regenerated only for others.
+    /// Treatment of dead storages: see [`Dead`].
     pub dead: Dead,
     /// Limit on recomputing beyond which commands fail. `None`: no limit.
     pub recompute_limit: Option<RecomputeLimit>,
@@ -45,12 +46,12 @@ pub struct Settings {
     /// each needed path once. Beyond it, memory is so short that the same values are recomputed
     /// over and over.
     pub regeneration_limit: f64,
-    /// Part of a hole that a block takes, where the device has an arena.
+    /// Rule that says which part of a hole a new block takes. Used where the device has an arena.
     pub split_rule: SplitRule,
     /// Whether to take the device's memory region by region as it is needed, each region twice as
     /// large as the last. All memory is taken before anything is evicted. If the device has no
     /// more, the bytes taken count as the budget. The crate's `cuda` device takes all of its memory
-    /// at once either way, and gives none back before it is dropped.
+    /// at once, with or without this option, and gives none back before it is dropped.
     pub allow_growth: bool,
     /// Share of evicted values whose bits are kept and compared with the recomputed value, above 0
     /// up to 1. `None`: nothing is compared.
@@ -115,7 +116,7 @@ impl Settings {
         }
     }
 
-    /// Makes the engine's empty space of the device's memory.
+    /// Makes the empty space in which the engine manages the device's memory.
     pub(super) fn space(&self, memory: Memory) -> Result<Space, Error> {
         let (bytes, granularity) = match memory {
             Memory::Owned { bytes } | Memory::Counted { bytes } => {

@@ -14,39 +14,40 @@ pub struct Stats {
     /// Bytes in use now. Between steps that run by plan, the block of the plan holds nothing, and a
     /// runtime does not count it. See [`plan_bytes`](Self::plan_bytes).
     pub used_bytes: u64,
-    /// Bytes of host memory for copies of uploads, kept to make these evictable, and for hashes.
-    /// Not part of the budget.
+    /// Bytes of host memory for copies of uploads, kept so that uploads can be evicted, and for
+    /// hashes of evicted values. Not part of the budget.
     pub host_bytes: u64,
     /// Part of `host_bytes` for hashes of evicted values: see
     /// [`Settings::verify_recomputed`](super::Settings::verify_recomputed).
     pub hash_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
-    /// Most bytes that could not be evicted before an op, with an eviction threshold. The threshold
-    /// cannot be met below them. 0 without a threshold.
+    /// Largest number of bytes that could not be evicted before an op. An eviction threshold below
+    /// this number cannot be met. 0 without a threshold.
     pub unevictable_bytes: u64,
     /// `(free - largest free) / free`, now.
     pub fragmentation: f64,
-    /// Ops run for the first time, with uploads, without views.
+    /// Ops run for the first time. Uploads count, views do not.
     pub ops: u64,
-    /// Ops run again.
+    /// Runs of ops that had run before.
     pub recomputed_ops: u64,
-    /// Bytes of all outputs of the ops run again, wanted or not.
+    /// Bytes of all outputs of the ops run again, including outputs that were not needed.
     pub recomputed_bytes: u64,
     /// Recomputed values whose bits were compared with the evicted value.
     pub verified_values: u64,
     /// Recomputed values that were not compared, while such a check is on: values that are not in
     /// the sample, and values whose bits are not known. Bits are unknown if the device had no room
-    /// to look at them. They are also unknown if the step's plan was left after the value was
+    /// to look at them. Bits are also unknown if the step's plan was left after the value was
     /// evicted with its last handle.
     pub unverified_values: u64,
-    /// Bytes hashed for this check.
+    /// Bytes hashed to verify recomputed values.
     pub hashed_bytes: u64,
     /// Storages evicted because memory was short or above the threshold, or at the user's wish.
     pub evictions: u64,
-    /// Bytes of these storages.
+    /// Bytes of the storages that `evictions` counts.
     pub evicted_bytes: u64,
-    /// Storages evicted with their last handle, while others may need them to be recomputed.
+    /// Storages evicted when their last handle was dropped. Such storages stay in the table, since
+    /// others may need them to be recomputed.
     pub fake_deletes: u64,
     /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,
@@ -58,7 +59,7 @@ pub struct Stats {
     pub max_regeneration_depth: usize,
     /// Cost of the ops run for the first time, in units of the cost model.
     pub base_cost: f64,
-    /// Cost of the ops run again.
+    /// Cost of the repeated runs, in units of the cost model.
     pub recompute_cost: f64,
     /// Estimated seconds that the device spent running ops again. 0 if the device cannot tell;
     /// based on a sample where timing is not free.
@@ -79,13 +80,13 @@ pub struct Stats {
     pub planned_steps: u64,
     /// Steps by plan that evicted storages, because memory is too short for all values of the step.
     pub planned_steps_evicting: u64,
-    /// Steps begun by plan and continued without, after a difference from the plan.
+    /// Steps that began by plan and went on without it, because a command differed from the plan.
     pub left_plans: u64,
-    /// Evictions spared by plans: the evictions of the same steps in their last run without a plan,
-    /// beyond those by plan.
+    /// Evictions spared by plans: for each step by plan, the evictions of the same step in its last
+    /// run without a plan, minus the evictions by plan.
     pub spared_evictions: u64,
-    /// Bytes of the block for the largest plan of a step, beside the values that stay between
-    /// steps.
+    /// Bytes of the block lent to the largest plan of a step. Values that stay between steps are
+    /// not in this block.
     pub plan_bytes: u64,
     /// Bytes that the step of the largest plan was spread over without a plan. Counted from the
     /// first to the last of its blocks, with holes, without values that stay between steps. If the
@@ -99,7 +100,7 @@ pub struct Stats {
     /// first. Steps of a kind without such runs are left out here and in `planned_seconds`.
     ///
     /// The estimate is rough, since often only three such runs exist, from the slow beginning of a
-    /// run. For steps of less than a millisecond it is too high.
+    /// run. For steps of less than a millisecond, the estimate is too high.
     pub unplanned_seconds: f64,
     /// Seconds in which steps waited for planners, or redid commands in the tables because a plan
     /// was left. Planners work while the step before runs.

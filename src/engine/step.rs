@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 /// without marks.
 const MANY_UNHELD: usize = 1 << 14;
 
-/// Number of unheld storages beyond which an out-of-memory error reports missing marks, if these
-/// are most of all storages.
+/// Number of unheld storages beyond which an out-of-memory error reports missing marks, if most
+/// storages are unheld.
 const SOME_UNHELD: usize = 1 << 10;
 
-/// Number of ops since the last mark, in multiples of the longest step, from which on a mark is
-/// missing.
+/// A mark counts as missing when the ops run since the last mark exceed this multiple of the
+/// longest step's ops.
 const MUCH_LONGER: u64 = 8;
 
 /// Numbers of ops between marks.
@@ -39,8 +39,9 @@ impl<D: Device> Engine<D> {
     ///
     /// History may not cross a step through an unheld value. A tensor made from an unheld value of
     /// an earlier step becomes a leaf. Otherwise, a loop that replaces its state (`w = w - lr * g`)
-    /// would keep every state there ever was. The newest state would be regenerated through all of
-    /// them. A tensor that cannot be regenerated now keeps its history until the next step ends.
+    /// would keep every state there ever was. The newest state would be regenerated through all
+    /// earlier states. A tensor that cannot be regenerated now keeps its history until the next
+    /// step ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
@@ -67,8 +68,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Removes deleted storages from the list of lingering ones: always at both ends, and in
-    /// between whenever the list has doubled. So if none of them exists any more, the list is
-    /// empty.
+    /// between whenever the list has doubled. So if no lingering storage exists any more, the list
+    /// is empty.
     fn forget_lingering(&mut self) {
         let storages = &self.store.graph.storages;
         let is_gone = |key: &StorageKey| !storages.contains_key(*key);
@@ -82,8 +83,8 @@ impl<D: Device> Engine<D> {
 
     /// Notes that the last handle of `key` was dropped, while others are still made from it. Finds
     /// the held storages whose history now crosses a step: only these are looked at when the step
-    /// ends. Returns whether `key` still exists. It may be deleted once the storages made from it
-    /// are cut loose.
+    /// ends. Returns whether `key` still exists: it is deleted if all storages made from it are cut
+    /// loose.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) -> bool {
         let mut oldest = self.store.graph.storage(key).born;
         for source in self.store.graph.sources(key) {
@@ -135,8 +136,8 @@ impl<D: Device> Engine<D> {
             && sources.any(|source| source.handles == 0 && source.oldest < storage.born)
     }
 
-    /// Number of unheld storages, if they are most of all storages and a mark of a step would free
-    /// them; otherwise 0.
+    /// Number of unheld storages, if most storages are unheld and a mark of a step would free them.
+    /// 0 in all other cases.
     pub(super) fn unmarked(&self) -> usize {
         let graph = &self.store.graph;
         let since = self.stats.ops.saturating_sub(self.lengths.before);

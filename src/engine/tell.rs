@@ -12,9 +12,9 @@ use std::fmt;
 /// Name of the evictor in errors about a panic.
 pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 
-/// Listener of all events of an engine, on the thread that drives it. A step that runs by plan is
-/// told as one event, [`Event::DidReplay`], with all its work. A panic of a listener is an error of
-/// the current command; see [`Engine::take_failure`].
+/// Listener of all events of an engine. The listener is called on the thread that drives the
+/// engine. A step that runs by plan is told as one event, [`Event::DidReplay`], with all its work.
+/// A panic of a listener is an error of the current command; see [`Engine::take_failure`].
 ///
 /// ```
 /// use remat::event::Event;
@@ -99,7 +99,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells a new evictor which storages are evicted. Returns the kinds of events to tell.
+    /// Tells a new evictor which storages are evicted. Returns the kinds of events that the evictor
+    /// hears.
     ///
     /// # Errors
     /// If the evictor panics.

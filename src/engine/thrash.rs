@@ -1,23 +1,24 @@
-//! Thrashing: a step recomputes far more than its own work. Also the limit for giving up a step.
+//! Thrashing: a step recomputes far more than its own work. Also the limit on repeated runs beyond
+//! which a step is given up.
 
 use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::Event;
 
-/// Recomputed cost, in multiples of a step's own work, from which on the step thrashes. The work of
-/// the step before counts instead if it was more.
+/// A step thrashes if its recomputed cost is above this multiple of the cost of its own work. The
+/// work of the step before counts instead if it was more.
 const MULTIPLE: f64 = 4.0;
 
-/// Number of repeated runs below which no step thrashes. The first ops of a program then do not
-/// count.
+/// Number of repeated runs below which no step thrashes. So a few repeated runs among the first ops
+/// of a program are no thrashing.
 const MIN_OPS: u64 = 256;
 
-/// Repeated runs, in multiples of a step's own ops, beyond which the step is given up. Otherwise
-/// the step would crawl, and fail in the end.
+/// A step is given up when its repeated runs exceed this multiple of its own ops. Without this
+/// limit, the step would take very long and fail in the end.
 const MOST_TIMES_AGAIN: u64 = 64;
 
-/// Number of repeated runs allowed to any step, however small. They take next to no time.
+/// Number of repeated runs allowed to any step, however small. So few runs take next to no time.
 const FEW_AGAIN: u64 = 1 << 12;
 
 /// Numbers of runs in the current step. Without marks, a step ends with each read.
@@ -29,7 +30,8 @@ pub(super) struct Repeats {
     last_own: u64,
     /// Ops run again.
     again: u64,
-    /// Paths of the largest regeneration. A small step may read values with many ops behind them.
+    /// Number of paths of the largest regeneration. A step of few ops may read a value whose
+    /// history has many ops.
     largest: u64,
     /// Whether a read is being served. Runs of reads are not counted: a program may read as often
     /// as it likes, and the regeneration limit bounds each read.
@@ -82,8 +84,8 @@ pub(super) struct StepWork {
     /// Base cost of the step before.
     last_base: f64,
     thrashes: bool,
-    /// Evictions because an allocation did not fit, and evictions to get below the eviction
-    /// threshold.
+    /// Number of evictions because an allocation found no room, and number of evictions to get
+    /// below the eviction threshold.
     evictions: [u64; 2],
 }
 
@@ -127,7 +129,7 @@ impl<D: Device> Engine<D> {
             let times = (10.0 * self.work.recomputed / work).round() / 10.0;
             let (step, raise) = (self.step + 1, self.work.too_low());
             if let Some(tape) = &mut self.store.tape {
-                // The plan is spoiled, since the warning has to come in each turn.
+                // Mark this turn as unfit for a plan: a turn by plan could not give the warning.
                 tape.short.spoil_if(true, "it recomputes several times its own work");
             }
             self.tell(Event::Thrash { step, path, times, raise });

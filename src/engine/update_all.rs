@@ -8,7 +8,7 @@ use crate::graph::StorageKeys;
 use crate::op::{OpError, Operation as _, Outputs};
 use rustc_hash::FxHashSet;
 
-/// One of several updates issued together.
+/// Result of one of several updates that were issued together.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// Outputs of the update.
@@ -75,7 +75,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Makes the updates. Returns the targets and runs of the updates made, and the reason why the
-    /// rest was not made.
+    /// remaining updates were not made.
     fn update_all(
         &mut self,
         ops: Vec<D::Op>,
@@ -121,7 +121,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Prepares all updates, and returns the workspace of each in bytes. Fails if there is no room
-    /// for the largest workspace beside all copies of old values.
+    /// for the largest workspace together with all copies of old values.
     fn workspaces_of_all(
         &mut self,
         ops: &[D::Op],

@@ -26,7 +26,7 @@ use crate::store::Body;
 use rustc_hash::FxHashMap;
 use slotmap::SecondaryMap;
 
-/// Prints of values, and paths with other bits.
+/// Prints of evicted values, and paths that gave other bits in a repeated run.
 #[derive(Debug)]
 pub(super) struct Verify {
     /// Share of evicted values whose prints are kept.
@@ -34,9 +34,9 @@ pub(super) struct Verify {
     /// Number of values drawn for the sample so far.
     asked: u64,
     prints: FxHashMap<StorageKey, Print>,
-    /// Paths with other bits in a repeated run.
+    /// Paths that gave other bits in a repeated run, with the difference.
     wrong: SecondaryMap<PathKey, Wrong>,
-    /// Newest failure that was the first of a path in `wrong`.
+    /// Newest failure that was the first one of its path in `wrong`.
     found: Option<FailureKey>,
     by_plan: ByPlan,
     host_bytes: u64,
@@ -51,8 +51,8 @@ struct Wrong {
     is_told: bool,
 }
 
-/// Prints and differences of a step that runs by plan. Values are named by the number of the first
-/// run of their path, and the output.
+/// Prints and differences of a step that runs by plan. A value is named by the number of the first
+/// run of its path, and its position among the outputs.
 #[derive(Debug, Default)]
 struct ByPlan {
     prints: FxHashMap<(u32, usize), Print>,
@@ -70,7 +70,7 @@ impl Verify {
     /// Makes the state for the check; `None` if nothing is verified.
     ///
     /// # Errors
-    /// If the device shows no bits.
+    /// If the device cannot show the bits of values.
     pub fn new<D: Device>(settings: &Settings, device: &D) -> Result<Option<Box<Self>>, Error> {
         let Some(share) = settings.verify_recomputed else { return Ok(None) };
         if !device.has_bits() {
@@ -170,7 +170,8 @@ impl Ran<'_> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether repeated runs are verified. Not during a script, where the device does not run.
+    /// Whether repeated runs are verified. Nothing is verified during a script, since the device
+    /// runs nothing then.
     pub(crate) fn verifies(&self) -> bool {
         self.verify.is_some() && self.store.script.is_none()
     }
@@ -178,7 +179,7 @@ impl<D: Device> Engine<D> {
     /// Keeps a print of a storage that is about to be evicted.
     #[cold]
     pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
-        // Nothing is in the block, or what a failed run left there.
+        // After these causes, the block has no value, or only what a failed run left.
         if matches!(cause, Cause::Failed | Cause::Postponed) || !self.verifies() {
             return;
         }
@@ -225,7 +226,7 @@ impl<D: Device> Engine<D> {
     /// Prepares a repeated run of a path: keeps prints of the outputs that are resident.
     ///
     /// # Errors
-    /// If the path gave other bits before.
+    /// If an earlier repeated run of the path gave other bits.
     #[cold]
     pub(super) fn before_again(
         &mut self,
@@ -300,8 +301,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Keeps an error about other bits, the first time. For callers that can do without the value,
-    /// so that no command fails.
+    /// Keeps an error about other bits for the user, if it is the first one of its path. For
+    /// callers that do without the value, so that their command does not fail.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);

@@ -109,7 +109,8 @@ pub enum RegenerationError {
         /// Limit that was set.
         limit: f64,
     },
-    /// A step repeats far more ops than it has: memory is too short for it.
+    /// The repeated runs of a step are many times the ops of the step: memory is too short for the
+    /// step.
     #[error(
         "this step has run {runs} ops again, more than {limit} times its own {ops}: memory is too short for it; raise \
          the budget, or take a smaller batch"

@@ -17,14 +17,14 @@ pub struct OtherBits {
     pub output: usize,
     /// Layout of this output.
     pub layout: Layout,
-    /// Step of the discovery, counted from 1: the number of marks plus 1.
+    /// Step in which the difference was found, counted from 1: the number of marks plus 1.
     pub step: u64,
-    /// Elements with the first difference among them, counted in row-major order. Exactly one
-    /// element if `bits` are known.
+    /// Range of elements that contains the first difference, counted in row-major order. Exactly
+    /// one element if `bits` are known.
     pub elements: Range<usize>,
     /// Bits of the element when it was evicted, and now.
     pub bits: Option<[u64; 2]>,
-    /// Whether other elements are known to differ, too.
+    /// Whether further elements are known to differ.
     pub more: bool,
 }
 

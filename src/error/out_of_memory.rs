@@ -4,7 +4,7 @@
 use crate::bytes::ByteSize;
 use std::fmt;
 
-/// Budget with which the program passes, as far as it has come.
+/// Budget with which the program would have passed the point of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassingBudget {
     /// Budget in bytes. [`ByteSize`] prints it so that the text means the same number.
@@ -32,8 +32,8 @@ pub struct OutOfMemory {
     pub op: String,
     /// Inputs of the op, as `f32[64, 3, 32, 32]`.
     pub inputs: Vec<String>,
-    /// Bytes that did not fit, as the arena counts them: all outputs and scratch of a run, or the
-    /// last part of them.
+    /// Bytes for which there was no room, rounded as the arena rounds them: all outputs and scratch
+    /// of a run, or the part that was requested last.
     pub wanted: u64,
     /// Hard limit in bytes.
     pub budget: u64,
@@ -45,16 +45,16 @@ pub struct OutOfMemory {
     pub largest_free: u64,
     /// `(free - largest_free) / free`.
     pub fragmentation: f64,
-    /// Bytes of operands of the current op, and of ops waiting for it.
+    /// Bytes of operands of the current op, and of ops that wait for the current op.
     pub pinned: u64,
-    /// Bytes of unpinned leaves: values without a compute path. They were updated in place,
-    /// committed, or made by ops that cannot run twice.
+    /// Bytes of unpinned leaves: values without a compute path. Leaves are values that were updated
+    /// in place, committed, or made by ops that cannot run twice.
     pub leaves: u64,
-    /// Bytes that could still have been evicted. Above 0 only if they would not have been enough,
-    /// or the policy never evicts.
+    /// Bytes that could still have been evicted. Above 0 only if evicting them all would not have
+    /// been enough, or the policy never evicts.
     pub evictable: u64,
-    /// Number of unheld values kept only as sources of other values. 0 unless they are most of all
-    /// values, and marks of steps are missing.
+    /// Number of unheld values kept only as sources of other values. 0 unless most values are of
+    /// this kind, and marks of steps are missing.
     pub unmarked: usize,
     /// Message of the device, if its own memory ran out before the budget was used up.
     pub device: Option<String>,
@@ -63,16 +63,16 @@ pub struct OutOfMemory {
     /// Larger budget with which a rehearsal of the program passed, up to this failure. `None` if
     /// none was found or looked for.
     ///
-    /// The search needs the feature `lab` and a policy of the crate. It is made in the first two
-    /// steps, and in the step after an out-of-memory.
+    /// The search needs the feature `lab` and a policy of the crate. The search is made in the
+    /// first two steps, and in the step after an out-of-memory error.
     pub passing: Option<PassingBudget>,
 }
 
 impl OutOfMemory {
     /// Budget needed by this op in this situation: pinned bytes, leaves, and the bytes wanted.
     ///
-    /// This budget says nothing about later ops. With another budget, other values may be in
-    /// memory, so less may be enough. [`OutOfMemory::passing`] is a budget for all ops so far, and
+    /// The result says nothing about later ops. With another budget, other values may be in memory,
+    /// so less may be enough. [`OutOfMemory::passing`] is a budget for all ops so far, and
     /// `tune::Tuner` finds one for a whole program.
     ///
     /// ```

@@ -9,7 +9,7 @@ use crate::graph::StorageKey;
 ///
 /// The rule is optimal if restoring costs the same for all evicted storages and takes no memory.
 /// Here, restoring needs the inputs of an op in memory, so this policy fails where others succeed.
-/// It is an oracle to compare with.
+/// The policy is an oracle to compare with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Belady;
 
@@ -33,5 +33,5 @@ impl Policy for Belady {
     }
 }
 
-/// [`Future`](crate::graph::Future) has the uses.
+/// [`Future`](crate::graph::Future) knows the next uses, so this policy keeps no records.
 impl ByStep for Belady {}

@@ -20,8 +20,9 @@ pub struct ByScore {
     /// Random numbers that choose a sample; `None` to score all candidates.
     sampling: Option<SplitMix64>,
     score_evaluations: u64,
-    /// Whether all notes must be forgotten. True at first, since another evictor may have left
-    /// notes of another meaning.
+    /// Whether the notes of all candidates (numbers that the store keeps for the evictor, here
+    /// floors) must be forgotten. True at first, since another evictor may have left notes of
+    /// another meaning.
     all_lowered: bool,
     search: Search,
     /// Buffer for notes when later tiers than the first are searched.
@@ -48,7 +49,7 @@ impl ByScore {
         }
     }
 
-    /// Names the policy as one of the crate's.
+    /// Sets the kind of the policy, for a policy of the crate.
     pub(super) const fn of_kind(mut self, kind: PolicyKind) -> Self {
         self.kind = Some(kind);
         self
@@ -67,7 +68,8 @@ impl ByScore {
         let floors = policy.floors().expect("only asked where there are floors");
         let (aging, exact) = (floors.aging(), floors.floors_are_scores());
         let candidates = view.candidates;
-        // While the search runs this stays true: if the policy panics, no half-made note survives.
+        // `all_lowered` stays true while the search runs: if the policy panics, no half-made note
+        // survives.
         if std::mem::replace(all_lowered, true) {
             candidates.forget_notes();
         }
@@ -117,7 +119,8 @@ impl ByScore {
         let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, usize)> = None;
         let mut position = 0;
         loop {
-            // Steps of 1 to sqrt(n), all equally likely: about 2 sqrt(n) candidates are scored.
+            // Advance by 1 to sqrt(n) positions, all equally likely: about 2 sqrt(n) candidates are
+            // scored.
             if stride > 1
                 && let Some(numbers) = &mut sampling
             {

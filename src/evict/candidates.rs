@@ -22,7 +22,7 @@ pub enum Tier {
 /// Note of a candidate about which the evictor knows nothing yet.
 pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 
-/// Note of a candidate to pass over. As a NaN, never lower than another note.
+/// Note of a candidate that a search passes over: a NaN, which is never lower than another note.
 pub(super) const SPARED: f64 = f64::NAN;
 
 /// All storages that are resident and have a producer, pinned or not, as parallel lists.
@@ -40,8 +40,8 @@ pub(crate) struct Candidates {
     /// Number that the evictor keeps for each candidate. Begins as [`UNKNOWN`], and moves with the
     /// candidate.
     notes: Vec<Cell<f64>>,
-    /// Second number of the evictor for each candidate: the time when it is due. Meaningless while
-    /// the note is [`UNKNOWN`].
+    /// Second number that the evictor keeps for each candidate: the time of the candidate's next
+    /// use. Meaningless while the note is [`UNKNOWN`].
     due: Vec<Cell<f64>>,
     /// Copies of `notes`, but [`SPARED`] for candidates outside [`Tier::Free`]. Most searches read
     /// only this list.
@@ -87,12 +87,13 @@ impl Candidates {
         &self.notes
     }
 
-    /// Notes of the candidates in [`Tier::Free`], and [`SPARED`] for the others.
+    /// Notes of the candidates in [`Tier::Free`], and [`SPARED`] for all other candidates.
     pub fn open(&self) -> &[Cell<f64>] {
         &self.open
     }
 
-    /// Writes to `open` the notes of the candidates up to `tier`, and [`SPARED`] for the others.
+    /// Writes to `open` the notes of the candidates up to `tier`, and [`SPARED`] for all other
+    /// candidates.
     pub fn open_up_to(&self, tier: Tier, open: &mut Vec<Cell<f64>>) {
         let of = |(note, &tier_of): (&Cell<f64>, &Tier)| {
             Cell::new(if tier_of <= tier { note.get() } else { SPARED })

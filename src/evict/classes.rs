@@ -33,8 +33,8 @@ impl Class {
 #[derive(Clone, Copy, Debug)]
 struct Watcher {
     key: StorageKey,
-    /// Value of [`Told::stamp`] when the candidate began to watch. With another value there, the
-    /// watcher is out of date.
+    /// Value of [`Told::stamp`] when the candidate began to watch. If the candidate's stamp has
+    /// another value now, the watcher is out of date.
     stamp: u64,
 }
 

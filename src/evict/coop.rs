@@ -16,16 +16,16 @@ use std::collections::VecDeque;
 /// is no part of the score, since the window has the requested size. Free bytes in a window cost
 /// nothing. A window never spans a block that cannot be evicted.
 ///
-/// If no window is wide enough, the storage with the lowest score per byte is evicted. The same
-/// holds on devices that only count bytes, since storages have no addresses there. Two parts of the
-/// paper are not in this type: an arena with cheap storages at one end, and updates in place, which
-/// the engine does.
+/// If no window is wide enough, the storage with the lowest score per byte is evicted. On devices
+/// that only count bytes, the storage with the lowest score per byte is always evicted, since
+/// storages have no addresses there. Two parts of the paper are not in this type: an arena with
+/// cheap storages at one end, and updates in place, which the engine does.
 #[derive(Debug)]
 pub struct Coop {
     ranking: Ranking,
     /// Storages of the chosen window that are still to be evicted.
     window: VecDeque<StorageKey>,
-    /// Bytes that the window is wide enough for.
+    /// Width in bytes for which the window was searched.
     bytes: u64,
     chunks: Vec<Chunk>,
     score_evaluations: u64,

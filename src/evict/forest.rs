@@ -61,7 +61,7 @@ impl<T> Forest<T> {
         root
     }
 
-    /// Makes a root the child of another root. Their values stay unchanged.
+    /// Makes a root the child of another root. The values of both stay unchanged.
     pub fn join(&mut self, below: NodeKey, root: NodeKey) {
         self.nodes[below].parent = Some(root);
         self.nodes[root].references += 1;

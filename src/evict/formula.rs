@@ -41,7 +41,7 @@ pub struct Formula {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Around {
-    /// None.
+    /// No storage around the candidate counts.
     Nothing,
     /// All evicted storages needed to recompute the candidate.
     Sources,
@@ -82,13 +82,13 @@ pub struct Exponents {
 
 /// Weights of evicted ancestors.
 ///
-/// Of the weights .7, .5, .3, .15 and 0 for held ones, .3 is best on the traces of the DTR paper. A
-/// limit of 1024 paths is as good as no limit, and a longer walk takes more time than restoring the
-/// storages.
+/// For ancestors that have a handle, the weights .7, .5, .3, .15 and 0 were tried; .3 is best on
+/// the traces of the DTR paper. A limit of 1024 paths is as good as no limit, and a longer walk
+/// takes more time than restoring the storages.
 const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024, nearest_first: false };
 
-/// Weights of evicted dependents. With more of them, their costs count for too much in training
-/// (docs/learned-eviction.md, "What else was tried").
+/// Weights of evicted dependents. With more than four dependents, the costs of dependents count for
+/// too much in training (docs/learned-eviction.md, "What else was tried").
 const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4, nearest_first: true };
 
 impl Default for Exponents {
@@ -188,7 +188,7 @@ impl Formula {
         self.score_of(rank) * size - own
     }
 
-    /// Change of scores with time; `None` if scores may change in any way, and floors are
+    /// Change of scores with time; `None` if scores may change in any way, so that floors are
     /// impossible.
     fn aging(&self) -> Option<Aging> {
         if self.free_neighbours && self.exponents.bytes != 0.0 || self.exponents.cost < 0.0 {

@@ -1,4 +1,4 @@
-//! Policy sparing hubs: storages between many others.
+//! Policy that spares hubs: storages that lie between many other storages.
 
 use super::formula::Ranking;
 use super::{Evictor, Formula, Policy, PolicyKind, Victim, View, Want};
@@ -6,17 +6,17 @@ use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use ordered_float::OrderedFloat;
 
-/// Evicts as `dtr-eq` does, but locks hubs.
+/// Evicts as `dtr-eq` does, but locks hubs: a locked storage is not evicted.
 ///
-/// The hub measure of a candidate is its number of pairs of a source and a dependent. The tenth of
-/// the candidates with the most pairs is locked. This follows T-Control (ASPLOS 2026), which locks
-/// storages of high betweenness so that chains of recomputation stay short. The source code of
-/// T-Control is not public; this policy uses betweenness over shortest paths of two edges, and a
-/// fixed share. Each choice computes the scores of all candidates.
+/// The hub measure of a candidate is the number of its sources times the number of its dependents.
+/// The tenth of the candidates with the highest measure is locked. This follows T-Control (ASPLOS
+/// 2026), which locks storages of high betweenness so that chains of recomputation stay short. The
+/// source code of T-Control is not public; this policy uses betweenness over shortest paths of two
+/// edges, and a fixed share. Each choice computes the scores of all candidates.
 #[derive(Debug)]
 pub struct LockHubs {
     ranking: Ranking,
-    /// Number of pairs, score and key of each candidate.
+    /// Hub measure, score and key of each candidate.
     candidates: Vec<(usize, f64, StorageKey)>,
     score_evaluations: u64,
 }
@@ -30,7 +30,7 @@ impl Default for LockHubs {
     }
 }
 
-/// Number of pairs of a source and a dependent of `key`.
+/// Hub measure of `key`: the number of its sources times the number of its dependents.
 fn pairs(key: StorageKey, graph: &Graph) -> usize {
     graph.sources(key).count() * graph.dependents(key).count()
 }

@@ -32,7 +32,8 @@ pub enum PolicyKind {
         rerun_factor: f64,
     },
     /// `dtr`: see [`Formula::DTR`]. With other exponents the policy is a formula, as in
-    /// `dtr:staleness=0.5`. The same holds for `ancestors`, `dtr-eq` and `dtr-local`.
+    /// `dtr:staleness=0.5`. The names `ancestors`, `dtr-eq` and `dtr-local` take exponents in the
+    /// same way.
     Dtr,
     /// `ancestors`: see [`Formula::ANCESTORS`]. The best policy without knowledge of the future.
     #[default]

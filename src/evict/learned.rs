@@ -13,12 +13,12 @@
 //! - `weight(a)` is [`Setting::live`] if `a` will be used itself, for then it will be restored
 //!   anyway. Otherwise it is 1. The factor [`Setting::shared`] comes in addition if `a` will not be
 //!   used itself, but an evicted storage that is made from `a` will. The ancestors reached through
-//!   `a` have this factor as well.
+//!   `a` also have this factor.
 //! - `distance` is measured on a [`Clock`], and `t` is [`Setting::time`]. `factor` is 1 unless a
 //!   search found a better one.
 //!
-//! All of this affects scores only. It decides how much is recomputed, never the bits of results or
-//! the bytes in use.
+//! All of this affects scores only. Scores decide how much is recomputed, never the bits of results
+//! or the bytes in use.
 //!
 //! # Source of the knowledge
 //!
@@ -39,9 +39,9 @@
 //! process, fits the next turn. Values carried over from earlier steps have the first ordinals, in
 //! an order chosen by the code that describes the step. [`Driver::bind`] binds them.
 //!
-//! The code that recognizes steps does the rest. It calls [`Driver::seek`] where commands are left
-//! out or inserted. Where a step ends, it calls [`Driver::foresee`] with the next step, or with
-//! `None` if no step is known.
+//! The code that recognizes steps calls [`Driver::seek`] where commands are left out or inserted.
+//! Where a step ends, that code calls [`Driver::foresee`] with the next step, or with `None` if no
+//! step is known.
 //!
 //! A forecast may name a policy without knowledge of the step ([`Clock::UNKNOWING`]), if that
 //! recomputes least. Evictions are then the same as by that policy.

@@ -10,8 +10,8 @@ use crate::graph::StorageKey;
 /// ```
 ///
 /// The neighbours are the inputs and sibling outputs of the producer, with union-find classes. The
-/// tensor's own cost is left out by default, as in MegEngine's code. `recomputed` counts, unlike
-/// there.
+/// tensor's own cost is left out by default, as in MegEngine's code. The factor
+/// `rerun_factor^recomputed` counts, as in MegEngine 1.4; later versions of MegEngine leave it out.
 ///
 /// # Differences from the article
 ///

@@ -22,8 +22,8 @@ use slotmap::SecondaryMap;
 ///
 /// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
 /// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. Therefore the costs of the
-/// engine are multiplied by 1e8, whatever the cost model. Reruns count, as in 1.4; in later
-/// versions they do not. [`ArticleConstants`] has all the numbers.
+/// engine are multiplied by 1e8, under any cost model. Reruns count, as in 1.4; in later versions
+/// they do not. [`ArticleConstants`] has all the numbers.
 ///
 /// # Kept faults
 ///
@@ -34,12 +34,13 @@ use slotmap::SecondaryMap;
 /// - Compared with a cost in bytes, 1e-3 is nothing. Without evicted neighbours it is the whole
 ///   cost: such tensors are evicted first, ranked by bytes and staleness alone.
 /// - When a root is restored, the rest of its set keeps it as root. The remaining sum is replaced
-///   by the cost of the restored tensor, and the rest is joined with whatever joins that tensor.
+///   by the cost of the restored tensor, and later joins with that tensor's set also join the rest
+///   of the old set.
 /// - When a node that other nodes point to is restored and is no root, the other nodes leave the
 ///   set with it. The old root still counts their costs. Which nodes point to it depends on earlier
 ///   look-ups of roots.
-/// - Because of the last two faults, a set may count resident tensors, or one tensor twice. Its
-///   cost may also fall below 0; then the neighbour's own cost is used instead.
+/// - Because of the last two faults, a set may count resident tensors, or one tensor twice. The
+///   cost of a set may also fall below 0; then the neighbour's own cost is used instead.
 /// - Only tensors that the search chose are joined with their neighbours, not tensors evicted by
 ///   deletion or by a user's wish.
 /// - Costs of deleted tensors stay in the sums of their sets.
@@ -47,8 +48,9 @@ use slotmap::SecondaryMap;
 ///
 /// # Faults that cannot occur here
 ///
-/// Recursion to the depth of a set, or of a history; views that keep evicted bytes alive, as
-/// storages are evicted; ties broken by the order of a hash table; candidates of one device only.
+/// Recursion to the depth of a set, or of a history; views that keep evicted bytes alive (here, a
+/// storage is evicted with all its views); ties broken by the order of a hash table; candidates of
+/// one device only.
 ///
 /// # Parts that the engine decides
 ///

@@ -2,15 +2,16 @@
 //!
 //! The cost found for a candidate is kept as a floor. An eviction only adds to a neighbourhood, so
 //! it changes no floor. When a storage is restored, its cost is subtracted from the floors of all
-//! candidates that counted it. This takes one walk for each restored storage, instead of one for
-//! each candidate at each choice. If many paths lie below the storage, its cost is subtracted from
-//! all floors instead. A deep history that is restored bit by bit is then not walked for each bit.
+//! candidates that counted it. The subtraction takes one walk for each restored storage, instead of
+//! one for each candidate at each choice. If many paths lie below the storage, its cost is
+//! subtracted from all floors instead. A deep history that is restored bit by bit is then not
+//! walked for each bit.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
 
-/// Most paths that are walked for a restored storage.
+/// Maximum number of paths that are walked for one restored storage.
 const FAR: usize = 256;
 
 /// Costs of evicted neighbourhoods, with a floor for each candidate.
@@ -21,7 +22,8 @@ const FAR: usize = 256;
 pub(super) struct Neighbourhood {
     /// Weights of the evicted storages that must be restored before the candidate.
     up: Reach,
-    /// Weights of the evicted storages in need of the candidate; `None` if they do not count.
+    /// Weights of the evicted storages that need the candidate to be recomputed; `None` if their
+    /// costs do not count.
     down: Option<Reach>,
     /// Floors of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
@@ -38,7 +40,7 @@ pub(super) struct Reach {
     pub held: f64,
     /// Weight of the cost of a storage without a handle: at most 1.
     pub unheld: f64,
-    /// Most paths that count: a history may be as long as the program.
+    /// Maximum number of paths that count, since a history may be as long as the program.
     pub most: usize,
     /// Whether storages near the candidate count first: those with the fewest storages in between.
     pub nearest_first: bool,
@@ -79,16 +81,17 @@ impl Neighbourhood {
         Self { up, down, floors: SecondaryMap::new(), forgotten: 0.0, walk: Walk::default() }
     }
 
-    /// Cost of the neighbourhood of a candidate now; a part of the cost, if that part is above
-    /// `enough`.
+    /// Cost of the neighbourhood of a candidate now. Once a part of the cost is above `enough`,
+    /// that part may be returned instead.
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
         let mut cost = self.walk.up(candidate, enough, self.up, graph, |_| {});
         let mut floor = cost;
         if let Some(down) = self.down.filter(|_| cost <= enough) {
             cost += self.walk.down(candidate, enough - cost, down, graph, |_| {});
-            // A floor must not contain weighted dependents. Their cost may fall without an event:
-            // when other dependents are evicted, or a handle is dropped. As a consequence about one
-            // choice in a hundred misses the lowest score, in random programs.
+            // A floor must not contain weighted dependents. The cost of weighted dependents may
+            // fall without an event: when other dependents are evicted, or a handle is dropped. As
+            // a consequence about one choice in a hundred misses the lowest score, in random
+            // programs.
             if down == Reach::ALL {
                 floor = cost;
             }
@@ -196,7 +199,8 @@ impl Walk {
         self.is_cut = false;
         let mut cost = 0.0;
         let mut left = reach.most;
-        // With the nearest first, the stack is a queue: positions before this were taken.
+        // If near storages come first, the stack is used as a queue: the entries before position
+        // `at` were already taken.
         let mut at = 0;
         next(from, &mut self.stack);
         while let Some(key) = match reach.nearest_first {

@@ -1,6 +1,7 @@
 use super::{Evictor, PolicyKind, Victim, View, Want};
 
-/// Evictor that never evicts: the baseline. A program that does not fit ends with an error.
+/// Evictor that never evicts: the baseline. A program that needs more memory than the budget ends
+/// with an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NeverEvict;
 

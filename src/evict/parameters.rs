@@ -3,7 +3,7 @@
 use super::{ArticleConstants, Exponents, Formula, MegEngine, ParsePolicyError, PolicyKind};
 use std::fmt;
 
-/// Named number of a policy.
+/// Parameter of a policy: a number with a name.
 struct Parameter<P> {
     name: &'static str,
     of: fn(&mut P) -> &mut f64,
@@ -80,7 +80,7 @@ impl PolicyKind {
         })
     }
 
-    /// Writes the parameters with other values than the default.
+    /// Writes the parameters whose values differ from the default.
     pub(super) fn write_parameters(self, to: &mut impl fmt::Write) -> fmt::Result {
         match self {
             Self::MegEngine { exponents, own_cost, rerun_factor } => {
@@ -106,7 +106,7 @@ fn write<P: Copy>(
 ) -> fmt::Result {
     for Parameter { name, of, .. } in parameters {
         let (value, usual) = (*of(&mut values), *of(&mut usual));
-        // Compares bits, since 0 and -0 differ.
+        // Compare bits: 0 and -0 are equal numbers, but print differently.
         if value.to_bits() != usual.to_bits() {
             write!(to, ":{name}={value}")?;
         }
@@ -123,7 +123,7 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Reads the values, and whether the own cost counts. The latter may be given only if
+    /// Reads the values, and whether the own cost counts. The text may contain `own-cost` only if
     /// `has_own_cost`.
     fn read<P>(
         self,

@@ -23,7 +23,7 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
-    /// Kinds of events to hear: each kind less saves time. Must always return the same.
+    /// Kinds of events to hear. Each kind left out saves time. Must always return the same kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
@@ -38,19 +38,19 @@ pub trait Policy: fmt::Debug + Send {
 
 /// Lower bounds of scores, for policies whose scores seldom fall.
 ///
-/// A score may rise at any time. A score falls only with the candidate's own cost, or if
-/// [`Floors::lowered`] lists the candidate. Under [`Aging::Staleness`] and [`Aging::Distance`],
-/// these rules hold for scores before the division.
+/// A score may rise at any time. A score may fall only if the cost of the candidate's own op falls,
+/// or if [`Floors::lowered`] lists the candidate. Under [`Aging::Staleness`] and
+/// [`Aging::Distance`], these rules hold for scores before the division.
 pub trait Floors {
     /// Change of scores with time. May change only in [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
-    /// Lower bound of the score of `candidate`, cheaper than the score. Asked for new candidates,
-    /// and for those that [`Floors::lowered`] lists.
+    /// Lower bound of the score of `candidate`, cheaper to compute than the score. Asked for new
+    /// candidates, and for those that [`Floors::lowered`] lists.
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
-    /// Score of `candidate`. For a score above `enough`, any number from above `enough` up to the
-    /// score will do.
+    /// Score of `candidate`. If the score is above `enough`, any number `x` with `enough < x <=
+    /// score` will do.
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64;
 
     /// Whether [`Floors::floor`] returns the score itself, which then need not be computed again.
@@ -107,7 +107,7 @@ impl Lowered {
     /// Lists `key`, which need not be a candidate.
     pub fn push(&mut self, key: StorageKey) {
         if self.keys.len() == MOST {
-            // Where nothing is chosen for long, it must not grow without end.
+            // The list must not grow without end while nothing is chosen for a long time.
             self.keys.clear();
             self.all();
         }

@@ -16,9 +16,9 @@ use std::cell::Cell;
 /// Candidates per block of the scan. A multiple of [`LANES`].
 const BLOCK: usize = 32;
 
-/// Factor of the next lowest score up to which a score is computed. With a larger factor, work is
-/// wasted on scores that are not the lowest. With a smaller factor, two candidates that rise by
-/// turns would be asked many times.
+/// Scores are computed only up to this multiple of the next lowest score. With a larger multiple,
+/// work is wasted on scores that are not the lowest. With a smaller multiple, the scores of two
+/// candidates that rise by turns would be asked for many times.
 const ASK_FOR: f64 = 4.0;
 
 /// Number of minima kept side by side, for parallel computation by the processor.
@@ -30,7 +30,7 @@ const LEAST_DISTANCE: f64 = 1e-12;
 /// Question to a policy about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
-    /// The floor, which is cheaper to compute.
+    /// The floor, which is cheaper to compute than the score.
     Floor,
     /// The score. If it is above `enough`, any floor above `enough` will do.
     Score { enough: f64 },
@@ -119,8 +119,8 @@ impl Search {
         // yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
-            // One round. Candidates with the lowest score: unknown ones get a floor, and of the
-            // others the latest is chosen.
+            // One round. Look at the candidates with the lowest score. Those without a floor get
+            // one, and of those with a floor, the one with the highest `order` is chosen.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {

@@ -26,14 +26,15 @@ impl Graph {
         key
     }
 
-    /// Cuts a storage from its producer. Returns the path if no output is left: nothing needs it
-    /// any more.
+    /// Cuts a storage from its producer. Returns the path if no output of the path is left: nothing
+    /// needs the path any more.
     pub(crate) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         let path = self.storages[key].producer.take()?;
         self.lose_output(path, key).then_some(path)
     }
 
-    /// Removes an unneeded storage. Returns its block, and its path if no output is left.
+    /// Removes an unneeded storage. Returns its block, and its path if no output of the path is
+    /// left.
     pub(crate) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
         let storage = self.storages.remove(key).expect("a storage is removed once");
         let held = match storage.residence {
@@ -55,7 +56,7 @@ impl Graph {
         is_last
     }
 
-    /// Removes a path without outputs. Calls `unneeded` for each storage without further use.
+    /// Removes a path without outputs. Calls `unneeded` for each input that nothing needs any more.
     #[inline]
     pub(crate) fn remove_path(&mut self, key: PathKey, mut unneeded: impl FnMut(StorageKey)) {
         let mut path = self.paths.remove(key).expect("a path is removed once");

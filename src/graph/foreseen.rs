@@ -1,11 +1,12 @@
-//! Running steps that are known ahead.
+//! The known step that is running.
 
 use super::StorageKey;
 use crate::step::{NEVER, StepFuture};
 use slotmap::SecondaryMap;
 use std::sync::Arc;
 
-/// Running step known ahead: current position, and the values in storages.
+/// The known step that is running: the current position in the step, and which value of the step
+/// each storage holds.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     step: Arc<StepFuture>,
@@ -13,7 +14,7 @@ pub struct Foreseen {
     at: u32,
     /// Position of the next command.
     next: u32,
-    /// Number of the current turn, to tell entries of earlier turns apart.
+    /// Number of the current turn, by which entries of earlier turns are recognized.
     turn: u32,
     /// Turn and value number for each storage: in this turn, the storage holds this value of the
     /// step. Kept from turn to turn, since clearing the table takes time in proportion to all slots
@@ -47,8 +48,8 @@ impl Foreseen {
         self.at
     }
 
-    /// Number of the step's value that a storage holds; `None` if the step does not know the
-    /// storage.
+    /// Number of the step's value that a storage holds; `None` if the storage holds no value of the
+    /// step.
     #[must_use]
     #[inline]
     pub fn ordinal(&self, storage: StorageKey) -> Option<u32> {
@@ -57,7 +58,7 @@ impl Foreseen {
     }
 
     /// Number of commands until the next use of a storage, 0 for the current command. `None` if no
-    /// use is left, or the step does not know the storage.
+    /// use is left, or the storage holds no value of the step.
     #[must_use]
     pub fn next_use(&self, storage: StorageKey) -> Option<usize> {
         let next = self.step.next_use(self.ordinal(storage)?, self.at);

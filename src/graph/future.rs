@@ -1,5 +1,5 @@
-//! Future edges: reads, outputs and deletes of admitted commands before these have run. Beyond
-//! them, a step known as a whole ([`StepFuture`]).
+//! Future edges: reads, outputs and deletes of admitted commands that have not run yet. In
+//! addition, the uses in a step that is known as a whole ([`StepFuture`]).
 //!
 //! Future edges are kept apart from the edges of paths that ran. So waiting commands change nothing
 //! for neighbourhoods, deletes, updates in place and ends of steps. Without admitted commands,
@@ -31,7 +31,7 @@ pub struct Future {
     now: u64,
     /// Number of the last admitted command.
     last: u64,
-    /// Plans of existing storages. No entry is empty.
+    /// Future uses of each existing storage. No entry is empty.
     of_made: SecondaryMap<StorageKey, Plans>,
     unmade: SlotMap<UnmadeKey, Unmade>,
     /// Running step, if it is known ahead.
@@ -154,7 +154,7 @@ impl Future {
         self.unmade.insert(Unmade::default())
     }
 
-    /// Replaces an unmade root by its storage, once made.
+    /// Replaces an unmade root by its storage, if the storage has been made.
     pub(crate) fn resolve(&self, root: Root) -> Root {
         match root {
             Root::Unmade(key) => {
@@ -239,9 +239,9 @@ impl Future {
         }
     }
 
-    /// Plans of a root. `None` for a removed storage: a failure came before the command with its
-    /// name. No plan is made then; the storage named in its place becomes known when the command
-    /// runs.
+    /// Plans of a root. `None` if the storage was removed: after an earlier failure, the command's
+    /// handle names another storage. No plan is made then; that other storage becomes known when
+    /// the command runs.
     fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
             Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),

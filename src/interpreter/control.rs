@@ -7,7 +7,8 @@ use crate::sync::{CachePadded, Condvar, Mutex, OnceLock, lock, wait};
 use std::cell::Cell;
 
 /// Limit on bytes of host values in flight to the worker. A sender beyond it waits, unless no other
-/// value is in flight. A worker that looks ahead must not wait for more before it goes on.
+/// value is in flight. A worker that looks ahead must not wait for more bytes than this before it
+/// executes a command, since the sender of those bytes would wait for the worker.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {
@@ -139,7 +140,7 @@ impl Control {
         if in_flight.ended { Err(self.stopped()) } else { Ok(()) }
     }
 
-    /// Notes that `bytes` bytes have arrived.
+    /// Notes that `bytes` bytes have arrived at the worker.
     pub fn land(&self, bytes: u64) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_sub(bytes);

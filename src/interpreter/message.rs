@@ -10,7 +10,7 @@ use crate::op::Operation;
 use crate::step::KnownSteps;
 use crate::sync::channel::Sender;
 
-/// A command or a question, with the handles dropped before.
+/// A command or a question, with the handles dropped since the message before.
 pub(crate) struct Message<O, H> {
     pub deleted: Ids,
     pub what: What<O, H>,

@@ -11,8 +11,8 @@ const INLINE: usize = 4;
 ///
 /// The list is `Copy`. Up to four entries are stored in place, so that describing a tensor does not
 /// allocate. A longer list is kept once in the process, however many tensors it describes, and
-/// never freed. A program has one such list for each different shape or strides of that length:
-/// few, of some hundred bytes each.
+/// never freed. A program has one such list for each different shape, or list of strides, of more
+/// than four entries: few lists, of some hundred bytes each.
 ///
 /// ```
 /// use remat::Dims;
@@ -26,7 +26,7 @@ pub struct Dims(List);
 
 #[derive(Clone, Copy)]
 enum List {
-    /// First `len` values are the list; the rest is filled with 1.
+    /// The first `len` values are the list; the unused values are 1.
     Inline { len: u8, values: [usize; INLINE] },
     /// More than [`INLINE`] values, from [`kept`].
     Kept(&'static [usize]),
@@ -60,13 +60,14 @@ impl Dims {
     /// ```
     ///
     /// # Panics
-    /// If there are more than [`Dims::MAX_LEN`] of them; use [`Dims::try_new`] on outside input.
+    /// If there are more than [`Dims::MAX_LEN`] values. Use [`Dims::try_new`] for input from
+    /// outside the program.
     #[must_use]
     pub fn new(values: &[usize]) -> Self {
         Self::filled(values.len(), |all| all.copy_from_slice(values))
     }
 
-    /// Copies `values`, or `None` if there are more than [`Dims::MAX_LEN`] of them.
+    /// Copies `values`, or returns `None` if there are more than [`Dims::MAX_LEN`] values.
     ///
     /// ```
     /// use remat::Dims;

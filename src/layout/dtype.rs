@@ -29,7 +29,7 @@ pub enum DType {
     I32,
     /// 32-bit unsigned integer.
     U32,
-    /// 8-bit unsigned integer. Tensors that are only counted are runs of them, see
+    /// 8-bit unsigned integer. A tensor of which only the bytes are counted is a run of `u8`, see
     /// [`Layout::raw`](super::Layout::raw).
     U8,
     /// A byte that is 0 (false) or 1 (true).

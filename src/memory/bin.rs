@@ -46,15 +46,17 @@ const FAN: usize = 4;
 /// Set of holes, searched by best fit.
 ///
 /// The kind affects speed only. Nearly all bins are short lists, so the branch predictor guesses
-/// the kind right. Measured on random streams with 1,000 and 20,000 live blocks: ordered lists cost
-/// a third more than this, and a heap in every bin, however short, half more.
+/// the kind right. Measured on random streams with 1,000 and 20,000 live blocks: ordered lists in
+/// place of unordered ones take a third more time, and a heap in every bin, however few its holes,
+/// takes half more.
 #[derive(Clone, Debug)]
 pub(super) enum Bin {
-    /// Few holes, by slot alone, so that an update has nothing to do. Unordered: mostly one or two
-    /// holes, which are quicker to scan than to sort.
+    /// Few holes. Only their slots are stored, so that [`Bin::update`] has nothing to do.
+    /// Unordered: mostly one or two holes, which are quicker to scan than to sort.
     Few { len: u32, slots: [u32; MANY] },
-    /// Many holes of one size: a heap with the lowest offset on top. Leftovers of best fit collect
-    /// here, often hundreds of them, and are added and removed without a search.
+    /// Many holes of one size: a heap with the lowest offset on top. Small rests of holes that best
+    /// fit has cut collect here, often hundreds of them. They are added and removed without a
+    /// search.
     Equal(Vec<Hole>),
     /// Many holes of different sizes.
     Many(BTreeMap<Key, u32>),
@@ -99,8 +101,9 @@ impl Bin {
     pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         match self {
             Self::Few { len, slots } => {
-                // A hole that is too small wraps around to a larger key than any hole that fits.
-                // The winner is unpredictable, so there is no branch on it.
+                // The subtraction wraps around for a hole that is too small, so its key is larger
+                // than the key of any hole that is large enough. The winner is unpredictable, so
+                // there is no branch on it.
                 let key = |slot: u32| {
                     let Slot { size: has, offset, .. } = slab[slot];
                     u128::from(has.wrapping_sub(size)) << 64 | u128::from(offset)
@@ -166,7 +169,8 @@ impl Bin {
     pub fn remove(&mut self, hole: Hole, slab: &mut Slab) -> bool {
         match self {
             Self::Few { len, slots } => {
-                // The last hole takes its place, even if both are the same hole: no branch.
+                // The last hole takes the place of the removed hole, even if both are the same
+                // hole: this needs no branch.
                 let at = slab[hole.slot].place_or_tail;
                 *len -= 1;
                 let last = slots[*len as usize];

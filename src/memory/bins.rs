@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::bin::{Bin, Hole};
 use super::slab::Slab;
 
-/// Bits of a size below its highest bit that choose the class: each power of two is cut into
-/// `2^STEP_BITS` classes. A class is at most 1.6 % wide.
+/// Number of bits, below the highest bit of a size, that choose the class: each power of two is cut
+/// into `2^STEP_BITS` classes. A class is at most 1.6 % wide.
 const STEP_BITS: u32 = 6;
 /// Classes per power of two.
 const STEPS: u64 = 1 << STEP_BITS;
-/// Number of classes of one size each.
+/// Number of classes that contain a single size.
 const EQUAL: usize = 2 << STEP_BITS;
 /// Words of the bitmap for the classes of all sizes up to `u64::MAX`.
 const WORDS: usize = (class(u64::MAX) + 1).div_ceil(64);

@@ -14,8 +14,8 @@ impl Arena {
     ///
     /// # Panics
     /// If they contradict each other: the chunks do not tile the regions, two holes are neighbours,
-    /// the bins hold anything but the holes, or the totals are wrong. This would be a bug of this
-    /// module.
+    /// the bins hold anything but the holes, or the totals are wrong. Such a contradiction would be
+    /// a bug of this module.
     ///
     /// # Time complexity
     /// O(chunks * log chunks). For tests; debug builds run it by themselves, after every change or,

@@ -1,11 +1,11 @@
 //! Compaction: moving blocks together when enough bytes are free, but not in one piece.
 //!
-//! A plan is of one of two kinds. *Sliding* picks a run of neighbouring chunks and packs its blocks
-//! to its low end. A hole is merged with the next hole only when all blocks between them move. So
-//! the cost of a run that starts and ends with a hole it needs is all its blocks, and two pointers
-//! find the cheapest run. *Evacuating* picks a run whose blocks fit into holes elsewhere, so that
-//! their bytes join the new hole as well. This is often far cheaper, but the blocks may not fit, so
-//! only the few cheapest runs are tried.
+//! There are two kinds of plans. *Sliding* picks a run of neighbouring chunks and packs its blocks
+//! to its low end. A hole is merged with the next hole only when all blocks between them move. So a
+//! run that starts and ends with a hole that is needed costs the bytes of all its blocks, and two
+//! pointers find the cheapest run. *Evacuating* picks a run whose blocks fit into holes elsewhere,
+//! so that the bytes of these blocks become part of the new hole. Evacuating is often far cheaper,
+//! but there may be no holes for the blocks, so only the few cheapest runs are tried.
 
 use std::cmp::Reverse;
 
@@ -24,7 +24,7 @@ pub struct Move {
     pub block: Block,
     /// First byte of the block before the move.
     pub from: u64,
-    /// First byte of the block after the move. The two ranges may overlap.
+    /// First byte of the block after the move. The ranges before and after the move may overlap.
     pub to: u64,
     /// Bytes to copy: the requested bytes, since the rest of the block has no content.
     pub bytes: u64,
@@ -85,7 +85,7 @@ impl Arena {
         let mut evacuations: Vec<Run> = Vec::new();
         let is_cheaper =
             |run: &Run, slide: Option<Run>| slide.is_none_or(|best| run.cost < best.cost);
-        // Both kinds in one pass, since loading the chunks takes most of the time.
+        // Find the runs of both kinds in one pass, since loading the chunks takes most of the time.
         self.shortest_runs(
             &movable,
             |kind, run| match kind {
@@ -140,9 +140,9 @@ impl Arena {
         }
     }
 
-    /// Calls `found` with the shortest run that ends at each chunk and is `enough`, if there is
-    /// one, for each kind. If `enough` holds for a run, it must hold for every run that contains
-    /// it.
+    /// For each kind and each chunk, calls `found` with the shortest run that ends at the chunk and
+    /// for which `enough` holds, if there is one. If `enough` holds for a run, it must hold for
+    /// every run that contains it.
     fn shortest_runs(
         &self,
         movable: impl Fn(u64) -> bool,

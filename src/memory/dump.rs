@@ -31,7 +31,7 @@ impl Arena {
     /// `wanted` bytes; every chunk of every region in address order; the number of blocks of each
     /// size; totals; and the line of [`Arena::occupancy`].
     ///
-    /// Only this text has these bins: the arena keeps its holes in many more and narrower ones.
+    /// Only this text has these bins: the arena itself keeps its holes in many more, narrower bins.
     ///
     /// ```
     /// let mut arena = remat::memory::Arena::new(2048);

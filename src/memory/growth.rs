@@ -5,7 +5,7 @@ use super::Region;
 /// Length of the first region in bytes where memory is taken as needed, unless the limit is lower.
 const FIRST_REGION: u64 = 2 << 20;
 
-/// Source of the memory behind offsets.
+/// Source of the memory for which an arena's offsets stand.
 pub trait RegionSource {
     /// Takes at least `bytes` bytes, a multiple of the granularity.
     ///
@@ -14,7 +14,8 @@ pub trait RegionSource {
     /// back. `None` if the source has no region of this size; it is then asked for a smaller one.
     fn take(&mut self, bytes: u64) -> Option<Region>;
 
-    /// Takes a region back: a given one, or several given ones that were allowed to join.
+    /// Takes back a region: one that the source gave, or several that it gave and allowed to join,
+    /// as one region.
     fn give_back(&mut self, region: Region);
 
     /// Whether a block may lie across the seam of two adjacent regions. By default no block may.
@@ -26,7 +27,7 @@ pub trait RegionSource {
 /// Growth of a [`Pool`](super::Pool). The names are those of TensorFlow's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// Most bytes that the source is ever asked for in all.
+    /// Limit on the bytes of all regions together.
     pub memory_limit: u64,
     /// Whether regions are taken as needed: first 2 MiB, then each time twice as much. If not, the
     /// first allocation takes one region of the limit.
@@ -56,11 +57,11 @@ impl Grower {
         Self { next_region, most: limit.max(granularity), granularity }
     }
 
-    /// Takes the next region from `source`: at least `wanted` bytes, and asking for at most
-    /// `available`.
+    /// Takes the next region from `source`: at least `wanted` bytes. Never asks for more than
+    /// `available` bytes.
     ///
-    /// Both are multiples of the granularity and above 0, and `wanted <= available`. `None` if the
-    /// source has no such region.
+    /// Both numbers must be multiples of the granularity and above 0, with `wanted <= available`.
+    /// `None` if the source has no such region.
     ///
     /// # Panics
     /// If `source` gives less than it was asked for.

@@ -50,8 +50,8 @@ pub const MODES: [Mode; 14] = {
         let grows = Grows { allow_growth: true, garbage_collection, joins };
         Mode { grows: Some(grows), ..mode }
     }
-    /// Granule of the growing modes. Before the first doubling several regions would need more than
-    /// 2 MiB; with a large granule they are few granules long.
+    /// Granule of the growing modes. Several regions need more than 2 MiB, since the first one has
+    /// 2 MiB. With a large granule, such regions are few granules long.
     const G: u64 = 1 << 18;
     [
         mode(64, 1, 4, EXACT),

@@ -1,8 +1,9 @@
-//! Blocks at a chosen place: at an end, at an offset, on a multiple.
+//! Blocks at a chosen place: on one side of the largest hole, at an offset, at a multiple of an
+//! alignment.
 
 use super::{Arena, Block};
 
-/// End of the free middle of an arena.
+/// End of an arena, at which [`Arena::alloc_apart`] places a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Towards offset 0.
@@ -22,9 +23,9 @@ impl Arena {
         Some(self.occupy(hole, hole.end() - size, size, bytes, owner))
     }
 
-    /// Takes a block on one side of the gap: the largest hole, and on a tie the lowest. The block
-    /// is taken from the best fit among the holes on that side, or else from the near end of the
-    /// gap. `None` if it fits nowhere.
+    /// Takes a block on one side of the *gap*, which is the largest hole (on a tie, the lowest).
+    /// The block is taken from the best fit among the holes on that side, or else from the near end
+    /// of the gap. `None` if no such hole is large enough.
     ///
     /// Blocks may be of two kinds, cheap and expensive, or short- and long-lived. If each kind has
     /// its own end, the kinds stay apart as long as the gap between them is the largest hole.
@@ -35,8 +36,8 @@ impl Arena {
     /// ```
     ///
     /// # Time complexity
-    /// O(holes of at least the block's size) if all of them but the gap are on the other side.
-    /// Otherwise a few bins, where [`Arena::alloc`] reads one or two.
+    /// O(holes of at least the block's size) if all such holes but the gap are on the other side.
+    /// In all other cases, a few bins are read, where [`Arena::alloc`] reads one or two.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -54,7 +55,7 @@ impl Arena {
     }
 
     /// Takes a block at a multiple of `alignment`: in the smallest hole that has room at such an
-    /// offset, and there at the lowest one. The bytes before it stay a hole.
+    /// offset, and at the lowest such offset in that hole. The bytes before the block stay a hole.
     ///
     /// Only offsets are aligned: the memory behind them is as aligned as offset 0.
     ///
@@ -81,8 +82,8 @@ impl Arena {
     }
 
     /// Takes the block that starts at `offset`, to follow a plan made ahead. Whatever the split
-    /// rule, the block takes no more than its rounded request. `None` if not all of it is free, or
-    /// it would reach past the end of a region.
+    /// rule, the block takes no more than its rounded request. `None` if some bytes of the block
+    /// are not free, or the block would reach past the end of a region.
     ///
     /// # Panics
     /// If `offset` is not a multiple of the granularity.

@@ -11,8 +11,8 @@ use super::{Arena, Block, Growth, RegionSource, SplitRule};
 ///
 /// When a block fits nowhere, the size of the next region is doubled until it holds the block.
 /// After a region whose size did not have to be doubled for the block, the size is doubled once. If
-/// the source has no region of that size, it is asked for nine tenths (and at least one granule
-/// less), again and again, and at last for exactly the block's bytes. (TensorFlow gives up when
+/// the source has no region of that size, the source is asked for nine tenths of it (at least one
+/// granule less), repeatedly, and at last for exactly the block's bytes. (TensorFlow gives up when
 /// nine tenths would be less than the block's bytes.)
 ///
 /// ```
@@ -62,7 +62,7 @@ impl<S: RegionSource> Pool<S> {
         Self { arena, source, growth, grower }
     }
 
-    /// Takes a block as [`Arena::alloc`] does, and grows if it does not fit.
+    /// Takes a block as [`Arena::alloc`] does, and takes another region if the block fits nowhere.
     ///
     /// # Panics
     /// If the source breaks its contract, as [`Pool::extend`].
@@ -71,7 +71,8 @@ impl<S: RegionSource> Pool<S> {
         self.take(bytes, |arena| arena.alloc(bytes, owner))
     }
 
-    /// Takes a block as [`Arena::alloc_high`] does, and grows if it does not fit.
+    /// Takes a block as [`Arena::alloc_high`] does, and takes another region if the block fits
+    /// nowhere.
     ///
     /// # Panics
     /// If the source breaks its contract, as [`Pool::extend`].
@@ -80,7 +81,8 @@ impl<S: RegionSource> Pool<S> {
         self.take(bytes, |arena| arena.alloc_high(bytes, owner))
     }
 
-    /// Takes a block as [`Arena::alloc_aligned`] does, and grows if it does not fit.
+    /// Takes a block as [`Arena::alloc_aligned`] does, and takes another region if the block fits
+    /// nowhere.
     ///
     /// # Panics
     /// If `alignment` is not a power of two, or the source breaks its contract, as
@@ -92,7 +94,7 @@ impl<S: RegionSource> Pool<S> {
         self.take(enough, |arena| arena.alloc_aligned(bytes, alignment, owner))
     }
 
-    /// Frees a block as [`Arena::free`] does. Its region stays.
+    /// Frees a block as [`Arena::free`] does. The pool keeps the region of the block.
     ///
     /// # Panics
     /// If `block` is stale.
@@ -156,7 +158,8 @@ impl<S: RegionSource> Pool<S> {
         self.growth
     }
 
-    /// Bytes of the next request to the source, if the block fits and the limit allows.
+    /// Bytes of the next request to the source, if these suffice for the block and the limit allows
+    /// them.
     #[must_use]
     pub const fn next_region(&self) -> u64 {
         self.grower.next_region()

@@ -52,7 +52,8 @@ impl Arena {
     }
 
     /// Adds a region without blocks. If it touches another region and `may_join(lower, upper)`
-    /// holds, the two become one. Otherwise no hole ever reaches from one into the other.
+    /// holds, the two regions become one. If the regions stay apart, no hole ever reaches across
+    /// the seam.
     ///
     /// # Panics
     /// If the region is empty, overlaps another, or is not a whole number of granules.

@@ -46,7 +46,7 @@ pub struct Holder {
     pub owner: u64,
     /// Number of blocks.
     pub blocks: usize,
-    /// Bytes in the blocks, as much as they take.
+    /// Bytes that the blocks take up.
     pub bytes: u64,
 }
 

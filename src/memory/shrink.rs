@@ -66,8 +66,8 @@ impl Arena {
     ///
     /// The cost of a plan is the number of bytes copied. Of the plans that pack a block and all
     /// blocks above it downwards, the cheapest is found. The other plan puts the blocks above
-    /// `bytes`, the largest first, into the best fits among the holes below. It is chosen if the
-    /// blocks fit and it is cheaper yet.
+    /// `bytes`, the largest first, into the best fits among the holes below. That plan is chosen if
+    /// the blocks fit there and it copies fewer bytes.
     ///
     /// # Time complexity
     /// O(chunks * log chunks), and in addition the shifts of a list of holes for each block moved.
@@ -87,9 +87,9 @@ impl Arena {
         }
     }
 
-    /// Packs all blocks above a hole downwards: the highest hole from which on the packed blocks
-    /// end below `bytes`. There is such a hole, since all blocks together fit, and some block is
-    /// above `bytes`.
+    /// Packs all blocks above a hole downwards. The hole is the highest one for which the packed
+    /// blocks do not reach above `bytes`. There is such a hole, since all blocks together fit, and
+    /// some block is above `bytes`.
     fn slide_below(&self, bytes: u64) -> Vec<Move> {
         let mut chunks = self.chunks();
         // Bytes of the blocks that the loop has passed.
@@ -104,7 +104,8 @@ impl Arena {
         unreachable!("no hole, and more in use than the {bytes} bytes asked about")
     }
 
-    /// Moves the blocks that reach above `bytes` into holes below; `None` if they do not fit.
+    /// Moves the blocks that reach above `bytes` into holes below; `None` if these holes have no
+    /// room for all of the blocks.
     fn evacuate_above(&self, bytes: u64) -> Option<Vec<Move>> {
         let mut holes = Vec::new();
         let mut above = Vec::new();

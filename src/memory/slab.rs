@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 
 use super::bin::Hole;
 
-/// Slot that closes the ring, before the first chunk and after the last. It has 0 bytes and counts
-/// as used, so that no hole is ever merged with it.
+/// Slot that closes the ring, before the first chunk and after the last. The slot has 0 bytes and
+/// counts as used, so that no hole is ever merged with it.
 pub(super) const EDGE: u32 = 0;
 
 /// Handle of a block in an [`Arena`](super::Arena): eight bytes, `Copy`, and no larger inside an

@@ -1,13 +1,13 @@
 //! Space: the memory of an engine, as an arena or as a number, with a limit that changes.
 //!
-//! A space is made with the most bytes that it may ever hold. Its limit may be anywhere from 0 to
-//! this maximum, and no byte at or above the limit is handed out. To lower the limit below the end
-//! of a block, blocks are moved first.
+//! The maker of a space says how many bytes the space may ever hold. Its limit may be anywhere from
+//! 0 to this maximum, and no byte at or above the limit is handed out. To lower the limit below the
+//! end of a block, blocks are moved first.
 //!
-//! The memory is the device's. Either all of it is present from the start, or it is taken region by
-//! region as blocks need it, each twice as long as the one before. In the second case every region
-//! starts where the one before it ended, and together they are one region. Such a space takes
-//! memory up to the limit before the engine evicts anything.
+//! The memory is the device's. Either all memory is present from the start, or the space takes
+//! regions from the device as blocks need them, each twice as long as the region before. In the
+//! second case, every region starts where the region before it ended, and together they are one
+//! region. Such a space takes memory up to the limit before the engine evicts anything.
 
 mod counted;
 #[cfg(test)]
@@ -36,23 +36,23 @@ impl Held {
     }
 }
 
-/// Record of the bytes in use, with or without places. All sizes in bytes.
+/// Record of the bytes in use, with or without an address for each storage. All sizes in bytes.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is one of it.
 pub(crate) enum Space {
-    /// Every storage has a place, and holes matter.
+    /// Every storage has an address, and a request needs a hole that is large enough.
     Placed(Placed),
     /// Bytes are only counted: any free bytes fit a request.
     Counted(Counted),
 }
 
 impl Space {
-    /// Makes a space with places, all `maximum` bytes of which are present already.
+    /// Makes a space with addresses, all `maximum` bytes of which are present already.
     pub fn placed(maximum: u64, granularity: u64, split: SplitRule) -> Self {
         Self::Placed(Placed::new(maximum, granularity, split, false))
     }
 
-    /// Makes a space with places whose memory is taken as needed, by [`Space::grow`].
+    /// Makes a space with addresses whose memory is taken as needed, by [`Space::grow`].
     pub fn growing(maximum: u64, granularity: u64, split: SplitRule) -> Self {
         Self::Placed(Placed::new(maximum, granularity, split, true))
     }
@@ -62,7 +62,7 @@ impl Space {
         Self::Counted(Counted::new(maximum))
     }
 
-    /// The arena, if storages have places.
+    /// The arena, if storages have addresses.
     pub const fn arena(&self) -> Option<&Arena> {
         match self {
             Self::Placed(placed) => Some(&placed.arena),
@@ -70,7 +70,7 @@ impl Space {
         }
     }
 
-    /// Takes memory; `None` if the request does not fit at present.
+    /// Takes memory; `None` if there is no room for the request at present.
     #[inline]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Held> {
         match self {
@@ -96,7 +96,8 @@ impl Space {
         }
     }
 
-    /// First byte. Where bytes are only counted: a number from 1 up, never used twice.
+    /// Offset of the first byte. Where bytes are only counted: a number from 1 up, never used
+    /// twice.
     #[inline]
     pub fn offset(&self, held: Held) -> u64 {
         match self {
@@ -184,7 +185,7 @@ impl Space {
         }
     }
 
-    /// Records a move of a block to a free offset; none if the block starts there.
+    /// Records a move of a block to a free offset. Does nothing if the block already starts there.
     pub fn move_to(&mut self, held: Held, to: u64) {
         let step = Move { block: held.block, from: self.offset(held), to, bytes: held.bytes };
         if step.from != to {
@@ -280,10 +281,10 @@ impl Space {
     /// Takes memory from `source` for a block of `bytes` bytes that does not fit at present.
     /// Returns whether memory was taken.
     ///
-    /// If the limit allows less than the block needs, all that it allows is taken. If the source
-    /// has less, all that it has is taken. Then the source is not asked again until the limit is
-    /// set, memory is given back, or [`Space::ask_again`] is called. Bytes that the source refused
-    /// do not count as free.
+    /// If the limit allows less than the block needs, all memory up to the limit is taken. If the
+    /// source has less, all memory of the source is taken. Then the source is not asked again until
+    /// the limit is set, memory is given back, or [`Space::ask_again`] is called. Bytes that the
+    /// source refused do not count as free.
     ///
     /// If the block still does not fit, all free bytes are in holes, so evicting and compacting can
     /// help.

@@ -49,7 +49,8 @@ impl SplitRule {
         }
     }
 
-    /// Bytes that a block of `wanted` bytes takes of a hole of `free` bytes, which suffice.
+    /// Bytes that a block of `wanted` bytes takes of a hole of `free` bytes, where `free` is at
+    /// least `wanted`.
     #[inline(always)]
     pub(super) fn taken(self, wanted: u64, free: u64) -> u64 {
         match self {
@@ -61,12 +62,14 @@ impl SplitRule {
         }
     }
 
-    /// Most bytes that a block of `wanted` bytes may take. Both are multiples of `granularity`.
+    /// Most bytes that a block of `wanted` bytes may take. `wanted` and the result are multiples of
+    /// `granularity`.
     pub(super) fn most(self, wanted: u64, granularity: u64) -> u64 {
         match self {
             Self::Exact => wanted,
             Self::TensorFlow { max_internal_fragmentation } => {
-                // The block takes the whole hole only if the rest is less than both.
+                // The block takes the whole hole only if the rest is less than `wanted` and less
+                // than `max_internal_fragmentation`.
                 let below = wanted.min(max_internal_fragmentation).saturating_sub(1);
                 wanted.saturating_add(below & !(granularity - 1))
             }

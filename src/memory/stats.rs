@@ -6,7 +6,7 @@ use super::{Arena, Region};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ArenaStats {
-    /// Bytes in blocks, as much as the blocks take.
+    /// Bytes that blocks take up, including bytes beyond their requests.
     pub used: u64,
     /// Bytes requested for blocks, rounded up to the granularity.
     pub live: u64,
@@ -16,7 +16,8 @@ pub struct ArenaStats {
     pub largest_free: u64,
     /// Bytes in regions: blocks and holes.
     pub reserved: u64,
-    /// Maximum of `used` since the start or the last [`Arena::reset_peak`], as are all peaks.
+    /// Maximum of `used` since the start or the last [`Arena::reset_peak`]. All other peaks are
+    /// maxima since the same moment.
     pub peak: u64,
     /// Maximum of `live`.
     pub peak_live: u64,
@@ -44,7 +45,7 @@ pub struct ArenaStats {
     pub expansion: f64,
 }
 
-/// Figures that are counted with each change.
+/// Numbers that are updated at each change of the arena.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// Sum of the sizes of all blocks.
@@ -100,7 +101,7 @@ impl Counts {
 }
 
 impl Arena {
-    /// All figures at once. Takes as long as [`Arena::largest_free`].
+    /// All statistics at once. Takes as long as [`Arena::largest_free`].
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let Counts { used, tails, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
@@ -133,7 +134,7 @@ impl Arena {
         self.counts.reserved
     }
 
-    /// Bytes in blocks, as much as the blocks take.
+    /// Bytes that blocks take up, including bytes beyond their requests.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.counts.used
@@ -151,8 +152,8 @@ impl Arena {
         self.counts.reserved - self.counts.used
     }
 
-    /// Bytes of the largest hole, 0 if there is none: the largest request that fits. O(1), as a
-    /// scan of the holes of about that size.
+    /// Bytes of the largest hole, 0 if there is none: the largest request that fits. Scans only the
+    /// holes of the highest size class.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
         self.bins.largest(&self.slab).map_or(0, |hole| hole.size)
@@ -167,8 +168,9 @@ impl Arena {
 
     /// Part of the free bytes outside the largest hole: `(free - largest free) / free`.
     ///
-    /// 0 if the free bytes are one hole, or none are free; close to 1 if they are in many holes of
-    /// the same size. A high value means that a request may fail although enough bytes are free.
+    /// The fragmentation is 0 if all free bytes are one hole, or no bytes are free. It is close to
+    /// 1 if the free bytes are in many holes of the same size. A high value means that a request
+    /// may fail although enough bytes are free.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes() {
@@ -180,12 +182,12 @@ impl Arena {
     /// Cost of fragmentation so far: `peak reserved / peak live`, both since the start or the last
     /// [`Arena::reset_peak`].
     ///
-    /// This is the most bytes that had to be reserved, divided by the most bytes that were
-    /// requested at once. 1 is the least possible. Bytes that a split rule adds to blocks count as
-    /// well. 1 as long as there was no block.
+    /// The expansion is the most bytes that had to be reserved, divided by the most bytes that were
+    /// requested at once. The least possible value is 1. Bytes that a split rule adds to blocks
+    /// count as reserved. As long as there was no block, the expansion is 1.
     ///
-    /// Regions count as reserved up to the highest end of a block, if that is less. The figure is
-    /// then comparable between a region of the whole budget and regions that grow.
+    /// Regions count as reserved up to the highest end of a block, if that is less. The expansion
+    /// is then comparable between a region of the whole budget and regions that grow.
     #[must_use]
     pub fn expansion(&self) -> f64 {
         match self.counts.peak_live {

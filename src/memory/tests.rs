@@ -240,7 +240,7 @@ fn sliding_stops_at_unmovable_blocks() {
 fn a_block_between_holes_moves_into_another_hole_when_that_is_cheaper() {
     // Sliding would have to move BBB too; A alone, put elsewhere, frees its own bytes as well.
     assert_eq!(compacted("...A..BBB..cc", 60), Some((10, "......BBBA.cc".into())));
-    // It also works where sliding does not at all.
+    // Moving a block elsewhere also works where no sliding makes the hole.
     assert_eq!(compacted(".A.b.", 30), Some((10, "...bA".into())));
     // No other hole takes A.
     assert_eq!(compacted("..AA..BBB.ccc", 50), Some((50, "AABBB.....ccc".into())));

@@ -79,8 +79,8 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// Chunks from slot `front` to slot `back`. Either may be a wall between a chunk and the other
-    /// slot. No chunks if one of them is [`EDGE`].
+    /// Chunks from slot `front` to slot `back`. `front` or `back` may be a wall; that end then
+    /// begins at the next chunk towards the other slot. No chunks if one of them is [`EDGE`].
     fn new(arena: &'a Arena, front: u32, back: u32) -> Self {
         if front == EDGE || back == EDGE {
             return Self { arena, front: EDGE, back: EDGE };
@@ -140,8 +140,8 @@ impl Arena {
         Chunks::new(self, self.slab[fence].next, back).rev()
     }
 
-    /// Free bytes directly left and right of a block that would be merged with it: bytes of another
-    /// region would not. O(1).
+    /// Free bytes directly left and right of a block that would be merged with the block if it were
+    /// freed. Free bytes of another region do not count. O(1).
     #[must_use]
     #[track_caller]
     pub fn free_neighbors(&self, block: Block) -> FreeNeighbors {

@@ -165,7 +165,7 @@ pub struct Builder {
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
     known: Knowledge,
-    /// A learner that replaces the policy's.
+    /// A learner that replaces the learner of the policy.
     learner: Option<Box<dyn Learner>>,
     pub(crate) plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
@@ -231,7 +231,7 @@ impl Builder {
 
     /// Sets a soft limit below the budget, in bytes or as text: before each op, tensors are evicted
     /// until at most this much memory is used. Default: none, so that tensors are evicted only when
-    /// an allocation does not fit.
+    /// there is no room for an allocation.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -266,7 +266,8 @@ impl Builder {
         self
     }
 
-    /// Part of a hole that a tensor takes; see [`SplitRule`]. Default: [`SplitRule::Exact`].
+    /// Rule that says which part of a hole a tensor takes; see [`SplitRule`]. Default:
+    /// [`SplitRule::Exact`].
     ///
     /// ```
     /// use remat::memory::SplitRule;
@@ -285,9 +286,9 @@ impl Builder {
     /// Takes memory from the device region by region, as needed, instead of all at once. Each
     /// region is twice as large as the one before. Default: off.
     ///
-    /// A custom device is asked by [`Device::take`]. On the CPU, the system gives memory when it is
-    /// first written either way. A GPU is asked for all of the budget at once either way, so there
-    /// the option only places blocks closer together.
+    /// A custom device is asked by [`Device::take`]. With or without the option, a CPU's system
+    /// provides memory when it is first written, and a GPU is asked for the whole budget at once.
+    /// On a GPU, the option only places blocks closer together.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -304,8 +305,9 @@ impl Builder {
 
     /// The eviction policy: a [`PolicyKind`], or a custom [`Policy`].
     ///
-    /// Default: [`PolicyKind::Learned`]. It recognizes the steps of the program once memory is
-    /// short, and looks ahead. Before that it works like [`PolicyKind::Ancestors`].
+    /// Default: [`PolicyKind::Learned`]. This policy recognizes the steps of the program once
+    /// memory is short, and looks ahead. Before that, the policy works like
+    /// [`PolicyKind::Ancestors`].
     ///
     /// [`Learn::Portfolio`] and [`Learn::Search`] also search for forecasts. The search needs the
     /// feature `lab`, or [`Builder::learn_by`].
@@ -398,8 +400,8 @@ impl Builder {
         self
     }
 
-    /// Fails when the total cost of recomputing exceeds this multiple of the work itself. Default:
-    /// never.
+    /// Fails commands when the total cost of repeated runs exceeds this multiple of the total cost
+    /// of first runs. Default: no limit.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -439,7 +441,7 @@ impl Builder {
     /// each time that the value is recomputed, or restored from its host copy; by plan or not. If
     /// an op gives other bits, the command that needed it fails with [`Error::OtherBits`]. The
     /// error names the op, the step and the first element that differs. Each later command that
-    /// needs the value fails too. A sample depends on the order of evictions alone.
+    /// needs the value also fails. A sample depends on the order of evictions alone.
     ///
     /// Hashes take 3 % of the evicted bytes for `f32` and 6 % for `bf16`. A value of up to 16
     /// million elements takes at most 8 KiB. [`Stats::hash_bytes`] counts hashes, as host bytes.
@@ -449,8 +451,9 @@ impl Builder {
     /// memory takes a fifth longer. With a tenth of the values checked, it takes a twentieth
     /// longer.
     ///
-    /// A GPU is waited for at each check, and checked values are copied to the host. A device that
-    /// only counts, such as [`Builder::sim`], has no bits: starting it is an error.
+    /// On a GPU, the worker waits for the GPU at each check, and checked values are copied to the
+    /// host. A device that only counts, such as [`Builder::sim`], has no bits: starting it is an
+    /// error.
     ///
     /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
     ///
@@ -532,8 +535,8 @@ impl Builder {
     ///
     /// The evictor's knowledge depends on the program alone, never on timing. A command runs once
     /// this number of commands has followed. A command with an answer, such as a `get`, or 64 MiB
-    /// of host values also end the wait. Therefore the last commands are delayed until more come,
-    /// and an idle program's dropped handles are freed with its next command.
+    /// of host values also end the wait. Therefore the last commands are delayed until further
+    /// commands come, and an idle program's dropped handles are freed with its next command.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -551,14 +554,14 @@ impl Builder {
 
     /// Whether steps run by plan. Default: [`Plan::Off`].
     ///
-    /// With [`Plan::Auto`], a step that is marked ([`Runtime::step`]) and repeats runs again
-    /// without bookkeeping: all its outputs have fixed places in one block. If the step does not
-    /// fit in the budget, its evictions and recomputation are fixed as well. Such steps are not
-    /// planned beside an eviction threshold or a recompute limit. Steps of several kinds have plans
-    /// side by side.
+    /// With [`Plan::Auto`], a marked step ([`Runtime::step`]) that repeats is run without
+    /// bookkeeping: all its outputs have fixed places in one block. If the step does not fit in the
+    /// budget, the plan also fixes its evictions and recomputations. Steps that do not fit are not
+    /// planned if there is an eviction threshold or a recompute limit. Steps of several kinds have
+    /// plans side by side.
     ///
     /// At the first command that differs, the runtime goes on as if there had been no plan: same
-    /// bits, same budget. Plans are off beside [`Builder::record`] and [`Builder::look_ahead`].
+    /// bits, same budget. Plans are off if [`Builder::record`] or [`Builder::look_ahead`] is used.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -583,8 +586,8 @@ impl Builder {
     }
 
     /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
-    /// and others. It is called on the worker thread, which waits for it. Several listeners may be
-    /// added.
+    /// and others. The listener is called on the worker thread, which waits until the call returns.
+    /// Several listeners may be added.
     ///
     /// ```
     /// use remat::Listener;
@@ -803,7 +806,8 @@ impl Builder {
         let budget = self.budget.unwrap_or_else(machine_memory);
         self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
-        // Channels: commands to the worker, its start, and its end, seen when `alive` is dropped.
+        // Three channels: for commands to the worker, for the result of its start, and for its end,
+        // which the caller sees when `alive` is dropped.
         let (sender, commands) = crate::sync::channel::bounded(QUEUE);
         let (started, start) = crate::sync::channel::bounded(1);
         let (alive, ended) = crate::sync::channel::bounded(0);
@@ -850,7 +854,7 @@ impl Builder {
                             rehearse,
                         },
                     );
-                    // A device may panic when it is dropped, too.
+                    // Even dropping the device may panic.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
                     control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
                 }
@@ -956,7 +960,7 @@ pub(crate) fn available_memory() -> Option<u64> {
     Some(free - (512 << 20).max(free / 20).min(free / 2))
 }
 
-/// A figure of `/proc/meminfo`, in bytes.
+/// An entry of `/proc/meminfo`, in bytes.
 fn memory_of(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

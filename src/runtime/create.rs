@@ -7,8 +7,8 @@ use crate::ops::{Distribution, Fill, Op, Random, Tensor, dims};
 use std::ops::Range;
 
 impl Runtime<Op, HostTensor> {
-    /// A tensor of these elements, in row-major order; see [`Runtime::put`]. Numbers without a
-    /// suffix are `f32` or `i32`. For `f64`, pass a [`HostTensor::new`] to [`Runtime::put`].
+    /// A tensor of `elements`, in row-major order; see [`Runtime::put`]. Numbers without a suffix
+    /// are `f32` or `i32`. For `f64`, pass a [`HostTensor::new`] to [`Runtime::put`].
     ///
     /// ```
     /// use remat::prelude::*;

@@ -32,9 +32,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Forecasts for the steps recognized so far, for [`Builder::forecasts`] of a later run.
     ///
-    /// With `turns`, waits for the search of each kind of step. The wait is over after as many
-    /// simulated ops as `turns` turns without recomputation have. Empty unless the policy is
-    /// `learned:portfolio` or `learned:search`.
+    /// With `turns`, waits for the search of each kind of step. With `n` ops in a turn without
+    /// recomputation, the wait ends at the latest after `turns * n` simulated ops. Empty unless the
+    /// policy is `learned:portfolio` or `learned:search`.
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
     ///

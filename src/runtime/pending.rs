@@ -23,8 +23,8 @@ use std::sync::Arc;
 #[must_use = "an answer that nobody waits for takes its error with it"]
 pub struct Pending<R> {
     answer: Receiver<Result<R, Error>>,
-    /// Disconnected once the worker is gone. A command that the worker never read stays in the
-    /// queue with the sender of its answer, so `answer` alone would not tell.
+    /// Channel that is disconnected once the worker is gone. A command that the worker never read
+    /// stays in the queue with the sender of its answer, so `answer` alone would not tell.
     ended: Receiver<Infallible>,
     /// The counter of answers that may still be read.
     control: Arc<Control>,

@@ -12,7 +12,8 @@ use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Sets the memory limit, in bytes or as text, up to the budget that the runtime was opened
-    /// with. A smaller limit holds when the call returns: tensors above it were evicted.
+    /// with. A smaller limit holds when the call returns: tensors for which it has no room were
+    /// evicted.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -107,7 +108,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.change(Change::Enabled(true))
     }
 
-    /// Stops rematerialization, for a phase that is known to fit.
+    /// Stops rematerialization, for a phase that is known to fit into the budget.
     ///
     /// Every tensor is restored and stays resident, its history and its host copy are freed, and
     /// ops cost no bookkeeping until [`Runtime::enable`].
@@ -126,8 +127,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the budget does not hold all tensors. They can then be evicted as before, except those
-    /// that were already made leaves.
+    /// If the budget does not hold all tensors. All tensors can then be evicted as before, except
+    /// those that were already made leaves.
     pub fn disable(&self) -> Result<(), Error> {
         self.change(Change::Enabled(false))
     }

@@ -32,8 +32,8 @@ pub struct Update<'a, O: Operation> {
 }
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
-    /// Runs an op that updates in place. Its first inputs are `targets`, whose new values are its
-    /// outputs. The handles in `targets` name the new values afterwards.
+    /// Runs an op that updates in place. The op's first inputs are `targets`, and the op's outputs
+    /// are the new values of `targets`. The handles in `targets` name the new values afterwards.
     ///
     /// ```
     /// use remat::ops::Accumulate;
@@ -115,10 +115,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// If `value` is lost to a failure, or anything failed since the last [`Runtime::step`],
     /// `target` keeps the old value. If anything fails before the next step, or before the next
-    /// backward pass of a [`Tape`](crate::autograd::Tape), it gets the old value back.
+    /// backward pass of a [`Tape`](crate::autograd::Tape), `target` gets the old value back.
     ///
-    /// The next `get` of `target` then returns the reason, once. It does not if the reason was told
-    /// before, or if another replacement or an update of `target` succeeded.
+    /// The next `get` of `target` then returns the reason, once. If the reason was reported before,
+    /// or another replacement or an update of `target` has succeeded since, `get` returns the
+    /// value.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -133,8 +134,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the two differ in type or shape, are not contiguous, or belong to another runtime.
-    /// Nothing has changed then.
+    /// If `target` and `value` differ in type or shape, or one of them is not contiguous or belongs
+    /// to another runtime. Nothing has changed then.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         self.shared.replace(target, value)
     }

@@ -48,8 +48,8 @@ impl<D: Device> Store<D> {
         Some(held)
     }
 
-    /// Takes more memory from a device with memory on demand, to fit a block of `bytes`. Returns
-    /// whether any memory was taken.
+    /// Takes more memory from a device that gives memory on demand, so that there is room for a
+    /// block of `bytes` bytes. Returns whether any memory was taken.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let taken = self.space.taken();
         self.space.grow(bytes, &mut Regions { device: &mut self.device, taken })

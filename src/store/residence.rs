@@ -52,14 +52,14 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Cuts a storage from its producer, and so makes it a leaf. Returns the path if no output is
-    /// left.
+    /// Cuts a storage from its producer, and so makes it a leaf. Returns the path if no output of
+    /// the path is left.
     pub fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
         self.graph.cut(key)
     }
 
-    /// Removes an unneeded storage. Returns its path if no output is left.
+    /// Removes an unneeded storage. Returns its path if no output of the path is left.
     #[inline]
     pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
@@ -70,7 +70,7 @@ impl<D: Device> Store<D> {
         last_output_of
     }
 
-    /// Removes a path without outputs. Calls `unneeded` for each storage without further use.
+    /// Removes a path without outputs. Calls `unneeded` for each input that nothing needs any more.
     #[inline]
     pub fn remove_path(&mut self, path: PathKey, unneeded: impl FnMut(StorageKey)) {
         self.graph.remove_path(path, unneeded);

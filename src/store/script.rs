@@ -15,14 +15,15 @@ pub(crate) struct Script {
     pub places: VecDeque<u32>,
     /// First byte of each block; `None` if no action uses the block.
     pub offsets: Vec<Option<u64>>,
-    /// Storage in each block, by block number. Empty if the plan does nothing for want of room.
+    /// Storage in each block, by block number. Empty if the plan has no evictions, moves or
+    /// repeated runs.
     pub owners: Vec<Option<StorageKey>>,
-    /// Path of each first run, in order. Empty if `owners` is.
+    /// Path of each first run, in order. Empty if `owners` is empty.
     pub firsts: Vec<Option<PathKey>>,
     /// Whether each evictable storage stayed resident after losing its last handle, in order.
     /// Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
-    /// Number of actions left that are already done.
+    /// Number of the next actions that the device has already done.
     pub done: usize,
     /// Error of the next action, once `done` is 0.
     pub failure: Option<Error>,
@@ -56,7 +57,7 @@ impl<D: Device> Store<D> {
         if let Some(tape) = &mut self.tape {
             tape.begin_run(path, again);
         }
-        // Only actions done for want of room look at `firsts`.
+        // Only evictions, moves and repeated runs need `firsts`.
         if let Some(script) = &mut self.script
             && !again
             && !script.owners.is_empty()
@@ -76,7 +77,7 @@ impl<D: Device> Store<D> {
 }
 
 impl Script {
-    /// First byte of a block; `None` if the script does not know it.
+    /// First byte of a block; `None` if the script does not know the block.
     pub fn offset(&self, block: u32) -> Option<u64> {
         self.offsets.get(block as usize).copied().flatten()
     }

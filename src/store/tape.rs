@@ -42,15 +42,15 @@ pub(crate) enum Action {
     Copy { from: Operand, to: Operand },
     /// Read of a value by the host.
     Read { from: Operand },
-    /// Eviction of a block for want of room.
+    /// Eviction of a block for lack of room.
     Evict { block: u32 },
     /// Move of the first `bytes` bytes of block `from`, to make a hole. The block has the number
     /// `to` from then on.
     Move { from: u32, to: u32, bytes: u64 },
 }
 
-/// Number of the first run repeated by an action, counted over all first runs; `None` without
-/// repetition.
+/// Number of the first run repeated by an action, counted over all first runs; `None` if the action
+/// repeats no run.
 pub(crate) type Again = Option<u32>;
 
 impl Action {
@@ -74,7 +74,7 @@ impl Action {
     }
 }
 
-/// Lifetime of a block: in use from before action `lower`, its first use, to before action `upper`.
+/// Lifetime of a block: the block is in use during the actions `lower..upper`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub bytes: u64,
@@ -102,10 +102,11 @@ pub(crate) struct Record {
     pub actions: Vec<Action>,
     /// Lifetime of each block taken, in the order of taking.
     pub lives: Vec<Life>,
-    /// Blocks from before that were used or freed in this record. All others are left out.
+    /// Blocks from before the tape began that were used or freed since. Blocks from before the tape
+    /// that were neither used nor freed are left out.
     pub before: Vec<Before>,
-    /// Number of each known block; `None` for blocks outside of this record. Unknown blocks are
-    /// from before.
+    /// Number of each known block; `None` for blocks outside of this record. A block without an
+    /// entry is from before the tape began.
     spots: FxHashMap<Block, Option<Spot>>,
     /// Reason why the record cannot be planned.
     pub spoiled: Option<&'static str>,
@@ -124,7 +125,7 @@ impl Record {
         self.spoiled = self.spoiled.or(is_so.then_some(why));
     }
 
-    /// Ends the lifetime of a freed block. Returns its number.
+    /// Ends the lifetime of a freed block. Returns the block's number.
     fn give(&mut self, held: Held) -> Option<Spot> {
         let spot = self.forget(held);
         spot.inspect(|&spot| self.end(spot))
@@ -136,8 +137,8 @@ impl Record {
         spot
     }
 
-    /// Number of a block; an unknown block counts as one from before. `None` if the block is
-    /// outside of this record.
+    /// Number of a block. An unknown block counts as one from before the tape began, and gets a
+    /// number. `None` if the block is outside of this record.
     fn find(&mut self, held: Held) -> Option<Spot> {
         let before = &mut self.before;
         *self.spots.entry(held.block()).or_insert_with(|| {
@@ -185,19 +186,20 @@ impl Record {
 /// Tape of one turn: two records of the same commands.
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
-    /// Actions as in a larger memory, or one without holes. A value evicted for room and later
-    /// restored counts as resident in between. Runs to restore values are left out.
+    /// Actions as they would be if the memory were larger or had no holes. A value evicted for room
+    /// and later restored counts as resident in between. Runs to restore values are left out.
     pub plentiful: Record,
-    /// Actions as they were.
+    /// Actions as they really were.
     pub short: Record,
     /// Whether each evictable storage stayed resident after losing its last handle, in order.
     pub unheld_stays: Vec<bool>,
-    /// Blocks from before that were freed: owner and bytes of each.
+    /// Blocks from before the tape began that were freed since, each with its owner and its range
+    /// of bytes.
     pub went: FxHashMap<Block, (u64, Range<u64>)>,
     /// Owners of blocks taken since the tape began. Empty unless `keeps_before`.
     new: FxHashSet<u64>,
-    /// Freed blocks from before. While memory suffices, their bytes stay unused. Empty unless
-    /// `keeps_before`.
+    /// Freed blocks from before the tape began. While memory suffices, the bytes of these blocks
+    /// stay unused. Empty unless `keeps_before`.
     pub kept: Vec<Held>,
     keeps_before: bool,
     /// Blocks in `plentiful` of evicted storages that are still held, by owner.
@@ -216,12 +218,13 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
-    /// Empty tape. `is_short`: the turn does not fit as a whole, but `short` may become a plan.
+    /// Empty tape. `is_short`: memory cannot hold all values of the turn at once, but `short` may
+    /// become a plan.
     pub fn new(is_short: bool) -> Self {
         Self { keeps_before: is_short, ..Self::default() }
     }
 
-    /// Whether the owner's block is from before and must stay where it is.
+    /// Whether the owner's block is from before the tape began and must stay where it is.
     pub fn is_of_before(&self, owner: u64) -> bool {
         self.keeps_before && Owner::storage(owner).is_some() && !self.new.contains(&owner)
     }
@@ -329,8 +332,8 @@ impl Tape {
         self.push_for_room(Action::Move { from, to, bytes: step.bytes });
     }
 
-    /// Notes the eviction of a block for want of room. `is_held`: a handle holds the storage; its
-    /// value is kept not only to recompute others.
+    /// Notes the eviction of a block for lack of room. `is_held`: a handle holds the storage, so
+    /// its value is not kept only to recompute others.
     pub fn evict(&mut self, held: Held, owner: u64, is_held: bool) {
         if is_held {
             self.away.extend(self.plentiful.forget(held).map(|spot| (owner, spot)));
@@ -387,8 +390,8 @@ impl Tape {
         }
     }
 
-    /// Adds an action for room. A script does it before the current command. So blocks freed by
-    /// this command before are still in use at this action.
+    /// Adds an action that makes room. A script does such an action before the current command. So
+    /// the blocks that this command has already freed still count as in use at that action.
     fn push_for_room(&mut self, action: Action) {
         self.short.spoil_if(self.is_begun, "room was made in the middle of a command");
         self.short.actions.push(action);

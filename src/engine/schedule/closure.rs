@@ -54,7 +54,8 @@ pub(super) struct Run {
     pub(super) sequence: u64,
 }
 
-/// Maximum number of runs in a closure that are not due, beyond the number of due ones.
+/// Runs that a closure may have in addition to twice the number of due runs (runs that have to
+/// run).
 const SPARE_RUNS: usize = 256;
 
 impl<D: Device> Engine<D> {
@@ -74,7 +75,8 @@ impl<D: Device> Engine<D> {
         }
         self.add_producers(&mut closure, &mut positions, stack);
         closure.due = closure.runs.len();
-        // Room is short: resident storages may have to be evicted and restored as well.
+        // Memory is short, so even resident storages may have to be evicted and restored: add the
+        // runs that make them.
         let most = 2 * closure.due + SPARE_RUNS;
         let mut node = 0;
         while node < closure.storages.len() && closure.runs.len() < most {
@@ -145,7 +147,7 @@ impl<D: Device> Engine<D> {
                 closure.storages[node as usize].readers.push(number);
             }
         }
-        // This was asked without an error when the path first ran.
+        // When the path first ran, the op was asked for its workspace and gave no error.
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
         let mut scratch = if scratch > 0 { self.store.space.at_most(scratch) } else { 0 };
         let mut outputs = Positions::new();

@@ -1,20 +1,22 @@
 //! Simulating a regeneration without running anything.
 //!
-//! The runs that are due are simulated in a given order. Evicted inputs are regenerated first,
-//! depth first, as in `regenerate.rs`. Where room is short, a storage is evicted.
+//! The *due* runs, which have to run at least once, are simulated in a given order. Evicted inputs
+//! are regenerated first, depth first, as in `regenerate.rs`. Where room is short, a storage is
+//! evicted.
 //!
-//! The choice depends on a fact that only a rehearsal knows: when each storage is *needed* next.
-//! That is the next due run that reads the storage, or that needs an evicted storage made from it.
-//! So a storage in a slow part of the history, far behind the front, is kept, although it is not
-//! read directly for a long time. Of the storages needed last, the one evicted is the cheapest to
-//! recompute, for its bytes and for the time that it would stay.
+//! The choice depends on a fact that only a rehearsal knows: when each storage is *needed* next. A
+//! storage is needed at the next due run that reads the storage itself, or that needs an evicted
+//! storage made from it. So a storage is kept if an evicted storage made from it is needed soon,
+//! even if no due run reads the storage itself for a long time. Among the storages needed last, the
+//! one evicted has the lowest cost of recomputing per byte and per unit of time until its next
+//! need.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
-/// Time of a storage that is not needed any more.
+/// Time of need of a storage that is not needed any more.
 const NEVER: u32 = u32::MAX;
 
 /// Number of storages compared, among those needed last.
@@ -27,8 +29,8 @@ const LOOKED_AT: usize = 64;
 /// take less time than the runs.
 const EFFORT: usize = 4096;
 
-/// Rehearses the closure. Returns the steps, their cost and the number of runs. `None` if there is
-/// no way, or none within the limits.
+/// Rehearses the closure. Returns the steps, their cost and the number of runs. `None` if the runs
+/// cannot be made in `room` bytes, or only beyond the limits.
 pub(super) fn rehearse(
     closure: &Closure,
     order: &[u32],
@@ -77,8 +79,8 @@ struct Rehearsal<'a> {
 struct Node {
     resident: bool,
     pins: u32,
-    /// Time at which the storage is needed next, as far as the storages made from it tell. The time
-    /// may be past for a storage that was not read for a while.
+    /// Time at which the storage is needed next, as last computed. The time may be past for a
+    /// storage that was not read for a while.
     needed: u32,
 }
 
@@ -151,7 +153,8 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Time at which a storage is needed next, as far as the evicted storages made from it tell.
+    /// Time at which a storage is needed next: by a due run that reads it, or for an evicted
+    /// storage made from it.
     fn next_need(&self, node: u32) -> u32 {
         let storage = &self.closure.storages[node as usize];
         let wanted = if self.closure.wanted.contains(&node) { self.end } else { NEVER };
@@ -171,7 +174,7 @@ impl<'a> Rehearsal<'a> {
         evicted.map(|node| node.needed).min().unwrap_or(NEVER)
     }
 
-    /// Moves on after a due run.
+    /// Advances the time after a due run.
     fn pass(&mut self, run: u32) {
         self.now += 1;
         self.look_again_around(run);
@@ -249,7 +252,9 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Makes a run, or comes to the end, after all runs needed before. `None` if there is no way.
+    /// Simulates a run, after all runs that its missing inputs need. For `run` = `None`, simulates
+    /// only the runs that the wanted storages need. Returns `None` if these runs are impossible
+    /// within room and limits.
     fn run(&mut self, run: Option<u32>) -> Option<()> {
         let mut frames = vec![self.frame(run)];
         loop {
@@ -336,7 +341,7 @@ impl<'a> Rehearsal<'a> {
         self.effort > 0
     }
 
-    /// Books a run that has room. `None` if the limits are exceeded.
+    /// Counts a run, for which there is room now. `None` if the limits are exceeded.
     fn book(&mut self, run: u32) -> Option<()> {
         self.steps.push(Step::Run(run));
         let run = &self.closure.runs[run as usize];
@@ -353,7 +358,8 @@ impl<'a> Rehearsal<'a> {
         (self.cost <= self.most && self.runs <= self.most_runs).then_some(())
     }
 
-    /// Takes back the pins of waiting frames. They look again when their turn comes.
+    /// Takes back the pins of waiting frames. Each frame looks again for missing inputs when its
+    /// turn comes.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let waiting = frames.len() - 1;
         for frame in &mut frames[..waiting] {
@@ -370,7 +376,7 @@ impl<'a> Rehearsal<'a> {
     /// Storage to evict, among those needed last: most bytes, for the longest time, per cost of
     /// restoring.
     fn victim(&mut self) -> Option<u32> {
-        // Update storages whose time of need is past: nothing has looked at them since.
+        // Compute times of need that are past again: nothing has looked at these storages since.
         while let Some(&(needed, node)) = self.candidates.first()
             && needed < self.now
         {

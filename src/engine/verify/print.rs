@@ -7,7 +7,8 @@
 //!
 //! If one element of a chunk differs, the first sum tells by how much, and the second sum tells
 //! which. The hash of the chunk with the old element put back confirms this. If several elements
-//! differ, only the chunk is known, or its first element, which is kept too.
+//! differ, only the chunk is known. The first element of each chunk is kept as well: if it differs,
+//! its position and bits are known.
 
 use rayon::prelude::*;
 use rustc_hash::FxHasher;
@@ -21,10 +22,10 @@ const WHOLE: usize = 64;
 const CHUNK: usize = 256;
 const MOST_IN_CHUNK: usize = 1 << 16;
 
-/// Number of chunks of a value, as long as they stay within [`MOST_IN_CHUNK`].
+/// Number of chunks of a value, unless a chunk would have more than [`MOST_IN_CHUNK`] elements.
 const CHUNKS: usize = 256;
 
-/// Bytes from which on several threads share the work.
+/// Least number of bytes that several threads hash together.
 const SHARED: usize = 1 << 18;
 
 /// Print of a value. See the [module](self) documentation.
@@ -50,7 +51,7 @@ pub(super) struct Difference {
     pub elements: Range<usize>,
     /// Bits of the element before and now.
     pub bits: Option<[u64; 2]>,
-    /// Whether other elements are known to differ, too.
+    /// Whether further elements are known to differ.
     pub more: bool,
 }
 
@@ -78,8 +79,8 @@ impl Print {
         }) as u64
     }
 
-    /// First difference between the value of this print and the value `now`. `None` if they do not
-    /// differ, provided that both have the same number of elements.
+    /// First difference between the value of this print and the value `now`. `None` if the bits are
+    /// equal. Both values must have the same number of elements.
     pub fn difference(&self, now: &[u8], width: usize) -> Option<Difference> {
         let chunks = match self {
             Self::Whole(before) => return first_difference(before, now, width),
@@ -126,8 +127,8 @@ impl Chunk {
         Self { hash: hasher.finish(), sum, weighted, first: element(bytes, width, 0) }
     }
 
-    /// Position and old bits of the only element that differs; `None` if the chunk does not differ
-    /// in exactly one.
+    /// Position and old bits of the only element that differs; `None` if not exactly one element
+    /// differs.
     fn only_difference(&self, now: &[u8], width: usize) -> Option<(usize, u64)> {
         let is = Self::of(now, width);
         let by = is.sum.wrapping_sub(self.sum);
@@ -163,7 +164,7 @@ fn sums<const WIDTH: usize>(bytes: &[u8], number: impl Fn([u8; WIDTH]) -> u64) -
     })
 }
 
-/// An element's bits.
+/// Bits of element number `at`.
 fn element(bytes: &[u8], width: usize, at: usize) -> u64 {
     let mut all = [0; 8];
     all[..width].copy_from_slice(&bytes[at * width..(at + 1) * width]);

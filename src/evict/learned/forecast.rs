@@ -1,5 +1,5 @@
-//! Forecasts: results of a search about a step, as values that can be kept; and the foresight made
-//! from them.
+//! Forecasts: how a step is best run, as far as a search has found, in a form that can be kept.
+//! Also the foresight that is made from a forecast.
 
 use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
@@ -27,8 +27,9 @@ impl Learn {
 
     /// Limit of a search in one budget, in turns of the step.
     ///
-    /// The search simulates at most as many ops as this number of turns has without recomputation.
-    /// Where most work is recomputation, the limit ends a search before its runs are done.
+    /// With `n` ops in a turn without recomputation, the search simulates at most `n` times this
+    /// number of ops. If most of the simulated work is recomputation, the limit ends a search
+    /// before all its runs are done.
     #[must_use]
     pub const fn turns(self) -> u64 {
         match self {
@@ -68,13 +69,13 @@ impl Default for Setting {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Clock {
-    /// Cost of the commands in between.
+    /// Cost of the commands from now to the use.
     Time {
         /// Weight of commands during which everything fits into the budget without eviction. All
         /// others have weight 1.
         slack: f64,
     },
-    /// Price of a byte, summed over the instants where memory is short.
+    /// Prices of a byte at the positions where memory is short, added up from now to the use.
     Prices {
         /// Positions and prices. Positions rise, and prices are at least 0. Only ratios of prices
         /// matter.
@@ -82,8 +83,8 @@ pub enum Clock {
         /// Weight of the cost of all commands of the step, relative to all prices together.
         slack: f64,
     },
-    /// No measure: the next use is as far away as the last one is ago, as without a known step.
-    /// There are programs for which this is best.
+    /// No measure: the next use counts as far away as the last use is past, as without a known
+    /// step. There are programs for which this is best.
     Age,
     /// No measure: the step runs as by [`Formula::DTR`], with the same evictions.
     Dtr,
@@ -131,7 +132,7 @@ pub struct Forecast {
     /// Factor of the scores in each gap between two uses ([`StepFuture::gap`]); empty if all are 1.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub factors: Vec<f32>,
-    /// Smaller storages are evicted only when no larger candidate is left; `None`: as in
+    /// Storages of fewer bytes are evicted only when no larger candidate is left; `None`: as in
     /// [`Settings`].
     ///
     /// [`Settings`]: crate::Settings

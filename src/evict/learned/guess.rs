@@ -6,7 +6,7 @@ use crate::graph::StorageKey;
 
 /// Scores by a formula.
 ///
-/// With [`Formula::ANCESTORS`], the next use counts as far away as the last one is ago, unless a
+/// With [`Formula::ANCESTORS`], the next use counts as far away as the last use is past, unless a
 /// queued command is known to read the storage sooner. With any other formula, the evictions are
 /// the same as by that formula's policy.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Default for Guess {
 }
 
 impl Guess {
-    /// Builds a guess that takes over from here.
+    /// Builds a guess that takes over now, when storages may already be evicted.
     pub fn by(formula: Formula) -> Self {
         Self { formula, ranking: formula.policy(), is_told: false }
     }

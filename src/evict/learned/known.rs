@@ -28,12 +28,13 @@ pub(super) struct Known {
     foresight: Arc<Foresight>,
     marks: Marks,
     needs: Needs,
-    /// Evicted ancestors still to be visited, each with a flag: counts as shared.
+    /// Evicted ancestors still to be visited, each with a flag that says whether its cost counts as
+    /// shared (`Setting::shared`).
     up: Vec<(StorageKey, bool)>,
     lowered: Lowered,
     /// Storages used by the command at position `at`. After the command, their scores are lowered.
     used: Vec<StorageKey>,
-    /// Storages restored for that command.
+    /// Storages restored for the command at position `at`.
     returned: Vec<StorageKey>,
     at: u32,
     /// Clock time at which the candidate of the last question is due.
@@ -45,8 +46,8 @@ pub(super) struct Known {
 /// Walks up need no clearing, and walks down end where no score counted a cost.
 #[derive(Debug, Default)]
 struct Marks {
-    /// Number of the last score that counted each path, by slot. 0 if these scores were lowered
-    /// since.
+    /// Number of the last score that counted the cost of each path, by the path's slot. 0 if all
+    /// scores that counted the path were lowered since.
     counted: Vec<u64>,
     number: u64,
 }
@@ -123,7 +124,7 @@ impl Known {
                 let own = |key| place.need(key);
                 self.needs.did_evict(storage, place.at, view.graph, own);
             }
-            // No storage needs it, so none will be made from it.
+            // No storage needs the forgotten one any more, so none will be made from it.
             Event::WillForget { storage } => {
                 let place = Place::of(view);
                 let lowered = &mut self.lowered;
@@ -315,8 +316,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Position of the next use of a storage that the step does not contain: as the queue says, or
-    /// the end of the step.
+    /// Position of the next use of a storage that the step does not contain: its next read in the
+    /// queue of commands, or else the end of the step.
     fn guess(&self, key: StorageKey) -> u32 {
         // Commands may run beyond the end of the step, and a need is never past.
         let end = (self.foreseen.step().len() as u32).max(self.at);

@@ -13,8 +13,8 @@ use slotmap::SecondaryMap;
 pub(super) struct Needs {
     /// Position of the earliest use. Absent if unknown; a past position counts as absent.
     ///
-    /// A position stored for an evicted storage stays exact: no storage made from it can be
-    /// restored before it.
+    /// A position stored for an evicted storage stays exact, since no storage made from the evicted
+    /// storage can be restored before the evicted storage itself.
     below: SecondaryMap<StorageKey, u32>,
     stack: Vec<StorageKey>,
 }
@@ -116,7 +116,7 @@ impl Needs {
         mut lowered: impl FnMut(StorageKey),
     ) {
         let need = self.known(key, at).unwrap_or(NEVER).min(own);
-        // In a step that runs as forecast, nothing else is ever forgotten.
+        // In a step that runs as forecast, only storages without a need are forgotten.
         if need == NEVER {
             return;
         }

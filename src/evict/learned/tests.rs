@@ -100,7 +100,7 @@ fn plain_need_below(candidate: StorageKey, view: View<'_>) -> u32 {
 }
 
 /// Random program: each op reads up to three live values and makes up to two. Some values are
-/// deleted on the way. The others are read at the end, in any order.
+/// deleted on the way. The remaining values are read at the end, in any order.
 fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut alive: Vec<TensorId> =

@@ -39,7 +39,7 @@ impl Sets {
         self.costs[root].max(cost)
     }
 
-    /// Joins the set of `a` into the set of `b`. Both must have been added.
+    /// Joins the set of `a` into the set of `b`. Both storages must have been added.
     pub fn join(&mut self, a: StorageKey, b: StorageKey) {
         let [a, b] = [a, b].map(|key| self.costs.root(self.members[&key].node));
         if a != b {

@@ -27,8 +27,8 @@ pub(super) enum Kind {
 /// granules, maxima on the granules and off them.
 pub(super) fn modes() -> Vec<Mode> {
     let tf = |bytes| SplitRule::TensorFlow { max_internal_fragmentation: bytes };
-    // Before the first doubling several regions would need more than 2 MiB; with a large granule
-    // they are few granules long.
+    // Several regions need more than 2 MiB, since the first one has 2 MiB. With a large granule,
+    // such regions are few granules long.
     let large = 1 << 18;
     let mut modes = vec![];
     for scale in [2, 4, 6] {
@@ -283,8 +283,8 @@ impl Model {
             return;
         }
         assert!(asked.iter().all(|&bytes| taken + bytes <= self.limit), "{asked:?}");
-        // Each request is smaller than the one before. At the end the source gave what it has, the
-        // block fits, or all is taken.
+        // Each request is smaller than the one before. At the end, the source gave all it has, or
+        // the block fits, or all memory up to the limit is taken.
         assert!(asked.windows(2).all(|pair| pair[1] < pair[0]), "{asked:?}");
         let fits = self.best_fit(bytes).is_some();
         let all = self.space.taken() + self.mode.granularity > self.limit;

@@ -4,7 +4,7 @@ use super::Held;
 use crate::memory::growth::Grower;
 use crate::memory::{Arena, Region, RegionSource, SplitRule};
 
-/// Storages with places, in one region from 0 up. All sizes in bytes.
+/// Space in which storages have addresses, in one region from 0 up. All sizes in bytes.
 #[derive(Debug)]
 pub(crate) struct Placed {
     /// Arena that tiles `0..min(taken, limit)`, rounded down to the granularity.
@@ -14,7 +14,7 @@ pub(crate) struct Placed {
     pub(super) limit: u64,
     /// End of the memory: `0..taken` is present.
     pub(super) taken: u64,
-    /// Sizes of the requests for more; `None` if all memory is present from the start.
+    /// Sizes of the requests for more memory; `None` if all memory is present from the start.
     pub(super) grower: Option<Grower>,
     /// End of the memory that the device can give: `taken` after a refusal, `u64::MAX` before.
     pub(super) ceiling: u64,
@@ -77,7 +77,8 @@ impl Placed {
         let granule = self.arena.granularity();
         let whole = grower.take(wanted, available, source);
         let refused = whole.is_none();
-        // Any memory left is taken before evicting, even if the block does not fit yet.
+        // All memory that the device has left is taken before anything is evicted, even if the
+        // block does not fit into it.
         let mut least = || grower.take(granule, wanted - granule, source);
         let region = if refused && wanted > granule { least() } else { whole };
         if let Some(region) = region {

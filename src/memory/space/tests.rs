@@ -78,7 +78,8 @@ fn shrinking_moves_little() {
     assert_eq!(shrunk("a..bbbb.c", 6), Some((5, "abbbbc".into())));
     // Once a block is elsewhere, its old bytes below the limit are room for others.
     assert_eq!(shrunk("...aabbbcc", 7), Some((5, "bbbaacc".into())));
-    // The block fits below only if the free bytes are joined, so the blocks below move, too.
+    // There is room for the block below the limit only if the free bytes are joined, so the lower
+    // blocks move as well.
     assert_eq!(shrunk(".a.b.cccd", 6), Some((6, "abcccd".into())));
     assert_eq!(shrunk(".a.b.cccd", 5), None);
     // To a limit of 0, without and with a block.
