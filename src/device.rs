@@ -1,8 +1,9 @@
 //! The device contract: memory for tensors, copies, and ops that run.
 //!
-//! A device is made with its memory, and [`Device::memory`] says what that memory is: an arena or
-//! buffers of the device's own. In an arena, the engine decides which offsets hold what. Reads,
-//! writes and runs take effect in the order of the calls.
+//! The memory of a device is fixed when the device is made. [`Device::memory`] says which of three
+//! kinds the memory is: an arena, buffers that the device allocates itself, or only a count of
+//! bytes. In an arena, the engine decides which offsets hold which tensors. Reads, writes and runs
+//! take effect in the order of the calls.
 
 pub(crate) mod conv_shape;
 pub mod cpu;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// One range of bytes, addressed by offsets `0..bytes`. The engine decides which offsets hold
-    /// what, so holes, free neighbours and compaction count.
+    /// which tensors. Tensors may leave holes that are too small for a new tensor. The engine
+    /// therefore merges free neighbours, and moves tensors to make larger free ranges.
     Arena {
         /// Bytes in the range.
         bytes: u64,
@@ -30,13 +32,14 @@ pub enum Memory {
         /// power of two up to 2^31.
         granularity: u64,
     },
-    /// Buffers of the device's own, one for each storage. A buffer has a number
-    /// ([`Place::storage`]) instead of an offset. The number is new at the first write to the
-    /// buffer, and is given up by [`Device::release`]. The engine counts the bytes of the buffers.
+    /// Buffers that the device allocates itself, one for each storage. A buffer has a number
+    /// ([`Place::storage`]) instead of an offset. The number is used for the first time in the
+    /// first write to the buffer. After [`Device::release`], the number is not used any more. The
+    /// engine counts the bytes of the buffers.
     ///
-    /// A run makes all its outputs anew. An output that is recomputed while its old buffer is
-    /// resident has two numbers until the run is over. A framework that owns its memory can be a
-    /// device by this variant.
+    /// A run makes all its outputs in new buffers. An output that is recomputed while its old
+    /// buffer is resident has two numbers until the run is over. With this variant, a framework
+    /// that allocates its own memory can be a device.
     Owned {
         /// Largest number of bytes that the buffers may hold at once.
         bytes: u64,
@@ -55,7 +58,7 @@ impl Memory {
         Self::Arena { bytes, granularity: ALIGNMENT }
     }
 
-    /// Number of bytes, whatever the kind of memory.
+    /// Size in bytes of an arena; for any other kind of memory, the limit in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -70,7 +73,7 @@ pub struct Place {
     /// Byte offset of the first byte of the storage. If the device owns its buffers: a number that
     /// no other buffer has or had.
     pub storage: u64,
-    /// The tensor within that storage.
+    /// Layout of the tensor within the storage.
     pub layout: Layout,
 }
 
@@ -79,16 +82,16 @@ pub struct Place {
 pub struct Call<'a, O> {
     /// Op to run.
     pub op: &'a O,
-    /// Places of the inputs, in order. The input that an in-place output updates has the same place
-    /// as the output, and holds the old value.
+    /// Places of the inputs, in order. An input that is updated in place holds the old value, and
+    /// has the same place as the output that replaces the value.
     pub inputs: &'a [Place],
-    /// Places of the outputs, in order. Outputs are disjoint from each other, and from all inputs
-    /// but their own old value.
+    /// Places of the outputs, in order. Outputs overlap neither each other nor any input. The only
+    /// exception is an output of an update in place, which has the place of its old value.
     pub outputs: &'a [Place],
-    /// Floating-point operations, as the op states them; a simulated device computes its time from
-    /// this figure.
+    /// Floating-point operations, as the op states them. A simulated device computes the time of
+    /// the run from this number.
     pub flops: f64,
-    /// Scratch bytes, as many as [`Device::workspace`] asked for; contents undefined.
+    /// Scratch bytes: as many as [`Device::workspace`] returned, with undefined contents.
     pub workspace: Range<u64>,
     /// Whether the caller wants the duration of the run. A device that measures at no cost may
     /// always return a duration.
@@ -120,9 +123,9 @@ pub enum Reading<H> {
 /// A device that the engine can drive. `examples/04_your_own_device.rs` has one of a few lines.
 ///
 /// Calls take effect in the order they are made. A device may run behind its caller (a GPU stream)
-/// as long as later calls see what earlier ones did. A failure that is found after its call
-/// returned is an error of a later call: at the latest, of the next [`Device::read`] or
-/// [`Device::sync`].
+/// as long as later calls see the effects of earlier calls. A failure that the device finds after
+/// the failed call has returned is an error of a later call: at the latest, of the next
+/// [`Device::read`] or [`Device::sync`].
 pub trait Device: 'static {
     /// Ops that the device can run.
     type Op: Operation;
@@ -132,14 +135,15 @@ pub trait Device: 'static {
     /// Name for people: `cpu`, `sim`, ...
     fn name(&self) -> &str;
 
-    /// Kind and size of the memory: the most that the engine may hold. Always the same answer.
+    /// Kind and size of the memory: the most that the engine may hold. Every call returns the same
+    /// answer.
     fn memory(&self) -> Memory;
 
     /// The layout a host value has on the device: contiguous with offset 0.
     fn layout_of(host: &Self::Host) -> Layout;
 
-    /// Copies a host value to `to`, whose layout is the one [`Device::layout_of`] gave. The caller
-    /// may change or drop `host` as soon as this call returns.
+    /// Copies a host value to `to`, whose layout is the result of [`Device::layout_of`] for this
+    /// value. The caller may change or drop `host` as soon as this call returns.
     ///
     /// # Errors
     /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts something and
@@ -169,8 +173,8 @@ pub trait Device: 'static {
         Err(DeviceError::new("the device does not show its bits"))
     }
 
-    /// Reads like [`Device::read`], without waiting if the device runs behind its caller. The value
-    /// is the current one, whatever later calls write to the place.
+    /// Reads like [`Device::read`], without waiting if the device runs behind its caller. Writes to
+    /// the place by later calls do not change the value that is read.
     ///
     /// # Errors
     /// A failure of the copy.
@@ -188,29 +192,31 @@ pub trait Device: 'static {
     /// Copies `bytes` bytes from offset `from` to offset `to`; the ranges may overlap.
     ///
     /// # Errors
-    /// A failure of the copy. The bytes at `from` are then taken to be unchanged.
+    /// A failure of the copy. After a failure, the engine assumes that the bytes at `from` are
+    /// unchanged.
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Scratch bytes that a run of `op` needs: all memory beside the operands that grows with their
-    /// shapes. The answer must depend on the arguments alone.
+    /// Scratch bytes that a run of `op` needs: all memory of the run that grows with the shapes of
+    /// the operands, without the operands themselves. The answer must depend on the arguments
+    /// alone.
     fn workspace(&self, _op: &Self::Op, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
 
-    /// Allows the use of a range of offsets. Called for ranges that were given to
-    /// [`Device::give_back`] before. If memory is taken as needed
+    /// Allows the engine's use of a range of offsets from now on. Called for ranges that were given
+    /// to [`Device::give_back`] before. If memory is taken as needed
     /// ([`Settings::allow_growth`](crate::Settings::allow_growth)), the engine also calls this for
     /// each new region, in order from offset 0.
     ///
     /// # Errors
-    /// Too little memory. The engine may then ask for less, or evict something instead.
+    /// Too little memory. The engine may then ask for a smaller range, or evict something instead.
     fn take(&mut self, _offsets: Range<u64>) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Announces that the engine will not use a range of offsets until [`Device::take`]. No tensor
-    /// lies there, so the device may use the memory for something else. Called when the budget is
-    /// lowered.
+    /// Announces that the engine will not use a range of offsets until [`Device::take`] is called
+    /// for this range. No tensor lies in the range, so the device may use the memory for something
+    /// else. Called when the budget is lowered.
     fn give_back(&mut self, _offsets: Range<u64>) {}
 
     /// Frees the buffer with the number `_storage` ([`Place::storage`]). Called if the device owns
@@ -218,8 +224,8 @@ pub trait Device: 'static {
     fn release(&mut self, _storage: u64) {}
 
     /// Copies the elements of a tensor to another place of the same shape and type; the target is
-    /// packed. Called for in-place updates whose old value is still needed. If the engine hands out
-    /// offsets, this is a [`Device::copy`].
+    /// packed. Called for in-place updates whose old value is still needed. In an arena,
+    /// [`Device::copy`] does this, which is the default.
     ///
     /// # Errors
     /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts something and
@@ -232,13 +238,13 @@ pub trait Device: 'static {
     /// Runs an op.
     ///
     /// # Errors
-    /// A failure of the run. A panic counts as a failure too. [`DeviceError::out_of_memory`] may be
-    /// returned only before anything is written; the engine then evicts something and makes the
-    /// same call again.
+    /// A failure of the run. A panic in the run is also a failure. [`DeviceError::out_of_memory`]
+    /// may be returned only before anything is written; the engine then evicts something and makes
+    /// the same call again.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
     /// Foretells the seconds of the next run of `op`, without running it. A device that replays a
-    /// recording knows them. Default: `None`, not known.
+    /// recording knows the seconds. Default: `None`, not known.
     fn foretell(&mut self, _op: &Self::Op) -> Option<f64> {
         None
     }
@@ -248,8 +254,9 @@ pub trait Device: 'static {
         None
     }
 
-    /// Takes the seconds of the oldest call that returned [`Took::Later`] and whose time was not
-    /// taken yet. `None` if the time is not known yet, NaN if it will never be known. Never waits.
+    /// Takes the duration, in seconds, of the oldest call that returned [`Took::Later`] and whose
+    /// duration was not taken yet. `None` if the duration is not known yet, NaN if it will never be
+    /// known. Never waits.
     fn take_time(&mut self) -> Option<f64> {
         None
     }
@@ -278,7 +285,7 @@ impl DeviceError {
         Self { message: message.as_ref().into(), out_of_memory: false }
     }
 
-    /// An error for lack of memory: the device has done nothing of what was asked.
+    /// An error for lack of memory. The device guarantees that the failed call had no effect.
     #[must_use]
     pub fn out_of_memory(message: impl AsRef<str>) -> Self {
         Self { out_of_memory: true, ..Self::new(message) }

@@ -1,7 +1,7 @@
 //! Layers and networks.
 //!
-//! A layer holds its tensors, and computes with their methods. A network is made of layers with
-//! names. The training loop is the same for all of them:
+//! A layer holds its tensors, and computes by the methods of tensors. A network is made of layers
+//! with names. The training loop is the same for all networks:
 //!
 //! ```
 //! use remat::nn::mlp;
@@ -170,7 +170,7 @@ pub trait Module: Send {
     /// first.
     ///
     /// # Errors
-    /// If the shape or type of the input does not fit.
+    /// If the module does not accept the shape or the type of the input.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
 
     /// Adds all state to `found` in a fixed order, with names such as `layer1.0.conv1.weight`.
@@ -229,8 +229,8 @@ impl<M: Module + ?Sized> Watch for M {
     }
 }
 
-/// `prefix.name`, or just the name if the prefix is empty. Modules name the state of their parts
-/// like this.
+/// `prefix.name`, or just the name if the prefix is empty. A module makes the names of its parts'
+/// state by this function.
 ///
 /// ```
 /// assert_eq!(remat::nn::join("layer1", "weight"), "layer1.weight");

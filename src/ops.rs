@@ -2,16 +2,16 @@
 //!
 //! Each op, or small family of ops, is one module. The module has everything about the op: inputs,
 //! outputs and formula, work, kernels for each device, gradient, and the method on [`Tensor`]. The
-//! registry below has one line for each module and is the only list of ops. Tests run ops on their
-//! [`samples`]. Users' own ops are [`Op::Custom`]. With the feature `serde`,
+//! registry below has one line for each module and is the only list of ops. Tests run each op on
+//! its [`samples`]. Users' own ops are [`Op::Custom`]. With the feature `serde`,
 //! [`Operation::attributes`] turns an op into text, and a `Library` turns the text into the op
 //! again.
 //!
-//! Images are `[batch, channels, height, width]`. Inputs are f32 and of any rank, unless said
-//! otherwise. An op on tensors that are not contiguous may take at most
+//! Images are `[batch, channels, height, width]`. Unless an op says something else, its inputs are
+//! f32 and of any rank. An op on tensors that are not contiguous may take at most
 //! [`MAX_RANK`](crate::MAX_RANK) nested loops.
 //!
-//! Most ops have a method on tensors. The others are values, which
+//! Most ops have a method on tensors. An op without a method is a value that
 //! [`Runtime::apply`](crate::Runtime::apply) runs:
 //!
 //! ```
@@ -109,7 +109,7 @@ macro_rules! registry {
     ($($family:ident: $($op:ident $(in $boxed:ident)?),*;)*) => {
         $(pub use $family::{$($op),*};)*
 
-        /// An op. The type of the op documents inputs and outputs.
+        /// An op. The documentation of the op inside each variant describes inputs and outputs.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Op {
@@ -166,7 +166,7 @@ macro_rules! registry {
                 all
             }
 
-            /// One op for each name.
+            /// One op of each name.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
                 $($(all.extend(<$op as Registered>::each().into_iter().map(Self::from));)*)*
@@ -251,7 +251,7 @@ impl cpu::Kernels for Op {
             Some(pieces) => pieces.cpu_workspace(),
             None => op.kernel().map_or(0, |kernel| kernel.cpu_workspace(inputs, outputs)),
         };
-        // A larger number than any memory has: saturate.
+        // The number of bytes may exceed any memory: saturate, so that the request is refused.
         bytes.min(isize::MAX as u64)
     }
 
@@ -277,7 +277,7 @@ impl cuda::Kernels for Op {
                 op.kernel().map_or(0, |kernel| kernel.cuda_workspace(libraries, inputs, outputs))
             }
         };
-        // A larger number than any memory has: saturate.
+        // The number of bytes may exceed any memory: saturate, so that the request is refused.
         bytes.min(isize::MAX as u64)
     }
 

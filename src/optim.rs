@@ -3,8 +3,8 @@
 //!
 //! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
 //! the parameters. The state is committed, updated in place, and counts towards the budget.
-//! [`Optimizer::minimize`] plays a tape backwards and updates the parameters; both parts can also
-//! be called one by one:
+//! [`Optimizer::minimize`] plays a tape backwards and updates the parameters; the backward pass and
+//! the update can also be called one by one:
 //!
 //! ```
 //! use remat::nn::Linear;
@@ -39,20 +39,22 @@
 //! By default `minimize` updates each parameter as soon as its gradient is complete, while the
 //! backward pass still runs ([`Optimizer::step_in_backward`]). The gradient is then freed, so only
 //! a few gradients exist at a time. At the end of the backward pass, this saves as many bytes as
-//! the parameters have. Where activations are small beside the parameters, the saving is up to a
-//! third of the peak with SGD (parameters, velocities and gradients), and a quarter with AdamW.
+//! the parameters have. With SGD, memory holds parameters, velocities and gradients, so the saving
+//! is up to a third of the peak where activations are small. With AdamW, which has two state
+//! tensors for each parameter, the saving is up to a quarter.
 //!
-//! Otherwise all gradients are gathered first. Clipping by the norm of all gradients needs this
-//! ([`Optimizer::max_norm`]), and so does making all updates of a step or none
+//! Without `step_in_backward`, all gradients are computed before the first update. Two settings
+//! need all gradients and therefore have the same effect: clipping by the norm of all gradients
+//! ([`Optimizer::max_norm`]), and steps that update all parameters or none
 //! ([`Optimizer::all_or_none`]). Many parameters are then updated at once, in groups that pin at
-//! most a share of the budget ([`Optimizer::fused_share`]). The reason: for thousands of small
-//! tensors, a kernel each takes longer to start than to run.
+//! most a share of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of
+//! small tensors, because a kernel for a small tensor takes longer to start than to run.
 //!
 //! # Micro-batches
 //!
 //! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a part of a
-//! batch, in place, to the gradients of earlier parts. [`Optimizer::minimize_with`] does the same
-//! with the last part, and updates the parameters.
+//! batch, in place, to the gradients of earlier parts. [`Optimizer::minimize_with`] adds the
+//! gradients of the last part in the same way, and then updates the parameters.
 
 mod clip;
 mod group;
@@ -92,28 +94,28 @@ pub struct Optimizer {
     /// Learning rate; may change between steps.
     pub lr: f32,
     /// Weight decay of parameters whose group sets none. With [`Rule::Sgd`] it is the gradient of
-    /// an L2 penalty. The other rules shrink parameters by `lr * weight_decay` in each step, apart
-    /// from gradients.
+    /// an L2 penalty. The other rules shrink parameters by `lr * weight_decay` in each step,
+    /// independently of the gradients.
     pub weight_decay: f32,
     /// Whether [`Optimizer::minimize`] updates each parameter, and frees its gradient, while the
     /// backward pass still runs. On by default. If a step fails midway, parameters updated before
-    /// the failure stay updated, and the others keep their values.
+    /// the failure stay updated, and all other parameters keep their values.
     ///
-    /// Off, all gradients are in memory at the end of the backward pass, together as large as the
-    /// parameters. The setting has no effect with [`Optimizer::max_norm`] or
+    /// If off, all gradients are in memory at the end of the backward pass, together as large as
+    /// the parameters. The setting has no effect with [`Optimizer::max_norm`] or
     /// [`Optimizer::all_or_none`], which need all gradients.
     pub step_in_backward: bool,
     /// Whether a step updates all parameters or none. Off by default.
     ///
-    /// On, a failed step leaves parameters, state and running statistics as they were. The step can
-    /// be tried again with a smaller batch.
+    /// If on, a failed step leaves parameters, state and running statistics as they were. The step
+    /// can then be tried again with a smaller batch.
     pub all_or_none: bool,
-    /// Largest norm of all gradients together: above it, gradients are scaled down. See
-    /// [`clip_grad_norm`].
+    /// Limit for the norm of all gradients together. Gradients with a larger norm are scaled down
+    /// to the limit; see [`clip_grad_norm`].
     pub max_norm: Option<f32>,
     /// Share of the budget that may be pinned to update several parameters at once; 1/16 by
-    /// default. A parameter that needs more is updated alone; with 0, every parameter is. The share
-    /// changes no bit of the results.
+    /// default. A parameter that needs more than this share is updated alone. With a share of 0,
+    /// every parameter is updated alone. The share changes no bit of the results.
     pub fused_share: f64,
     rule: Rule,
     groups: Vec<Group>,
@@ -198,7 +200,8 @@ impl Optimizer {
         Self::new(Rule::Lion { betas: [0.9, 0.99] }, lr, weight_decay)
     }
 
-    /// Adds settings for some parameters. The first group that has a parameter counts.
+    /// Adds settings for some parameters. If several groups contain a parameter, the group that was
+    /// added first applies.
     ///
     /// ```
     /// use remat::optim::{Group, Optimizer};

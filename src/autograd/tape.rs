@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub struct Tape {
     runtime: Runtime,
     log: Arc<Log>,
-    /// Numbers of the watched tensors.
+    /// Identities of the watched tensors.
     watched: Mutex<FxHashSet<TensorId>>,
 }
 
@@ -82,12 +82,12 @@ impl Watch for Tensor {
 /// assert_eq!(gradients.get(&x).unwrap().to_vec::<f32>()?, [3.0, 3.0]);
 /// # Ok::<(), Error>(())
 /// ```
-// Sorted by number, so that gradients are freed in the same order in each step.
+// A map sorted by identity, so that gradients are freed in the same order in each step.
 #[derive(Debug, Default)]
 pub struct Gradients(BTreeMap<TensorId, Tensor>);
 
 impl Gradients {
-    /// The gradient of a watched tensor, if the result depends on it.
+    /// The gradient of a watched tensor, if the result depends on the tensor.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -106,8 +106,8 @@ impl Gradients {
         self.0.get(&tensor.id())
     }
 
-    /// Removes and returns the gradient of a watched tensor, if the result depends on it. It is
-    /// freed when the caller drops it.
+    /// Removes and returns the gradient of a watched tensor, if the result depends on the tensor.
+    /// The gradient is freed when the caller drops it.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -130,12 +130,13 @@ impl Gradients {
         self.0.insert(tensor.id(), gradient);
     }
 
-    /// Adds to a gradient in place. A first gradient becomes a leaf.
+    /// Adds to the gradient of a tensor in place. If the tensor has no gradient yet, `gradient` is
+    /// committed and becomes the gradient.
     fn add(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
         if let Some(sum) = self.0.get_mut(&id) {
             return runtime.update(Accumulate, &mut [sum], &[gradient]);
         }
-        // Contiguous, since later gradients are added in place.
+        // A contiguous tensor, to which later gradients can be added in place.
         let gradient = gradient.contiguous()?;
         runtime.commit(&gradient)?;
         self.0.insert(id, gradient);
@@ -223,9 +224,10 @@ impl Tape {
     /// each op as soon as the backward pass has used them.
     ///
     /// The result and the gradients are committed, so that their history is freed and they are
-    /// never recomputed. Tensors replaced before by [`Runtime::replace`], such as running
-    /// statistics, stay replaced even if a later update fails;
-    /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo that as well.
+    /// never recomputed. A tensor that was replaced by [`Runtime::replace`] before the backward
+    /// pass, such as running statistics, stays replaced even if a later update fails.
+    /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo such replacements after
+    /// a failure.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -247,8 +249,8 @@ impl Tape {
         Ok(gradients)
     }
 
-    /// Gradients whose ops are recorded in turn, for gradients of gradients. The tape and all
-    /// history are kept, and nothing is committed.
+    /// Computes gradients and records the ops that compute them, for gradients of gradients. The
+    /// tape and all history are kept, and nothing is committed.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -277,8 +279,8 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// Gradients with respect to the tensors `of` alone, as [`Tape::backward_with_graph`] computes
-    /// them. Each of these is a watched tensor, or depends on one.
+    /// Computes gradients like [`Tape::backward_with_graph`], but only with respect to the tensors
+    /// `of`. Each tensor in `of` must be watched, or depend on a watched tensor.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -310,8 +312,8 @@ impl Tape {
     /// Adds the gradients of [`Tape::backward`] to `gradients`, in place and as soon as each is
     /// complete.
     ///
-    /// For batches that are computed in parts, with one optimizer step on the sum. The new
-    /// gradients are never all in memory beside the old ones. Gradients belong to the current
+    /// Serves batches that are computed in parts, with one optimizer step on the sum. At no time
+    /// are all new gradients in memory beside the old gradients. Gradients belong to the current
     /// values of tensors: update the watched tensors only after all parts are added.
     ///
     /// ```
@@ -338,8 +340,8 @@ impl Tape {
         runtime.confirm()
     }
 
-    /// Adds gradients like [`Tape::backward_onto`], but replacements of the forward pass can still
-    /// be undone.
+    /// Adds gradients like [`Tape::backward_onto`], but does not make the replacements of the
+    /// forward pass final: they can still be undone.
     pub(crate) fn gradients_onto(
         self,
         result: &Tensor,
@@ -372,7 +374,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Tape::backward`], and those of `complete`.
+    /// Errors of [`Tape::backward`], and errors of `complete`.
     pub fn backward_with(
         self,
         result: &Tensor,
@@ -423,14 +425,15 @@ impl Tape {
                 outputs.filter(|id| uses.contains_key(id)).collect::<FxHashSet<TensorId>>(),
             )
         };
-        // The result itself may be wanted, and no op reads it.
+        // If the result itself is wanted and no op reads it, its gradient is complete already.
         if uses.get(&result.id()) == Some(&0) {
             complete(result.id(), gradients[&result.id()].clone())?;
         }
-        // Walk backwards through the recorded ops, from the gradients of outputs to those of
-        // inputs.
+        // Walk backwards through the recorded ops. For each op, compute the gradients of its inputs
+        // from the gradients of its outputs.
         for at in (0..count).rev() {
-            // The lock is released: ops of the gradient may be recorded in the same log.
+            // The lock on the log is released here, because ops of the gradient may be recorded in
+            // the same log.
             let Some(node) = self.log.nodes()[at].take() else { continue };
             let dys: SmallVec<[Option<Tensor>; 2]> =
                 node.outputs.iter().map(|id| gradients.remove(id)).collect();

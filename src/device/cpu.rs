@@ -3,10 +3,10 @@
 //! Every kernel gives the same bits with any number of threads and from run to run. Work is split
 //! by outputs, or by fixed pieces whose results are joined in a fixed order.
 //!
-//! Tensors and workspaces lie in the memory that the device was made with. Beside that memory,
-//! nothing grows with the shapes. A matrix product packs its operands through up to
-//! [`PACKING_BYTES`] of heap in each thread. Sharing work among threads takes a few KiB. Host
-//! values, put or read, belong to the caller.
+//! Tensors and workspaces lie in the memory that the device was made with. The device takes no
+//! other memory that grows with the shapes. For a matrix product, each thread packs operands in up
+//! to [`PACKING_BYTES`] of heap. Sharing work among threads takes a few KiB. The caller owns the
+//! host values that are put on the device or read from it.
 
 #![deny(unsafe_code)]
 
@@ -31,8 +31,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Most bytes of heap that a thread takes for a matrix product, whatever the shapes. Allocators may
-/// keep as much again.
+/// Most bytes of heap that a thread takes for a matrix product, whatever the shapes. An allocator
+/// may keep up to the same number of bytes in reserve.
 pub const PACKING_BYTES: usize = 640 << 10;
 
 /// Most threads of a [`Team`]: as many as a large machine has, and low enough to refuse numbers
@@ -44,8 +44,8 @@ pub use self::team::Team;
 
 /// Ops that run on the processor.
 pub trait Kernels: Operation + Sync {
-    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The first
-    /// outputs are these inputs.
+    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The
+    /// updated inputs are the first outputs.
     fn updates(&self, _inputs: usize) -> usize {
         0
     }
@@ -79,8 +79,9 @@ impl<O: Kernels> Cpu<O> {
         Self::of(&Team::new(threads)?, bytes)
     }
 
-    /// Makes a device with `bytes` bytes whose work a team shares. Small ops start without a
-    /// hand-over if the caller is a thread of that team.
+    /// Makes a device with `bytes` bytes whose work a team shares. A call from a thread of that
+    /// team starts small ops at once. A call from any other thread hands each op to the team and
+    /// waits.
     ///
     /// # Errors
     /// Too little address space.
@@ -189,7 +190,7 @@ fn words_end(end: u64) -> u64 {
     end.checked_next_multiple_of(WORD).unwrap_or(end)
 }
 
-/// Elements of a tensor among the words lent for the tensor; empty without words.
+/// Elements of a tensor among the words lent for the tensor. An empty slice if no words were lent.
 fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
     if words.is_empty() {
         return &[];

@@ -3,17 +3,17 @@
 //!
 //! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies are
 //! queued on one stream, which runs behind the engine. The stream does the work in order, so the
-//! engine knows what each offset will hold. The host waits only for a value that somebody asked
-//! for, or if uploads on their way exceed a large limit.
+//! engine knows what each offset will hold. The host waits in two cases only: in a read that has to
+//! return the value, and if more bytes than a large limit are being uploaded.
 //!
 //! A repeated run of an op gives the same bits. Kernels add in an order that depends on shapes
-//! alone. cuBLAS has a workspace of its own and one stream. Of cuDNN, only deterministic algorithms
+//! alone. cuBLAS has a workspace of its own and one stream. Only deterministic algorithms of cuDNN
 //! are used.
 //!
-//! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2
-//! MiB are taken as a buffer to move blocks through. On the host, copies pass through pinned
-//! memory: as much as was ever on its way at once, and at most 540 MiB. No op takes memory of its
-//! own.
+//! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and the
+//! device takes 2 MiB as a buffer to move blocks through. On the host, copies pass through pinned
+//! memory. Pinned memory grows to the largest amount that was ever being copied at once, up to 540
+//! MiB. No op allocates memory.
 
 pub(crate) mod blas;
 mod cache;
@@ -66,18 +66,20 @@ use std::ops::Range;
 
 /// Ops that run on a GPU.
 pub trait Kernels: Operation {
-    /// Scratch bytes of a run. The answer depends on the arguments alone. Libraries choose their
-    /// algorithm for a shape at the first question about it.
+    /// Scratch bytes of a run. The answer depends on the arguments alone. A library chooses its
+    /// algorithm for a shape when this function is first called with the shape.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
-    /// Runs the op after all work that was given before. At least one output has elements.
+    /// Queues the op behind all work that was given to the stream before. At least one output has
+    /// elements.
     ///
     /// # Safety
     /// The caller guarantees that the outputs are what [`Operation::infer`] says of the inputs, and
-    /// that none is a view. All operands and the workspace lie within the memory, and the workspace
-    /// begins at a multiple of 256 bytes. Outputs and workspace are disjoint from each other, and
-    /// from all inputs but their own old value. [`Cuda`] checks all this before the call. An op
-    /// that runs another op in its place must guarantee the same.
+    /// that no output is a view. All operands and the workspace lie within the memory, and the
+    /// workspace begins at a multiple of 256 bytes. Outputs and workspace overlap neither each
+    /// other nor an input, except that an output may replace its own old value in place. [`Cuda`]
+    /// checks all this before the call. An op that runs another op in its place must guarantee the
+    /// same.
     ///
     /// # Errors
     /// A failure of the run.

@@ -29,7 +29,7 @@ pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
 }
 
 /// Evaluates `$body`, which moves elements of a dtype, with `$Word` an integer of the same size.
-/// Any bits are a valid integer.
+/// All bit patterns are valid integers.
 macro_rules! by_size {
     ($dtype:expr, $Word:ident => $body:expr) => {
         match $dtype.bytes() {

@@ -1,7 +1,7 @@
 //! A device that only counts: no bytes, no arithmetic, seconds from a formula.
 //!
-//! The simulator is the engine over this device. The engine evicts and regenerates as over the real
-//! device, as long as both devices ask for the same workspaces and costs.
+//! The simulator is the engine over this device. The engine evicts and regenerates like over the
+//! real device, provided that the simulated device has the workspaces and costs of the real device.
 
 use crate::device::cpu::Kernels;
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};

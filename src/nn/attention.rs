@@ -6,8 +6,9 @@ use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
 /// Self-attention with several heads (Vaswani et al., NeurIPS 2017). Each row of `[n, t, width]`
-/// becomes a weighted mean of the values of all rows of its sequence, or of the rows up to it. The
-/// probabilities are never in memory as a whole; see [`Attention`](ops::Attention).
+/// becomes a weighted mean of the values of all rows of its sequence. With
+/// [`causal`](Self::causal), only the row itself and earlier rows are read. The probabilities are
+/// never in memory as a whole; see [`Attention`](ops::Attention).
 ///
 /// ```
 /// use remat::nn::{Mode, Module as _, MultiheadAttention};
@@ -45,8 +46,8 @@ pub(super) const NAMES: Names =
 
 impl MultiheadAttention {
     /// Makes `heads` heads of `width / heads` features each, with PyTorch's initial weights. The
-    /// weights of queries, keys and values are drawn by `xavier_uniform`, those of the output
-    /// evenly from `±1 / sqrt(width)`. Biases are 0.
+    /// weights of queries, keys and values are drawn by `xavier_uniform`, and the weights of the
+    /// output evenly from `±1 / sqrt(width)`. Biases are 0.
     ///
     /// ```
     /// use remat::nn::MultiheadAttention;
@@ -105,8 +106,8 @@ impl MultiheadAttention {
         self
     }
 
-    /// Turns queries and keys by their positions. Each head must have as many features as `rotary`
-    /// was made for.
+    /// Rotates the features of queries and keys by angles that depend on the row's position. Each
+    /// head must have as many features as `rotary` was made for.
     ///
     /// ```
     /// use remat::nn::{MultiheadAttention, Rotary};

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
-/// A transposed convolution of images `[n, inputs, h, w]`, which enlarges them; see
+/// A transposed convolution, which enlarges images `[n, inputs, h, w]`; see
 /// [`Tensor::conv_transpose2d`].
 ///
 /// ```
@@ -55,6 +55,7 @@ impl ConvTranspose2d {
     /// Adds a bias for each output channel, drawn evenly from
     /// `±1 / sqrt(outputs / groups * height * width)`, as in PyTorch.
     ///
+    /// # Errors
     /// Errors of the runtime that draws the bias.
     pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
         self.bias = Some(init::bias_of(runtime, &self.weight, self.outputs, Fan::In)?);

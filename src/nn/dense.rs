@@ -1,4 +1,5 @@
-//! Matrix products with weights and biases, for transformers: whole, or of a part of the outputs.
+//! Matrix products with weights and biases, for transformers. A product computes all outputs or a
+//! part of them.
 
 use super::{State, init, join};
 use crate::error::Error;
@@ -69,7 +70,7 @@ impl Dense {
     }
 
     /// Computes some of the outputs. The weight is sliced, not the result, because the gradient of
-    /// a slice is as large as the whole, and results are larger than weights.
+    /// a slice is as large as the tensor that was sliced, and weights are smaller than results.
     pub fn part(&self, x: &Tensor, outputs: Range<usize>) -> Result<Tensor, Error> {
         let weight = self.weight.slice(usize::from(!self.is_turned), outputs.clone())?;
         self.product(x, &weight)? + self.bias.slice(0, outputs)?

@@ -2,9 +2,9 @@ use super::{Mode, Module, State};
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// Dropout: zeroes each element with a probability in training, and scales the others up; the
-/// identity otherwise. The zeroed elements follow from the runtime's seed, and are the same when
-/// the op is recomputed.
+/// Dropout: in training, zeroes each element with a probability, and scales the other elements up.
+/// In inference, the layer is the identity. The zeroed elements follow from the runtime's seed, and
+/// are the same when the op is recomputed.
 ///
 /// ```
 /// use remat::nn::Dropout;

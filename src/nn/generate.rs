@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 pub struct Sampling {
     /// Number of tokens to generate.
     pub length: usize,
-    /// Largest number of tokens, at the end of the text, that the network is given.
+    /// Largest number of tokens that the network reads: the last ones of the text.
     pub context: usize,
     /// Divisor of the logits: below 1, likely tokens are chosen more often. At 0, the likeliest
     /// token is always chosen.
@@ -30,8 +30,8 @@ impl Default for Sampling {
 }
 
 /// Continues a text by a network that computes logits `[n, t, vocabulary]` for texts `[n, t]`, such
-/// as a [`gpt`](super::gpt). Each token is drawn from the network's probabilities after the end of
-/// the text so far. `told` is called with each token, and may end the text.
+/// as a [`gpt`](super::gpt). Each token is drawn by the probabilities that the network computes for
+/// the token after the text so far. `told` is called with each token, and may end the text.
 ///
 /// Random numbers come from Philox4x32-10, by the seed and the number of the token. The same
 /// network, prompt and sampling therefore give the same text.
@@ -57,8 +57,8 @@ impl Default for Sampling {
 ///
 /// # Errors
 /// [`Error::Op`] if the prompt is empty, the temperature is negative or not finite, `top_k` or the
-/// context is 0, or the network's logits are not finite. Also errors of the network: for a token
-/// outside its vocabulary, or a context longer than it takes.
+/// context is 0, or the network's logits are not finite. Also errors of the network, for a token
+/// outside its vocabulary or for a context that is too long for the network.
 pub fn generate(
     runtime: &Runtime,
     network: &mut dyn Module,
@@ -116,7 +116,8 @@ pub fn generate(
 }
 
 impl Sampling {
-    /// Token that a number in `[0, 1)` chooses; `None` if a logit is not finite.
+    /// Token that `number`, which is in `[0, 1)`, selects by the probabilities. `None` if a logit
+    /// is not finite.
     fn choose(&self, logits: &[f32], number: f32) -> Option<usize> {
         if logits.iter().any(|x| !x.is_finite()) {
             return None;
@@ -135,7 +136,8 @@ impl Sampling {
             left -= weight(token);
             left < 0.0
         });
-        // Rounding may leave a small remainder: take the last token.
+        // By rounding, the probabilities may add up to less than `number`: take the last token
+        // then.
         found.or(order.last()).copied()
     }
 }

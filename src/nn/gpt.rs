@@ -25,8 +25,8 @@ pub struct Gpt {
     pub width: usize,
     /// Heads of each block; the number divides the width.
     pub heads: usize,
-    /// Probability that an element is zeroed in training: in the embeddings, and in the results
-    /// that blocks add to them.
+    /// Probability that an element is zeroed in training: in the embeddings, and in the results of
+    /// blocks, which are added to the embeddings.
     pub dropout: f32,
 }
 
@@ -58,9 +58,9 @@ pub struct LanguageModel {
 }
 
 /// A GPT for texts `[n, t]` of integers, with logits `[n, t, vocabulary]`: the logits of a token
-/// depend on this token and those before it. Parameters have the names, shapes and initial
-/// distributions of GPT-2 in the transformers library. The embedding also serves as the weight of
-/// the outputs, and has one name, `wte.weight`.
+/// depend on this token and earlier tokens. Parameters have the names, shapes and initial
+/// distributions of GPT-2 in the transformers library. The matrix of embeddings is also the weight
+/// of the outputs; its only name is `wte.weight`.
 ///
 /// ```
 /// use remat::nn::{Gpt, Mode, Module as _, gpt};

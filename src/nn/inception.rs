@@ -4,13 +4,14 @@ use crate::op::OpError;
 use crate::ops::{self, Pool2d, Tensor};
 use crate::runtime::Runtime;
 
-/// Smallest height and width of images for [`inceptionv4`]: smaller images have no pixels left at
-/// the end.
+/// Smallest height and width of images for [`inceptionv4`]. The layers would leave no pixels of
+/// smaller images.
 const LEAST: usize = 75;
 
 /// Inception-v4 (Szegedy et al., AAAI 2017) for images `[n, channels, h, w]` of at least 75 pixels
-/// a side; the paper has 299. The first convolution has `width` channels, 32 in the paper, and all
-/// others in proportion. Parameters have the names of timm's `inception_v4`.
+/// a side; the paper has 299. The first convolution has `width` channels, 32 in the paper. The
+/// other convolutions have the paper's numbers of channels, times `width / 32`, rounded up.
+/// Parameters have the names of timm's `inception_v4`.
 ///
 /// ```
 /// use remat::nn::{inceptionv4, state};

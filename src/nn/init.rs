@@ -1,8 +1,8 @@
 //! Initial weights, under their usual names.
 //!
-//! A shape is that of a layer's weight, `[outputs, inputs, ..]`, where further dimensions are those
-//! of a kernel. The fan-in is the number of inputs times the size of the kernel. The fan-out is the
-//! number of outputs times the size of the kernel.
+//! A shape is the shape of a layer's weight: `[outputs, inputs]`, followed by the dimensions of a
+//! kernel if there is one. The fan-in is the number of inputs times the size of the kernel. The
+//! fan-out is the number of outputs times the size of the kernel.
 
 use crate::error::Error;
 use crate::ops::{Distribution, Tensor};

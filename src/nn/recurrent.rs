@@ -14,15 +14,16 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 use std::marker::PhantomData;
 
-/// Weights of a cell. The input and the memory, times their weights, give a sum for each gate of
-/// each unit.
+/// Weights of a cell. Each gate of each unit gets a sum: the input times its weights, plus the
+/// memory times its weights, plus biases.
 #[derive(Debug)]
 pub struct Weights {
     /// `[gates * hidden, inputs]`
     weight_ih: Tensor,
     /// `[gates * hidden, hidden]`
     weight_hh: Tensor,
-    /// Two biases of `[gates * hidden]` each. One bias would be enough, but PyTorch has two.
+    /// Two biases of `[gates * hidden]` each. One bias would be enough for most gates, but PyTorch
+    /// has two.
     bias_ih: Tensor,
     bias_hh: Tensor,
 }
@@ -46,7 +47,7 @@ impl Weights {
         self.weight_hh.shape().last().copied().unwrap_or(0)
     }
 
-    /// Fails unless the shapes are those of weights for `gates` gates.
+    /// Fails unless the weights and biases have the shapes for `gates` gates.
     fn check(&self, gates: usize) -> Result<(), Error> {
         let Self { weight_ih, weight_hh, bias_ih, bias_hh } = self;
         let hidden = self.hidden();
@@ -65,14 +66,14 @@ impl Weights {
         Err(crate::op::OpError::new("recurrent", message).into())
     }
 
-    /// Product of an input: `x [n, inputs]` to `[n, gates * hidden]`, without bias. Adding the bias
-    /// here would take as much memory again.
+    /// Multiplies an input by its weights: `x [n, inputs]` to `[n, gates * hidden]`, without bias.
+    /// Adding the bias here would need memory for a second tensor of this size.
     fn of_input(&self, x: &Tensor) -> Result<Tensor, Error> {
         x.matmul(&self.weight_ih.t()?)
     }
 
-    /// Products of the inputs of all steps: `x [n, t, inputs]` to `[n, t, gates * hidden]`. One
-    /// large product is faster than many small ones.
+    /// Multiplies the inputs of all steps by their weights: `x [n, t, inputs]` to
+    /// `[n, t, gates * hidden]`. One large product is faster than many small products.
     fn of_inputs(&self, x: &Tensor) -> Result<Tensor, Error> {
         let [n, t, inputs] = [0, 1, 2].map(|axis| x.shape()[axis]);
         let of_input = self.of_input(&x.reshape(&[n * t, inputs])?)?;
@@ -80,7 +81,7 @@ impl Weights {
         of_input.reshape(&[n, t, rows])
     }
 
-    /// Product of a memory: `h [n, hidden]` to `[n, gates * hidden]`, without bias.
+    /// Multiplies a memory by its weights: `h [n, hidden]` to `[n, gates * hidden]`, without bias.
     fn of_hidden(&self, h: &Tensor) -> Result<Tensor, Error> {
         h.matmul(&self.weight_hh.t()?)
     }
@@ -107,7 +108,8 @@ fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Erro
     })
 }
 
-/// Gates of a cell: their number, and the function that turns their sums into the next memory.
+/// Gates of a cell: their number, and the computation of the next memory from the sums of the
+/// gates.
 pub trait Gates: Send {
     /// Number of gates of each unit.
     const COUNT: usize;
@@ -194,7 +196,7 @@ impl<G: Gates> RecurrentCell<G> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if the shapes do not fit each other.
+    /// [`Error::Op`] if the shapes of the weights and biases do not agree.
     pub fn of(
         weight_ih: Tensor,
         weight_hh: Tensor,
@@ -222,7 +224,7 @@ impl<G: Gates> RecurrentCell<G> {
     /// ```
     ///
     /// # Errors
-    /// If a shape does not fit.
+    /// If `x` or the memory does not have the shape that the cell requires.
     pub fn step(&self, x: &Tensor, before: Option<&G::Memory>) -> Result<G::Memory, Error> {
         let of_input = self.weights.of_input(x)?;
         let [n, rows] = [of_input.shape()[0], of_input.shape()[1]];
@@ -241,8 +243,8 @@ impl<G: Gates> Module for RecurrentCell<G> {
     }
 }
 
-/// Smallest number of rows that a product of weights and inputs should have, over all steps of a
-/// piece.
+/// Smallest number of rows in the product of a piece's inputs and their weights. The product has a
+/// row for each step of the piece and each entry of the batch.
 const ROWS: usize = 512;
 
 /// Smallest and largest number of steps of a piece.
@@ -256,8 +258,8 @@ fn piece(n: usize, length: usize) -> usize {
 }
 
 /// Layers of cells over a sequence, a [`Gru`] or an [`Lstm`]: `x [n, length, inputs]` to
-/// `[n, length, hidden]`, like PyTorch's with `batch_first`. As a [`Module`], the layers start from
-/// memories of zeros.
+/// `[n, length, hidden]`, like PyTorch's layers with `batch_first`. As a [`Module`], the layers
+/// start from memories of zeros.
 ///
 /// ```
 /// use remat::nn::Gru;
@@ -301,7 +303,7 @@ impl<G: Gates> Recurrent<G> {
         Ok(Self((0..layers).map(of).collect::<Result<_, _>>()?))
     }
 
-    /// Makes layers of these cells; each layer reads the output of the previous one.
+    /// Makes layers of these cells; each layer reads the output of the previous layer.
     ///
     /// ```
     /// use remat::nn::{Gru, GruCell};
@@ -323,7 +325,8 @@ impl<G: Gates> Recurrent<G> {
     /// step; `None` stands for zeros. Returns the outputs of the last layer, and the memory of each
     /// layer after the last step.
     ///
-    /// [`Error::Op`] if a shape does not fit, or there is no step.
+    /// # Errors
+    /// [`Error::Op`] if the shape of `x` or of a memory is wrong, or the sequence has no step.
     ///
     /// ```
     /// use remat::nn::Lstm;

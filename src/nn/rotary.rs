@@ -17,14 +17,14 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rotary {
-    /// Cosines; both tables are `[positions, features / 2]`.
+    /// Cosines, `[positions, features / 2]`; the sines have the same shape.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotary {
-    /// Makes tables for `positions` positions, and heads of `features` features. Pair `i` turns by
-    /// `base^(-2 i / features)` for each position; `base` is 10000 in the paper.
+    /// Makes tables for `positions` positions, and heads of `features` features. At position `p`,
+    /// pair `i` is rotated by `p * base^(-2 i / features)` radians; `base` is 10000 in the paper.
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -46,7 +46,7 @@ impl Rotary {
         Ok(Self { cos: table(f64::cos)?, sin: table(f64::sin)? })
     }
 
-    /// Turns the features of `x [.., t, features]`, at positions `from..from + t`.
+    /// Rotates the features of `x [.., t, features]`, at positions `from..from + t`.
     ///
     /// ```
     /// use remat::nn::Rotary;

@@ -142,7 +142,7 @@ fn embeddings_are_rows_and_get_gradients_of_their_uses() {
     assert_eq!(error, "embedding: weight is f32[] of rank 0, expected rank 2");
 }
 
-/// Turning both sides by the same number of further positions changes no product.
+/// Adding the same number to the positions of queries and of keys changes no product.
 #[test]
 fn rotary_positions_are_relative() {
     let runtime = start();

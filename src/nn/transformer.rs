@@ -7,7 +7,7 @@ use crate::runtime::Runtime;
 
 /// A block of a transformer, `[n, t, width]` to the same shape: `y = x + attention(norm(x))`, and
 /// then `y + linear(gelu(linear(norm(y))))`, with four times the width between the two linear
-/// layers. Names are those of PyTorch's
+/// layers. The state has the names of PyTorch's
 /// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 ///
 /// ```
@@ -97,8 +97,9 @@ impl TransformerBlock {
     }
 
     /// Makes a block of GPT-2, which has `layers` blocks. The block is causal, and its weights are
-    /// Gaussian with standard deviation 0.02. The weights of results that are added to the rows are
-    /// divided by `sqrt(2 layers)`.
+    /// Gaussian with standard deviation 0.02. Results of the attention and of the MLP are added to
+    /// the rows; the weights that make these results have a standard deviation of
+    /// `0.02 / sqrt(2 layers)`.
     pub(super) fn gpt2(
         runtime: &Runtime,
         width: usize,
@@ -141,8 +142,8 @@ impl TransformerBlock {
         self
     }
 
-    /// Turns queries and keys by their positions. Each head must have as many features as `rotary`
-    /// was made for.
+    /// Rotates the features of queries and keys by angles that depend on the row's position. Each
+    /// head must have as many features as `rotary` was made for.
     ///
     /// ```
     /// use remat::nn::{Rotary, TransformerBlock};
@@ -161,8 +162,8 @@ impl TransformerBlock {
         self
     }
 
-    /// Sets the probability that an element of a result is zeroed, before it is added to the rows
-    /// in training.
+    /// Sets the probability that, in training, an element of a result is zeroed before the result
+    /// is added to the rows.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
         self.attention = self.attention.dropout(p);

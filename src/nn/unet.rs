@@ -14,18 +14,19 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UNet {
-    /// Channels at full size: 64 in the paper. Each halving of the image doubles them.
+    /// Channels at full size: 64 in the paper. Each halving of the image doubles the number of
+    /// channels.
     pub width: usize,
     /// Number of times that images are halved: 4 in the paper.
     pub depth: usize,
-    /// Method to enlarge images again.
+    /// Method to enlarge images after the deepest level.
     pub up: Upsampling,
 }
 
 /// Method to make images twice as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upsampling {
-    /// Interpolation between pixels. The deepest level then has as many channels as the one above
+    /// Interpolation between pixels. The deepest level then has as many channels as the level above
     /// it.
     Bilinear,
     /// A transposed convolution, as in the paper.
@@ -33,8 +34,8 @@ pub enum Upsampling {
 }
 
 impl Default for UNet {
-    /// Sizes of the paper. Unlike there, convolutions are padded, so that sizes are kept, and there
-    /// are batch norms.
+    /// Sizes of the paper. In contrast to the paper, convolutions are padded, so that images keep
+    /// their size, and there are batch norms.
     fn default() -> Self {
         Self { width: 64, depth: 4, up: Upsampling::Transposed }
     }
@@ -83,7 +84,8 @@ pub fn unet(
         let outputs = if i == 1 { width } else { inputs / 2 / factor };
         ups.push(Up::new(runtime, inputs, outputs, up)?);
     }
-    // PyTorch's initial weights. The fan-out is not a useful scale here, as no layer follows.
+    // PyTorch's initial weights. The fan-out is not a useful scale here, as no layer follows this
+    // one.
     let bound = 1.0 / (width as f32).sqrt();
     let last = runtime.uniform(&[classes, width, 1, 1], -bound..bound)?;
     Ok(Net {
@@ -97,9 +99,9 @@ pub fn unet(
 /// The whole network.
 struct Net {
     inc: Sequential,
-    /// Convolutions on the way down, one for each halving.
+    /// Convolutions after each halving, one module for each halving.
     down: Vec<Sequential>,
-    /// Steps on the way up, the deepest first.
+    /// Steps from each level to the level above, the deepest first.
     up: Vec<Up>,
     outc: Conv2d,
 }
@@ -141,8 +143,8 @@ impl Module for Net {
     }
 }
 
-/// A step on the way up: doubles the size, and appends the activations of the same level on the way
-/// down.
+/// A step from one level to the level above: doubles the size, and appends the activations of that
+/// level from before the halving.
 struct Up {
     /// Layer that doubles the size; `None` for bilinear interpolation.
     up: Option<ConvTranspose2d>,
@@ -175,7 +177,7 @@ impl Up {
                 x.upsample_bilinear([2 * h, 2 * w], true)?
             }
         };
-        // An odd size has lost a row or column on the way down.
+        // If a side was odd, the halving lost a row or column.
         for axis in [2, 3] {
             let missing = level.shape()[axis] - y.shape()[axis];
             if missing > 0 {

@@ -8,16 +8,16 @@ use crate::runtime::Runtime;
 /// Sizes of an [`UnrolledGan`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnrolledGanSize {
-    /// Numbers that the generator makes an example from: 256 in the paper.
+    /// Number of random numbers from which the generator makes an example: 256 in the paper.
     pub latent: usize,
     /// Units of each of the two hidden layers of both networks: 128 in the paper.
     pub hidden: usize,
     /// Numbers in an example: 2 for points in a plane.
     pub outputs: usize,
-    /// Steps of the discriminator that the generator looks ahead: 0 to 10 in the paper. With 0, the
-    /// network is a plain GAN.
+    /// Number of steps of the discriminator that the generator looks ahead: 0 to 10 in the paper.
+    /// With 0, the network is a plain GAN.
     pub unroll: usize,
-    /// Learning rate of the steps ahead.
+    /// Learning rate of the discriminator's steps that the generator looks ahead.
     pub rate: f32,
 }
 
@@ -30,8 +30,8 @@ impl Default for UnrolledGanSize {
 
 /// A generative adversarial network whose generator learns through `unroll` steps of the
 /// discriminator (Metz et al., ICLR 2017). The generator's loss comes from the discriminator after
-/// that many steps of gradient descent. The steps themselves are differentiated, which takes
-/// gradients of gradients.
+/// `unroll` steps of gradient descent. The gradient goes through these steps, so gradients of
+/// gradients are computed.
 ///
 /// As a [`Module`], the network is the generator: `z [n, latent]` to `[n, outputs]`.
 ///
@@ -65,14 +65,15 @@ pub struct GanLoss {
     /// Sum to minimize. The discriminator gets the gradient of its own loss, and the generator gets
     /// the gradient of the generator's loss.
     pub total: Tensor,
-    /// Loss of the discriminator now: `2 ln 2` if it cannot tell real examples from generated ones.
+    /// Loss of the discriminator before the steps ahead: `2 ln 2` if it cannot tell real examples
+    /// from generated examples.
     pub discriminator: Tensor,
     /// Loss of the generator: the negated loss of the discriminator after the steps ahead.
     pub generator: Tensor,
 }
 
 impl UnrolledGan {
-    /// Makes both networks with new weights.
+    /// Makes the generator and the discriminator with new weights.
     ///
     /// ```
     /// use remat::nn::{UnrolledGan, UnrolledGanSize};
@@ -121,7 +122,8 @@ impl UnrolledGan {
     /// ```
     ///
     /// # Errors
-    /// If a shape does not fit, or the tape does not watch this network.
+    /// If `real` is not `[n, outputs]`, `z` is not `[n, latent]`, or the tape does not watch this
+    /// network.
     pub fn loss(&mut self, tape: &Tape, real: &Tensor, z: &Tensor) -> Result<GanLoss, Error> {
         let made = self.forward(z, Mode::Train)?;
         let now: Vec<Tensor> = self.of_discriminator().map(|tensor| tensor.clone()).collect();

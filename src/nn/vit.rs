@@ -21,8 +21,8 @@ pub struct Vit {
     pub heads: usize,
     /// Classes of images.
     pub classes: usize,
-    /// Probability that an element is zeroed in training: in the embeddings, and in the results
-    /// that blocks add to them.
+    /// Probability that an element is zeroed in training: in the embeddings, and in the results of
+    /// blocks, which are added to the embeddings.
     pub dropout: f32,
 }
 
@@ -35,7 +35,8 @@ pub struct VisionTransformer {
     patches: Tensor,
     /// `[width]`
     bias: Tensor,
-    /// Row that the classes are read from, `[1, 1, width]`.
+    /// Row that is put in front of the patches, `[1, 1, width]`. The classes are computed from its
+    /// result.
     class: Tensor,
     /// `[1, 1 + patches, width]`
     positions: Tensor,
@@ -123,7 +124,7 @@ impl Module for VisionTransformer {
         for block in &mut self.blocks {
             y = block.forward(&y, mode)?;
         }
-        // The classes depend on the first row only.
+        // The classes are computed from the first row only.
         let first = y.slice(1, 0..1)?.contiguous()?.reshape(&[n, features])?;
         self.head.forward(&self.norm.forward(&first, mode)?)
     }

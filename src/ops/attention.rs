@@ -33,10 +33,10 @@ use shape::Shape;
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Attention {
     /// Whether query `i` sees only the keys `0..=i`. If there are as many queries as keys, a row
-    /// sees no later row. For other numbers, queries and keys are both counted from their first
-    /// one, like with PyTorch's `is_causal`.
+    /// sees no later row. If the numbers of queries and keys are not equal, both are counted from
+    /// the first, as with PyTorch's `is_causal`.
     pub causal: bool,
-    /// Factor of the scores; `None` for `1 / sqrt(d)`.
+    /// Factor in the scores `scale * q k^T`; `None` for `1 / sqrt(d)`.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -96,7 +96,8 @@ impl Definition for Attention {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(*self, inputs);
-        // Two products; then multiply, compare, subtract and add.
+        // Two matrix products, and for each score: an exponential, multiply, compare, subtract and
+        // add.
         shape.scores() * (4.0 * shape.d as f64 + TRANSCENDENTAL + 4.0)
     }
 
@@ -111,8 +112,8 @@ impl Definition for Attention {
         let [y, lse] = [0, 1].map(|i| of.output(i));
         Gradient::of_all(move |dys| {
             // The gradient of a softmax row subtracts `delta = sum(dy * y)`. A gradient of `lse`
-            // adds to every score of the row in proportion to its probability, so it is subtracted
-            // from `delta`.
+            // adds to every score of the row in proportion to its probability. The gradient of
+            // `lse` is therefore subtracted from `delta`.
             let (dy, delta) = match (&dys[0], &dys[1]) {
                 (Some(dy), None) => (dy.clone(), dy.mul(&y)?.sum_along(&[3], false)?),
                 (Some(dy), Some(dlse)) => {

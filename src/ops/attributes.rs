@@ -16,7 +16,7 @@ pub(super) fn text(op: &impl Serialize) -> String {
     if is_object(&text) { text } else { NONE.to_owned() }
 }
 
-/// Op with these attributes, and with the name of `like`.
+/// Makes an op with the name of `like` from its attributes as text.
 pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
     like: &O,
     attributes: &str,
@@ -43,7 +43,7 @@ fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Attributes of an op that has none.
+/// Attributes of an op without attributes: an object without fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}

@@ -1,4 +1,4 @@
-//! Batch normalization, with the statistics of a batch or with given ones, and its gradient.
+//! Batch normalization, with the statistics of a batch or with given statistics, and its gradient.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -39,7 +39,7 @@ use crate::layout::{Dims, Layout};
 pub struct BatchNormParameters<'a> {
     /// Factor of the normalized elements.
     pub gamma: &'a Tensor,
-    /// Term added after the factor.
+    /// Term added after the multiplication by `gamma`.
     pub beta: &'a Tensor,
     /// Running mean of the batches so far.
     pub running_mean: &'a Tensor,
@@ -63,7 +63,7 @@ fn channels(x: &Layout, roles: &[&str], vectors: &[Layout]) -> Result<usize, Fau
     Ok(c)
 }
 
-/// Sizes of `x`, as the CPU kernels take them.
+/// Sizes of `x` in the form that the CPU kernels need.
 fn seen(x: &Layout) -> cpu::Channels {
     let shape = x.shape();
     cpu::Channels { n: shape[0], c: shape[1], inner: shape[2..].iter().product() }

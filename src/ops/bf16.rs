@@ -3,12 +3,13 @@
 //! An op whose floats may be [`DType::BF16`] declares how the op can be cut into pieces. The
 //! declaration [`Cuts`], by [`Definition::cuts`](super::definition::Definition::cuts), gives the
 //! dimension of each operand that is cut, or says that an operand is needed whole. The kernels of
-//! the op do not know `bf16`, and run on one piece after another. A piece is widened to f32 in the
-//! workspace before the run, and rounded afterwards. Pieces are small compared to the tensors, so
-//! that the workspace does not cost what the storage saves. The cut of an op depends on shapes
-//! alone, so every run gives the same bits.
+//! the op do not know `bf16`, and run on one piece after another. Before the run, the inputs of a
+//! piece are widened to f32 in the workspace. After the run, its outputs are rounded. Pieces are
+//! small compared to the tensors, so that the workspace does not cost what the storage saves. The
+//! cut of an op depends on shapes alone, so every run gives the same bits.
 //!
-//! Operands of both types may be mixed: activations are `bf16`, parameters and statistics are f32.
+//! Operands of `bf16` and f32 may be mixed: activations are `bf16`, parameters and statistics are
+//! f32.
 
 mod cast;
 mod cpu;
@@ -37,7 +38,8 @@ const NARROW: DType = DType::BF16;
 pub(super) struct Cuts {
     /// Cut of each input.
     pub inputs: SmallVec<[Cut; 6]>,
-    /// Cut of each output. Outputs that are updated in place are cut like their inputs.
+    /// Cut of each output. An output that is updated in place is cut like the input that holds the
+    /// old value.
     pub outputs: SmallVec<[Made; 3]>,
 }
 
@@ -145,9 +147,9 @@ fn wide(layout: &Layout) -> Layout {
     if is_narrow(layout) { layout.with_dtype(FLOAT) } else { *layout }
 }
 
-/// Outputs of an op for inputs of which some are `bf16`. `fault` is the error that the op gave for
-/// these inputs, and is returned if the op cannot be cut. Other messages name a `bf16` input as
-/// f32.
+/// Outputs of an op for inputs of which some are `bf16`. `fault` is the error that the op returned
+/// for these inputs. It is returned if the op cannot be cut. The messages of other errors say f32
+/// where an input is `bf16`.
 pub(super) fn infer(
     op: &dyn Definition,
     inputs: &[Layout],

@@ -35,8 +35,8 @@ pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N],
     shape.try_into().map_err(|_| format!("{role} is {x} of rank {}, expected rank {N}", x.rank()))
 }
 
-/// Fails if a walk over operands takes more nested loops than the kernels have. Operands are given
-/// with their roles.
+/// Fails if a walk over operands takes more nested loops than the kernels have. Each operand is
+/// given with its role, which the message names.
 pub(super) fn walkable<const K: usize, const N: usize>(
     walk: &Walk<K>,
     operands: [(&str, &Layout); N],

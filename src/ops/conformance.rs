@@ -1,6 +1,6 @@
 //! Tests for every device that runs the built-in ops. The tests put tensors on the device, run ops
-//! and read the results back, and use nothing else of it. [`on_device`] makes the tests for one
-//! device.
+//! and read the results back, and use no other function of the device. [`on_device`] makes the
+//! tests for one device.
 
 mod absurd;
 #[cfg(feature = "cuda")]
@@ -73,12 +73,13 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         let workspace = self.device.workspace(&sample.op, &inputs, &outputs);
         let stored = sample.operands.iter().map(|operand| &operand.stored);
         let bytes = stored.chain(&outputs).map(Layout::bytes).chain([workspace]);
-        // Each tensor has a guard behind it, and may have one element more.
+        // Besides its bytes, each tensor needs room for a guard, for alignment, and perhaps for one
+        // more element.
         self.front + bytes.map(|bytes| bytes + 512).sum::<u64>() <= BYTES
     }
 
-    /// Runs `op`. Fresh outputs and the workspace are full of junk before the run. The guard behind
-    /// each operand must not change.
+    /// Runs `op`. Fresh outputs and the workspace are full of junk before the run. The guard, a
+    /// fixed pattern behind each operand, must not change.
     pub(crate) fn try_run(
         &mut self,
         op: &Op,
@@ -168,14 +169,15 @@ fn full_of(junk: f32, layout: Layout) -> HostTensor {
         _ => junk.to_bits().to_ne_bytes(),
     };
     let fill = |bytes: &mut [u8]| {
-        // Four bytes at a time: byte by byte, this took half the time of a walk over all samples.
+        // Four bytes at a time: byte by byte, this loop took half the time of a walk over all
+        // samples.
         bytes.chunks_mut(4).for_each(|bytes| bytes.copy_from_slice(&bits[..bytes.len()]));
     };
     HostTensor::written(layout.dtype(), *layout.shape(), fill).unwrap()
 }
 
 /// Fails unless `found` is close to `expected`. The tolerance is relative for elements above 1, and
-/// absolute below.
+/// absolute for smaller elements.
 fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(**found.shape(), *shape, "{what}");
     let found = found.as_f32().expect("floats");
@@ -188,9 +190,9 @@ fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, 
     }
 }
 
-/// Fails unless `found` is close to `expected`, with a tolerance relative to the largest element
-/// or 1. For sums of products: their rounding errors follow the size of the terms, even if the sum
-/// is small.
+/// Fails unless `found` is close to `expected`, with a tolerance relative to the largest element, or
+/// to 1 if all elements are smaller. Meant for sums of products, whose rounding errors grow with the
+/// size of the terms, even if the sum is small.
 pub(crate) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let (found, expected) = (found.as_f32().expect("floats"), expected.as_f32().expect("floats"));

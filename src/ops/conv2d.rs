@@ -1,7 +1,7 @@
-//! 2-D convolution and its two gradients. Each of the three ops computes one of `x`, `weight` and
-//! `y` (or their gradients) from the other two.
+//! 2-D convolution and its two gradients. Each of the three ops computes one tensor of `x`,
+//! `weight` and `y`, or its gradient, from the other two tensors.
 //!
-//! All three ops are linear in each input, so the gradients of each op are the other two ops.
+//! All three ops are linear in each input, so each op has the other two ops as its gradients.
 
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]

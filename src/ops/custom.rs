@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 /// An op of your own, whose fields are its attributes. The op runs wherever the crate's ops do: on
 /// the CPU, on a GPU if it has a kernel for one, in the simulator, and on a tape. Results are
-/// evicted and rematerialized like those of the crate's ops. See `examples/08_your_own_op.rs`.
+/// evicted and rematerialized like the results of the crate's ops. See
+/// `examples/08_your_own_op.rs`.
 ///
-/// Inputs are contiguous when the op runs; [`Tensor::apply`] packs the others. Outputs are fresh
-/// tensors. Inputs and outputs may be of any type and rank that `infer` accepts.
+/// Inputs are contiguous when the op runs; [`Tensor::apply`] packs inputs that are not. Outputs are
+/// fresh tensors. Inputs and outputs may be of any type and rank that `infer` accepts.
 ///
 /// ```
 /// use remat::device::{DeviceError, cpu};
@@ -56,10 +57,10 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// different names, and the names of the crate's ops are taken.
     fn name(&self) -> &str;
 
-    /// Attributes as text in your own format, for recordings: all that the name does not say. To
-    /// execute a recording, register a reader for this text with `ops::Library`. Default: `None`. A
-    /// recording can be replayed by size and cost without them. It can be executed only if the
-    /// reader that is registered for the op needs none.
+    /// Attributes as text in your own format, for recordings: the text must say all that the name
+    /// does not say. To execute a recording, register a reader for this text with `ops::Library`.
+    /// Default: `None`. A recording without attributes can be replayed by size and cost. It can be
+    /// executed only if the registered reader accepts `None`.
     fn attributes(&self) -> Option<String> {
         None
     }
@@ -67,7 +68,7 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
     ///
     /// # Errors
-    /// If the inputs do not fit; the message says which input and why.
+    /// If the op does not accept the inputs; the message says which input and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String>;
 
     /// Floating-point operations of one run, for the `flops` cost model. Default: one per output
@@ -87,8 +88,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// If the op cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Kernel for a GPU, made for ops of this type. Default: none, so that the op does not run on a
-    /// GPU.
+    /// Kernel for a GPU, made for ops of this type. Default: `None`, so that the op does not run on
+    /// a GPU.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
@@ -120,8 +121,8 @@ pub struct CudaKernel {
 
 impl CudaKernel {
     /// Makes a kernel from the function `name` of this CUDA C++ `source`, for `op` and other ops of
-    /// its type only. The source is compiled at the first run. The address in memory identifies the
-    /// source.
+    /// its type only. The source is compiled at the first run. A source is identified by its
+    /// address in memory.
     ///
     /// ```
     /// use remat::ops::CudaKernel;
@@ -181,7 +182,7 @@ impl CudaKernel {
     }
 }
 
-/// A [`CustomOp`]. Two of them are equal if their names and their `Debug` output are equal.
+/// A [`CustomOp`]. Two custom ops are equal if their names and their `Debug` output are equal.
 #[derive(Clone)]
 pub struct Custom(Arc<dyn CustomOp>);
 
@@ -227,7 +228,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no inputs, or the inputs do not fit the op.
+    /// [`Error::Op`] if there are no inputs, or the op does not accept the inputs.
     pub fn apply(op: impl Into<Op>, inputs: &[&Self]) -> Result<Tensors, Error> {
         let op = op.into();
         if inputs.is_empty() {
@@ -306,9 +307,9 @@ impl Kernel for Custom {
         parameters.push(&count);
         parameters.extend(numbers.iter().map(|number| number as &dyn Parameter));
         let kernel = Family::new(name, source).kernel(name);
-        // SAFETY: these are the parameters listed at `CudaKernel`. The caller of `CudaKernel::new`
-        // guarantees that the function takes them and stays within its operands, for operands as
-        // `infer` of this type accepts them.
+        // SAFETY: these are the parameters listed at [`CudaKernel`]. The caller of
+        // `CudaKernel::new` guarantees that the function has these parameters and stays within its
+        // operands, for all operands that `infer` of this type accepts.
         unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) }
     }
 }

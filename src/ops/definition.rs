@@ -19,7 +19,7 @@ pub(super) const TRANSCENDENTAL: f64 = 10.0;
 
 /// Description of an op: inputs, outputs, work, kernels and gradient.
 pub(super) trait Definition: fmt::Debug {
-    /// The op itself; also works for an op in a box.
+    /// The op itself; if the op is in a box, the op inside.
     fn definition(&self) -> &dyn Definition
     where
         Self: Sized,
@@ -51,13 +51,13 @@ pub(super) trait Definition: fmt::Debug {
 
     /// Parts of each operand that belong to one piece, so that floats may be `bf16`: see
     /// [`bf16`](super::bf16). The layouts are given with f32 in place of `bf16`. `None` if floats
-    /// must be f32, or the op takes any type as it is.
+    /// must be f32, or the op itself accepts any type.
     fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
         None
     }
 
-    /// Rule that computes the gradients of the inputs from those of the outputs. The tape keeps the
-    /// tensors that the rule captures, and no others.
+    /// Rule that computes the gradients of the inputs from the gradients of the outputs. The tape
+    /// keeps only the tensors that the rule captures.
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
 }
 
@@ -104,15 +104,15 @@ pub(super) trait Kernel {
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// Requirements for the inputs of an op. The checks and the packing of strided inputs both follow
-/// from them.
+/// Requirements for the inputs of an op. Inputs are checked, and strided inputs are packed, by
+/// these requirements.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Inputs {
     /// Exactly the listed inputs, each as described.
     Each(&'static [Input]),
-    /// At least one input, each as described. Messages number the inputs.
+    /// At least one input, each as described. A message names an input by its number.
     Many(Input),
-    /// Any number of contiguous inputs; the op checks the rest.
+    /// Any number of contiguous inputs; the op checks their number, types and shapes.
     Packed,
 }
 

@@ -1,5 +1,5 @@
 //! Elementwise ops: of one tensor, of two or three with broadcasting, and accumulation in place.
-//! Any strides.
+//! Operands may have any strides.
 //!
 //! A new function is a row of the table in `unary.rs`, in `binary.rs`, or, if it has attributes, in
 //! `with_numbers.rs`. No other file changes.

@@ -13,12 +13,12 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 /// Gradients of an op's inputs, in order. An entry that is `None`, or missing at the end, is zero
-/// or not wanted.
+/// or is not wanted.
 pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
 
 type Rule = Box<dyn Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync>;
 
-/// Rule that computes the gradients of an op's inputs from those of its outputs.
+/// Rule that computes the gradients of an op's inputs from the gradients of its outputs.
 pub struct Gradient(Kind);
 
 enum Kind {
@@ -212,9 +212,9 @@ const fn is_float(dtype: DType) -> bool {
 
 /// One op on a tape.
 pub(crate) struct Node {
-    /// Numbers of the inputs.
+    /// Identities of the inputs.
     pub inputs: SmallVec<[TensorId; 3]>,
-    /// Numbers of the outputs.
+    /// Identities of the outputs.
     pub outputs: SmallVec<[TensorId; 2]>,
     /// Types of the inputs, which are also the types of their gradients.
     dtypes: SmallVec<[DType; 8]>,
@@ -222,7 +222,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Gradients of the inputs, computed from those of the outputs.
+    /// Gradients of the inputs, computed from the gradients of the outputs.
     pub fn gradients(&self, dys: &[Option<Tensor>]) -> Result<InputGradients, Error> {
         let mut all = (self.rule)(dys)?;
         for (gradient, &dtype) in all.iter_mut().zip(&self.dtypes) {
@@ -235,7 +235,7 @@ impl Node {
 }
 
 /// Record of a tape: the ops that depend on watched tensors, in order. Each tensor that depends on
-/// a watched one refers to the log, so that ops which read the tensor are recorded.
+/// a watched tensor refers to the log, so that ops which read the tensor are recorded.
 #[derive(Default)]
 pub(crate) struct Log {
     nodes: Mutex<Vec<Option<Node>>>,
@@ -254,7 +254,7 @@ impl Log {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Log that records an op with these inputs; `None` if no input has one.
+    /// Log that records an op with these inputs; `None` if no input has a log.
     ///
     /// # Errors
     /// If the inputs are watched by different tapes.

@@ -90,7 +90,7 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`NameTakenError`] if ops with this name exist already, such as one of the crate.
+    /// [`NameTakenError`] if the library already has ops with this name, such as ops of the crate.
     pub fn register<C: CustomOp>(
         &mut self,
         name: impl Into<String>,
@@ -117,7 +117,7 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// If no op has this name, or the attributes do not fit the op.
+    /// If no op has this name, or the attributes are not valid for the op.
     pub fn op(&self, name: &str, attributes: Option<&str>) -> Result<Op, LoadOpError> {
         let Some(load) = self.loads.get(name) else {
             return Err(LoadOpError::Unknown { name: name.to_owned() });
@@ -161,10 +161,10 @@ pub enum LoadOpError {
     /// No op with this name is in the library.
     #[error("no op is called `{name}`: register it with Library::register before loading")]
     Unknown {
-        /// Name that was asked for.
+        /// Name that the library does not have.
         name: String,
     },
-    /// The attributes do not fit the op, or are missing.
+    /// The attributes are not valid for the op, or are missing.
     #[error("{name}: {message}")]
     Attributes {
         /// Name of the op.
@@ -174,7 +174,7 @@ pub enum LoadOpError {
     },
 }
 
-/// Error for a name that other ops have already.
+/// Error for a name that other ops in the library have already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an op is called `{name}` already: give yours another name")]
 pub struct NameTakenError {

@@ -61,10 +61,10 @@ impl Tensor {
         linear.add(&self.neg()?.softplus()?)?.mean()
     }
 
-    /// Scales the tensors so that the norm of all their elements together is at most `max_norm`;
-    /// returns them and the norm before. PyTorch's `clip_grad_norm_` does the same with gradients.
-    /// All tensors get the same factor, `max_norm / (norm + 1e-6)` or 1. The device computes the
-    /// factor, so the host does not wait for it.
+    /// Scales the tensors so that the norm of all their elements together is at most `max_norm`.
+    /// Returns the scaled tensors, and the norm before scaling. PyTorch's `clip_grad_norm_` does
+    /// the same with gradients. All tensors get the same factor, `max_norm / (norm + 1e-6)` or 1.
+    /// The device computes the factor, so the host does not wait.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -78,7 +78,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no tensors, or one does not hold floats.
+    /// [`Error::Op`] if there are no tensors, or a tensor does not hold floats.
     pub fn clip_by_norm(tensors: &[&Self], max_norm: f32) -> Result<(Vec<Self>, Self), Error> {
         let norm = Self::norm_of(tensors)?;
         let factor = norm.clip_factor(max_norm)?;
@@ -86,7 +86,7 @@ impl Tensor {
         Ok((clipped, norm))
     }
 
-    /// Factor for tensors whose norm is this scalar, so that their norm becomes at most `max_norm`.
+    /// Factor that scales tensors, whose norm is this scalar, to a norm of at most `max_norm`.
     pub(crate) fn clip_factor(&self, max_norm: f32) -> Result<Self, Error> {
         let factor = self.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
         factor.clamp(f32::NEG_INFINITY, 1.0)

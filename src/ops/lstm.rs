@@ -52,10 +52,11 @@ pub(crate) struct AfterSteps {
 }
 
 impl Tensor {
-    /// Runs the steps from the memory `before`, an `h` and a `c`, or from zeros; see [`LstmSteps`].
+    /// Runs the steps from the memory `before`, which is an `h` and a `c`; `None` stands for zeros.
+    /// See [`LstmSteps`].
     ///
     /// # Errors
-    /// [`Error::Op`] if the shapes do not fit.
+    /// [`Error::Op`] if the shapes of the operands do not agree.
     pub(crate) fn lstm_steps(
         &self,
         weight: &Self,
@@ -143,7 +144,7 @@ impl Definition for LstmSteps {
                 let mut found = Tensor::call(LstmStepsGrad, &inputs)?.into_iter();
                 [(); 3].map(|()| found.next().expect("three outputs"))
             } else {
-                // Only gradients of gradients have gradients of `c` and `gates`.
+                // `c` and `gates` have gradients only if gradients of gradients are computed.
                 let steps = Steps::new(&gates, &c, &c0, &weight)?;
                 let back = steps.backward(&Cotangents { dy, dc, dgates, dh_last, dc_last })?;
                 let dsums = back.dsums(&gates)?;

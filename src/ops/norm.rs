@@ -28,7 +28,7 @@ use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use std::iter::{once, repeat_n};
 
-/// Dimensions that count the rows of `x`, and the number of elements in a row.
+/// All dimensions of `x` but the last, and the last: the number of elements in a row.
 fn rows(x: &Layout) -> Result<(Dims, usize), Fault> {
     match x.shape().split_last() {
         Some((&n, rows)) => Ok((Dims::new(rows), n)),

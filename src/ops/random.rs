@@ -55,7 +55,7 @@ pub enum Distribution {
     },
 }
 
-/// A number in `[0, 1)`: the first one that key and counter give.
+/// A number in `[0, 1)`: the first number that key and counter give.
 pub(crate) fn unit(key: u64, counter: u64) -> f32 {
     let mut out = [0.0];
     cpu::random(&mut out, Distribution::Uniform { low: 0.0, high: 1.0 }, key, counter);
@@ -79,7 +79,7 @@ pub struct Random {
 }
 
 impl Tensor {
-    /// Zeroes each element with probability `p`, and scales the others by `1 / (1 - p)`.
+    /// Zeroes each element with probability `p`, and scales all other elements by `1 / (1 - p)`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -149,7 +149,8 @@ impl Definition for Random {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // A quarter of the ten rounds of Philox, and the transformation to the distribution.
+        // For each element: a quarter of the ten rounds of Philox, and the transformation to the
+        // distribution.
         outputs[0].elements() as f64 * (2.0 * TRANSCENDENTAL)
     }
 

@@ -1,5 +1,5 @@
-//! Sums, means, maxima and minima over any dimensions, and functions that are made of them. Any
-//! strides.
+//! Sums, means, maxima and minima over any dimensions, and functions that are made of them. Tensors
+//! may have any strides.
 
 mod arg;
 mod cpu;
@@ -40,8 +40,8 @@ pub enum Reduction {
     Min,
 }
 
-/// `(x) -> (y)`: reduces `x` along `axes`. The reduced dimensions have size 1 in the result if
-/// `keep_dims`, and are removed otherwise.
+/// `(x) -> (y)`: reduces `x` along `axes`. If `keep_dims` is set, the reduced dimensions have size
+/// 1 in the result; if not, they are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -78,7 +78,7 @@ impl Tensor {
         self.reduce_all(Reduction::Sum)
     }
 
-    /// Mean of all elements, as a scalar; NaN if there are none.
+    /// Mean of all elements, as a scalar; NaN if there are no elements.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -128,8 +128,8 @@ impl Tensor {
         self.reduce_all(Reduction::Min)
     }
 
-    /// Sums along `axes`. The reduced dimensions are kept with size 1 if `keep_dims`, and removed
-    /// otherwise.
+    /// Sums along `axes`. If `keep_dims` is set, the reduced dimensions are kept with size 1; if
+    /// not, they are removed.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -166,7 +166,7 @@ impl Tensor {
     }
 
     /// Maxima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
-    /// NaN. Elements that equal their maximum share its gradient evenly.
+    /// NaN. Elements that equal their maximum share the gradient of the maximum evenly.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -183,7 +183,7 @@ impl Tensor {
     }
 
     /// Minima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
-    /// NaN. Elements that equal their minimum share its gradient evenly.
+    /// NaN. Elements that equal their minimum share the gradient of the minimum evenly.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -307,14 +307,14 @@ fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, u
     (Walk::new(&sizes, [&strides]), elements)
 }
 
-/// Loops over the dimensions that are kept, and over the reduced dimensions; the latter in the
-/// order in which they lie in memory.
+/// Loops over the dimensions that are kept, and loops over the reduced dimensions. The reduced
+/// dimensions are looped over in the order in which their elements lie in memory.
 fn walks(layout: &Layout, axes: &[usize]) -> [(Walk<1>, usize); 2] {
     let strides = layout.strides();
     let kept = (0..layout.rank()).filter(|axis| !axes.contains(axis));
     let mut joined: List = axes.into();
-    // By descending stride. Stride 0 comes first, as the order of repeated elements does not
-    // matter.
+    // Sort axes by descending stride. Axes of stride 0 come first, as the order of repeated
+    // elements does not matter.
     joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
     [walk_along(layout, kept), walk_along(layout, joined.into_iter())]
 }

@@ -24,7 +24,7 @@ pub enum Interpolation {
     /// Entry `j` is the entry `floor(j n / size)`.
     Nearest,
     /// Entry `j` interpolates between the two entries around `(j + 1/2) n / size - 1/2`, with
-    /// weights by distance. At the ends, it is the one nearest entry.
+    /// weights by distance. At each end, entry `j` equals the nearest entry.
     Linear,
     /// Entry `j` interpolates between the two entries around `j (n - 1) / (size - 1)`. The first
     /// and the last entry are kept.
@@ -46,8 +46,8 @@ pub struct Resize {
     /// Rule that makes entries of the result.
     pub sampling: Interpolation,
     /// Whether to apply the transposed operator, which computes the gradient. Each entry of `x` is
-    /// then added, with its weight, to the entries of the result that it would be made of in the
-    /// other direction.
+    /// then added, with weights, to those entries of the result from which the operator that is not
+    /// transposed would make the entry of `x`.
     pub transposed: bool,
 }
 
@@ -71,7 +71,7 @@ impl Tensor {
     }
 
     /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation along
-    /// both. If `align_corners`, the pixels at the corners are kept.
+    /// height and width. If `align_corners`, the pixels at the corners are kept.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -124,8 +124,8 @@ struct Taps {
 }
 
 impl Taps {
-    /// Entries that entry `j` of the result is made of, the weight of the first one, and the weight
-    /// of each other one.
+    /// Range of entries that entry `j` of the result is made of. Also the weight of the first entry
+    /// of the range, and the weight of each further entry.
     fn of(self, j: u64) -> (Range<usize>, [f32; 2]) {
         let Self { n, size, sampling } = self;
         // The position `top / bottom` lies between two entries.

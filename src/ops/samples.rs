@@ -1,5 +1,5 @@
-//! Samples of every op, for tests of devices: layouts of operands, and the range of their values.
-//! No data.
+//! Samples of every op, for tests of devices. A sample has layouts of operands and the range of
+//! their values, and no data.
 //!
 //! Each op has samples of its own: cases that deserve a test, and a way to draw random ones. A test
 //! over [`samples`], or over draws for [`each`], therefore covers every op.
@@ -29,9 +29,9 @@ use super::{Custom, Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use crate::rng::SplitMix64;
 
-/// An op with samples. Every op has them.
+/// An op with samples. Every op implements this.
 pub(super) trait Sampled {
-    /// The op itself; also works for an op in a box.
+    /// The op itself; if the op is in a box, the op inside.
     fn sampled(&self) -> &dyn Sampled
     where
         Self: Sized,
@@ -42,15 +42,16 @@ pub(super) trait Sampled {
     /// Cases that deserve a test: large and odd shapes, and shapes without elements.
     fn samples(&self) -> Vec<Sample>;
 
-    /// Draws random attributes for the op, and operands that fit, with sizes from `draw`.
+    /// Draws random attributes for the op, and operands that the op accepts, with sizes from
+    /// `draw`.
     fn draw(&self, draw: &mut Draw) -> Sample;
 
-    /// Draws arbitrary attributes for the op, such as ones that overflow a size, and inputs that
-    /// fit except for their sizes.
+    /// Draws arbitrary attributes for the op, such as attributes that overflow a size. Also draws
+    /// inputs that the op would accept, apart from their sizes.
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
-/// An op, and operands that fit the op.
+/// An op, and operands that the op accepts.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The op.
@@ -77,7 +78,7 @@ impl Sample {
 pub struct Operand {
     /// Contiguous layout of the stored tensor.
     pub stored: Layout,
-    /// Layout that the op sees: the stored one, or that of a view.
+    /// Layout that the op sees: the layout of the stored tensor, or of a view.
     pub seen: Layout,
     /// Range of the elements.
     pub values: Values,
@@ -148,7 +149,7 @@ pub(super) fn inside(shape: &[usize]) -> Operand {
     floats(&more).view(|x| x.slice(last, 1, shape[last]))
 }
 
-/// Floats of one shape: packed, transposed, cut out of more, broadcast.
+/// Floats of one shape: packed, transposed, cut out of a larger tensor, broadcast.
 pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     let mut all = vec![floats(shape)];
     if let Some(last) = shape.len().checked_sub(1) {
@@ -162,7 +163,7 @@ pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     all
 }
 
-/// Shapes for ops that take any shape: few and many rows, short and long rows, odd sizes, no
+/// Shapes for ops that accept any shape: few and many rows, short and long rows, odd sizes, no
 /// elements.
 pub(super) const SHAPES: [&[usize]; 12] = [
     &[],
@@ -203,7 +204,7 @@ impl Operand {
     }
 }
 
-/// One op for each name.
+/// One op of each name.
 ///
 /// ```
 /// use remat::op::Operation;
@@ -263,7 +264,7 @@ impl Draw {
         Self { numbers: SplitMix64::new(seed), sizes }
     }
 
-    /// Draws random attributes for an op of the same name, and operands that fit.
+    /// Draws random attributes for an op of the same name, and operands that the op accepts.
     ///
     /// ```
     /// use remat::ops::samples::{Draw, Sizes, each};
@@ -276,8 +277,8 @@ impl Draw {
         op.sampled().draw(self)
     }
 
-    /// Draws arbitrary attributes for an op of the same name, and inputs. The inputs fit except for
-    /// their sizes, or do not fit at all.
+    /// Draws arbitrary attributes for an op of the same name, and inputs. The op rejects the
+    /// inputs, or would accept them apart from their sizes.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
         let (op, fitting) = op.sampled().absurd(self);
         let any = self.absurd_layout();
@@ -346,7 +347,7 @@ impl Draw {
         floats(&[elements + 1]).view(|l| l.slice(0, 1, elements)?.reshape(&shape))
     }
 
-    /// Floats of this shape: packed, permuted, cut out of more, or broadcast.
+    /// Floats of this shape: packed, permuted, cut out of a larger tensor, or broadcast.
     pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);

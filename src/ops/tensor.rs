@@ -45,9 +45,9 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 /// ```
 ///
 /// # Errors
-/// A method fails at once if its operands do not fit, with a message that names them. A failure on
-/// the device is reported by the next read of a tensor that depends on it, or by the next
-/// [`Runtime::sync`](crate::Runtime::sync).
+/// A method fails at once if the op does not accept its operands, with a message that names the
+/// operands. A failure on the device is reported by the next read of a tensor that depends on the
+/// failed op, or by the next [`Runtime::sync`](crate::Runtime::sync).
 #[derive(Clone)]
 pub struct Tensor {
     handle: Arc<Handle>,
@@ -248,8 +248,8 @@ impl Tensor {
         self.runs()?.replace(self, value)
     }
 
-    /// Runs an op in the runtime of the first input. Inputs that must be contiguous but are not are
-    /// packed first.
+    /// Runs an op in the runtime of the first input. Inputs that are not contiguous are packed
+    /// first, if the op requires contiguous inputs.
     ///
     /// # Panics
     /// If there are no inputs.
@@ -270,8 +270,7 @@ impl Tensor {
         runs.apply(op, &packed.iter().collect::<SmallVec<[&Self; 4]>>())
     }
 
-    /// Like [`Tensor::call`], for an op with one output, or of which only the first output is
-    /// wanted.
+    /// Like [`Tensor::call`], but returns the first output only.
     pub(super) fn call1(op: impl Into<Op>, inputs: &[&Self]) -> Result<Self, Error> {
         Ok(Self::call(op, inputs)?.swap_remove(0))
     }
@@ -287,12 +286,12 @@ impl Tensor {
     }
 
     /// Whether this is the only handle. If so, all commands that other threads sent with clones of
-    /// it are already in the queue.
+    /// this handle are already in the queue.
     pub(crate) fn is_last_handle(&mut self) -> bool {
         Arc::get_mut(&mut self.handle).is_some()
     }
 
-    /// Open log that records the ops which read this tensor, if there is one.
+    /// Open log that records the ops which read this tensor; `None` if no log is open.
     pub(crate) fn tape(&self) -> Option<Arc<Log>> {
         self.log.as_ref()?.upgrade().filter(|log| log.is_open())
     }

@@ -1,8 +1,8 @@
 //! Updates of parameters by their gradients, in place: one tensor or many in one op.
 //!
-//! The inputs are, for each tensor, the parameter and the states that the optimizer keeps for it;
-//! then the gradients, in the same order. With one tensor, the inputs are
-//! `(param, velocity, grad)`. With two tensors, they are
+//! For each tensor, the inputs are the parameter and the states that the optimizer keeps for the
+//! parameter. The gradients of all tensors follow, in the same order. With one tensor, the inputs
+//! are `(param, velocity, grad)`. With two tensors, they are
 //! `(param, velocity, param, velocity, grad, grad)`.
 
 mod adamw;

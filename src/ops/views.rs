@@ -1,4 +1,5 @@
-//! Views: the same elements with another layout. No bytes, no kernel, no cost.
+//! Views: the same elements with another layout. A view has no bytes of its own and no kernel, and
+//! costs nothing.
 
 mod broadcast;
 mod permute;

@@ -122,8 +122,8 @@ impl Group {
         self
     }
 
-    /// Learning rate and weight decay of a parameter: the given ones, as changed by the first group
-    /// that has the parameter.
+    /// Learning rate and weight decay of a parameter. The first group that contains the parameter
+    /// may change the given values.
     pub(super) fn settings(
         groups: &[Self],
         name: &str,

@@ -38,10 +38,11 @@ enum Shape {
         factor: f32,
         every: usize,
     },
-    /// A linear rise over the given number of steps, to the first rate of the schedule that
-    /// follows.
+    /// A linear rise over the given number of steps, in equal increments, up to the first rate of
+    /// the schedule that follows.
     Warmup(usize, Box<Schedule>),
-    /// The first schedule for the given number of steps, then the second from its beginning.
+    /// The first schedule for the given number of steps, and then the second schedule, whose steps
+    /// count from 0.
     Then(Box<Schedule>, usize, Box<Schedule>),
 }
 
@@ -86,7 +87,8 @@ impl Schedule {
         Self(Shape::Linear { from, to, steps })
     }
 
-    /// Multiplies the rate by `factor` after each `every` steps. With `every` 0 the rate stays.
+    /// Multiplies the rate by `factor` after each `every` steps. If `every` is 0, the rate is
+    /// constant.
     ///
     /// ```
     /// use remat::optim::Schedule;

@@ -50,10 +50,9 @@ impl Optimizer {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// # Errors
     /// If `loss` is not a scalar or depends on no watched tensor; if no parameter is watched; if
-    /// two parameters have one name or are one tensor. With [`Optimizer::all_or_none`] and a rule
-    /// that counts steps, also the error that made the step fail.
+    /// two parameters have the same name or are the same tensor. With [`Optimizer::all_or_none`]
+    /// and a rule that counts steps, the call also waits for the updates and returns their error.
     pub fn minimize(
         &mut self,
         tape: Tape,
@@ -166,7 +165,8 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// If a gradient does not fit its parameter, or two parameters have one name.
+    /// If a gradient does not have the shape of its parameter, or two parameters have the same
+    /// name.
     pub fn step(
         &mut self,
         runtime: &Runtime,
@@ -210,8 +210,8 @@ impl Optimizer {
         updated
     }
 
-    /// Makes the replacements of the forward pass final. If the rule counts steps and a failed step
-    /// must not count, waits for the outcome and takes the count back on failure.
+    /// Makes the replacements of the forward pass final. With [`Optimizer::all_or_none`] and a rule
+    /// that counts steps, waits for the updates. If they failed, the step is not counted.
     fn settle(&mut self, runtime: &Runtime) -> Result<(), Error> {
         runtime.confirm()?;
         if !(self.all_or_none && self.rule.counts_steps()) {
@@ -288,8 +288,8 @@ fn update_of<'a>(op: &Op, parts: &'a mut [Part<'_>]) -> Update<'a, Op> {
     update
 }
 
-/// All parameters, with their names. Fails if two have the same name, because state is kept by
-/// name.
+/// All parameters, with their names. Fails if two parameters have the same name, because state is
+/// kept by name.
 fn distinct(module: &mut dyn Module) -> Result<Vec<(String, &mut Tensor)>, Error> {
     let found: Vec<(String, &mut Tensor)> = parameters(module).collect();
     let mut names = FxHashSet::default();

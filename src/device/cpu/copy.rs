@@ -12,8 +12,8 @@ pub fn strided<T: Copy + Send + Sync>(out: &mut [T], x: &[T], layout: &Layout) {
     pieces(out, PIECE, work, |i, part| pack::part(part, x, &walk, i * PIECE));
 }
 
-/// Fills `out` with the elements of `layout` in row-major order, whatever their type. `x` starts
-/// with the first element.
+/// Fills `out` with the elements of `layout`, which may be of any type, in row-major order. `x`
+/// starts with the first element.
 pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     if !out.is_empty() {
         by_size!(layout.dtype(), Word => {

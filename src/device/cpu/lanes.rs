@@ -4,13 +4,13 @@ use super::wide::widest;
 
 const LANES: usize = 16;
 
-/// Results kept side by side: element `i` of each added slice is joined into lane `i % 16`. A sum
-/// in f64 lanes has an error far below that of rounding its result to f32.
+/// Sixteen partial results, one in each lane: element `i` of each added slice is joined into lane
+/// `i % 16`. A sum in f64 lanes has an error far below the error of rounding its result to f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes<T>([T; LANES]);
 
 impl<T: Copy> Lanes<T> {
-    /// Lanes that all hold `start`, which must be neutral for the operation that joins.
+    /// Makes lanes that all hold `start`, which must be the neutral element of the operation.
     pub const fn new(start: T) -> Self {
         Self([start; LANES])
     }
@@ -45,7 +45,8 @@ impl<T: Copy> Lanes<T> {
         }
     }
 
-    /// Joins all lanes into one value: first the halves, then the quarters, and further.
+    /// Joins all lanes into one value. Each round joins the upper half of the lanes to the lower
+    /// half, until one lane is left.
     #[inline]
     pub fn join(mut self, join: impl Fn(T, T) -> T) -> T {
         let mut half = LANES / 2;

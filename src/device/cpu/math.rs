@@ -18,8 +18,8 @@ use std::f32::consts::LOG2_E;
 /// is its Taylor polynomial of degree 7, whose remainder is below 6e-9.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Outside `LOW..HIGH` the result is zero or infinite. Two comparisons instead of a clamp, so
-    // that NaN passes through.
+    // Outside `LOW..HIGH` the result is zero or infinite. Two comparisons replace a clamp, so that
+    // a NaN stays NaN.
     const LOW: f32 = -104.5;
     const HIGH: f32 = 89.0;
     // `x + ROUND` has the integer nearest to `x` in its low bits.
@@ -37,7 +37,8 @@ pub fn exp(x: f32) -> f32 {
     for factor in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         e = e * r + factor;
     }
-    // `2^n` in two factors, as it may be outside the range of normal floats.
+    // `2^n` as a product of two factors, because `2^n` itself may be outside the range of normal
+    // floats.
     let half = n >> 1;
     let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
     e * power(half) * power(n.wrapping_sub(half))
@@ -49,9 +50,9 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// Hyperbolic tangent, within 2 units in the last place. Near zero: an odd polynomial that
-/// interpolates it at Chebyshev nodes (relative error 2e-8). Farther out:
-/// `(1 - e^-2|x|) / (1 + e^-2|x|)`.
+/// Hyperbolic tangent, within 2 units in the last place. Near zero, the result is an odd polynomial
+/// that interpolates `tanh` at Chebyshev nodes (relative error 2e-8). Farther from zero, the result
+/// is `(1 - e^-2|x|) / (1 + e^-2|x|)`.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     const NEAR: f32 = 0.625;
@@ -171,7 +172,8 @@ mod tests {
             near(gelu(x), wide * below(wide), 1e-7);
             let gate = 1.0 / (1.0 + (-wide).exp());
             near(silu(x), wide * gate, 4e-7);
-            // The slopes have zeros. Near them the terms cancel, so the error is absolute.
+            // The slopes have zeros, near which the terms cancel. The tests therefore limit the
+            // absolute error.
             let bell = (-0.5 * wide * wide).exp() / std::f64::consts::TAU.sqrt();
             let slope = below(wide) + wide * bell;
             assert!((f64::from(gelu_slope(x)) - slope).abs() <= 1e-7, "{x}");
@@ -190,11 +192,11 @@ mod tests {
 
     #[test]
     fn sine_and_cosine_are_exact_of_any_angle() {
-        // The system's f64 functions are exact for large angles, too.
+        // The system's f64 functions are exact also for large angles.
         assert!(distance(sin, f64::sin, f32::MAX) <= 1);
         assert!(distance(sin, f64::sin, 10.0) <= 1);
         assert!(distance(cos, f64::cos, f32::MAX) <= 1);
-        // Floats that are nearest to a multiple of a quarter turn, small and large.
+        // Small and large floats that lie close to a multiple of a quarter turn.
         for x in [
             std::f32::consts::FRAC_PI_2,
             std::f32::consts::PI,
@@ -235,7 +237,7 @@ mod tests {
             let bits = numbers.next();
             let [x, y] = [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)];
             check(x, y);
-            // Most of these powers are infinite or zero, so try smaller exponents too.
+            // Most of these powers are infinite or zero, so also try smaller exponents.
             check(x, (y.to_bits() >> 8) as f32 / (1 << 21) as f32 - 4.0);
         }
     }

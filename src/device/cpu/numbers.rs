@@ -14,7 +14,8 @@ pub fn check_all_below_but(
     but: Option<i32>,
     what: &str,
 ) -> Result<(), DeviceError> {
-    // Cast to `u32`, negative numbers are at least 2^31, and `bound` is at most 2^31.
+    // As a `u32`, a negative number is at least 2^31, and `bound` is at most 2^31. One comparison
+    // therefore finds negative and large numbers.
     let bound = limit.min(1 << 31) as u32;
     match numbers.iter().position(|&n| n as u32 >= bound && Some(n) != but) {
         None => Ok(()),

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Operands of one run. A slice starts with the first element of its tensor and ends with the last
-/// one. If the tensor is not contiguous, the slice includes whatever lies between; strides count
-/// from the first element. Outputs are packed, and are overwritten entirely.
+/// element. If the tensor is not contiguous, the slice includes the bytes between the elements;
+/// strides count from the first element. Outputs are packed, and are overwritten entirely.
 #[derive(Debug)]
 pub struct Operands<'a> {
     inputs: &'a [Place],
@@ -29,7 +29,8 @@ impl<'a> Operands<'a> {
         let ranges = |places: &[Place]| {
             places.iter().map(words_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
         };
-        // Old values of in-place outputs are read from the outputs, so these inputs lend nothing.
+        // The old value of an in-place output is read from the output, so no slice is lent for that
+        // input.
         let mut shared = ranges(call.inputs)?;
         shared
             .iter_mut()
@@ -124,8 +125,8 @@ impl<'a> Operands<'a> {
         std::array::from_fn(|i| self.write(i))
     }
 
-    /// Workspace of the run: as many bytes as were asked for, with undefined contents. A second
-    /// call returns an empty slice.
+    /// Workspace of the run: as many bytes as [`Kernels::cpu_workspace`] returned, with undefined
+    /// contents. A second call returns an empty slice.
     pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
         match std::mem::take(&mut self.workspace) {
             // An empty slice has a dangling address, which may not be aligned for `T`.

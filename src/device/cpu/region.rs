@@ -14,13 +14,13 @@ pub(super) type Word = u32;
 /// Bytes of a word: every lent range starts and ends at a multiple of a word.
 pub(super) const WORD: u64 = size_of::<Word>() as u64;
 
-/// Bytes of a large page. Memory is given back to the system in whole large pages.
+/// Bytes of a large page of the system. Memory is given back to the system in whole large pages.
 const PAGE: u64 = 2 << 20;
 
 /// Bytes at offsets `0..len`, zero until written. Pages take up memory once they are touched.
 #[derive(Debug, Default)]
 pub(super) struct Region {
-    /// `None` if there are no bytes.
+    /// `None` if the region has no bytes.
     map: Option<MmapMut>,
 }
 
@@ -62,8 +62,8 @@ impl Region {
         self.map.as_ref().map_or(0, |map| map.len() as u64)
     }
 
-    /// Lets the system use the memory of these bytes for something else until they are written
-    /// again. Until then their contents are undefined. A hint.
+    /// Lets the system use the memory of these bytes for something else until the bytes are written
+    /// again. Until then their contents are undefined. The system may ignore this hint.
     pub(super) fn forget(&mut self, range: Range<u64>) {
         #[cfg(unix)]
         if let Some(map) = &mut self.map {
@@ -113,7 +113,7 @@ impl Region {
     ) -> Result<(Shared<'_>, Exclusive<'_>), DeviceError> {
         let bytes = self.bytes();
         let reserved = bytes.len();
-        // A tail of less than a word cannot be lent.
+        // If the region ends with less than a word, those last bytes cannot be lent.
         let whole = reserved - reserved % WORD as usize;
         let mut rest: &mut [Word] = match whole {
             0 => &mut [],
@@ -143,8 +143,8 @@ impl Region {
         let mut cut = 0; // `rest` starts at this offset
         let mut loans = &loans[..];
         while let Some(first) = loans.first() {
-            // A group: loans that overlap without a gap. A group of several may hold shared loans
-            // only.
+            // A group of loans, in which each loan after the first overlaps an earlier loan. A
+            // group of more than one loan may contain shared loans only.
             let (mut end, mut count) = (first.end, 1);
             while let Some(next) = loans.get(count).filter(|next| next.start < end) {
                 end = end.max(next.end);

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 /// Elements below which a loop stays on the calling thread: waking a thread costs microseconds.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Elements for a thread at a time: enough to hide the cost of the handover.
+/// Elements that a thread takes at a time: enough to make the cost of the handover small.
 pub const PIECE: usize = 16 * 1024;
 
 /// Length of a piece of whole rows of `row` elements each: about [`PIECE`] elements, at least one
@@ -31,7 +31,7 @@ pub fn pieces<T: Send>(
     }
 }
 
-/// [`pieces`] of two outputs at once, cut into equally many parts.
+/// [`pieces`] for two outputs at once, which are cut into the same number of parts.
 pub fn pieces_of_two<A: Send, B: Send>(
     (a, len_a): (&mut [A], usize),
     (b, len_b): (&mut [B], usize),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Threads that share the work of each op. Clones are the same team; the threads end when the last
 /// clone is dropped.
 ///
-/// A thread of the team starts work at once; any other thread hands the work over and waits. A
-/// caller of many small ops should therefore run them from within the team:
+/// Work that a thread of the team starts begins at once. Any other thread hands the work over to
+/// the team and waits. A caller of many small ops should therefore run them from within the team:
 ///
 /// ```
 /// use remat::device::Device;
@@ -55,7 +55,8 @@ impl Team {
                 Ok(())
             })
             .build();
-        // If a start failed, the threads that were started end with `members`.
+        // If the system did not start all threads, dropping `members` ends the threads that were
+        // started.
         members.pool = Some(pool.map_err(|error| {
             DeviceError::new(format!("cpu: cannot start {count} threads: {error}; give fewer"))
         })?);
@@ -82,13 +83,14 @@ impl Team {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        // The threads end when they see the pool dropped; the drop itself does not wait for them.
+        // The threads end when they see that the pool was dropped; the drop itself does not wait
+        // for them.
         drop(self.pool.take());
         // The calling thread may be one of the team, and must not wait for itself.
         let this = thread::current().id();
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
-            // A thread of the pool does not panic: panics are handed to the caller that waits for
-            // the work.
+            // The result needs no check: the thread does not end by a panic, because a panic in the
+            // work is handed to the caller that waits for the work.
             let _ = thread.join();
         }
     }

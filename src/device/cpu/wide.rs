@@ -1,9 +1,9 @@
-//! Loops compiled for wider vectors than every machine has.
+//! Loops that are also compiled for wide vectors, which only some machines have.
 //!
 //! Rust neither reorders nor fuses float operations, so a loop gives the same bits at any width.
 
-/// Runs a short loop, compiled for the widest vectors of this machine as far as the compiler
-/// inlines it.
+/// Runs a short loop, compiled for the widest vectors of this machine. This has an effect only for
+/// code that the compiler inlines into `work`.
 #[inline(always)]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

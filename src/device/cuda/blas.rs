@@ -5,9 +5,9 @@
 //! streams, it "may optimize total performance by picking different internal implementations", by
 //! the workspace that each finds (cuBLAS documentation, "Results Reproducibility",
 //! <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>). Here a handle has one stream,
-//! and each product gets a workspace whose size depends on sizes alone. Alignment of addresses
-//! might count as well, and is constant: tensors and workspaces always begin at multiples of 256
-//! bytes.
+//! and the size of a product's workspace depends on the sizes of the product alone. The alignment
+//! of addresses might change the bits too, but never varies: tensors and workspaces always begin at
+//! multiples of 256 bytes.
 
 #![allow(unsafe_code)]
 
@@ -19,26 +19,27 @@ use cudarc::driver::CudaStream;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::sync::Arc;
 
-/// Fewest and most bytes of workspace. Below 16 KiB routines may fail; the most is what NVIDIA
-/// recommends for Hopper.
+/// Fewest and most bytes of workspace. Routines may fail with less than 16 KiB. The most is
+/// NVIDIA's recommendation for Hopper.
 const WORKSPACE: [u64; 2] = [64 << 10, 32 << 20];
 
 /// Largest size and stride of a matrix: cuBLAS takes an `int`.
 pub(crate) const LARGEST: usize = c_int::MAX as usize;
 
-/// Products in one call: cuBLAS 10 and 11 failed at 65536 on some devices (PyTorch issue 45724). A
-/// round number, so that each lot begins at an address as aligned as that of the first.
+/// Largest number of products in one call: cuBLAS 10 and 11 failed at 65536 products on some
+/// devices (PyTorch issue 45724). A power of two, so that each lot of a large batch begins at an
+/// address as aligned as the first lot's address.
 const LOT: usize = 1 << 15;
 
-/// Shortest part of a long sum, in products; [`PARTS`] is the largest number of parts. Not yet
-/// tuned on a GPU.
+/// Least number of products in each part of a long sum. A sum has at most [`PARTS`] parts. Neither
+/// number is tuned on a GPU yet.
 const PART: usize = 128;
 const PARTS: usize = 16;
 
 /// Bytes of workspace for products that write `output_bytes` bytes, each element a sum of `k`
-/// products. cuBLAS cuts long sums in parts if there is too little other work for all processors.
-/// The parts are written to the workspace and added up later. The size is limited, as the workspace
-/// is taken from the budget.
+/// products. cuBLAS cuts long sums in parts if there are too few output elements to keep all
+/// processors busy. The parts are written to the workspace and added up later. The size is limited,
+/// as the workspace is taken from the budget.
 pub(crate) fn workspace(output_bytes: u64, k: usize) -> u64 {
     let [least, most] = WORKSPACE;
     output_bytes.saturating_mul((k / PART).min(PARTS) as u64).clamp(least, most)
@@ -76,7 +77,7 @@ pub(crate) struct Form {
 
 impl Form {
     /// Form of a matrix of `rows` and `columns` with these strides. `None` if cuBLAS cannot read
-    /// it.
+    /// the matrix.
     pub(crate) fn of(
         [rows, columns]: [usize; 2],
         [row_stride, column_stride]: [usize; 2],
@@ -103,7 +104,7 @@ impl Form {
         Self { transposed: true, leading: rows }
     }
 
-    /// Position of an element, counted from the first.
+    /// Index of an element in memory, counted from the first element of the matrix.
     #[cfg(test)]
     pub(crate) const fn place(self, row: usize, column: usize) -> usize {
         if self.transposed { column * self.leading + row } else { row * self.leading + column }
@@ -120,7 +121,7 @@ impl Form {
     }
 }
 
-/// One side of a batch of products.
+/// The left or the right matrices of a batch of products.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
     /// The first element of the first matrix.
@@ -146,7 +147,7 @@ pub(crate) struct Products {
     pub y: Ptr,
     /// Whether the products are added to the old contents of `y`.
     pub add: bool,
-    /// Address of the workspace; its bytes are given by [`workspace`] for `y`.
+    /// Address of the workspace. Its size is the result of [`workspace`] for `y`.
     pub workspace: Ptr,
 }
 
@@ -158,8 +159,8 @@ pub(crate) struct Blas {
     precision: Precision,
 }
 
-// SAFETY: cuBLAS allows a handle to be used from any thread, by one at a time. `&mut self`
-// guarantees one at a time.
+// SAFETY: cuBLAS allows any thread to use a handle, but only one thread at a time. `&mut self`
+// guarantees that only one thread uses the handle.
 unsafe impl Send for Blas {}
 
 impl Blas {
@@ -180,7 +181,7 @@ impl Blas {
         Ok(blas)
     }
 
-    /// Multiplies, after all work that was given to the stream before.
+    /// Queues the products behind all work that was given to the stream before.
     ///
     /// # Safety
     /// The caller guarantees that all elements that the products read and write belong to operands
@@ -205,8 +206,9 @@ impl Blas {
             .map_err(|e| failed("taking a workspace", e))?;
         let (alpha, beta) = (1.0f32, if add { 1.0f32 } else { 0.0 });
         for start in (0..batch).step_by(LOT) {
-            // SAFETY: the caller guarantees that all elements which the sizes and steps reach are
-            // of the run's operands. cuBLAS reads the two factors before the call returns.
+            // SAFETY: the caller guarantees that all elements which the sizes and steps reach
+            // belong to the run's operands. cuBLAS reads the factors `alpha` and `beta` before the
+            // call returns.
             unsafe {
                 result::gemm_strided_batched_ex(
                     self.handle,
@@ -312,7 +314,8 @@ mod tests {
         assert_eq!(Form::of([4, 1], [9, 0]), plain(false, 9));
         assert_eq!(Form::of([4, 1], [1, 0]), plain(false, 1));
         assert_eq!(Form::of([1, 1], [0, 0]), plain(false, 1));
-        // Repeated elements, no unit stride, overlapping rows, and a stride that is too long.
+        // cuBLAS cannot read these: repeated elements, no unit stride, overlapping rows, and a
+        // stride that is too long.
         assert_eq!(Form::of([3, 4], [0, 1]), None);
         assert_eq!(Form::of([3, 4], [1, 0]), None);
         assert_eq!(Form::of([4, 1], [0, 1]), None);

@@ -1,8 +1,8 @@
 //! Folder that keeps compiled code.
 //!
 //! Code from this folder is executed, so only the user and root may be able to write there. The
-//! folder, its files and the folders above are checked like `ssh` checks its own. If others could
-//! write there, no code is kept.
+//! folder, its files and the folders above are checked like `ssh` checks its own. If other users
+//! could write to one of them, no code is kept.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// Compiled code by name.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// A folder that passed the checks. `None` without a folder.
+    /// A folder that passed the checks. `None` if no folder was given, or the folder failed the
+    /// checks.
     folder: Option<PathBuf>,
 }
 
@@ -33,7 +34,7 @@ impl Cache {
         Self { folder }
     }
 
-    /// Image kept under `name`; `None` if there is none or the file is damaged.
+    /// Image kept under `name`. `None` if no image is kept under this name, or the file is damaged.
     pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let mut file = File::open(&path).ok()?;
@@ -125,8 +126,8 @@ fn closed_to_others(path: &Path, metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether other users can neither rename nor remove files in a folder that are not theirs. The
-/// folder must belong to root.
+/// Whether users can rename and remove only their own files in a folder, as in `/tmp`. The folder
+/// must belong to root.
 #[cfg(unix)]
 fn is_sticky(metadata: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -221,13 +222,13 @@ mod tests {
                 assert_eq!(is_used(&inner), used, "{mode:o}");
             }
             allow(&inner, 0o700);
-            // A folder that others can replace is not used either.
+            // If others can replace the folder above, the folder is not used.
             for (mode, used) in [(0o755, true), (0o775, false), (0o777, false)] {
                 allow(&outer, mode);
                 assert_eq!(is_used(&inner), used, "above it, {mode:o}");
             }
             allow(&outer, 0o755);
-            // A link does not hide the folder behind it.
+            // If others can write to the folder behind a link, the link is not used.
             let (open, link) = (outer.join("open"), outer.join("link"));
             std::fs::create_dir(&open).unwrap();
             symlink(&open, &link).unwrap();

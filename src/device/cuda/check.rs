@@ -1,5 +1,5 @@
-//! Checks that kernels rely on: operands fit the op and lie within the memory, and outputs are
-//! apart from all else.
+//! Checks that kernels rely on. Operands suit the op and lie within the memory, and outputs overlap
+//! nothing else.
 
 use super::gpu::Gpu;
 use super::scratch::ALIGNMENT;
@@ -9,7 +9,8 @@ use crate::op::Operation;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Fails unless the outputs are what the op says, and every operand lies within the memory.
+/// Fails unless the outputs have the layouts that the op infers, and every operand lies within the
+/// memory.
 ///
 /// Outputs and workspace must not overlap each other or an input. An output may only overlap the
 /// old value of an update in place.
@@ -44,8 +45,8 @@ pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<()
     Ok(())
 }
 
-/// Fails unless the outputs are what the op says. Returns the number of leading inputs that are old
-/// values of outputs.
+/// Fails unless the outputs have the layouts that the op infers. Returns the number of leading
+/// inputs that are old values of outputs.
 fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<usize, DeviceError> {
     let inputs: SmallVec<[Layout; 6]> = call.inputs.iter().map(|place| place.layout).collect();
     let expected = call.op.infer(&inputs).map_err(|e| DeviceError::new(e.to_string()))?;

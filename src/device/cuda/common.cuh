@@ -25,14 +25,14 @@ typedef u32 Index;
 
 // ---- Faults ----
 
-// First fault in the numbers that kernels were given since the host last asked. All zeros: no
-// fault.
+// First fault that kernels found in their numbers since the host last read this record. All zeros
+// if there is no fault.
 struct Fault {
     u32 launch;  // First launch that found a fault. Later launches leave the record.
     u32 kind;
     u64 limit;
-    // Fault of the lowest position in that launch: the complement of the position above, the value
-    // below.
+    // Fault of the lowest position in that launch: the complement of the position in the high half,
+    // the value in the low half.
     u64 lowest;
 };
 
@@ -71,7 +71,7 @@ __device__ inline bool aligned(const void *address) { return ((u64)address & 15)
 
 template <class T> __device__ inline Four<T> load_four(const T *from) { return *(const Four<T> *)from; }
 
-// The intrinsic, because in some loops the compiler turns an assignment into four stores.
+// An intrinsic, because in some loops the compiler turns an assignment into four stores.
 __device__ inline void store_four(float *to, Four<float> x)
 {
     __stcg((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
@@ -281,13 +281,13 @@ struct Plus {
     __device__ Two operator()(Two a, Two b) const { return Two{a.a + b.a, a.b + b.b}; }
 };
 
-// The larger; NaN if either is.
+// The larger of two values; NaN if either is NaN.
 struct Larger {
     __device__ static float start(float) { return MINUS_INFINITY; }
     __device__ float operator()(float a, float b) const { return a >= b || a != a ? a : b; }
 };
 
-// The smaller; NaN if either is.
+// The smaller of two values; NaN if either is NaN.
 struct Smaller {
     __device__ static float start(float) { return -MINUS_INFINITY; }
     __device__ float operator()(float a, float b) const { return a <= b || a != a ? a : b; }

@@ -63,7 +63,7 @@ impl Compiler {
         Ok(Image(image))
     }
 
-    /// Removes the kept image of a source, because the driver could not read it.
+    /// Removes the kept image of a source. Called if the driver could not read the image.
     pub(super) fn forget(&self, source: &Source) {
         self.kept.forget(&self.file_name(source));
     }
@@ -91,7 +91,8 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
         // SAFETY: NVRTC writes one integer to `count`, which outlives the call.
         unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut count) }.result()?;
         let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: NVRTC writes `count` integers, as the call above said, and `known` has that many.
+        // SAFETY: NVRTC writes `count` integers, as the call above said, and `known` has `count`
+        // elements.
         unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result()?;
         Ok(known.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
     };
@@ -99,9 +100,10 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
         .map_err(|error| DeviceError::new(format!("nvrtc does not say which GPU architectures it compiles for: {error}")))
 }
 
-/// Architecture to compile for. Preferred is code of the device's own architecture, or of an
-/// earlier one of the same generation, which the device runs as well. Otherwise PTX of an earlier
-/// generation, which the driver compiles. `None` if all known architectures are later.
+/// Architecture to compile for. The best choice is code for the device's own architecture, or for
+/// an earlier architecture of the same generation, which the device can run. The second choice is
+/// PTX for an earlier generation, which the driver compiles. `None` if NVRTC knows later
+/// architectures only.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };

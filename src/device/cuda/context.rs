@@ -1,4 +1,4 @@
-//! An open GPU, of whose memory nothing is taken yet.
+//! An open GPU, before memory for tensors is taken.
 
 use super::compile::Compiler;
 use super::driver::{self, Description, failed};
@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Bytes that [`Context::available_bytes`] leaves for code of the libraries and stacks of kernels.
-/// A reasoned figure, not a measured one: most of it is cuDNN's code, a few hundred MiB if the
-/// driver loads all of it at once.
+/// An estimate, not a measurement: cuDNN's code needs most of these bytes, a few hundred MiB if the
+/// driver loads all of the code at once.
 const MARGIN: u64 = 512 << 20;
 
 /// Divisor of the free bytes that gives the share left for other users of the GPU: 2 %.
@@ -60,7 +60,7 @@ impl Context {
     /// Properties of the GPU, and how much of its memory is free now.
     ///
     /// # Errors
-    /// If the driver does not say.
+    /// If the driver does not report the properties.
     pub fn description(&self) -> Result<Description, DeviceError> {
         self.enter()?;
         driver::current(&self.driver)
@@ -70,11 +70,11 @@ impl Context {
     /// of the free bytes if that is more. The margin is at most half of the free bytes.
     ///
     /// The context and the handles of the libraries exist once the device is open, and count as
-    /// used. The margin is for memory that is needed later beside the budget: kernels are loaded
-    /// when they first run, their stacks grow, and others use the GPU too.
+    /// used. The margin is for memory that is needed later beside the budget. Kernels are loaded
+    /// when they first run, the stacks of kernels grow, and other programs may use the GPU.
     ///
     /// # Errors
-    /// If the driver does not say what is free.
+    /// If the driver does not report the free bytes.
     pub fn available_bytes(&self) -> Result<u64, DeviceError> {
         self.enter()?;
         let free = driver::free_bytes()?;

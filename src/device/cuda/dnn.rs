@@ -101,13 +101,14 @@ impl Algorithm {
     }
 }
 
-/// Way to run a task.
+/// cuDNN's algorithm for a task, with its descriptors and workspace.
 struct Plan {
     descriptors: Descriptors,
     algorithm: Algorithm,
     /// Bytes of workspace.
     bytes: usize,
-    /// Whether the plan ever ran. If so, no other way may replace it, as the bits would differ.
+    /// Whether the plan ever ran. A plan that ran is never replaced, because another algorithm
+    /// would give other bits.
     has_run: bool,
 }
 
@@ -116,13 +117,14 @@ pub(crate) struct Dnn {
     stream: Arc<CudaStream>,
     handle: sys::cudnnHandle_t,
     tf32: bool,
-    /// Task -> its plan, made at the first question; `None` if cuDNN does not run the task. An
-    /// error stays until [`Dnn::takes`] has returned it.
+    /// Task -> its plan, made at the first call of [`Dnn::workspace`] or [`Dnn::takes`] for the
+    /// task. `None` if cuDNN does not run the task. An error stays until [`Dnn::takes`] has
+    /// returned it.
     plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
-// SAFETY: cuDNN allows handles and descriptors to be used from any thread, by one at a time.
-// `&mut self` guarantees one at a time.
+// SAFETY: cuDNN allows any thread to use handles and descriptors, but only one thread at a time.
+// `&mut self` guarantees that only one thread uses the handle and the descriptors.
 unsafe impl Send for Dnn {}
 
 impl Dnn {
@@ -143,7 +145,8 @@ impl Dnn {
     /// does not run the task. May be called from any thread.
     ///
     /// # Errors
-    /// If the question fails just now. The error is kept until [`Self::takes`] has returned it.
+    /// If cuDNN fails for a temporary reason. The error is kept until [`Self::takes`] has returned
+    /// it.
     pub(crate) fn workspace(
         &mut self,
         task: &Task,
@@ -165,7 +168,7 @@ impl Dnn {
     /// Whether cuDNN runs a task, which needs `otherwise` bytes without cuDNN.
     ///
     /// # Errors
-    /// If the question failed. The next call asks again.
+    /// If cuDNN failed for a temporary reason. The next call asks cuDNN again.
     pub(crate) fn takes(&mut self, task: &Task, otherwise: u64) -> Result<bool, DeviceError> {
         let workspace = self.workspace(task, otherwise);
         if workspace.is_err() {
@@ -174,8 +177,8 @@ impl Dnn {
         Ok(workspace?.is_some())
     }
 
-    /// Runs a task that cuDNN takes. `false` if cuDNN refused the task although it had offered the
-    /// algorithm; the task is then never given to cuDNN again.
+    /// Runs a task for which [`Dnn::takes`] returned `true`. Returns `false` if cuDNN refuses the
+    /// task although it had offered the algorithm; the task is then never given to cuDNN again.
     ///
     /// # Safety
     /// The caller guarantees that the addresses hold as many elements as the task says, and belong
@@ -196,8 +199,8 @@ impl Dnn {
         let (a, b, result) = (pointer(a), pointer(b), pointer(result));
         let workspace = pointer(workspace);
         // SAFETY: the caller guarantees that the operands have as many elements as the descriptors
-        // say. The scratch is the run's workspace, and `take` returned `bytes` bytes of the
-        // scratch. cuDNN reads the two factors before the call returns.
+        // say, and that the scratch is the run's workspace. `take` returned `bytes` bytes of the
+        // scratch. cuDNN reads `one` and `zero` before the call returns.
         let status = unsafe {
             match plan.algorithm {
                 Algorithm::Forward(algorithm) => sys::cudnnConvolutionForward(
@@ -251,8 +254,8 @@ impl Dnn {
             plan.has_run = true;
             return Ok(true);
         };
-        // The task may leave cuDNN only if the plan never ran, because another method gives other
-        // bits, and if the refusal is lasting.
+        // From now on the task may run without cuDNN only if two conditions hold. The refusal is
+        // lasting, and the plan never ran, because another method gives other bits.
         let error = DeviceError::from(failure);
         if plan.has_run || !is_lasting(number(status)) {
             return Err(error);
@@ -310,8 +313,8 @@ impl Dnn {
         let (most, found, list) = (OFFERS as c_int, &raw mut count, room.as_mut_ptr());
         let handle = self.handle;
         // SAFETY: `self` and `Descriptors::new` guarantee a valid handle and valid descriptors.
-        // cuDNN writes at most `most` offers, for which `room` has space, and their number. The
-        // assertion above guarantees that an `Offer` has the size of cuDNN's record.
+        // cuDNN writes at most `most` offers, for which `room` has space, and the number of offers.
+        // The assertion above guarantees that an `Offer` has the size of cuDNN's record.
         let status = unsafe {
             match kind {
                 Kind::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
@@ -445,8 +448,8 @@ mod tests {
         assert_eq!(run(&mut device).unwrap_err().to_string(), "no memory just now");
         assert_eq!(bytes(&device), before);
         run(&mut device).unwrap();
-        // A task that never works runs by columns from then on; here the algorithm is one that
-        // cuDNN does not have.
+        // If cuDNN never runs a task, the task is computed by columns from then on. Here the
+        // algorithm is a number that cuDNN does not have.
         let refused = |has_run| {
             let direct = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
             let descriptors = Descriptors::new(&shape).ok().unwrap();
@@ -457,7 +460,7 @@ mod tests {
         run(&mut device).unwrap();
         assert_eq!(bytes(&device), by_columns);
         run(&mut device).unwrap();
-        // A plan that ran once is not replaced: the bits would differ.
+        // A plan that ran once is not replaced, because the bits would change.
         set(Ok(Some(refused(true))));
         assert!(run(&mut device).is_err());
     }

@@ -34,7 +34,8 @@ pub fn devices() -> Result<Vec<Description>, DeviceError> {
     let driver = driver_version()?;
     (0..count()?)
         .map(|ordinal| {
-            // A device that is taken or broken is listed, without its free bytes.
+            // A device that another process has reserved, or that is broken, is listed without its
+            // free bytes.
             let free = open(ordinal).and_then(|_context| free_bytes()).map_err(|error| {
                 tracing::warn!(target: "remat", ordinal, %error, "a device cannot be used");
             });

@@ -26,7 +26,8 @@ pub(crate) struct Report {
     pub fault: Ptr,
     pub limit: u64,
     pub numbers: Numbers,
-    /// Number of the launch: not 0, and different from all launches since the record was last read.
+    /// Number of the launch: not 0, and different from the numbers of all launches since the record
+    /// was last read.
     pub launch: u32,
 }
 

@@ -1,11 +1,11 @@
-//! Bytes from the device, not yet a value.
+//! Bytes read from the device, before they are made a host value.
 
 use crate::device::DeviceError;
 use crate::device::pack::packed;
 use crate::host::{HostError, HostTensor};
 use crate::layout::Layout;
 
-/// All elements from the first to the last of a tensor in memory, as a flat list.
+/// A flat list of the memory from the first to the last element of a tensor.
 pub(super) struct Fetched {
     all: HostTensor,
     layout: Layout,

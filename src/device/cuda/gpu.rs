@@ -158,7 +158,8 @@ impl Gpu {
     }
 }
 
-/// Identity of a source: address and length of its text, and its width. Names need not be unique.
+/// Identity of a source: address and length of its text, and its width. The name is not part of the
+/// key, because two sources may have the same name.
 fn key(source: Source) -> Key {
     (source.text.as_ptr().addr(), source.text.len(), source.wide)
 }
@@ -173,12 +174,12 @@ fn module(
         return Ok(module);
     }
     let load = |image: &Image| {
-        // SAFETY: the image is code as NVRTC made it. The cache guarantees this for files: it
-        // checks the digest, and that no other user can write to them.
+        // SAFETY: the image is code as NVRTC made it. For a file, the cache guarantees this: it
+        // checks the digest of the file, and that no other user can write to the file.
         unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
     };
     let module = load(&compiler.image(&source)?).or_else(|error| match error.0 {
-        // The image kept on disk is of another driver: compile anew.
+        // The image kept on disk is for another driver: compile anew.
         CUresult::CUDA_ERROR_INVALID_IMAGE
         | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         | CUresult::CUDA_ERROR_INVALID_SOURCE
@@ -200,7 +201,7 @@ impl std::fmt::Debug for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // A failure cannot be reported here, and nothing is lost by it.
+        // A failure cannot be reported here, and does no harm.
         let _ = self.context.enter();
         let _ = self.context.events().synchronize();
         for &module in self.modules.values() {

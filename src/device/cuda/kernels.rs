@@ -16,8 +16,8 @@ pub(crate) struct Source {
 /// Common beginning of all sources.
 pub(crate) const COMMON: &str = include_str!("common.cuh");
 
-/// A source in two versions: for work that is counted in 31 bits, and for more, which is slower and
-/// rare.
+/// Two versions of a source. One version counts work in 31 bits. The other version is for more
+/// work; it is slower and rarely needed.
 #[derive(Debug)]
 pub(crate) struct Family([Source; 2]);
 
@@ -35,13 +35,13 @@ impl Family {
         self.0[0].name
     }
 
-    /// A kernel that counts no large number.
+    /// A kernel that never counts up to 2^31 or more.
     pub(crate) const fn kernel(&self, name: &'static str) -> Kernel {
         Kernel { source: self.0[0], name }
     }
 
-    /// The kernel for `units` units of work, the number that its threads count up to. From 2^31 on,
-    /// the wide version.
+    /// The kernel for `units` units of work, the number that its threads count up to. The wide
+    /// version is used from 2^31 units on.
     pub(crate) fn counting(&self, name: &'static str, units: u64) -> Kernel {
         let wide = units >= 1 << 31;
         #[cfg(test)]

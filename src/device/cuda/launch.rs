@@ -106,7 +106,7 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Asks the driver for the sizes of the kernel's parameters.
     pub(crate) fn new(handle: sys::CUfunction) -> Result<Self, DeviceError> {
-        // The question exists since CUDA 12.4; earlier drivers lack the function.
+        // The driver function for this exists since CUDA 12.4; earlier drivers lack it.
         if driver_version()? < (12, 4) {
             return Ok(Self { handle, sizes: None });
         }
@@ -119,7 +119,7 @@ impl Loaded {
             let told = unsafe { sys::cuFuncGetParamInfo(handle, sizes.len(), offset, size_to) };
             match told.result() {
                 Ok(()) => sizes.push(size),
-                // Past the last parameter.
+                // The index is past the last parameter.
                 Err(e) if e.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
                 Err(e) => return Err(failed("asking for a kernel's parameters", e)),
             }
@@ -129,7 +129,7 @@ impl Loaded {
 }
 
 impl Gpu {
-    /// Runs a kernel after all work that was given before.
+    /// Queues a kernel behind all work that was given to the stream before.
     ///
     /// # Safety
     /// The caller guarantees that the parameters are those that the kernel declares: as many, in
@@ -163,7 +163,7 @@ impl Gpu {
             .map(|&parameter| std::ptr::from_ref(parameter).cast_mut().cast::<c_void>())
             .collect();
         // SAFETY: `self` keeps the function's module loaded. The caller guarantees that the
-        // parameters are the kernel's. The driver copies them before the call returns.
+        // parameters are the kernel's. The driver copies the parameters before the call returns.
         unsafe {
             result::launch_kernel(
                 handle,
@@ -202,7 +202,8 @@ mod tests {
             let launch = || unsafe { gpu.launch(fill, Grid::of_blocks(1), parameters) };
             assert!(catch_unwind(AssertUnwindSafe(launch)).is_err());
         }
-        // SAFETY: these are the kernel's parameters; it writes 256 words, 1 KiB of the memory.
+        // SAFETY: these are the kernel's parameters; the kernel writes 256 words, 1 KiB of the
+        // memory.
         unsafe { gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]) }.unwrap();
     }
 }

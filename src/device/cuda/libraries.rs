@@ -75,17 +75,19 @@ impl fmt::Debug for Libraries {
 
 impl Drop for Libraries {
     fn drop(&mut self) {
-        // The handles, which are dropped after this, must be destroyed in the context they were
-        // made in. A failure cannot be reported here.
+        // The handles are dropped after this call, and must be destroyed in the context in which
+        // they were made. A failure cannot be reported here.
         let _ = self.stream.context().bind_to_thread();
     }
 }
 
-/// Error for a cuBLAS that was found but does not work, with a driver for CUDA `driver`.
+/// Error for a cuBLAS that was found but does not work, where `driver` is the newest CUDA that the
+/// driver knows.
 fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceError {
     let Version(major, ..) = found;
     let (newest, minor) = driver;
-    // A library of an older CUDA runs on any newer driver, but not the reverse.
+    // A library of an older CUDA runs on any newer driver, but a newer library may not run on an
+    // older driver.
     let why = if major > newest {
         format!(
             "; it is of CUDA {major}, and the driver knows CUDA up to {newest}.{minor}: put the folder of \
@@ -100,8 +102,8 @@ fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceErro
 /// Opens a handle of cuDNN; `None` if the library is not found or too old.
 ///
 /// # Errors
-/// If cuDNN is found but does not work. The failure may be temporary, and going without cuDNN would
-/// give other bits.
+/// If cuDNN is found but does not work. The failure may be temporary, and running without cuDNN
+/// would give other bits than a later run with cuDNN.
 fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, DeviceError> {
     match usable(versions::cudnn()) {
         Ok(version) => {
@@ -164,8 +166,8 @@ mod tests {
         assert!(told((12, 8)).contains("up to 12.8: put the folder of libcublas.so.12"));
     }
 
-    /// A thread without a context has none to make a handle in, although a real cuDNN may make a
-    /// context itself.
+    /// The test's thread has no CUDA context in which a handle could be made. A real cuDNN may make
+    /// a context itself.
     #[test]
     fn a_cudnn_that_does_not_work_is_an_error() {
         let Ok(gpu) = Context::open(Options::default()) else {

@@ -107,7 +107,7 @@ fn convolutions_of_one_pixel_and_of_a_whole_image() {
     against_the_cpu(&mut Rng::new(32), &shapes);
 }
 
-/// 23 MiB of columns from 3 MiB of operands.
+/// The columns would take 23 MiB, and the operands 3 MiB.
 #[test]
 fn convolutions_of_more_images_than_are_done_at_once() {
     let conv = Conv2d::new([1, 1], [1, 1]);
@@ -165,7 +165,8 @@ fn views_that_begin_anywhere_go_without_cudnn() {
     }
 }
 
-/// An evicted tensor is recomputed at another address, maybe on a device that is opened later.
+/// An evicted tensor is recomputed at another address, and perhaps by a device that is opened
+/// later.
 #[test]
 fn the_same_bits_elsewhere_and_on_another_device() {
     let rng = &mut Rng::new(35);

@@ -78,7 +78,7 @@ pub(crate) struct Memory {
     tensors: Allocation,
     bytes: u64,
     aside: Allocation,
-    /// Last field, so that the context lives until the allocations are freed.
+    /// The stream is the last field, so that its context lives until the allocations are freed.
     stream: Arc<CudaStream>,
 }
 
@@ -134,9 +134,9 @@ impl Memory {
     pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let [source, target] =
             [from, to].map(|at| self.all().part(at..at.saturating_add(bytes)).first);
-        // A copy that overlaps itself is undefined. A move over a short distance is therefore done
-        // in pieces that do not overlap themselves. The order is such that a piece never overwrites
-        // bytes that are still to be read.
+        // The driver does not define the result of a copy between ranges that overlap. A move over
+        // a short distance is therefore done in pieces that do not overlap themselves. The order is
+        // such that a piece never overwrites bytes that are still to be read.
         let distance = from.abs_diff(to);
         let copy = |source: Ptr, target: Ptr, bytes: u64| {
             // SAFETY: both ranges are within allocations of `self`. The ranges do not overlap: a

@@ -14,8 +14,8 @@ pub struct Options {
     /// Number of the device; 0 is the first. Default: 0.
     pub ordinal: usize,
     /// Whether matrix products and convolutions may round their inputs to TF32 (10 bits of
-    /// mantissa). TF32 is several times faster from compute capability 8.0 on, and has no effect
-    /// below. Runs repeat the same bits either way. Default: off.
+    /// mantissa). TF32 is several times faster from compute capability 8.0 on, and has no effect on
+    /// older GPUs. With or without TF32, a repeated run gives the same bits. Default: off.
     pub tf32: bool,
     /// Whether to convolve with cuDNN if it is installed. Default: on.
     pub cudnn: bool,

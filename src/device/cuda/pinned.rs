@@ -21,8 +21,8 @@ pub(super) struct Piece {
     stream: Arc<CudaStream>,
     /// Event recorded after all copies, unless [`Piece::loose`] is set.
     done: CudaEvent,
-    /// Whether copies were started after the event was recorded. Only the stream tells when these
-    /// are done.
+    /// Whether copies were started after [`Piece::done`] was recorded. Only the stream tells when
+    /// these copies are done.
     loose: bool,
     /// Reference that counts the pieces of a pool.
     _counted: Arc<()>,
@@ -51,16 +51,17 @@ impl Piece {
         })
     }
 
-    /// Copies bytes to the front of the piece, after the device is done with it, and from there to
-    /// the device.
+    /// Waits until the device is done with the piece. Then copies bytes to the front of the piece,
+    /// and starts a copy from there to the device.
     pub(super) fn send(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         assert!(bytes.len() <= self.bytes, "a piece has {} bytes", self.bytes);
         let to = to.part(0..bytes.len() as u64).first();
         self.wait()?;
         self.loose = true;
         // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait` that
-        // the device is done with it. `to.part` guarantees that the target is as large. `loose`
-        // keeps the piece from being changed or freed until the device is done.
+        // the device does not use the allocation. `to.part` guarantees that the target has the same
+        // number of bytes. `loose` keeps the piece from being changed or freed until the device is
+        // done.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let from = self.memory.cast_const().cast();
@@ -76,8 +77,8 @@ impl Piece {
         let from = from.part(0..to.len() as u64).first();
         self.loose = true;
         // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part` that
-        // the source is as large. `loose` keeps the bytes from being read before the device is
-        // done.
+        // the source has the same number of bytes. `loose` keeps the bytes from being read before
+        // the device is done.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())
@@ -107,12 +108,12 @@ impl Piece {
         Ok(())
     }
 
-    /// Some bytes of the piece, after the device is done with it.
+    /// Waits until the device is done with the piece, and returns some of its bytes.
     pub(super) fn read(&mut self, part: Range<usize>) -> Result<&[u8], DeviceError> {
         self.wait()?;
         // SAFETY: the slice is the whole allocation, which is initialized and lives as long as
-        // `self`. `wait` guarantees that the device is done with it, and only `&mut self` can give
-        // it to the device again.
+        // `self`. `wait` guarantees that the device does not use the allocation. As long as the
+        // slice borrows `self`, no call can start another copy.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory, self.bytes) };
         Ok(&bytes[part])
     }
@@ -137,7 +138,7 @@ pub(super) struct Pool {
     bytes: usize,
     /// Largest number of pieces.
     most: usize,
-    /// One reference for each piece, and this one.
+    /// One reference for each piece, and one for the pool.
     counted: Arc<()>,
     free: Vec<Piece>,
     /// Pieces that become free when the device is done with them, oldest first.
@@ -151,7 +152,7 @@ impl Pool {
         Self { stream, bytes, most, counted, free: Vec::new(), lent: VecDeque::new() }
     }
 
-    /// Takes a free piece without waiting. `None` if all are in use.
+    /// Takes a free piece without waiting. `None` if all pieces are in use.
     pub(super) fn try_take(&mut self) -> Result<Option<Piece>, DeviceError> {
         if let Some(piece) = self.free.pop() {
             return Ok(Some(piece));
@@ -166,7 +167,7 @@ impl Pool {
         }
         match Piece::new(&self.stream, self.bytes, Arc::clone(&self.counted)) {
             Ok(piece) => Ok(Some(piece)),
-            // No memory for another piece just now, but the lent ones will become free.
+            // No memory for another piece just now, but the lent pieces will become free.
             Err(_) if !self.lent.is_empty() => Ok(None),
             Err(error) => Err(error),
         }
@@ -211,10 +212,10 @@ mod tests {
         for _ in 0..3 {
             let mut piece = pool.try_take().unwrap().expect("the one there was is gone");
             assert!(pool.try_take().unwrap().is_none());
-            // Work that keeps the copy waiting.
+            // Fills memory first, so that the copy has to wait in the stream.
             gpu.memory().zero(gpu.span(0..BEFORE)).unwrap();
             piece.fetch(gpu.span(0..4096), 0..4096).unwrap();
-            // A failure of the next copy would drop the piece like this.
+            // If the next copy failed, the piece would be dropped like this.
             drop(piece);
         }
     }

@@ -1,4 +1,4 @@
-//! Reads of small values that do not wait: the device gets more work meanwhile.
+//! Reads of small values that do not wait. The device can be given more work before a read is done.
 
 use super::fault::{self, Fault};
 use super::fetched::Fetched;
@@ -9,14 +9,14 @@ use crate::layout::Layout;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a piece: the fault record, and then the value. Larger values are read by a call that
+/// Bytes of a piece: the fault record, and then the value. A larger value is read by a call that
 /// waits.
 const PIECE: usize = 64 << 10;
 
 /// Offset of the value in a piece.
 const VALUE: usize = 256;
 
-/// Largest number of reads that are on their way.
+/// Largest number of reads that the device has not finished.
 const MOST: usize = 64;
 
 /// Bytes of a piece that hold the fault record.
@@ -25,7 +25,7 @@ const FAULT: Range<usize> = 0..size_of::<Fault>();
 /// Reads that the device has not finished.
 pub(super) struct Reads {
     pool: Pool,
-    /// Reads on their way, oldest first.
+    /// Reads that were started and whose values were not taken yet, oldest first.
     awaited: VecDeque<Read>,
 }
 
@@ -41,8 +41,8 @@ impl Reads {
         Self { pool: Pool::new(gpu.events().clone(), PIECE, MOST), awaited: VecDeque::new() }
     }
 
-    /// Starts to copy a tensor, with the value it has after all work given before. `false` if the
-    /// tensor is too large, or too many reads are on their way.
+    /// Starts to copy a tensor, with the value it has after all work given before. Returns `false`
+    /// if the tensor is too large, or too many reads are unfinished.
     pub(super) fn start(&mut self, gpu: &Gpu, from: &Place) -> Result<bool, DeviceError> {
         let source = gpu.span_of(from)?;
         let bytes = source.bytes() as usize;

@@ -13,7 +13,7 @@ pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
 }
 
-/// Unused rest of a workspace.
+/// Part of a workspace that was not given out yet.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     next: Ptr,

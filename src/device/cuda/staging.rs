@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// another.
 const LARGE: usize = 2 << 20;
 
-/// Largest number of large pieces: half a GiB is on its way before the host waits.
+/// Largest number of large pieces. The host waits once half a GiB is being copied.
 const MOST_LARGE: usize = 256;
 
 /// Bytes of a piece for small values.
@@ -21,7 +21,8 @@ const SMALL: usize = 64 << 10;
 /// Largest number of small pieces.
 const MOST_SMALL: usize = 256;
 
-/// Pieces of a download that are on their way at once.
+/// Number of pieces of a download that the device may fill before the host reads the oldest of
+/// them.
 const AHEAD: usize = 4;
 
 /// Pinned memory for copies in both directions.
@@ -43,8 +44,9 @@ impl Staging {
     }
 
     /// Copies bytes to the device, in the order of the stream. The caller may change the bytes as
-    /// soon as this returns. Waits for the device only if all pieces are on their way.
+    /// soon as this returns. Waits for the device only if it still uses all pieces.
     ///
+    /// # Panics
     /// If `to` is shorter than `bytes`.
     pub(super) fn upload(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         for (i, chunk) in bytes.chunks(LARGE).enumerate() {

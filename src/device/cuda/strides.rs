@@ -47,9 +47,9 @@ pub(crate) struct Steps<const K: usize> {
 unsafe impl<const K: usize> Parameter for Steps<K> {}
 
 impl<const K: usize> Steps<K> {
-    /// Makes the loops of a walk of at most [`MAX_RANK`] loops; callers refuse longer walks or
-    /// split them. The innermost loop is counted in units of `width` elements: 4 if [`in_fours`]
-    /// holds, or 1.
+    /// Makes the loops of a walk of at most [`MAX_RANK`] loops; callers refuse a walk with more
+    /// loops, or split it. The innermost loop is counted in units of `width` elements: 4 if
+    /// [`in_fours`] holds, or 1.
     pub(crate) fn new(walk: &Walk<K>, width: usize) -> Self {
         let mut all = Self {
             sizes: [Divider::new(1); MAX_RANK],
@@ -82,7 +82,7 @@ pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> b
         })
 }
 
-/// Elements of one entry along `axis`.
+/// Number of elements that share an index along `axis` and all indices before it.
 pub(crate) fn inner(layout: &Layout, axis: usize) -> usize {
     layout.shape()[axis + 1..].iter().product()
 }

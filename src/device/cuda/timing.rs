@@ -52,7 +52,7 @@ impl Timing {
     /// over; NaN if the time cannot be known.
     pub(super) fn take(&mut self) -> Option<f64> {
         let events = self.awaited.front()?;
-        // A broken device returns an error instead of `Ok(false)`, so it is not waited for.
+        // A broken device returns an error instead of `Ok(false)`, so nobody waits for its events.
         if matches!(events[1].try_is_complete(), Ok(false)) {
             return None;
         }

@@ -15,8 +15,8 @@ pub struct Library {
     pub version: Option<String>,
 }
 
-/// NVRTC, cuBLAS and cuDNN, in the versions that a device would use. Loads the libraries, but needs
-/// neither a driver nor a device.
+/// NVRTC, cuBLAS and cuDNN, in the versions that a device would use. The libraries are loaded; no
+/// driver and no device is needed.
 #[must_use]
 pub fn libraries() -> [Library; 3] {
     // NVRTC does not tell its patch level.
@@ -73,8 +73,8 @@ pub(super) fn cudnn() -> Option<Version> {
     Some(cudnn_version(u32::try_from(cudnn::result::get_version()).unwrap_or(0)))
 }
 
-/// cuDNN's version from one number. The major version counts thousands up to version 8, and ten
-/// thousands from version 9 on.
+/// cuDNN's version, decoded from one number: `1000 * major` and more up to version 8,
+/// `10000 * major` and more from version 9 on.
 const fn cudnn_version(number: u32) -> Version {
     let major = if number < 90_000 { 1_000 } else { 10_000 };
     Version(number / major, number % major / 100, number % 100)

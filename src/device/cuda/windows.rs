@@ -51,7 +51,8 @@ impl Windows {
             image: sides(shape.image, "an image")?,
             windows: sides(shape.windows, "an image")?,
             kernel: sides(shape.kernel, "a window")?,
-            // A larger stride steps beyond any image just the same.
+            // A larger stride than `MOST` gives the same windows, because a stride of `MOST`
+            // already steps beyond any image.
             stride: shape.stride.map(|stride| stride.min(MOST) as i32),
             padding: sides(shape.padding, "a padding")?,
             dilation: sides(shape.dilation, "a dilation")?,

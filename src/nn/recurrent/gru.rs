@@ -10,8 +10,8 @@ use crate::ops::Tensor;
 /// h' = (1 - sigmoid(z + Z)) tanh(n + sigmoid(r + R) N) + sigmoid(z + Z) h
 /// ```
 ///
-/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from
-/// zeros.
+/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from a
+/// memory of zeros.
 pub type GruCell = RecurrentCell<GruGates>;
 
 /// Layers of [`GruCell`]s over a sequence; see [`Recurrent`].
@@ -26,8 +26,8 @@ impl Gates for GruGates {
 
     type Memory = Tensor;
 
-    /// Bias of the input only. The two biases cannot be added ahead: in the gate `n`, `bias_hh` is
-    /// multiplied by `r`.
+    /// Bias of the input only. The biases `bias_ih` and `bias_hh` cannot be added once for all
+    /// steps: in the gate `n`, `bias_hh` is multiplied by `r`.
     fn bias(weights: &Weights) -> Result<Tensor, Error> {
         Ok(weights.bias_ih.clone())
     }

@@ -11,8 +11,8 @@ use crate::ops::{AfterSteps, Tensor};
 /// h' = sigmoid(o) tanh(c')
 /// ```
 ///
-/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from
-/// zeros.
+/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from a
+/// memory of zeros.
 pub type LstmCell = RecurrentCell<LstmGates>;
 
 /// Layers of [`LstmCell`]s over a sequence; see [`Recurrent`].
@@ -36,7 +36,7 @@ impl Gates for LstmGates {
 
     type Memory = LstmState;
 
-    /// Sum of the two biases, for all gates.
+    /// Sum of `bias_ih` and `bias_hh`, for all gates.
     fn bias(weights: &Weights) -> Result<Tensor, Error> {
         weights.bias_ih.add(&weights.bias_hh)
     }

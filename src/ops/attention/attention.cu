@@ -124,7 +124,7 @@ __device__ inline void forward(float *y, float *lse, const Heads &q, const Heads
             }
             most = now;
         }
-        // Without keys, the result is zeros.
+        // If there are no keys, the result is zeros.
         float whole = of.s > 0 ? total : 1.0f;
         sums.store(y + head * of.t * of.d, first, of.t, of.d, 1.0f / whole);
         if (sums.lane == 0 && first + sums.row < of.t) lse[head * of.t + first + sums.row] = most + logf(total);

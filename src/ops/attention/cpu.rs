@@ -66,12 +66,12 @@ impl<'a> Heads<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Elements from a row on.
+    /// All elements from the start of a row on.
     fn from(&self, row: usize) -> &'a [f32] {
         &self.data[row * self.strides[0]..]
     }
 
-    /// Copies `rows` rows of `d` elements to rows that are padded.
+    /// Copies `rows` rows of `d` elements. The copied rows are padded.
     fn pack(&self, first: usize, rows: usize, d: usize, to: &mut [f32]) {
         let [row, column] = self.strides;
         for (r, to) in to.chunks_mut(padded(d)).take(rows).enumerate() {
@@ -100,7 +100,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Sizes of tiles of a shape.
+/// Sizes of the tiles in which attention of a shape is computed.
 #[derive(Clone, Copy)]
 struct Tiles {
     queries: usize,
@@ -138,7 +138,7 @@ fn is_empty(shape: &Shape) -> bool {
     [shape.b, shape.h, shape.t, shape.s, shape.d].contains(&0)
 }
 
-/// Number of heads of a task.
+/// Number of heads that a task computes.
 fn share(shape: &Shape) -> usize {
     shape.heads().div_ceil(TASKS).max(1)
 }
@@ -158,7 +158,7 @@ pub fn workspace_of_grad(shape: &Shape) -> u64 {
     if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).grad(shape)) }
 }
 
-/// Splits `len` floats off the front.
+/// Cuts the first `len` floats off `from`, and returns them.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
@@ -301,7 +301,7 @@ impl Head<'_> {
                 };
                 self.level.multiply(&of, scores);
                 // Turn scores into exponentials, relative to the largest score of each row so far,
-                // and rescale the earlier part of `y` accordingly.
+                // and rescale the earlier part of `y` to the new largest score.
                 for (r, row) in scores.chunks_mut(wide).take(rows).enumerate() {
                     let seen = self.shape.seen(first + r).saturating_sub(key).min(columns);
                     let (seen, hidden) = row[..columns].split_at_mut(seen);

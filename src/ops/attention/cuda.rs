@@ -11,9 +11,9 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("attention", include_str!("attention.cu"));
 
-/// Largest number of elements in a row: the shared memory of a block has no room for more.
+/// Largest number of elements in a row: longer rows would not fit in the shared memory of a block.
 const DEEPEST: usize = 256;
-/// Largest number of blocks in a grid; blocks continue with further tiles.
+/// Largest number of blocks in a grid. If there are more tiles, each block computes several.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Heads` of `attention.cu`.

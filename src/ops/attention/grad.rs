@@ -56,7 +56,8 @@ impl Definition for AttentionGrad {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(self.0, inputs);
-        // Five products; then multiply, subtract, subtract, multiply, and multiply.
+        // Five matrix products, and for each score: an exponential, three multiplications and two
+        // subtractions.
         shape.scores() * (10.0 * shape.d as f64 + TRANSCENDENTAL + 5.0)
     }
 

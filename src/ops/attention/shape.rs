@@ -1,4 +1,4 @@
-//! Sizes of the operands of both ops.
+//! Sizes of the operands of attention and of its gradient.
 
 use super::Attention;
 use crate::layout::{Dims, Layout};
@@ -14,12 +14,12 @@ pub struct Shape {
     pub s: usize,
     pub d: usize,
     pub causal: bool,
-    /// Factor of the scores.
+    /// Factor in the scores `scale * q k^T`.
     pub scale: f32,
 }
 
 impl Shape {
-    /// Sizes of the operands of an op; an error if they do not fit.
+    /// Sizes of the operands of an op; an error if their shapes or types do not suit the op.
     pub fn new(op: Attention, inputs: &[Layout]) -> Result<Self, Fault> {
         let [b, h, _, d] = rank(&inputs[0], "q")?;
         let [_, _, s, _] = rank(&inputs[1], "k")?;
@@ -31,7 +31,7 @@ impl Shape {
         Ok(Self::of(op, inputs))
     }
 
-    /// Sizes of operands that are known to fit.
+    /// Sizes of operands whose shapes and types were checked before.
     pub fn of(op: Attention, inputs: &[Layout]) -> Self {
         let size = |i: usize, axis: usize| inputs[i].shape()[axis];
         let d = size(0, 3);

@@ -15,9 +15,9 @@
 struct Channels {
     Divider c;
     Divider inner;
-    u64 count;       // Of a channel.
+    u64 count;       // Units of a channel.
     u64 chunk;       // Units for each row of the grid.
-    double elements; // Of a channel.
+    double elements; // Elements of a channel.
     u32 width;
 };
 
@@ -104,8 +104,8 @@ template <int Width> __device__ inline void add_distances(Two &far, const float 
     far.b += squares;
 }
 
-// Sum of squared distances from the mean, given sums about a number near the mean. At least zero;
-// NaN stays.
+// Sum of squared distances from the mean, given sums about a number near the mean. The result is at
+// least zero; NaN stays NaN.
 __device__ inline double spread(Two far, double count)
 {
     double spread = far.b - far.a * far.a / count;

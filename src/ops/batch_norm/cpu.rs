@@ -1,13 +1,13 @@
-//! Batch normalization on the CPU: one pass for the statistics of each channel, and one to apply
-//! them.
+//! Batch normalization on the CPU: one pass computes the statistics of each channel, and one pass
+//! applies the statistics.
 //!
 //! One pass is enough for the variance, because elements are taken relative to the mean of their
-//! channel's first run. The run's mean is near the channel's, so hardly anything cancels in the sum
-//! of squares.
+//! channel's first run. The mean of the first run is near the mean of the channel, so the sum of
+//! squares loses hardly any digits by cancellation.
 //!
 //! Channels are shared among threads. The results of the first pass are two floats of workspace for
-//! each channel. If there are few channels, the batch is cut too. The partial sums of each cut are
-//! also workspace, and are much smaller than the tensor.
+//! each channel. If there are few channels, the batch is also cut into parts. The partial sums of
+//! each part are also workspace, and are much smaller than the tensor.
 
 mod sums;
 
@@ -49,7 +49,7 @@ impl Channels {
         self.n * self.whole()
     }
 
-    /// Number of entries of the batch whose elements go to one partial sum. The tensor has
+    /// Number of entries of the batch whose elements go to one partial sum. The tensor must have
     /// elements.
     fn rows(&self) -> usize {
         let (tasks, least) = if self.inner < SHORT {
@@ -94,13 +94,13 @@ impl Channels {
 /// Per-channel inputs of [`train`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters<'a> {
-    /// Factor.
+    /// Factor of the normalized elements.
     pub gamma: &'a [f32],
-    /// Term added after the factor.
+    /// Term added after the multiplication by `gamma`.
     pub beta: &'a [f32],
-    /// Mean to update, or to use.
+    /// Running mean: [`train`] updates it, and [`infer`] subtracts it.
     pub running_mean: &'a [f32],
-    /// Variance to update, or to use.
+    /// Running variance: [`train`] updates it, and [`infer`] divides by its root.
     pub running_var: &'a [f32],
     /// Number added to the variance.
     pub eps: f32,
@@ -150,7 +150,7 @@ pub fn train(
         |channel, about, [sum, squares]| {
             let shift = sum / count;
             let mean = f64::from(about) + shift;
-            // A comparison, so that rounding errors below zero become 0 and NaN stays.
+            // A comparison sets values below zero, which are rounding errors, to 0, and keeps NaN.
             let spread = squares - sum * shift;
             let spread = if spread < 0.0 { 0.0 } else { spread };
             let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
@@ -277,7 +277,8 @@ fn sums<const N: usize>(
 ) {
     let (n, rows) = (of.n, of.rows());
     if n <= rows {
-        // Number of channels in a task, so that a task is a piece of work.
+        // Number of channels in a task: at most a block of channels if runs are short, or else as
+        // many as have about `PIECE` elements.
         let len = match of.inner {
             0..SHORT => of.c.div_ceil(of.c.div_ceil(BLOCK)),
             inner => PIECE / (n * inner),

@@ -12,12 +12,12 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("batch_norm", include_str!("batch_norm.cu"));
 
-/// `HELD` of `batch_norm.cu`, the number of elements that a thread holds; [`WHOLE`] is the largest
-/// channel that is read only once.
+/// `HELD` of `batch_norm.cu`, the number of elements that a thread holds. A channel of at most
+/// [`WHOLE`] elements is read only once.
 const HELD: usize = 16;
 const WHOLE: usize = HELD * MOST_THREADS;
-/// Number of elements of each of two tensors that a thread holds for the gradient; [`WHOLE_GRAD`]
-/// is the largest channel that is read only once.
+/// Number of elements of `x`, and of `dy`, that a thread holds for the gradient. A channel of at
+/// most [`WHOLE_GRAD`] elements is read only once.
 const HELD_GRAD: usize = 8;
 const WHOLE_GRAD: usize = HELD_GRAD * MOST_THREADS;
 const MOST_THREADS: usize = 512;
@@ -47,9 +47,9 @@ impl Shape {
         Self { c, inner, elements: x.elements() / c.max(1) }
     }
 
-    /// Elements of a channel that a block adds up. Few channels are cut into more chunks, so that
-    /// the whole device has work. A thread never adds many elements, which the accuracy of its sums
-    /// relies on.
+    /// Elements of a channel that a block adds up. If there are few channels, each channel is cut
+    /// into more chunks, so that the whole device has work. A thread never adds many elements,
+    /// because long sums would be less accurate.
     fn chunk(&self) -> usize {
         let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
         // A grid has at most 65535 rows.

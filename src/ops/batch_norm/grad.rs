@@ -20,7 +20,7 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
 ///
 /// With the `mean` and `inv_std` of `x`, this is the gradient of [`BatchNorm`](super::BatchNorm).
-/// The op itself treats both as inputs like any other, with gradients of their own.
+/// The op itself treats `mean` and `inv_std` as ordinary inputs, which have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BatchNormGrad;
@@ -138,7 +138,7 @@ impl Registered for BatchNormGrad {
     }
 }
 
-/// Normalized input `x' = (x - mean) * inv_std`, and `inv_std` shaped to broadcast to it.
+/// Normalized input `x' = (x - mean) * inv_std`, and `inv_std` shaped to broadcast to `x'`.
 struct Normal {
     centered: Tensor,
     value: Tensor,

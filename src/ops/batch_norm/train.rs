@@ -143,7 +143,8 @@ impl Definition for BatchNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // Sum, sum of squares (4 operations), then subtract, multiply, multiply, add.
+        // For each element: the sum and the sum of squares (4 operations), then subtract, multiply,
+        // multiply and add.
         outputs[0].elements() as f64 * 8.0
     }
 

@@ -6,7 +6,7 @@ typedef unsigned short u16;
 
 __device__ inline u32 widened(u16 half) { return (u32)half << 16; }
 
-// Rounds to the nearest, or to even on a tie. NaN stays NaN.
+// Rounds to the nearest bf16; on a tie, to the bf16 whose last bit is 0. NaN stays NaN.
 __device__ inline u16 rounded(u32 word)
 {
     if ((word & 0x7fffffffu) > 0x7f800000u) return (u16)((word >> 16) | 0x40u);

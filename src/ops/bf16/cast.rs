@@ -8,8 +8,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x) -> (y)`: the same floats, stored as f32 or `bf16`. Rounds to the nearest `bf16`, to the
-/// even one on a tie. Any strides.
+/// `(x) -> (y)`: the same floats, stored as f32 or `bf16`. A float is rounded to the nearest
+/// `bf16`; on a tie, to the `bf16` whose last bit is 0. `x` may have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -19,11 +19,11 @@ pub struct Cast {
 }
 
 impl Tensor {
-    /// Converts this tensor to f32 or `bf16`; returns the same tensor if it has that type. A float
-    /// without an exact `bf16` becomes the nearest one.
+    /// Converts this tensor to f32 or `bf16`; returns the same tensor if it already has that type.
+    /// A float without an exact `bf16` becomes the nearest `bf16`.
     ///
-    /// A `bf16` takes half the bytes. Ops compute in f32. Results of `bf16` and f32 together are
-    /// `bf16`, except for sums, statistics and gradients of f32 tensors.
+    /// A `bf16` takes half the bytes of an f32. Ops compute in f32. If an op reads `bf16` and f32
+    /// tensors, its results are `bf16`, except for sums, statistics and gradients of f32 tensors.
     ///
     /// ```
     /// use remat::{DType, prelude::*};

@@ -139,12 +139,12 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Number of elements from the first of an operand to the first of its part.
+/// Number of elements from the first element of an operand to the first element of its part.
 fn distance(whole: &Layout, part: &Layout) -> usize {
     part.offset() - whole.offset()
 }
 
-/// Range of a part in its operand.
+/// Range of an operand's elements, from the first to the last element of a part.
 fn place_of(whole: &Layout, part: &Layout) -> Range<usize> {
     let from = distance(whole, part);
     from..from + (part.span() - part.offset())
@@ -155,7 +155,7 @@ pub(super) const fn widened(half: u16) -> u32 {
     (half as u32) << 16
 }
 
-/// Nearest `bf16` to an f32, the even one on a tie.
+/// Nearest `bf16` to an f32. On a tie, the `bf16` whose last bit is 0.
 pub(super) const fn rounded(word: u32) -> u16 {
     let is_nan = word & 0x7fff_ffff > 0x7f80_0000;
     // A NaN whose upper bits are zeros would become infinite, so set the quiet bit.

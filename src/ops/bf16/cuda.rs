@@ -82,8 +82,8 @@ impl Pieces<'_> {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let part = Place { storage: output.storage, layout };
                 if !given.made.is_sum() {
-                    // SAFETY: `from` is a piece of this output in scratch, and `part` is the part
-                    // of the output with as many elements.
+                    // SAFETY: `from` is a piece of this output in scratch. `part` is the part of
+                    // the output that the piece fills, and has the same number of elements.
                     unsafe { put(gpu, &part, from)? };
                     continue;
                 }
@@ -104,7 +104,7 @@ impl Pieces<'_> {
     }
 }
 
-/// Copies the elements of `x`, packed, to `y`, and converts them to its type.
+/// Copies the elements of `x` to `y`, packed and converted to the type of `y`.
 pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceError> {
     let (mut out, from) = (gpu.first(y), gpu.first(x));
     let count = x.layout.elements();
@@ -114,8 +114,8 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
     let kernel = match (x.layout.dtype(), y.layout.dtype()) {
         (DType::BF16, DType::F32) => "widen",
         (DType::F32, DType::BF16) => "narrow",
-        // SAFETY: `x` is an operand, and `y` is an output or scratch of as many elements; the
-        // device has checked the operands.
+        // SAFETY: `x` is an operand. `y` is an output or scratch with the same number of elements.
+        // The device has checked the operands.
         _ => return unsafe { copy(gpu, out, from, &x.layout) },
     };
     let walk = Walk::new(x.layout.shape(), [x.layout.strides()]);
@@ -131,7 +131,7 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
             if outcome.is_ok() {
                 // SAFETY: the parameters are those that the kernel declares, and the device has
                 // checked the operands. The kernel reads `each` elements within the layout of `x`,
-                // and writes as many from `out` on.
+                // and writes the same number of elements from `out` on.
                 outcome = unsafe {
                     gpu.launch(
                         FAMILY.counting(kernel, each),
@@ -179,7 +179,7 @@ unsafe fn add(
 ) -> Result<(), DeviceError> {
     let count = layout.elements() as u64;
     if is_first {
-        // SAFETY: the caller guarantees as many floats at both addresses as `layout` says.
+        // SAFETY: the caller guarantees that both addresses have as many floats as `layout` says.
         return unsafe { copy(gpu, sum, piece, layout) };
     }
     if count == 0 {

@@ -19,7 +19,7 @@ const SHARE: u64 = 8;
 /// Layouts of a piece's inputs or outputs.
 pub(super) type Layouts = SmallVec<[Layout; 6]>;
 
-/// Plan for an op with `bf16` operands. Follows from layouts alone.
+/// Plan for an op with `bf16` operands. The plan follows from the layouts alone.
 pub(in crate::ops) struct Pieces<'a> {
     pub(super) kernel: &'a dyn Kernel,
     pub(super) inputs: &'a [Layout],
@@ -28,9 +28,9 @@ pub(in crate::ops) struct Pieces<'a> {
     pub(super) taken: SmallVec<[Taken; 6]>,
     /// Treatment of each output after the kernel wrote it.
     pub(super) given: SmallVec<[Given; 3]>,
-    /// Entries along the dimension that is cut.
+    /// Entries of the operands along the dimension that is cut.
     length: usize,
-    /// Entries of one piece.
+    /// Entries of a piece along the dimension that is cut.
     each: usize,
     /// Bytes of scratch, without the kernel's own workspace.
     pub(super) scratch: u64,
@@ -51,14 +51,14 @@ pub(super) struct Given {
     /// Range of scratch where the kernel writes its piece. `None`: the kernel writes to the output
     /// itself.
     pub piece: Option<Range<u64>>,
-    /// Range of scratch where pieces are added up. `None`: they are added up in the output, or not
-    /// at all.
+    /// Range of scratch where pieces are added up. `None`: the pieces are added up in the output,
+    /// or are not added up at all.
     pub sum: Option<Range<u64>>,
 }
 
 impl<'a> Pieces<'a> {
     /// Plans how to run `op` with at most `most` bytes of scratch for cut operands. `None` if no
-    /// operand is `bf16`, or the op takes any type as it is.
+    /// operand is `bf16`, or the op itself accepts any type.
     #[inline] // Asked of every op, and most have none.
     pub(in crate::ops) fn new(
         op: &'a dyn Definition,
@@ -99,7 +99,7 @@ impl<'a> Pieces<'a> {
         };
         let apart: SmallVec<[bool; 3]> = outputs.iter().zip(&cuts.outputs).map(is_apart).collect();
 
-        // The scratch that grows with the entries of a piece determines their number.
+        // The number of entries in a piece follows from the bytes of scratch that each entry needs.
         let lengths = inputs.iter().zip(&cuts.inputs).filter_map(|(x, cut)| cut.length(x));
         let length = lengths.max().unwrap_or(1);
         let of_inputs = inputs.iter().zip(cuts.inputs.iter().copied()).zip(&copied);
@@ -168,7 +168,8 @@ impl<'a> Pieces<'a> {
     /// Bytes of workspace, including the kernel's own, which `own` computes for one piece.
     pub(super) fn workspace(&self, own: impl Fn(&[Layout], &[Layout]) -> u64) -> u64 {
         let last = (self.length.max(1) - 1) / self.each * self.each;
-        // Only the sizes of pieces count, so try a full piece and the last one.
+        // The workspace depends only on the size of a piece, so try a full piece and the last
+        // piece.
         let own = [0..self.each.min(self.length), 0..self.length - last].map(|range| {
             let [inputs, outputs] = self.layouts(&range);
             own(&inputs, &outputs)
@@ -192,7 +193,7 @@ fn keeps_together(x: &Layout, cut: Cut) -> bool {
 }
 
 impl Cut {
-    /// Number of entries of a cut operand; `None` if it is whole.
+    /// Number of entries of a cut operand; `None` if the operand is not cut.
     fn length(self, x: &Layout) -> Option<usize> {
         match self {
             Self::Along(axis) => Some(x.shape()[axis]),

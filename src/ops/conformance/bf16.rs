@@ -31,8 +31,8 @@ fn full(host: &HostTensor) -> HostTensor {
     }
 }
 
-/// Runs ops on `bf16` and on the f32 of the same values. The results differ only by rounding and
-/// the order of sums.
+/// Runs ops on `bf16` and on the f32 of the same values. The results must be equal up to rounding
+/// and the order of sums.
 pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut found = BTreeSet::new();
     // The kernels are the same as for f32, and each sample runs four times, so take fewer samples.
@@ -40,7 +40,8 @@ pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     for (op, args) in tasks(rig, 3) {
         let is_float = |arg: &Arg| arg.layout.dtype() == DType::F32;
         let first = args.iter().position(is_float);
-        // All floats are `bf16`, or only the first one, like activations among parameters.
+        // Either all float operands are `bf16`, or only the first operand, like an activation among
+        // parameters.
         for all in [true, false] {
             let pairs = args.iter().enumerate().map(|(i, arg)| {
                 let [half, full] = halved(arg);

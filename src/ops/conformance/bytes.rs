@@ -44,7 +44,8 @@ pub fn moves_may_overlap<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>
     }
 }
 
-/// Reads back values of all sizes, which may change as soon as they were written.
+/// Writes values of all sizes and reads them back. Each host value is dropped right after it was
+/// written.
 pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut front = 0;
     let mut kept = Vec::new();
@@ -76,12 +77,13 @@ pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     }
 }
 
-/// Reads values without waiting: each is the one that was in place at the time of the call.
+/// Reads values without waiting. Each read returns the value that was in place at the time of the
+/// call.
 pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut expected = Vec::new();
     let mut found = Vec::new();
-    // More reads than can be on their way at once, small and large, each value written over the
-    // last.
+    // More reads than a device can have unfinished at once, small and large. Each value is written
+    // over the previous value.
     for i in 0..100 {
         let host = numbers(if i % 7 == 0 { 40_000 } else { 1 + 37 * i }, i as u64);
         let place = Place { storage: 256, layout: host.layout() };

@@ -5,7 +5,8 @@ use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{Binary, Clamp, LeakyRelu, Op, Powf, Unary, Where};
 
-/// Draws of very few elements, often none, and of a few more.
+/// Two sources of samples: the first with very few elements, often none, the second with a few
+/// more.
 fn draws(seed: u64) -> [Draw; 2] {
     [Sizes::Few, Sizes::Small].map(|sizes| Draw::new(seed, sizes))
 }

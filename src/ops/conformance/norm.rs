@@ -20,8 +20,8 @@ const SHAPES: [&[usize]; 24] = [
     &[700, 3, 3, 7],
     &[90, 2, 20, 19],
     &[40, 17, 7, 7],
-    // Few channels and many entries, many channels and few entries, and more channels than a block
-    // has.
+    // Few channels and many entries, many channels and few entries, and more channels than one
+    // block computes.
     &[9000, 2],
     &[2, 9000],
     &[600, 257],
@@ -70,7 +70,7 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
         let args = [x.clone(), gamma.clone(), beta.clone(), old_mean.clone(), old_var.clone()];
         let found = rig.run(&BatchNorm { momentum: 0.1, eps: EPS as f32 }.into(), &args);
         let (y, mean, var) = forward(&x.elements(), &gamma.elements(), &beta.elements(), inner);
-        // Elements relative to a large mean have fewer exact bits.
+        // Elements near a large mean have fewer exact bits, so the tolerance is large.
         let tolerance = 2e-5;
         close(&found[0], shape, &y, tolerance, &format!("y of {shape:?}"));
         close(&found[1], &[c], &mean, 1e-6, "mean");

@@ -50,7 +50,7 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(
         let (shape, expected) = reference(kind, x, axes, keep_dims);
         let nothing = [(Reduction::Max, f64::NEG_INFINITY), (Reduction::Min, f64::INFINITY)];
         if nothing.iter().any(|(of, start)| *of == kind && expected.contains(start)) {
-            // No elements have no maximum.
+            // The maximum of no elements is not defined.
             continue;
         }
         let op: Op = Reduce { kind, axes: Dims::new(axes), keep_dims }.into();

@@ -77,7 +77,7 @@ pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &
 
 /// Fails unless integers are equal, and floats are equal up to `tolerance` of the largest.
 pub fn assert_near(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
-    // Equal bytes first: both may be NaN, such as a mean of no elements.
+    // Equal bytes pass at once: elements of both tensors may be NaN, such as a mean of no elements.
     if found.as_bytes() == expected.as_bytes() {
         return;
     }

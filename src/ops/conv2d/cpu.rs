@@ -1,10 +1,10 @@
 //! 2-D convolution and its gradients on the CPU.
 //!
-//! All three functions copy the image. In the copy, the pixels that one kernel element is
-//! multiplied with, for all outputs of a strip of rows, are contiguous. For each channel and kernel
-//! *column* there is a copy of the rows (a plane), shifted by that column and cropped to the width
-//! of the output. Kernel *rows* need no copy of their own: they read the same plane from a row
-//! further down. For a 3x3 kernel, padding 1 and an image 4 wide:
+//! The convolution and its two gradients all copy the image. In the copy, the pixels that one
+//! kernel element is multiplied with, for all outputs of a strip of rows, are contiguous. For each
+//! channel and kernel *column* there is a copy of the rows (a plane), shifted by that column and
+//! cropped to the width of the output. Kernel *rows* need no copy of their own: each kernel row
+//! reads the same plane, from a row further down. For a 3x3 kernel, padding 1 and an image 4 wide:
 //!
 //! ```text
 //!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
@@ -26,19 +26,19 @@
 //!
 //! - [`Kind::Forward`] multiplies weights and windows of the input.
 //! - [`Kind::GradInput`] does the same with `dy` as the image and the kernel rotated by 180
-//!   degrees; `correlate.rs` has both.
+//!   degrees; `correlate.rs` has the code of this and of `Kind::Forward`.
 //! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see
 //!   `grad_weight.rs`.
 //!
-//! Batches of very small images are computed differently: `unfolded.rs` writes out their windows,
-//! and does not pack the weights.
+//! Batches of very small images are computed by `unfolded.rs`, which writes out the windows of the
+//! images, and does not pack the weights.
 //!
 //! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at
 //! run time.
 //!
 //! Results have the same bits for any number of threads: work is split by the shape alone, and
-//! partial sums are added in a fixed order. Padding is multiplied as zeros, so that an infinite or
-//! NaN gradient or weight gives NaN there.
+//! partial sums are added in a fixed order. Padding takes part in the products as zeros, so that a
+//! zero times an infinite or NaN gradient or weight gives NaN.
 
 mod correlate;
 mod grad_weight;

@@ -1,5 +1,5 @@
-//! Convolutions on a GPU: with cuDNN if it is installed and has a deterministic algorithm,
-//! otherwise with im2col and cuBLAS.
+//! Convolutions on a GPU. cuDNN is used if it is installed and has a deterministic algorithm for
+//! the shape. If not, im2col and cuBLAS are used.
 
 #![allow(unsafe_code)]
 
@@ -63,14 +63,14 @@ pub(super) fn run(
     let libraries = Arc::clone(gpu.libraries());
     if let Some(mut dnn) = dnn(&libraries, &task)
         && dnn.takes(&task, columns::workspace(&task))?
-        // SAFETY: these are the operands of the run, which the device has checked; they are packed
-        // and have the task's sizes. The scratch is the workspace of the run.
+        // SAFETY: the addresses are those of the run's operands, which the device has checked. The
+        // operands are packed and have the task's sizes. The scratch is the workspace of the run.
         && unsafe { dnn.run(&task, at, Scratch::of(gpu, run)) }?
     {
         return Ok(());
     }
-    // SAFETY: these are the operands of the run, which the device has checked; they are packed and
-    // have the task's sizes. The scratch is the workspace of the run.
+    // SAFETY: the addresses are those of the run's operands, which the device has checked. The
+    // operands are packed and have the task's sizes. The scratch is the workspace of the run.
     unsafe { columns::run(gpu, &task, at, Scratch::of(gpu, run)) }
 }
 

@@ -43,8 +43,8 @@ pub struct Conv2d {
     pub groups: usize,
 }
 
-// Recordings made before dilations and groups existed have neither field. A convolution without
-// dilation and groups is still written like that.
+// Recordings made before dilations and groups existed have no fields for them. A convolution
+// without dilation and groups is still written like that.
 #[cfg(feature = "serde")]
 const fn each_pixel() -> [usize; 2] {
     [1, 1]
@@ -104,8 +104,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the channels do not fit,
-    /// or the kernel does not fit into the padded images.
+    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the numbers of channels
+    /// do not agree, or the kernel is larger than the padded images.
     pub fn conv2d(&self, weight: &Self, conv: Conv2d) -> Result<Self, Error> {
         Self::call1(conv, &[self, weight])
     }

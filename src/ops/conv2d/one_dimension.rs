@@ -56,8 +56,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 3, the channels do not fit,
-    /// or the kernel does not fit into the padded sequences.
+    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 3, the numbers of channels
+    /// do not agree, or the kernel is longer than the padded sequences.
     pub fn conv1d(&self, weight: &Self, conv: Conv1d) -> Result<Self, Error> {
         let Conv1d { stride, padding, dilation, groups } = conv;
         let conv =

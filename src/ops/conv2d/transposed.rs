@@ -43,7 +43,8 @@ impl Default for ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Height (`i` is 0) or width (`i` is 1) of `y`, from that of `x` and of the kernel.
+    /// Height (`i` is 0) or width (`i` is 1) of `y`, where `size` and `kernel` are the same side of
+    /// `x` and of the kernel.
     fn side(&self, i: usize, size: usize, kernel: usize) -> Result<usize, Fault> {
         let side = ["height", "width"][i];
         let (stride, more) = (self.stride[i], self.output_padding[i]);
@@ -79,9 +80,9 @@ impl ConvTranspose2d {
 impl Tensor {
     /// Transposed convolution of images `[n, c, h, w]` with a weight `[c, out / groups, kh, kw]`.
     /// The result is the input gradient of a convolution with this weight, where this tensor is the
-    /// gradient of the output. Each pixel adds the kernel, times the pixel, to `y [n, out, h', w']`
-    /// at `stride` times its position. `h' = (h - 1) * stride - 2 * padding + dilation * (kh - 1) +
-    /// output_padding + 1`, and `w'` likewise.
+    /// gradient of the output. For each pixel of this tensor, the kernel times the pixel is added
+    /// to `y [n, out, h', w']`, at `stride` times the position of the pixel. `h' = (h - 1) * stride
+    /// - 2 * padding + dilation * (kh - 1) + output_padding + 1`, and `w'` likewise.
     ///
     /// The result is that of PyTorch, except that the output padding must be less than the stride.
     ///
@@ -99,8 +100,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the channels do not fit,
-    /// images have no pixels, or the padding leaves nothing of `y`.
+    /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the numbers of channels
+    /// do not agree, images have no pixels, or the padding leaves nothing of `y`.
     pub fn conv_transpose2d(&self, weight: &Self, conv: ConvTranspose2d) -> Result<Self, Error> {
         let op = conv.of(self, weight).map_err(|fault| OpError::new("conv_transpose2d", fault))?;
         Self::call1(op, &[self, weight])

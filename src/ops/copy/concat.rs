@@ -33,8 +33,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no tensors, or they differ in anything but their size along
-    /// `axis`.
+    /// [`Error::Op`] if there are no tensors, or if they have different types, ranks or sizes along
+    /// a dimension other than `axis`.
     pub fn concat(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         if parts.is_empty() {
             return Err(OpError::new("concat", "takes at least 1 input, 0 were given").into());

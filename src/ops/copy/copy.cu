@@ -102,14 +102,14 @@ KERNEL copy_rows(u8 *y, const u8 *x, u64 units, Divider length, u64 pitch, u32 w
     copy_unit(y + (row * pitch + along) * width, x + i * width, width);
 }
 
-// Pads every `length` units of `x` with `before` units of zeros in front, and more behind: `whole`
-// in all.
+// Pads every `length` units of `x` with zeros to `whole` units: `before` units of zeros in front,
+// and the others behind.
 KERNEL pad(u8 *y, const u8 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
     Index row = (Index)i;
-    // Wraps around in front of the row, and is then above the length.
+    // In front of the row, `along` wraps around and is then above `length`.
     u64 along = take_remainder(row, whole) - before;
     if (along < length) {
         copy_unit(y + i * width, x + (row * length + along) * width, width);

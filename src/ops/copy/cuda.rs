@@ -10,7 +10,7 @@ use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
 use crate::layout::{Layout, MAX_RANK};
 
-/// Bytes of a word: elements of this size have faster ways to be copied.
+/// Bytes of a word: elements of this size can be copied in faster ways than other elements.
 const WORD: usize = size_of::<u32>();
 
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
@@ -19,8 +19,8 @@ pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 /// `x`.
 ///
 /// # Safety
-/// The caller guarantees that the elements belong to an operand of the current run, and that `out`
-/// has room for as many, in an output or the workspace.
+/// The caller guarantees that the elements belong to an operand of the current run. The caller also
+/// guarantees that `out`, in an output or the workspace, has room for the same number of elements.
 pub(in crate::ops) unsafe fn copy(
     gpu: &mut Gpu,
     out: Ptr,
@@ -34,8 +34,8 @@ pub(in crate::ops) unsafe fn copy(
     if layout.is_contiguous() {
         let bytes = count * size;
         if width([out, x], [bytes]) == 1 {
-            // SAFETY: the caller guarantees these bytes at `x`, and room for them at `out`; they
-            // are copied as one row.
+            // SAFETY: the caller guarantees `bytes` bytes at `x`, and room for the same number at
+            // `out`. All bytes are copied as one row.
             return unsafe { rows(gpu, out, x, bytes, [bytes, bytes]) };
         }
         let words = (bytes / WORD) as u64;
@@ -61,8 +61,8 @@ pub(in crate::ops) unsafe fn copy(
             let out = out.plus(((i + j) * each * size) as u64);
             let x = x.plus(((at + j * step) * size) as u64);
             if outcome.is_ok() {
-                // SAFETY: the caller guarantees all elements and room for them; these are a part of
-                // both.
+                // SAFETY: the caller guarantees all elements of `x`, and room for them at `out`.
+                // The elements copied here are some of these.
                 outcome = unsafe { strided(gpu, out, x, &inner, size) };
             }
         }
@@ -121,8 +121,8 @@ unsafe impl Parameter for Turn {}
 
 impl Turn {
     /// Loops of a transposition in tiles, and the number of tiles. `None` if neighbouring elements
-    /// of `layout` are already neighbours in memory, or there are fewer than 8 of them in either
-    /// direction.
+    /// of `layout` are already neighbours in memory, if either side of the matrix to transpose has
+    /// fewer than 8 elements, or if elements are not words.
     fn new(layout: &Layout) -> Option<(Self, u64)> {
         let packed = Layout::contiguous(layout.dtype(), *layout.shape());
         let walk = Walk::new(layout.shape(), [layout.strides(), packed.strides()]);
@@ -161,7 +161,7 @@ pub(super) fn contiguous(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), Devi
     unsafe { copy(gpu, gpu.first(y), gpu.first(x), &x.layout) }
 }
 
-/// Pads `x` with zeros to `y`: `before` entries in front along `axis`, and the rest behind.
+/// Pads `x` with zeros to `y`: `before` entries in front along `axis`, and all other zeros behind.
 pub(super) fn pad(
     gpu: &mut Gpu,
     y: &Place,
@@ -271,6 +271,6 @@ pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(
     ];
     let kernel = FAMILY.counting("flip", units);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all `units` of `y`, and reads as many of `x`.
+    // operands. The kernel writes all `units` of `y`, and reads the same number of units of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }

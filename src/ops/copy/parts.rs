@@ -60,7 +60,8 @@ impl Tensor {
         })
     }
 
-    /// Joins tensors of one shape along a new dimension, which is dimension `axis` of the result.
+    /// Joins tensors of the same shape along a new dimension, which is dimension `axis` of the
+    /// result.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -73,8 +74,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no tensors, they differ in shape or type, or `axis` is more than
-    /// their rank.
+    /// [`Error::Op`] if there are no tensors, they do not have the same shape and type, or `axis`
+    /// is more than their rank.
     pub fn stack(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         let Some(first) = parts.first() else {
             return Err(OpError::new("stack", "takes at least 1 input, 0 were given").into());
@@ -96,7 +97,7 @@ impl Tensor {
 
     /// Repeats this tensor `times[i]` times along each dimension `i`. If there are more `times`
     /// than dimensions, new dimensions are added in front. The result is a copy;
-    /// [`Tensor::broadcast`] repeats single entries without one.
+    /// [`Tensor::broadcast`] repeats dimensions of size 1 without a copy.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -139,7 +140,7 @@ mod tests {
         let x = runtime.tensor::<f32>(&[2, 7], (0..14).map(|i| i as f32).collect()).unwrap();
         let sizes = |parts: Vec<Tensor>| parts.iter().map(|x| x.shape()[1]).collect::<Vec<_>>();
         assert_eq!(sizes(x.chunk(3, 1).unwrap()), [3, 3, 1]);
-        // Fewer parts than `chunks`.
+        // There are fewer parts than `chunks`.
         assert_eq!(sizes(x.chunk(5, 1).unwrap()), [2, 2, 2, 1]);
         assert_eq!(sizes(x.chunk(100, 1).unwrap()), [1; 7]);
         assert_eq!(sizes(x.split(4, 1).unwrap()), [4, 3]);

@@ -9,7 +9,7 @@ pub(super) static FAMILY: Family = Family::new("cumsum", include_str!("cumsum.cu
 
 /// Largest number of elements of a row that one thread adds up alone.
 const SHORT: usize = 32;
-/// Largest number of blocks in a grid; blocks continue with further rows.
+/// Largest number of blocks in a grid. If there are more rows, each block computes several.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// Writes the sums of `x` along the middle dimension to `y [outer, n, inner]`.
@@ -28,12 +28,13 @@ pub(super) fn cumsum(
         let kernel = FAMILY.kernel("cumsum_by_block");
         let grid = Grid::of_blocks(rows.min(MOST_BLOCKS));
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel reads `n` elements of each row of `x`, and writes those of `y`.
+        // operands. The kernel reads `n` elements of each row of `x`, and writes `n` elements of
+        // each row of `y`.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &rows, &n, &reverse]) };
     }
     let kernel = FAMILY.kernel("cumsum_by_thread");
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel reads `n` elements of each row of `x`, `inner` apart, and writes those
-    // of `y`.
+    // operands. The kernel reads `n` elements of each row of `x`, which are `inner` apart, and
+    // writes the elements of `y` at the same places.
     unsafe { gpu.launch(kernel, Grid::of_threads(rows), &[&out, &x, &rows, &n, &inner, &reverse]) }
 }

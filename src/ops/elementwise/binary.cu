@@ -1,4 +1,4 @@
-// Slopes that gradients multiply by.
+// Slopes of functions, by which gradients are multiplied.
 
 __device__ inline float silu_slope(float x)
 {

@@ -22,7 +22,7 @@ use smallvec::smallvec;
 /// - the gradients with respect to `a` and `b`, given `dy`, with the operands `a`, `b` and `y` that
 ///   each gradient reads.
 ///
-/// `zero` in place of the gradients: the gradient is zero everywhere.
+/// A row may have `zero` in place of the gradients: the gradients are then zero everywhere.
 macro_rules! binary {
     ($(
         $(#[$doc:meta])*
@@ -158,7 +158,7 @@ macro_rules! binary {
     };
 }
 
-/// Gradient with respect to each operand for which it is wanted, summed to the operand's shape.
+/// Gradient with respect to each operand whose gradient is wanted, summed to the operand's shape.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -198,8 +198,8 @@ macro_rules! read {
 
 /// Gradient of a maximum for its operand `a`, given `dy`.
 ///
-/// The gradient is `dy` where `a` is larger, half of `dy` where both are equal, and zero where `a`
-/// is less. Zero stays zero even if `dy` is infinite.
+/// The gradient is `dy` where `a` is larger than `b`, half of `dy` where `a` and `b` are equal, and
+/// zero where `a` is less than `b`. Zero stays zero even if `dy` is infinite.
 fn unless_less(dy: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
     // Comparisons with NaN are false, so `share` is 1: both operands receive all of `dy`.
     let share = b.gt(a)?.add(&b.ge(a)?)?.affine(-0.5, 1.0)?;
@@ -267,8 +267,8 @@ binary! {
         "a / b",
         |a, b| a / b,
         [(|dy, b| dy.div(b)), (|dy, y, b| dy.mul(y)?.div(b)?.neg())];
-    /// The larger of `a` and `b`, NaN if either is NaN. Where they are equal, each receives half of
-    /// the gradient.
+    /// The larger of `a` and `b`, NaN if either is NaN. Where `a` and `b` are equal, each operand
+    /// receives half of the gradient.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -283,8 +283,8 @@ binary! {
         "Larger()(a, b)",
         f64::max,
         [(|dy, a, b| unless_less(dy, a, b)), (|dy, a, b| unless_less(dy, b, a))];
-    /// The smaller of `a` and `b`, NaN if either is NaN. Where they are equal, each receives half
-    /// of the gradient.
+    /// The smaller of `a` and `b`, NaN if either is NaN. Where `a` and `b` are equal, each operand
+    /// receives half of the gradient.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -480,7 +480,8 @@ binary! {
             b * gate * (1.0 + a * (1.0 - gate))
         },
         [
-            // With the gate `s`, the slope of the slope is `s (1 - s) (2 + a (1 - 2 s))`.
+            // With `s = sigmoid(a)`, the second derivative of silu is
+            // `s (1 - s) (2 + a (1 - 2 s))`.
             (|dy, a, b| {
                 let gate = a.sigmoid()?;
                 let bend = a.mul(&gate.affine(-2.0, 1.0)?)?.affine(1.0, 2.0)?;
@@ -505,7 +506,7 @@ binary! {
             b * (below + a * (-0.5 * a * a).exp() / std::f64::consts::TAU.sqrt())
         },
         [
-            // The slope of the slope is `e^(-a^2 / 2) / sqrt(2 pi) (2 - a^2)`.
+            // The second derivative of GELU is `e^(-a^2 / 2) / sqrt(2 pi) (2 - a^2)`.
             (|dy, a, b| {
                 let aa = a.square()?;
                 let bell = aa.affine(-0.5, 0.0)?.exp()?.affine(0.398_942_3, 0.0)?;
@@ -531,8 +532,8 @@ binary! {
             b * (gate + gate * (1.0 - gate) * (a * (c + 3.0 * d * a * a)))
         },
         [
-            // The gate `s` has the slope `s (1 - s) v`, `v = c + 3 d a^2`. The slope of the slope
-            // is `s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d a^2)`.
+            // `s = sigmoid(a (c + d a^2))` has the slope `s (1 - s) v`, with `v = c + 3 d a^2`. The
+            // second derivative of `a s` is `s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d a^2)`.
             (|dy, a, b| {
                 let aa = a.square()?;
                 let gate = aa.affine(0.071_354_814, 1.595_769_2)?.mul(a)?.sigmoid()?;

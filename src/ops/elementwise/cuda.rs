@@ -31,7 +31,7 @@ pub(super) struct Numbers([f32; 2]);
 unsafe impl Parameter for Numbers {}
 
 impl Numbers {
-    /// Makes the parameter of up to two numbers; kernels do not read the missing ones.
+    /// Makes the parameter of up to two numbers. Kernels do not read numbers that are not given.
     pub fn of(numbers: &[f32]) -> Self {
         Self(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)))
     }

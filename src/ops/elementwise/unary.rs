@@ -20,7 +20,7 @@ use crate::ops::gradient::{Gradient, Recorded};
 /// - the function of `x` on the CPU, in CUDA C++, and in f64 for tests;
 /// - the gradient, given `dy`, with `x` or `y` if the gradient reads either.
 ///
-/// `zero` in place of the gradient: the gradient is zero everywhere.
+/// A row may have `zero` in place of the gradient: the gradient is then zero everywhere.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*

@@ -10,14 +10,15 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
 use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
-/// `(mask, a, b) -> (y)`: `a` where `mask` is not 0, else `b`, with broadcasting. Any strides.
+/// `(mask, a, b) -> (y)`: `a` where `mask` is not 0, else `b`, with broadcasting. The operands may
+/// have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Where;
 
 impl Tensor {
-    /// Chooses `a` where this tensor is not 0, else `b`; all three broadcast to one shape.
-    /// Comparisons such as [`gt`](Self::gt) make masks like this tensor.
+    /// Chooses `a` where this tensor is not 0, else `b`; all three tensors broadcast to one shape.
+    /// Comparisons such as [`gt`](Self::gt) make such masks.
     ///
     /// ```
     /// use remat::prelude::*;

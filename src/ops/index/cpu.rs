@@ -57,9 +57,9 @@ pub fn scatter_add(
     if x.is_empty() {
         return Ok(());
     }
-    // Each part owns some entries for one position of the outer dimension, and searches the whole
-    // index for them, so there should be few parts. Positions that are smaller than a piece share
-    // one.
+    // Each part computes some entries at one position of the outer dimension, and searches the
+    // whole index for these entries. There should therefore be few parts. If a position has fewer
+    // elements than a piece, several positions are one part.
     let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
     let places = whole_rows(whole) / whole;
     pieces(x, places * whole, work, |i, x| {

@@ -34,7 +34,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, or `index` is not a list of integers. An index out
-    /// of range is a later error, of the run.
+    /// of range makes the run fail later.
     pub fn gather(&self, index: &Self, axis: usize) -> Result<Self, Error> {
         Self::call1(Gather { axis }, &[self, index])
     }
@@ -54,7 +54,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not a matrix of floats, or `index` does not hold integers.
-    /// An index out of range is a later error, of the run.
+    /// An index out of range makes the run fail later.
     pub fn embedding(&self, index: &Self) -> Result<Self, Error> {
         let [_, features] =
             rank(self.layout(), "weight").map_err(|message| OpError::new("embedding", message))?;

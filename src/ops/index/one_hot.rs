@@ -33,7 +33,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold integers, or the result would have more than
-    /// `isize::MAX` bytes. An integer outside `0..classes` is a later error, of the run.
+    /// `isize::MAX` bytes. An integer outside `0..classes` makes the run fail later.
     pub fn one_hot(&self, classes: usize) -> Result<Self, Error> {
         Self::call1(OneHot { classes }, &[self])
     }

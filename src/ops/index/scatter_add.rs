@@ -37,7 +37,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if there is no such axis, or `index` is not a list with one integer for each
-    /// entry. An index out of range is a later error, of the run.
+    /// entry. An index out of range makes the run fail later.
     pub fn scatter_add(&self, index: &Self, axis: usize, size: usize) -> Result<Self, Error> {
         Self::call1(ScatterAdd { axis, size }, &[self, index])
     }

@@ -20,7 +20,7 @@ fn comes_back(library: &Library, op: &Op) {
     assert!(again == *op || text.contains("NaN"), "{op:?} as {text}");
 }
 
-/// Error for attributes that do not fit.
+/// Error for attributes that are not valid for the op.
 fn unfit(name: &str, attributes: &str) -> String {
     let error = Library::default().op(name, Some(attributes)).expect_err(attributes).to_string();
     let prefix = format!("{name}: its attributes do not fit: ");

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The weight is packed once, in panels of as many columns as the inner loop of the product handles
-//! at a time. All tasks read the packed weight. The division of sequences into tasks depends on
-//! their number alone, so the bits do not depend on the number of threads.
+//! at a time. All tasks read the packed weight. The division into tasks depends on the number of
+//! sequences alone, so the bits do not depend on the number of threads.
 
 use super::shape::{Rows, Shape};
 use crate::device::cpu::math::{sigmoid, tanh};
@@ -20,9 +20,9 @@ use rayon::prelude::*;
 /// Number of columns in a panel of the packed weight.
 const PANEL: usize = 48;
 
-/// Number of sequences that the product handles at a time. The number of sequences in a task is a
-/// multiple of it. If there are fewer than twice as many sequences, a task has half of it, so that
-/// the work is still shared.
+/// Number of sequences that the product handles at a time. A task has a multiple of this number of
+/// sequences. If there are fewer than twice this number of sequences in all, a task has half of
+/// this number, so that the work is still shared.
 const SEQUENCES: usize = 8;
 
 /// Largest number of tasks, each with its own scratch. A constant, because results must not depend
@@ -32,7 +32,7 @@ const TASKS: usize = 16;
 /// Number of multiplications below which all work stays on the calling thread.
 const WORTH_SHARING: f64 = 100_000.0;
 
-/// Number of sequences in a task.
+/// Number of sequences that a task computes.
 fn share(shape: &Shape) -> usize {
     if shape.n < 2 * SEQUENCES {
         return SEQUENCES / 2;
@@ -78,7 +78,7 @@ pub fn workspace_of_grad(shape: &Shape) -> u64 {
     bytes(shape, packed(shape.gates(), shape.h), scratch_of_grad)
 }
 
-/// Right-hand side of products, packed in panels. Few rows are multiplied with it many times.
+/// Right-hand side of products, packed in panels. Many products with few rows each read the panels.
 #[derive(Clone, Copy)]
 struct Panels<'a> {
     data: &'a [f32],
@@ -136,7 +136,7 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// Splits `len` floats off the front.
+/// Cuts the first `len` floats off `from`, and returns them.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;

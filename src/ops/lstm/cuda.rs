@@ -1,4 +1,4 @@
-//! LSTM steps on a GPU: for each step, a product by cuBLAS, and a kernel for the rest.
+//! LSTM steps on a GPU. Each step is a product by cuBLAS, and a kernel for all else.
 
 #![allow(unsafe_code)]
 
@@ -73,7 +73,7 @@ fn copied(weight: &Layout) -> u64 {
     if Form::of([rows, columns], strides).is_some() { 0 } else { weight.bytes() }
 }
 
-/// Makes the weight, transposed or not, one side of products.
+/// Describes the weight, transposed or not, as one side of products.
 fn side(
     gpu: &mut Gpu,
     scratch: &mut Scratch,
@@ -137,7 +137,8 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     let [h0, c0] = [3, 4].map(|i| &run.inputs[i]);
     if t == 0 {
         for (to, from) in [(h_last, h0), (c_last, c0)] {
-            // SAFETY: an operand and an output of the same shape, both checked by the device.
+            // SAFETY: `from` is an operand of the run, and `to` an output of the same shape. The
+            // device has checked all operands and outputs.
             unsafe { copy(gpu, to, gpu.first(from), &from.layout)? };
         }
         return Ok(());
@@ -187,7 +188,8 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
     let [gates, c] = [0, 1].map(|i| gpu.first(&run.inputs[i]));
     for (to, i) in [(dh, 5), (dc, 6)] {
         let from = &run.inputs[i];
-        // SAFETY: an operand and an output of the same shape, both checked by the device.
+        // SAFETY: `from` is an operand of the run, and `to` an output of the same shape. The device
+        // has checked all operands and outputs.
         unsafe { copy(gpu, to, gpu.first(from), &from.layout)? };
     }
     if t == 0 {
@@ -213,8 +215,8 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
         let sizes = [n, 4 * h, h];
         let of = Products { batch: 1, sizes, a, b: weight, y: dh, add: false, workspace };
         // SAFETY: the product reads the rows of a step of `dsums`, which the kernel has written,
-        // and the weight or its copy. The product writes `dh`, an output with as many elements.
-        // `take` returned room for cuBLAS in the workspace.
+        // and the weight or its copy. The product writes `dh`, an output with as many elements as
+        // the product. `take` returned room for cuBLAS in the workspace.
         unsafe { libraries.blas().multiply(&of)? };
     }
     Ok(())

@@ -52,7 +52,7 @@ impl Back {
     }
 }
 
-/// Stacks `t` tensors `[n, ..]` to `[n, t, ..]`; `None` if there are none.
+/// Stacks `t` tensors `[n, ..]` to `[n, t, ..]`; `None` if there are no tensors.
 fn stacked(steps: &[Tensor]) -> Option<Result<Tensor>> {
     (!steps.is_empty()).then(|| Tensor::stack(&steps.iter().collect::<Vec<_>>(), 1))
 }

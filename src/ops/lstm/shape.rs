@@ -1,4 +1,4 @@
-//! Sizes and rows of the operands of both ops.
+//! Sizes and rows of the operands of LSTM steps and of their gradient.
 
 use crate::layout::{Dims, Layout};
 use crate::ops::FLOAT;
@@ -13,7 +13,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Sizes of operands; an error unless `gates`, with all gates of all steps, fits the weight.
+    /// Sizes of operands; an error unless the weight has a column for each unit, and a row for each
+    /// gate.
     pub fn new(gates: &Layout, role: &str, weight: &Layout) -> Result<Self, Fault> {
         let [_, _, of_gates] = rank(gates, role)?;
         let [_, h] = rank(weight, "weight")?;
@@ -26,7 +27,7 @@ impl Shape {
         Ok(Self::of(gates))
     }
 
-    /// Sizes of operands that are known to fit.
+    /// Sizes of operands whose shapes were checked before.
     pub fn of(gates: &Layout) -> Self {
         let [n, t, of_gates] = [0, 1, 2].map(|axis| gates.shape()[axis]);
         Self { n, t, h: of_gates / 4 }

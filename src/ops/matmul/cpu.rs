@@ -19,7 +19,8 @@ pub fn product(
     if out.is_empty() || k == 0 {
         return out.fill(0.0);
     }
-    // The strides of an operand with its leading dimensions broadcast to those of `y`.
+    // The strides of an operand whose leading dimensions are broadcast to the leading dimensions of
+    // `y`.
     let strides = |layout: &Layout| {
         let own = layout.rank() - 2;
         let shape = layout.shape();

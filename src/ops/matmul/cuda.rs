@@ -1,8 +1,8 @@
 //! Matrix products of tensors on a GPU: division into batches that cuBLAS can read.
 //!
 //! An operand whose matrices have contiguous rows or columns is read in place, transposed or not.
-//! Any other operand is packed first. Evenly spaced leading dimensions become one batch; the others
-//! are loops.
+//! Any other operand is packed first. Evenly spaced leading dimensions become one batch; all other
+//! leading dimensions are loops over batches.
 
 #![allow(unsafe_code)]
 
@@ -32,8 +32,8 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     for (operand, first) in [(&plan.a, &mut first_a), (&plan.b, &mut first_b)] {
         if let Some(layout) = &operand.packed_from {
             let packed = scratch.take(layout.bytes())?;
-            // SAFETY: an operand of the run, which the device has checked, and `take` returned room
-            // for all of it in the workspace.
+            // SAFETY: `first` is the address of an operand of the run, which the device has checked.
+            // `take` returned room for all elements of `layout` in the workspace.
             unsafe { copy(gpu, packed, *first, layout)? };
             *first = packed;
         }
@@ -167,8 +167,9 @@ impl Plan {
         });
     }
 
-    /// Form of the left side if `count` products are one product: the right side is a single
-    /// matrix, and the rows on the left are evenly spaced across matrices. `None` otherwise.
+    /// Form of the left side if `count` products can be one product, or `None`. They can be one
+    /// product if the right side is a single matrix, and the rows on the left are evenly spaced
+    /// across matrices.
     fn as_one(&self, count: usize) -> Option<Form> {
         let [m, k, _] = self.sizes;
         let ([step_a, step_b], [row, column]) = (self.walk.steps(), self.a.strides);

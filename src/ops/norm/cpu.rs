@@ -1,6 +1,6 @@
 //! Normalization of rows on the CPU. Each row is read several times while it is in the cache.
 //!
-//! The gradients of `gamma` and `beta` are sums over rows. If there are many rows, they are cut
+//! The gradients of `gamma` and `beta` are sums over rows. If there are many rows, the rows are cut
 //! into parts. Each part writes its sums to the workspace, where they are joined in order. The size
 //! of a part depends on the shape alone, and the sums are much smaller than the rows.
 
@@ -153,8 +153,8 @@ pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut 
 pub struct Rows<'a> {
     pub x: &'a [f32],
     pub gamma: &'a [f32],
-    /// Mean of each row; `None` if the normalization does not subtract it. The mean then counts as
-    /// 0, and so does `mean(z)`.
+    /// Mean of each row. `None` if the normalization does not subtract the mean; the mean and
+    /// `mean(z)` then count as 0.
     pub mean: Option<&'a [f32]>,
     pub inv_std: &'a [f32],
     pub dy: &'a [f32],
@@ -205,8 +205,8 @@ impl Rows<'_> {
         );
     }
 
-    /// Adds up the given `elements` over `rows`. Calls `emit` with the number of each element,
-    /// counted from the first, and its sums.
+    /// Adds up the given `elements` over `rows`. Calls `emit` with each element's number, counted
+    /// from the first of `elements`, and with its sums.
     fn sums(&self, rows: Range<usize>, elements: Range<usize>, mut emit: impl FnMut(usize, Sums)) {
         let n = self.gamma.len();
         for first in elements.clone().step_by(BLOCK) {

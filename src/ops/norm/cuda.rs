@@ -14,11 +14,11 @@ pub(super) static FAMILY: Family = Family::new("norm", include_str!("norm.cu"));
 
 /// Largest number of elements of a row that one warp handles.
 const SHORT: usize = 512;
-/// Number of elements of a longer row for each thread; [`MOST_THREADS`] is the largest number of
-/// threads of a block that handles a row.
+/// Number of elements that each thread handles in a row of more than [`SHORT`] elements. A block
+/// has at most [`MOST_THREADS`] threads.
 const EACH: usize = 16;
 const MOST_THREADS: usize = 1024;
-/// Largest number of blocks in a grid; blocks continue with further rows.
+/// Largest number of blocks in a grid. If there are more rows, each block computes several.
 const MOST_BLOCKS: u64 = 1 << 20;
 /// Number of blocks that keeps any device busy. A constant, because results must not depend on the
 /// device.
@@ -44,8 +44,8 @@ struct Rows {
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// Makes the parameter for rows of `n` elements. Elements are loaded together as far as all
-    /// addresses allow.
+    /// Makes the parameter for rows of `n` elements. Several elements are loaded at once if all
+    /// addresses allow this.
     fn new<const N: usize>(rows: usize, n: usize, addresses: [Ptr; N]) -> Self {
         let width = width(addresses, [n]) as u32;
         let threads = if n <= SHORT {
@@ -109,7 +109,7 @@ struct Sums {
 unsafe impl Parameter for Sums {}
 
 /// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row. `more` has
-/// `mean` and `beta`, if the mean is subtracted. There is at least one row.
+/// `mean` and `beta`, if the mean is subtracted. There must be at least one row.
 pub(super) fn forward(
     gpu: &mut Gpu,
     [y, inv_std, x, gamma]: [&Place; 4],
@@ -123,18 +123,19 @@ pub(super) fn forward(
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. In each row, the kernel reads `length` elements of `x`, `gamma` and `beta`, and
-    // writes as many of `y`. The kernel writes a mean and an `inv_std` for each row.
+    // writes the same number of elements of `y`. The kernel writes a mean and an `inv_std` for each
+    // row.
     unsafe { gpu.launch(FAMILY.kernel("layer_norm"), of.grid(), &[&with, &of]) }
 }
 
-/// Addresses of two operands; null if there are none.
+/// Addresses of two operands; null if `places` is `None`.
 fn firsts(gpu: &Gpu, places: Option<[&Place; 2]>) -> [Ptr; 2] {
     places.map_or([Ptr::NULL; 2], |places| places.map(|place| gpu.first(place)))
 }
 
 /// Number of rows in a chunk, and number of chunks, for sums over rows.
 fn chunks(rows: usize, n: usize) -> (usize, usize) {
-    // Number of blocks without chunks.
+    // Number of blocks if rows are not divided into chunks.
     let blocks = n.div_ceil(128).max(1);
     let chunk = rows.div_ceil((BLOCKS / blocks).max(1)).max(LEAST);
     (chunk, rows.div_ceil(chunk).max(1))
@@ -149,7 +150,8 @@ pub(super) fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     }
 }
 
-/// Computes the gradients of `x` and `gamma`, and of `beta` if there is a mean. A row has elements.
+/// Computes the gradients of `x` and `gamma`, and of `beta` if there is a mean. Rows must have
+/// elements.
 pub(super) fn grad(
     gpu: &mut Gpu,
     outputs: [&Place; 2],
@@ -217,7 +219,7 @@ impl Channels {
 }
 
 /// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group of
-/// channels. There is at least one group.
+/// channels. There must be at least one group.
 pub(super) fn group(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -236,9 +238,9 @@ pub(super) fn group(
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
     let kernel = FAMILY.counting("group_norm", n as u64);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. In each row, the kernel reads `length` elements of `x` and writes as many of `y`.
-    // The kernel reads `gamma` and `beta` of each channel, and writes a mean and an `inv_std` for
-    // each row.
+    // operands. In each row, the kernel reads `length` elements of `x` and writes the same number
+    // of elements of `y`. The kernel reads `gamma` and `beta` of each channel, and writes a mean
+    // and an `inv_std` for each row.
     unsafe { gpu.launch(kernel, of.grid(), &[&with, &of, &by]) }
 }
 
@@ -247,7 +249,7 @@ pub(super) fn workspace_of_group_grad(x: &Layout) -> u64 {
     (x.shape()[0] as u64).saturating_mul((x.shape()[1] * TWO) as u64)
 }
 
-/// Computes the gradients of `x`, `gamma` and `beta`. There is at least one channel.
+/// Computes the gradients of `x`, `gamma` and `beta`. There must be at least one channel.
 pub(super) fn group_grad(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -278,9 +280,9 @@ pub(super) fn group_grad(
         };
         let kernel = FAMILY.counting("group_norm_grad", n as u64);
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. In each row, the kernel reads `length` elements of `x` and `dy`, and writes as
-        // many of `dx`. The kernel reads `gamma`, the sums of each channel, and two statistics of
-        // each row.
+        // operands. In each row, the kernel reads `length` elements of `x` and `dy`, and writes the
+        // same number of elements of `dx`. The kernel reads `gamma`, the sums of each channel, and
+        // two statistics of each row.
         unsafe { gpu.launch(kernel, of.grid(), &[&dx, &sums, &with, &of, &by])? };
     }
     let kernel = FAMILY.kernel("group_norm_grad_join");

@@ -6,8 +6,8 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{Op, Tensor};
 use smallvec::SmallVec;
 
-/// Gradient of a normalization: by its op `grad`, and through its statistics, which are the mean,
-/// if it is subtracted, and `inv_std`.
+/// Gradient of a normalization: by its op `grad`, and through its statistics. The statistics are
+/// `inv_std` and, if the normalization subtracts the mean, the mean.
 pub(super) fn of_norm(
     of: &Recorded<'_>,
     view: View,
@@ -70,7 +70,7 @@ struct Second {
     /// `gamma`, if the gradient of `dy` is wanted.
     of_dy: Option<Tensor>,
     /// `gamma` and `dy`, if a gradient of `x`, `mean` or `inv_std` is wanted; and whether each of
-    /// these is wanted, in order.
+    /// the three gradients is wanted, in order.
     of_normal: Option<([Tensor; 2], [bool; 3])>,
 }
 
@@ -204,7 +204,7 @@ fn sum(t: &Tensor) -> Result<Tensor, Error> {
     t.sum_along(&[2, 3], false)
 }
 
-/// Mean of each row, shaped to broadcast to it.
+/// Mean of each row, shaped to broadcast to the row.
 fn mean(t: &Tensor) -> Result<Tensor, Error> {
     t.mean_along(&[2, 3], true)
 }

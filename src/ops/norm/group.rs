@@ -13,9 +13,9 @@ use crate::ops::{FLOAT, Tensor};
 use super::cuda;
 
 /// `(x [n, c, ..], gamma [c], beta [c]) -> (y [n, c, ..], mean [n, groups], inv_std [n, groups])`:
-/// `y = (x - mean) * inv_std * gamma + beta`. `mean` and `inv_std = 1 / sqrt(var + eps)` are those
-/// of each group of `c / groups` channels of each image, with the biased variance (Wu and He, ECCV
-/// 2018).
+/// `y = (x - mean) * inv_std * gamma + beta`. `mean` and `inv_std = 1 / sqrt(var + eps)` are
+/// statistics of each group of `c / groups` channels of each image, with the biased variance (Wu
+/// and He, ECCV 2018).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -29,8 +29,8 @@ pub struct GroupNorm {
 
 impl Tensor {
     /// Group normalization of images `[n, c, ..]`: `(x - mean) / sqrt(var + eps) * gamma + beta`.
-    /// The mean and the variance are those of each group of `c / groups` channels of each image.
-    /// `gamma` and `beta` have one element for each channel. See [`GroupNorm`].
+    /// Each group of `c / groups` channels of each image has its own mean and variance. `gamma` and
+    /// `beta` have one element for each channel. See [`GroupNorm`].
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -107,7 +107,7 @@ impl Definition for GroupNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // The same work as a layer norm.
+        // The same number of operations for each element as a layer norm.
         outputs[0].elements() as f64 * 8.0
     }
 

@@ -18,7 +18,7 @@ use super::cuda;
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over the elements of a channel
 ///
 /// With the `mean` and `inv_std` of `x`, this is the gradient of [`GroupNorm`](super::GroupNorm).
-/// The op itself treats both as inputs like any other, with gradients of their own.
+/// The op itself treats `mean` and `inv_std` as ordinary inputs, which have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -46,7 +46,7 @@ impl Definition for GroupNormGrad {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // x' (2) and two sums (3); dx (6).
+        // For each element: x' (2), two sums (3) and dx (6).
         outputs[0].elements() as f64 * 11.0
     }
 

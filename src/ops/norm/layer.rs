@@ -14,8 +14,8 @@ use super::cuda;
 
 /// `(x [.., n], gamma [n], beta [n]) -> (y [.., n], mean [..], inv_std [..])`, for rows along the
 /// last dimension: `y = (x - mean) * inv_std * gamma + beta`. `mean` and
-/// `inv_std = 1 / sqrt(var + eps)` are those of each row, with the biased variance (Ba, Kiros and
-/// Hinton, 2016).
+/// `inv_std = 1 / sqrt(var + eps)` are statistics of each row, with the biased variance (Ba, Kiros
+/// and Hinton, 2016).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -81,7 +81,8 @@ impl Definition for LayerNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // Sum, sum of squared distances (4), then subtract, multiply, multiply, add.
+        // For each element: sum and sum of squared distances (4), then subtract, multiply, multiply
+        // and add.
         outputs[0].elements() as f64 * 8.0
     }
 

@@ -17,7 +17,7 @@ use super::cuda;
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over all rows
 ///
 /// With the `mean` and `inv_std` of `x`, this is the gradient of [`LayerNorm`](super::LayerNorm).
-/// The op itself treats both as inputs like any other, with gradients of their own.
+/// The op itself treats `mean` and `inv_std` as ordinary inputs, which have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LayerNormGrad;
@@ -42,7 +42,7 @@ impl Definition for LayerNormGrad {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // z, x' (2) and two sums (3); dx (4); and the sums over rows (3).
+        // For each element: z, x' (2), two sums (3), dx (4), and the sums over rows (3).
         outputs[0].elements() as f64 * 13.0
     }
 

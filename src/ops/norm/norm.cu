@@ -60,7 +60,7 @@ template <class Body> __device__ inline void each_row(const Rows &of, Body body)
 
 // ---- Forward ----
 
-// Without `mean`, nothing is subtracted from `x`, and there is no `beta`.
+// If `mean` is null, nothing is subtracted from `x`, and there is no `beta`.
 struct Forward {
     float *y, *mean, *inv_std;
     const float *x, *gamma, *beta;
@@ -133,7 +133,7 @@ __device__ inline void normalize(const Forward &with, const Row &row, double len
     });
     far = row.sum(far);
     double spread = with.mean ? far.b - far.a * far.a / length : far.b;
-    // At least zero; NaN stays.
+    // The sum of squared distances is at least zero; NaN stays NaN.
     spread = spread < 0.0 ? 0.0 : spread;
     float inv_std = (float)(1.0 / sqrt(spread / length + with.eps));
     float lost = (float)(mean - about);
@@ -175,7 +175,7 @@ ROW_KERNEL group_norm(Forward with, Rows of, Channels by)
 
 // ---- Gradient ----
 
-// Operands of the gradients. Without `mean`, both the mean of `x` and `mean(z)` count as 0.
+// Operands of the gradients. If `mean` is null, the mean of `x` and `mean(z)` count as 0.
 struct Grad {
     const float *x, *gamma, *mean, *inv_std, *dy;
 

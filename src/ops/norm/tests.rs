@@ -1,4 +1,5 @@
-//! Comparison of values and gradients with the formulas in f64, and of these with differences.
+//! Comparison of values and gradients with formulas in f64. The formulas of gradients are compared
+//! with differences of values.
 
 use super::{LayerNorm, LayerNormGrad};
 use crate::autograd::Tape;
@@ -60,7 +61,8 @@ struct Case {
 }
 
 impl Case {
-    /// Both ops for `x` of a shape, with elements around `about`. All numbers are exact in f32.
+    /// Layer norm and its gradient for `x` of a shape, with elements around `about`. All numbers
+    /// are exact in f32.
     fn both(shape: &[usize], about: f32, draw: &mut Draw) -> [Self; 2] {
         let (rows, n) = shape.split_at(shape.len() - 1);
         let [shape, rows, n] = [shape, rows, n].map(Dims::new);
@@ -95,7 +97,8 @@ impl Case {
     }
 }
 
-/// Fails unless all elements are equal up to `tolerance` of the largest element or of 1.
+/// Fails unless all elements are equal up to `tolerance` times the largest element, or times 1 if
+/// all elements are smaller.
 fn close(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected.iter().fold(1.0f64, |largest, x| largest.max(x.abs()));
@@ -151,7 +154,7 @@ fn values(runtime: &Runtime) {
     assert!(y[0].is_nan() && y[1].is_nan() && y[2..] == [-1.0, 1.0], "{y:?}");
 }
 
-/// Checks gradients of both ops, for any set of outputs and of watched inputs.
+/// Checks gradients of both ops of [`Case::both`], for any set of outputs and of watched inputs.
 fn gradients(runtime: &Runtime) {
     let mut draw = Draw::new(2, Sizes::Small);
     for shape in [&[4][..], &[1], &[3, 1], &[3, 5], &[2, 3, 4]] {
@@ -355,6 +358,6 @@ fn errors_say_what_was_found_and_what_was_expected() {
         let inputs: Vec<_> = shapes.iter().map(|shape| f(shape)).collect();
         assert_eq!(op.infer(&inputs).unwrap_err().to_string(), message);
     }
-    // Without rows, rows may have no elements.
+    // If there are no rows, a row may have no elements.
     assert!(norm(0.1).infer(&[f(&[0, 0]), f(&[0]), f(&[0])]).is_ok());
 }

@@ -46,7 +46,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or no window fits.
+    /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or a window is larger than the
+    /// padded images.
     pub fn avg_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
         Self::call1(AvgPool2d(pool), &[self])
     }

@@ -8,7 +8,8 @@ use crate::device::cpu::split::{pieces, pieces_of_two, whole_rows};
 use crate::device::cpu::wide::widest;
 use std::ops::Range;
 
-/// Sizes of a pooling: `size` is that of an input image, `windows` that of an output image.
+/// Sizes of a pooling. The larger images are those that windows lie over. The smaller images have
+/// an element for each window.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
     /// Window size, stride and padding.
@@ -76,7 +77,8 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     let len = whole_rows(small);
     let columns = windows.columns();
     let known = windows.with_columns(columns.start);
-    // If there are few columns, they are the same for all rows of windows.
+    // If a window has few columns, the windows that each column meets are the same in all rows of
+    // windows.
     let known = if columns.len() <= KNOWN { &known[..columns.len()] } else { &[] };
     pieces_of_two((y, len), (argmax, len), x.len(), |i, y, argmax| {
         let images = x[i * len / small * area..].chunks_exact(area);
@@ -155,7 +157,7 @@ fn compare(
         let x = &x[at..at + (reached.len() - 1) * stride + 1];
         for (i, ((y, argmax), x)) in y.iter_mut().zip(argmax).zip(x.chunks(stride)).enumerate() {
             let wins = (x[0] > *y) | (x[0].is_nan() & !y.is_nan());
-            // All ones or all zeros, to select without a branch.
+            // All bits are 1 or all are 0, to select without a branch.
             let mask = -i32::from(wins);
             let (old, new) = (y.to_bits() as i32, x[0].to_bits() as i32);
             *y = f32::from_bits((old ^ ((old ^ new) & mask)) as u32);

@@ -11,11 +11,11 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("pool", include_str!("pool.cu"));
 
-/// Number of elements from which on a window is shared by the lanes of a warp.
+/// Smallest number of elements of a window that the lanes of a warp share.
 const LARGE: usize = 32;
 
 /// Makes the windows of a pooling. `large` is the layout of the images, and `small` has an element
-/// for each window. Each element of `threads` has a thread.
+/// for each window. There is a thread for each element of `threads`.
 fn windows(
     pool: &Pool2d,
     large: &Layout,
@@ -81,8 +81,8 @@ pub(super) fn max_pick(
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool_pick", count);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes `count` elements of `y`, reads as many of `argmax`, and reads
-    // only those pixels of `x` that it has checked to be inside the image.
+    // operands. The kernel writes `count` elements of `y`, reads the same number of elements of
+    // `argmax`, and reads only those pixels of `x` that it has checked to be inside the image.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 

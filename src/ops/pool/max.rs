@@ -36,7 +36,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or no window fits.
+    /// [`Error::Op`] if this tensor is not `[n, c, h, w]` of floats, or a window is larger than the
+    /// padded images.
     pub fn max_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
         Self::call1(MaxPool2d(pool), &[self])
     }

@@ -1,5 +1,5 @@
 //! Ops that copy elements between windows and the places of their maxima, in both directions. Each
-//! of the two ops is the gradient of the other.
+//! of these ops is the gradient of the other.
 
 use super::{Pool2d, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
@@ -13,9 +13,9 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
 /// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: zeros, plus each element
-/// of `dy` at its place, `h * width + w`. A place outside the image is an error of the run. A place
-/// inside the image but outside its own window is not allowed, and its effect differs between
-/// devices.
+/// of `dy` at the place that `argmax` gives, `h * width + w`. A place outside the image is an error
+/// of the run. A place inside the image must lie in the window of its element. If it does not,
+/// devices may compute different results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -28,7 +28,7 @@ pub struct MaxPool2dGrad {
 
 /// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: each element of `y` is the
 /// element of `x` at the place `h * width + w` that `argmax` gives. A place outside the image is an
-/// error of the run. A place inside the image but outside its own window is not allowed.
+/// error of the run. A place inside the image must lie in the window of its element.
 ///
 /// The op is the gradient of [`MaxPool2dGrad`] with respect to `dy`. The gradient of this op, with
 /// respect to `x`, is [`MaxPool2dGrad`].

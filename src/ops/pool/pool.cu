@@ -107,7 +107,7 @@ KERNEL max_pool_pick(float *y, const int *argmax, const float *x, u64 count, Win
 template <int Lanes> __device__ inline void means(float *y, const float *x, u64 count, const Windows &of)
 {
     Element at(of, count, Lanes);
-    // Whole warps return.
+    // All threads of a warp return together.
     if (!at.there) return;
     Span rows = inside(of, 0, at.row), columns = inside(of, 1, at.column);
     const float *image = x + at.image * area(of.image);

@@ -13,7 +13,7 @@ __device__ inline Best from_lane_beyond(Best x, int distance)
     return x;
 }
 
-// The better element, or the first one of equals. NaN is best.
+// The better of two elements; of equal elements, the first. NaN is better than any number.
 struct Better {
     u32 smallest;
     __device__ Best operator()(Best a, Best b) const

@@ -22,8 +22,9 @@ pub enum Extreme {
 }
 
 /// `(x) -> (index i32)`: the index along `axis` of the largest or smallest element. Of equal
-/// elements the first is taken, and the first NaN if there is any. The axis has size 1 in the
-/// result if `keep_dims`, and is removed otherwise. `x` must be contiguous.
+/// elements, the first one's index is returned. If there is a NaN, the index of the first NaN is
+/// returned. If `keep_dims` is set, the axis has size 1 in the result; if not, it is removed. `x`
+/// must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -37,9 +38,9 @@ pub struct ArgReduce {
 }
 
 impl Tensor {
-    /// Finds the index of the largest element along `axis`, as an integer. Of equal elements the
-    /// first is taken, and the first NaN if there is any. The axis is kept with size 1 if
-    /// `keep_dims`, and removed otherwise.
+    /// Finds the index of the largest element along `axis`, as an integer. Of equal elements, the
+    /// first one's index is returned. If there is a NaN, the index of the first NaN is returned. If
+    /// `keep_dims` is set, the axis is kept with size 1; if not, it is removed.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -50,8 +51,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if this tensor does not hold floats, the axis does not exist, or there are no
-    /// elements along it.
+    /// [`Error::Op`] if this tensor does not hold floats, the axis does not exist, or the axis has
+    /// size 0.
     pub fn argmax(&self, axis: usize, keep_dims: bool) -> Result<Self, Error> {
         Self::call1(ArgReduce { kind: Extreme::Max, axis, keep_dims }, &[self])
     }

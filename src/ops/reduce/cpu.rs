@@ -45,13 +45,14 @@ struct Plan {
 
 impl Plan {
     fn new(layout: &Layout, axes: &[usize]) -> Self {
-        // Loops over the dimensions that are reduced, or over those that are kept.
+        // Loops over the dimensions that are reduced, or over the dimensions that are kept.
         let only = |joined: bool| {
             walk_along(layout, (0..layout.rank()).filter(|axis| axes.contains(axis) == joined))
         };
         let ((kept, outputs), (joined, count)) = (only(false), only(true));
         let side_by_side = kept.steps() == [1] && joined.steps() != [1];
-        // If there are enough outputs to share, they are not cut into chunks.
+        // If there are enough outputs to keep all threads busy, the elements of an output are not
+        // cut into chunks.
         let (enough, chunk) = if side_by_side {
             (16 * BLOCK, (CHUNK / outputs.max(1)).max(LEAST))
         } else {

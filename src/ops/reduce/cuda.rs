@@ -16,7 +16,7 @@ pub(super) static ARG: Family = Family::new("arg", include_str!("arg.cu"));
 /// Number of blocks that keeps any GPU busy. A constant, because results must not depend on the
 /// GPU.
 const BLOCKS: usize = 1024;
-/// Largest number of blocks in a grid; blocks continue with further results.
+/// Largest number of blocks in a grid. If there are more results, each block computes several.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// Names of the kernels of a reduction.
@@ -48,7 +48,8 @@ struct Plan {
     joined: Walk<1>,
     results: usize,
     count: usize,
-    /// Whether neighbouring threads compute neighbouring results, instead of sharing one result.
+    /// Whether neighbouring threads compute neighbouring results. If not, neighbouring threads
+    /// share one result.
     columns: bool,
     /// Elements of a result in a chunk.
     chunk: usize,
@@ -58,8 +59,8 @@ impl Plan {
     fn new(layout: &Layout, axes: &Dims) -> Self {
         let [(kept, results), (joined, count)] = walks(layout, axes);
         let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
-        // Number of blocks without chunks, and smallest number of elements that is worth another
-        // block.
+        // Number of blocks if results are not cut into chunks, and smallest number of elements that
+        // is worth another block.
         let (blocks, least) =
             if columns { (results.div_ceil(128), 64) } else { (results, 8 * 1024) };
         let wanted = if blocks < BLOCKS / 2 { BLOCKS / blocks.max(1) } else { 1 };
@@ -183,7 +184,7 @@ pub(super) fn reduce(
 }
 
 /// Writes the index of the extreme element along the middle dimension of `x [outer, n, inner]`, for
-/// each position of the other two.
+/// each position of the outer and the inner dimension.
 pub(super) fn arg(
     gpu: &mut Gpu,
     kind: Extreme,

@@ -7,8 +7,9 @@ use crate::ops::Tensor;
 impl Tensor {
     /// Variances along `axes`, with `keep_dims` as for [`Tensor::sum_along`]. The variance is the
     /// sum of squared distances from the mean, divided by the number of elements less `correction`.
-    /// A `correction` of 1 gives the unbiased variance, PyTorch's default, and 0 the biased one.
-    /// The result is NaN or infinite if there are not more elements than `correction`.
+    /// A `correction` of 1 gives the unbiased variance, PyTorch's default. A `correction` of 0
+    /// gives the biased variance. The result is NaN or infinite if there are not more elements than
+    /// `correction`.
     ///
     /// ```
     /// # use remat::prelude::*;

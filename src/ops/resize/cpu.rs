@@ -3,7 +3,7 @@
 use super::Taps;
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Computes the entries of `y` from those of `x`.
+/// Computes the entries of `y` from the entries of `x`.
 pub fn resize(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     each_part(y, x, [taps.size, taps.n], inner, |y, x| {
         for (j, y) in y.chunks_exact_mut(inner).enumerate() {
@@ -17,7 +17,7 @@ pub fn resize(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     });
 }
 
-/// Adds the entries of `x` to the entries of `y` that they would be made of.
+/// Adds each entry of `x`, with weights, to the entries of `y` from which [`resize`] would make it.
 pub fn transposed(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     each_part(y, x, [taps.n, taps.size], inner, |y, x| {
         y.fill(0.0);
@@ -33,7 +33,7 @@ pub fn transposed(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
 }
 
 /// Calls `body` with the entries of `y` and of `x` at each position of the outer dimension; `sizes`
-/// are the numbers of these entries.
+/// has the number of entries of `y` and of `x`.
 fn each_part(
     y: &mut [f32],
     x: &[f32],

@@ -22,8 +22,8 @@ struct Of {
 // in the same order.
 unsafe impl Parameter for Of {}
 
-/// Computes the entries of `y` from those of `x`. If `transposed`, adds the entries of `x` to the
-/// entries of `y` that they would be made of.
+/// Computes the entries of `y` from the entries of `x`. If `transposed`, adds each entry of `x`,
+/// with weights, to the entries of `y` from which a resampling of `y` would make it.
 pub(super) fn resize(
     gpu: &mut Gpu,
     y: &Place,
@@ -42,7 +42,7 @@ pub(super) fn resize(
     let (out, x) = (gpu.first(y), gpu.first(x));
     let kernel = FAMILY.kernel(if transposed { "resize_transposed" } else { "resize" });
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all `count` elements of `y`, and reads entries of `x`, of which
-    // there are as many as `of` says.
+    // operands. The kernel writes all `count` elements of `y`, and reads entries of `x`. `of` has
+    // the number of entries of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &x, &count, &of]) }
 }

@@ -44,7 +44,8 @@ impl Sampled for AttentionGrad {
 
 /// Ops with queries and keys that deserve a test.
 ///
-/// Sizes lie around those of tiles. Some cases have more queries than keys, some fewer, some none.
+/// Sizes lie around the sizes of tiles. Some cases have more queries than keys, some fewer, some
+/// none.
 fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
     let sizes = [
         [1, 1, 1, 1, 1],

@@ -141,7 +141,8 @@ fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     (conv, shapes.map(|shape| draw.packed(shape)))
 }
 
-/// Draws a convolution, and layouts whose sizes may overflow. If no window fits, `y` is like `x`.
+/// Draws a convolution, and layouts whose sizes may overflow. If the convolution is not valid, `y`
+/// has the layout of `x`.
 fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
     let [[n, c], [h, w], [kh, kw]] = [(); 3].map(|()| draw.absurd_pair());
     let [stride, padding] = [(); 2].map(|()| draw.absurd_pair());

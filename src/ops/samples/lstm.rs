@@ -64,7 +64,7 @@ struct Given {
     units: [Operand; 2],
 }
 
-/// Operands that deserve a test: sizes around those of the kernels, and sizes of 0.
+/// Operands that deserve a test: sizes around the sizes of the kernels' blocks, and sizes of 0.
 fn samples() -> impl Iterator<Item = Given> {
     let sizes = [
         [1, 1, 1],

@@ -138,7 +138,7 @@ impl Case {
         ]
     }
 
-    /// Draws a case with windows of any size that fits.
+    /// Draws a case with windows that are not larger than the image.
     fn draw(draw: &mut Draw) -> Self {
         let ([n, c], [h, w]) = (draw.sizes(), [(); 2].map(|()| 1 + draw.below(4)));
         let kernel = [h, w].map(|n| 1 + draw.below(n));
@@ -189,7 +189,8 @@ pub(super) fn place(pool: Pool2d, image: [usize; 2], i: usize, random: usize) ->
     row * image[1] + column
 }
 
-/// Draws arbitrary windows, and layouts of `x` and `y`. If no window fits, `y` is like `x`.
+/// Draws arbitrary windows, and layouts of `x` and `y`. If the windows are not valid, `y` has the
+/// layout of `x`.
 fn absurd(draw: &mut Draw) -> (Pool2d, [Layout; 2]) {
     let ([n, c], [h, w]) = (draw.absurd_pair(), draw.absurd_pair());
     let [kernel, stride, padding] = [(); 3].map(|()| draw.absurd_pair());

@@ -27,7 +27,7 @@ pub struct CrossEntropy {
     /// CVPR 2016).
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub label_smoothing: f32,
-    /// Label that does not count.
+    /// Label of the rows that are left out of the loss.
     pub ignore_index: i32,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Targets {
     pub on: f32,
     /// Share of each class, including the label's class.
     pub off: f32,
-    /// Label that does not count.
+    /// Label of the rows that are left out of the loss.
     pub ignore: i32,
 }
 
@@ -129,8 +129,8 @@ impl Tensor {
     /// # Errors
     /// Errors of [`Tensor::cross_entropy`], and [`Error::Op`] if the smoothing is not from 0 to 1.
     pub fn cross_entropy_with(&self, labels: &Self, with: CrossEntropy) -> Result<Self, Error> {
-        // Casts all logits at once: the mean over labels that count is not a sum of results of
-        // pieces.
+        // All logits are cast at once. Pieces would not do: the mean over the labels that count is
+        // not a sum of the results of pieces.
         Self::call1(with, &[&self.cast(FLOAT)?, labels])
     }
 }

@@ -12,7 +12,8 @@ use crate::layout::{DType, Layout};
 
 pub(super) static FAMILY: Family = Family::new("softmax", include_str!("softmax.cu"));
 
-/// Kernels of a function: one shares a row among lanes of a warp, the other among a block.
+/// Kernels of a function. The first kernel shares a row among lanes of a warp, the second shares a
+/// row among the threads of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Names([&'static str; 2]);
 
@@ -27,7 +28,7 @@ const CROSS_ENTROPY: Names = Names(["cross_entropy_lanes", "cross_entropy_block"
 const SHORT: usize = 1024;
 /// Rows of at least this many elements get blocks of `4 * THREADS` threads.
 const LONG: usize = 8 * 1024;
-/// Maximum blocks of a grid. Blocks loop over further rows.
+/// Largest number of blocks in a grid. If there are more rows, each block computes several.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Rows` of `softmax.cu`.
@@ -73,7 +74,8 @@ pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result
     let (out, from) = (gpu.first(&run.outputs[0]), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all elements of `y`, and reads as many of `x`.
+    // operands. The kernel writes all elements of `y`, and reads the same number of elements of
+    // `x`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
@@ -83,7 +85,8 @@ pub(super) fn gradient(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Resul
     let (out, from, dy) = (gpu.first(&run.outputs[0]), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all elements of `dx`, and reads as many of `y` and `dy`.
+    // operands. The kernel writes all elements of `dx`, and reads the same number of elements of
+    // `y` and of `dy`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
 }
 
@@ -132,8 +135,8 @@ pub(super) fn cross_entropy(
             [&out, &x, &rows, &losses, &labels, &targets, &report];
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
         // operands. The kernel writes all elements of `log_probs`, and the loss of each row to
-        // `losses`, which has a float for each row. The kernel reads as many elements of `logits`,
-        // and a label for each row. The kernel checks the label before it indexes the row.
+        // `losses`, which has a float for each row. The kernel reads all elements of `logits`, and
+        // a label for each row. The kernel checks the label before it indexes the row.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &parameters)? };
     }
     let (mean, grid) =
@@ -163,7 +166,7 @@ pub(super) fn cross_entropy_grad(
         (FAMILY.kernel("count_labels"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel reads a label for each row, and writes a float to `count`, which has
-    // room for one.
+    // room for a float.
     unsafe { gpu.launch(kernel, grid, &[&count, &labels, &(rows as u64), &targets])? };
     let width = width([out, log_probs], [classes]);
     let units = (rows * classes) as u64 / width;
@@ -181,8 +184,8 @@ pub(super) fn cross_entropy_grad(
     ];
     let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes `units` of `width` elements of `dx`, and reads as many of
-    // `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
+    // operands. The kernel writes `units` of `width` elements of `dx`, and reads the same number of
+    // elements of `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
     // `count_labels` wrote to `count`.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

@@ -89,7 +89,7 @@ impl Home {
         dropped.ids.push(id);
         if std::mem::take(&mut dropped.sleeps) {
             drop(dropped);
-            // A full channel means that a wake-up is pending already.
+            // A full channel means that an earlier wake-up was not received yet, which is enough.
             let _ = self.wake.try_send(());
         }
     }

@@ -1,6 +1,6 @@
 //! Operators `+`, `-`, `*`, `/` and `-x`.
 //!
-//! The operators return a `Result` like methods. The right operand may be a `Result` as well:
+//! The operators return a `Result` like methods. The right operand may also be a `Result`:
 //! `a + b.relu()`.
 
 use super::Tensor;

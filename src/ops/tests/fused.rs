@@ -9,7 +9,7 @@ use crate::{Error, HostTensor, Runtime};
 
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
 
-/// The result, the gradients of its sum of squares, and the gradients of the sum of those
+/// The result, the gradients of its sum of squares, and the gradients of the sum of the first
 /// gradients.
 ///
 /// The sums are weighted, because plain sums may cancel.

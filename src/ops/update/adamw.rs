@@ -1,9 +1,10 @@
 /// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place.
 ///
-/// An update at step `t`, with `m` and `v` for the two averages, is `p *= 1 - lr * weight_decay`,
-/// `m = beta1 * m + (1 - beta1) * grad`, `v = beta2 * v + (1 - beta2) * grad^2` and `p -= lr / (1 -
-/// beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. Loshchilov and Hutter, ICLR 2019; equal to
-/// PyTorch's `AdamW`.
+/// An update at step `t`, with `m` for `exp_avg` and `v` for `exp_avg_sq`, is
+/// `p *= 1 - lr * weight_decay`, `m = beta1 * m + (1 - beta1) * grad`,
+/// `v = beta2 * v + (1 - beta2) * grad^2` and
+/// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. Loshchilov and Hutter, ICLR
+/// 2019; equal to PyTorch's `AdamW`.
 ///
 /// One op may update several tensors. Parameters and averages come first, tensor by tensor, then
 /// the gradients.
@@ -26,7 +27,7 @@ pub struct AdamW {
     /// Relative decrease of a parameter in a step, divided by the learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
-    /// Number of this update of these parameters, from 1 on.
+    /// Number of this update, counted from 1 for each parameter.
     pub step: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::device::cpu::split::{PIECE, pieces_of};
 use crate::device::cpu::wide::widest;
 use rayon::prelude::*;
 
-/// Elements below which all tensors stay on the calling thread.
+/// Number of elements below which the calling thread updates all tensors alone.
 const WORTH_SHARING: usize = 32 * 1024;
 
 /// Slices that are written for a tensor, and its gradient.

@@ -54,8 +54,8 @@ unsafe impl Parameter for lion::Step {}
 /// Runs a kernel that takes `Tensors` and `step`, and writes `N` tensors for each gradient.
 ///
 /// # Safety
-/// The kernel's second parameter has the type of `step`. The kernel writes only the first `N`
-/// tensors of `Tensor::written`.
+/// The caller guarantees that the kernel's second parameter has the type of `step`, and that the
+/// kernel writes only the first `N` tensors of `Tensor::written`.
 unsafe fn each<const N: usize>(
     gpu: &mut Gpu,
     run: &Operands<'_>,
@@ -83,9 +83,9 @@ unsafe fn each<const N: usize>(
             next += 1;
         }
         if blocks > 0 {
-            // SAFETY: the caller vouches for `step` and the `N` tensors that the kernel writes, and
-            // the device has checked the operands. A tensor's blocks read and write `count`
-            // elements of each written tensor, and read `count` elements of the gradient.
+            // SAFETY: the caller guarantees the type of `step` and that the kernel writes only `N`
+            // tensors. The device has checked the operands. A tensor's blocks read and write
+            // `count` elements of each written tensor, and read `count` elements of the gradient.
             unsafe { gpu.launch(FAMILY.kernel(kernel), Grid::of_blocks(blocks), &[&all, step])? };
         }
     }

@@ -14,7 +14,7 @@ pub struct Lion {
     /// Learning rate: the distance that each element moves in a step.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
-    /// Share of the old average in the direction of a step. The gradient has the rest.
+    /// Share of the old average in the direction of a step. The gradient's share is `1 - beta1`.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta1: f32,
     /// Factor of the old average.

@@ -50,7 +50,7 @@ struct Lion {
     {
         float &param = x[0], &average = x[1];
         float along = beta1 * average + rest1 * grad;
-        // NaN stays.
+        // NaN stays NaN.
         float sign = along > 0 ? 1.0f : along < 0 ? -1.0f : along;
         param = keep * param - lr * sign;
         average = beta2 * average + rest2 * grad;

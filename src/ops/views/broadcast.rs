@@ -7,8 +7,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded, sum_to};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. Any strides, any
-/// dtype.
+/// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. `x` may have any
+/// strides and any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]

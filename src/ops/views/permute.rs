@@ -7,8 +7,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. Any strides, any
-/// dtype.
+/// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. `x` may have any
+/// strides and any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -34,8 +34,8 @@ impl Tensor {
         Self::call1(Permute { axes: dims("permute", axes)? }, &[self])
     }
 
-    /// A view with the last two dimensions swapped. With fewer than two dimensions, the view is
-    /// unchanged.
+    /// A view with the last two dimensions swapped. If there are fewer than two dimensions, the
+    /// view has the layout of this tensor.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -7,8 +7,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous;
-/// any dtype.
+/// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous,
+/// and may have any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -32,7 +32,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if the shape has another number of elements, or too many dimensions.
+    /// [`Error::Op`] if the new shape does not have as many elements as this tensor, or has too
+    /// many dimensions.
     pub fn reshape(&self, shape: &[usize]) -> Result<Self, Error> {
         Self::call1(Reshape { shape: dims("reshape", shape)? }, &[self])
     }

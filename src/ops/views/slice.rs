@@ -8,7 +8,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use std::ops::{Bound, RangeBounds};
 
-/// `(x) -> (view)`: entries `start..start + len` along `axis`. Any strides, any dtype.
+/// `(x) -> (view)`: entries `start..start + len` along `axis`. `x` may have any strides and any
+/// dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -49,7 +50,7 @@ impl Tensor {
         let end = match range.end_bound() {
             Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
-            // A missing axis is an error below.
+            // If there is no such axis, `Slice` returns an error below.
             Bound::Unbounded => self.shape().get(axis).copied().unwrap_or(start),
         };
         let len = end.checked_sub(start).ok_or_else(|| {
@@ -72,7 +73,7 @@ impl Definition for Slice {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (x, Self { axis, start, len }) = (&inputs[0], *self);
         axis_of(x, "x", axis)?;
-        // Overflow is checked here, because an op may be asked about layouts with arbitrary
+        // Overflow is checked here, because `infer` may be called with layouts of arbitrary
         // strides.
         let view = start
             .checked_mul(x.strides()[axis])

@@ -8,10 +8,10 @@ use crate::ops::gradient::{Gradient, Recorded};
 
 /// `(x) -> (view, ..)`: parts of `size` entries along `axis`, the last perhaps smaller.
 ///
-/// Without entries, there is one part. Any strides, any dtype.
+/// If the axis has no entries, there is one part. `x` may have any strides and any dtype.
 ///
-/// The gradients of all parts are joined once. Gradients of slices would each be padded to the
-/// whole and added.
+/// The gradients of all parts are joined once. If the parts were slices, each gradient would be
+/// padded to the whole size and added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -56,7 +56,7 @@ impl Definition for Split {
         }
         let mut start = 0usize;
         let view = |len: usize| {
-            // Overflow is checked here, because an op may be asked about layouts with arbitrary
+            // Overflow is checked here, because `infer` may be called with layouts of arbitrary
             // strides.
             let layout = start
                 .checked_mul(x.strides()[axis])
@@ -86,8 +86,8 @@ impl Definition for Split {
     }
 }
 
-/// Joins the gradients of parts of these sizes. At least one gradient exists; the missing ones are
-/// zero.
+/// Joins the gradients of parts of these sizes. At least one gradient exists; a gradient that is
+/// `None` is zero.
 fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
     let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
     // Entries of missing gradients since the last gradient.

@@ -8,7 +8,7 @@ const PEAK: f64 = 0.398_942_280_401_432_7;
 
 /// `1 - erf x` for `x >= 0`, with a relative error of 2e-10. Computed as `e^-x^2 t P(t)` with
 /// `t = 1 / (1 + 0.4 x)`, where `P` interpolates at Chebyshev nodes for `x` up to 11. Beyond 11,
-/// the result is 0 as a float.
+/// the result rounds to 0 in f32.
 #[inline(always)]
 fn rest(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.4 * x);

@@ -6,8 +6,9 @@ use super::wide::ROUND;
 const TURN: [u64; 4] =
     [0x28be_60db_9391_054a, 0x7f09_d5f4_7d4d_3770, 0x36d8_a566_4f10_e410, 0x7f98_0000_0000_0000];
 
-/// `2^e` radians in turns, without the whole turns: the first 29 binary digits, and the next 53.
-/// The table has more entries than floats need, so that the index needs no check.
+/// Fraction of a turn by which `2^e` radians exceed whole turns, for each exponent `e`. The first
+/// number holds the first 29 binary digits of the fraction, the second number holds the 53 digits
+/// after these. The table has more entries than floats need, so that the index needs no check.
 static TURNS: [[f64; 2]; 128] = {
     let mut all = [[0.0; 2]; 128];
     let mut e = 0;
@@ -30,12 +31,12 @@ const fn digits(from: usize, count: usize) -> u64 {
     all
 }
 
-/// The quarter turn nearest to `x`, modulo 4 in the low bits, and the angle from that quarter turn
-/// to `x`.
+/// The multiple of a quarter turn that is nearest to `x`, and the angle from there to `x`. The
+/// multiple is given modulo 4 in the low bits.
 ///
 /// `x = m 2^e` with `e >= 0`, where `m` has at most 24 digits. The product of `m` with 29 digits is
-/// therefore exact, and so is the remainder without the quarter turns. The angle is off by 2^-60 at
-/// most. No float is that near to a quarter turn.
+/// therefore exact, and so is the remainder after subtracting the quarter turns. The angle has an
+/// error of at most 2^-60. No float is that near to a multiple of a quarter turn, other than 0.
 #[inline(always)]
 fn quarters(x: f32) -> (u64, f64) {
     let exponent = (x.to_bits() >> 23 & 255) as i32;
@@ -56,7 +57,7 @@ fn turned((quarters, a): (u64, f64)) -> f32 {
     for factor in [1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0] {
         sin = sin * z + factor;
     }
-    // A product, so that -0 is kept.
+    // Written as a product, so that a sine of -0 stays -0.
     let sin = a * (1.0 + z * sin);
     let mut cos = 1.0 / 479_001_600.0;
     for factor in [-1.0 / 3_628_800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0] {

@@ -7,8 +7,8 @@ pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 /// `2^x`; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp2(x: f64) -> f64 {
-    // Outside `-LIMIT..LIMIT` the result is zero or infinite as a float, whatever it is multiplied
-    // by later.
+    // Outside `-LIMIT..LIMIT` the result is zero or infinite as a float, even after the caller has
+    // multiplied it.
     const LIMIT: f64 = 1000.0;
     let x = if x < -LIMIT { -LIMIT } else { x };
     let x = if x > LIMIT { LIMIT } else { x };
@@ -53,7 +53,7 @@ pub(super) fn log2(x: f64) -> f64 {
     for factor in [1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0, 1.0] {
         p = p * z + factor;
     }
-    // `e` fits in 32 bits, and vectors of any kind convert 32-bit integers.
+    // `e` fits in 32 bits, and every vector instruction set can convert 32-bit integers to floats.
     let log = f64::from(e as i32) + p * s * (2.0 * std::f64::consts::LOG2_E);
     let log = if x == 0.0 { f64::NEG_INFINITY } else { log };
     if x < f64::INFINITY { log } else { x }

@@ -1,5 +1,5 @@
-//! Choice of cuDNN's algorithm for a shape. Never by timing: times differ from run to run, and so
-//! would the bits.
+//! Choice of cuDNN's algorithm for a shape. The choice never depends on measured times: times vary
+//! from run to run, so the algorithm and the bits would vary too.
 
 use crate::device::conv_shape::Kind;
 use std::ffi::c_int;
@@ -7,10 +7,10 @@ use std::ffi::c_int;
 /// Most bytes of workspace of an algorithm for a convolution whose three tensors have `tensors`
 /// bytes together.
 ///
-/// Twice the tensors leave room for all of them in another layout and as much again, which
-/// algorithms on tensor cores need. Algorithms that enlarge the tensors, such as FFTs, are
-/// excluded: their workspace would be the peak of a step and a lower bound of the budget. Not yet
-/// tuned on a GPU.
+/// The cap is twice `tensors`, and at most 256 MiB. Algorithms on tensor cores need a copy of all
+/// three tensors in another layout, and as many bytes besides. Algorithms that enlarge the tensors,
+/// such as FFTs, are excluded: their workspace would set the peak of a step, and so the smallest
+/// possible budget. Not yet tuned on a GPU.
 pub(super) fn workspace_cap(tensors: usize) -> usize {
     tensors.saturating_mul(2).min(256 << 20)
 }
@@ -28,20 +28,20 @@ pub(super) enum Math {
 }
 
 impl Math {
-    /// Math mode to ask for.
+    /// Math mode to ask cuDNN for.
     pub(super) const fn wanted(tf32: bool) -> Self {
         if tf32 { Self::Default } else { Self::Fma }
     }
 
-    /// Math mode to run an algorithm with that was offered with mode `number`; `None` if the
-    /// algorithm may not be used.
+    /// Math mode in which to run an algorithm that cuDNN offered with math mode `number`. `None` if
+    /// the algorithm may not be used.
     const fn allowed(number: u32, tf32: bool) -> Option<Self> {
         match (number, tf32) {
             (0, true) => Some(Self::Default),
             (1, true) => Some(Self::TensorOp),
-            // Without TF32, devices that lack it offer the default mode, which is the same as f32
-            // there. The algorithm is asked for again with f32 only, and is chosen only if that
-            // works.
+            // Without TF32 in the options: devices that lack TF32 offer the default mode, which is
+            // f32 there. cuDNN is asked about the algorithm again, with f32 only. The algorithm is
+            // chosen only if cuDNN accepts that.
             (0, false) | (3, _) => Some(Self::Fma),
             // Mode 2 rounds to f16.
             _ => None,
@@ -83,7 +83,8 @@ pub(super) const fn is_lasting(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
-/// Whether an algorithm is documented to add in any order, whatever its offer says.
+/// Whether cuDNN's documentation says that an algorithm adds in any order. An offer of this
+/// algorithm may say that every run gives the same bits.
 const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
     matches!((kind, algorithm), (Kind::GradInput, 0) | (Kind::GradWeight, 0 | 3))
 }
@@ -91,8 +92,8 @@ const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
 /// Offers that work, are deterministic and as exact as wanted, in cuDNN's order.
 ///
 /// # Errors
-/// The status of an offer that may work at another time. Ignoring the offer would give other bits
-/// then.
+/// The status of an offer that may work at another time. If this offer were ignored now, a later
+/// run could use it and give other bits.
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
@@ -109,9 +110,10 @@ pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec
     Ok(found)
 }
 
-/// The first candidate whose workspace is within the cap; cuDNN takes it for the fastest. If none
-/// is, the one with the smallest workspace, provided that it needs less than `otherwise`, the bytes
-/// of the way without cuDNN.
+/// The first candidate whose workspace is within the cap. cuDNN lists the candidates with the
+/// fastest first. If all workspaces exceed the cap, the candidate with the smallest workspace,
+/// provided that it needs fewer bytes than `otherwise`. `otherwise` is the workspace of the
+/// convolution without cuDNN.
 pub(super) fn choose(candidates: &[Candidate], cap: usize, otherwise: usize) -> Option<Candidate> {
     let within = candidates.iter().find(|candidate| candidate.bytes <= cap);
     let smallest = || {

@@ -16,7 +16,7 @@ const PACKED: sys::cudnnTensorFormat_t = sys::cudnnTensorFormat_t::CUDNN_TENSOR_
 /// Reason why cuDNN did not do something.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// cuDNN never does this, so the task must run without it.
+    /// cuDNN never does what was asked, so the task must run without cuDNN.
     Unsupported(DeviceError),
     /// cuDNN fails just now, for lack of memory or another temporary reason.
     Broken(DeviceError),
@@ -43,10 +43,10 @@ impl From<Failure> for DeviceError {
     }
 }
 
-/// The result, or `None` if cuDNN never does this.
+/// The result, or `None` if cuDNN never does what was asked.
 ///
 /// # Errors
-/// If cuDNN fails just now.
+/// If cuDNN fails for a temporary reason.
 pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, DeviceError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -70,7 +70,7 @@ impl Descriptors {
     /// Describes a convolution.
     ///
     /// # Errors
-    /// If cuDNN does not take these sizes, or has no memory.
+    /// If cuDNN does not accept these sizes, or has no memory.
     pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
         let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;

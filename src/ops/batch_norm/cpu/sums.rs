@@ -4,8 +4,8 @@ use super::Sums;
 use crate::device::cpu::wide::widest;
 
 const LANES: usize = 16;
-/// Number of terms that a lane adds in f32 before its sum is added to an f64. Few enough for an
-/// error of a few roundings, and enough to make the conversion cheap.
+/// Number of terms that a lane adds in f32 before its sum is added to an f64. The number is small,
+/// so that the error is a few roundings. It is large enough to make the conversion cheap.
 const ROUNDS: usize = 32;
 
 /// Adds in f32 lanes, and joins the lanes in f64 every [`ROUNDS`] rounds. The order of additions

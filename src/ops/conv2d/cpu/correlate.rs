@@ -1,10 +1,9 @@
-//! The forward pass and the gradient of the input: both slide a kernel over padded images.
+//! The forward pass and the gradient of the input. Each of them slides a kernel over padded images.
 //!
 //! The gradient of the input slides the kernel over `dy`, rotated by 180 degrees and with input and
-//! output channels swapped. With a stride, input rows that differ by less than the stride depend on
-//! different kernel rows. The gradient is therefore split into phases. The input rows of a phase
-//! are a stride apart and depend on the same kernel rows, and the phase is a convolution with
-//! stride 1:
+//! output channels swapped. With a stride, neighbouring input rows depend on different kernel rows.
+//! The gradient is therefore split into phases. The input rows of a phase are a stride apart and
+//! depend on the same kernel rows, and the phase is a convolution with stride 1:
 //!
 //! ```text
 //! stride 2, padding 1, kernel rows 0 1 2:     input row 0 1 2 3 4 5
@@ -15,7 +14,7 @@
 //!
 //! All phases read the same packed strip of `dy`.
 //!
-//! With groups, each group of each image is an image of its own, with the weights of its group.
+//! With groups, each group of each image is treated as an image, with the weights of its group.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -154,8 +153,8 @@ impl Correlation {
         self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
-    /// Whether outputs are stored in the order in which the inner loop writes them. If not, they
-    /// are written to a stage first.
+    /// Whether outputs are stored in the order in which the inner loop writes them. If not, outputs
+    /// are written to a buffer, the stage, first.
     fn is_direct(&self) -> bool {
         self.to_step == [1, 1]
     }
@@ -292,7 +291,7 @@ impl Correlation {
         let plane = self.to[1] * self.to[2];
         let tile_rows = level.tile_rows(self.to[0]);
         if !self.phases.iter().all(Phases::cover_all) {
-            // Some outputs depend on no kernel element.
+            // Some outputs depend on no kernel element, and stay zero.
             to.fill(0.0);
         }
         let (packed, stage) = scratch.split_at_mut(windows.packed_len() + SLACK);
@@ -334,7 +333,8 @@ impl Correlation {
         }
     }
 
-    /// Copies rows of one channel from the stage to `to`. The last row and column may lie outside.
+    /// Copies rows of one channel from the stage to `to`. The last row and column may lie outside
+    /// `to`.
     fn spread(&self, part: &Part, out_row: usize, stage: &[f32], to: &mut [f32]) {
         let [first_row, first_column] = part.phase.map(|phase| phase.origin);
         let rows = to
@@ -350,7 +350,8 @@ impl Correlation {
 /// Phases of one dimension.
 #[derive(Clone, Copy, Debug)]
 enum Phases {
-    /// One phase with the whole kernel: number of taps, first coordinate, and distance of taps.
+    /// One phase with the whole kernel: number of taps (kernel elements), first coordinate, and
+    /// distance of taps.
     Whole(usize, isize, usize),
     /// Phases of a gradient.
     Turned(Turned),

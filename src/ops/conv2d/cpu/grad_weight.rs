@@ -8,17 +8,17 @@ use super::simd::{Dots, Level};
 use super::windows::{ALIGN, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Largest size of the packed inputs in use, in floats. The inputs and as much of `dy` should stay
-/// in the level-2 cache.
+/// Largest size of the packed inputs in use, in floats. The packed inputs, and about the same
+/// number of floats of `dy`, should stay in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
 
 /// Number of products that are summed in registers before they are added to the result: enough to
 /// make that addition cheap.
 const POSITIONS: usize = 1024;
 
-/// Positions of small images that are packed together. Four times as many would be 3 % faster over
-/// all layers of ResNet-20, but need a workspace of twice the input's size, which counts against
-/// the budget.
+/// Positions of small images that are packed together. Four times as many positions would be 3 %
+/// faster over all layers of ResNet-20. They would need a workspace of twice the input's size,
+/// which counts against the budget.
 const GROUP_POSITIONS: usize = 256;
 
 /// Most floats in the partial sums of all chunks, beyond the first chunk's.
@@ -198,8 +198,8 @@ impl WeightGradient {
         self.add_chunks(partials, dw);
     }
 
-    /// Computes blocks of channels from `first_block` on, as many as fit in `sums`, over the first
-    /// `images` images of `x` and `dy`, which are those of one chunk.
+    /// Computes blocks of channels from `first_block` on, as many as `sums` has room for. The sums
+    /// are over the first `images` images of `x` and `dy`, which are the images of one chunk.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_task(
         &self,
@@ -261,7 +261,7 @@ impl WeightGradient {
                 for (chunk, sums) in
                     partials.chunks_exact(self.blocks * self.block_len()).enumerate()
                 {
-                    // The last block may be narrower.
+                    // The last block may have fewer channels than the others.
                     let sums = &sums[i * self.block_len() + row * dw.len()..][..dw.len()];
                     if chunk == 0 {
                         dw.copy_from_slice(sums);

@@ -10,8 +10,8 @@ mod avx512;
 mod neon;
 mod portable;
 
-/// Most rows in a tile. The number of rows of packed weights is padded to a multiple of it, so that
-/// the size is the same for every instruction set.
+/// Most rows in a tile. The number of rows of packed weights is padded to a multiple of this
+/// number, so that the size of packed weights is the same for every instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
 /// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. The result is a matrix
@@ -61,14 +61,15 @@ impl Dots<'_> {
     }
 }
 
-/// A product `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`, which overwrites `c` or is
-/// added to it. For small matrices that lie in the cache.
+/// A product `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`. The product overwrites `c`, or
+/// is added to `c`. Meant for small matrices that lie in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Matrices<'a> {
     /// Rows of `a` and `c`; columns of `a` and rows of `b`, at least one; columns of `b` and `c`.
     pub sizes: [usize; 3],
     pub a: &'a [f32],
-    /// Distance between rows, and between columns, of `a`. Fastest if one of them is 1.
+    /// Distance between rows, and between columns, of `a`. Products are fastest if either distance
+    /// is 1.
     pub a_strides: [usize; 2],
     /// Right-hand side, whose rows have [`padded`] columns.
     pub b: &'a [f32],
@@ -81,8 +82,8 @@ pub(in crate::ops) struct Matrices<'a> {
     pub add: bool,
 }
 
-/// Padded number of columns of [`Matrices::b`], whatever the instruction set. The contents of the
-/// padding do not matter.
+/// Padded number of columns of [`Matrices::b`], the same for all instruction sets. The contents of
+/// the padding do not matter.
 pub(in crate::ops) const fn padded(columns: usize) -> usize {
     const MAX_LANES: usize = 16;
     columns.next_multiple_of(MAX_LANES)
@@ -90,8 +91,8 @@ pub(in crate::ops) const fn padded(columns: usize) -> usize {
 
 /// An instruction set that this processor has.
 ///
-/// Levels differ in the last bits of their results. On one machine, [`Level::detect`] always
-/// returns the same level.
+/// Two levels may give results whose last bits are not equal. On one machine, [`Level::detect`]
+/// always returns the same level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Level(Isa);
 
@@ -135,9 +136,10 @@ impl Level {
     /// Rows per tile of packed weights, for a product with `rows` rows. Divides [`MAX_TILE_ROWS`].
     pub fn tile_rows(self, rows: usize) -> usize {
         match self.0 {
-            // Depthwise convolutions.
+            // A depthwise convolution has one row.
             _ if rows == 1 => 1,
-            // Tiles of 4 rows are wider, and as fast if half of the last tile of 8 would be zeros.
+            // Tiles of 4 rows have more columns than tiles of 8 rows. They are as fast if at least
+            // half of the last tile of 8 rows would be zeros.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
             #[cfg(target_arch = "aarch64")]

@@ -1,7 +1,7 @@
 //! Copies between elements that are a step apart and contiguous elements.
 //!
 //! Step 2 is common enough to deserve vector instructions: pairs of floats are treated as 64-bit
-//! integers, because compilers turn the selection of halves into shuffles.
+//! integers, because compilers turn the selection of the upper or lower 32 bits into shuffles.
 
 const BLOCK: usize = 8;
 

@@ -1,4 +1,5 @@
-//! Comparison of all three functions with loops in `f64`, for every instruction set of the machine.
+//! Comparison of the convolution and its two gradients with loops in `f64`, for every instruction
+//! set of the machine.
 
 use proptest::prelude::*;
 

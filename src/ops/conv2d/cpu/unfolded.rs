@@ -1,6 +1,7 @@
 //! Convolutions of small images with large kernels. Deep layers have images of 4x4 pixels or less,
-//! and most of the memory they read is weights. All windows of several images are written out, one
-//! row each. A convolution is then a product of two matrices, in which the weights are not packed:
+//! and most of the memory that these layers read is weights. All windows of several images are
+//! written out, one row each. A convolution is then a product of two matrices, in which the weights
+//! are not packed:
 //!
 //! ```text
 //!   rows [position][channel, kernel element]      weight [output channel][channel, kernel element]
@@ -10,8 +11,8 @@
 //!   dx = fold(dy^T weight)    the gradient of each window, added where the window was
 //! ```
 //!
-//! The other way (`correlate.rs`) would pack all weights for each pass, and then use them for only
-//! a few pixels, which do not fill a vector.
+//! The method in `correlate.rs` would pack all weights for each pass, and then use them for only a
+//! few pixels, which do not fill a vector.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -35,7 +36,8 @@ const PIECE: usize = 768;
 /// input.
 const COLUMNS: usize = 144;
 
-/// Divisor of the length of windows, so that products need no room beyond the last one.
+/// A shape is computed here only if the length of its windows is a multiple of this number, so that
+/// the last window needs no padding behind it.
 const STEP: usize = 16;
 
 /// Most tasks, each with its own scratch. A constant, because results must not depend on the number
@@ -54,7 +56,7 @@ pub(super) struct Unfolded {
 type Images = Range<usize>;
 
 impl Unfolded {
-    /// Plan for a shape that is not empty; `None` if the shape is computed in the other way.
+    /// Plan for a shape that is not empty; `None` if the shape is not computed in this way.
     pub fn of(shape: &ConvShape) -> Option<Self> {
         let plane = shape.h_out() * shape.w_out();
         let plan = Self { shape: *shape, images: (POSITIONS / plane).clamp(1, shape.n) };

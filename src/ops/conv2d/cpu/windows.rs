@@ -6,8 +6,8 @@ use super::strided::copy_every;
 use crate::device::conv_shape::span;
 
 /// Divisor of the operand's size that limits the packed forms of all tasks together, as scratch
-/// counts against the budget. The strips are not smaller, because rows at the seams of strips are
-/// packed twice.
+/// counts against the budget. Smaller strips would be slower, because rows at the seams of strips
+/// are packed twice.
 const SCRATCH_SHARE: usize = 4;
 
 /// Smallest number of floats of scratch of a task.
@@ -18,8 +18,8 @@ pub(super) fn scratch_share(len: usize, tasks: usize) -> usize {
     (len / (SCRATCH_SHARE * tasks)).max(MIN_SCRATCH)
 }
 
-/// Floats in a cache line. Scratch buffers start on a cache line, so that vector loads do not
-/// straddle two.
+/// Floats in a cache line. Scratch buffers start on a cache line, so that a vector load does not
+/// straddle two lines.
 pub(super) const ALIGN: usize = 16;
 
 /// `floats`, rounded up to whole cache lines.
@@ -30,11 +30,11 @@ pub(super) fn align(floats: usize) -> usize {
 /// Number of floats that vector loads may read past the last output of a strip.
 pub(super) const SLACK: usize = 16;
 
-/// Source elements that each tap of each output reads.
+/// Source elements that each tap (kernel element) of each output reads.
 ///
 /// In each dimension, output `o` and tap `t` read source coordinate `o * step + t * apart + first`,
-/// or zero outside the source. A convolution has `first = -padding`; each phase of its gradient is
-/// of this form, too.
+/// or zero outside the source. A convolution has `first = -padding`. Each phase of the gradient of
+/// the input has this form too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     /// Channels of the source.
@@ -103,7 +103,8 @@ impl Windows {
         let overlap = self.plane_rows() - 1;
         let per_row = self.packed_len() / self.plane_rows();
         let most = (floats / per_row).saturating_sub(overlap).clamp(1, self.out[0]);
-        // Strips of even height: 20 rows in strips of at most 14 are 10 and 10.
+        // Strips of about equal height: if a strip has at most 14 rows, 20 rows are cut into 10 and
+        // 10.
         self.strip = self.out[0].div_ceil(self.out[0].div_ceil(most));
         self
     }
@@ -160,10 +161,11 @@ struct Plane {
     /// Number of columns of the source, and of the outputs.
     widths: [usize; 2],
     step: [usize; 2],
-    /// Rows and columns that read the source; the others read padding.
+    /// Rows and columns of the plane whose elements come from the source; all other elements are
+    /// padding.
     rows: Range<usize>,
     columns: Range<usize>,
-    /// Position of the source element that the first such row and column reads.
+    /// Position in the source of the element at the first of `rows` and the first of `columns`.
     first: usize,
 }
 

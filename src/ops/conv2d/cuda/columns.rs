@@ -28,15 +28,16 @@ use crate::device::cuda::{Gpu, Ptr, Scratch};
 use crate::ops::conv2d::bytes;
 use std::ops::Range;
 
-/// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns are
-/// as large as the operands. A chunk has at least one image, whatever its size. Not tuned on a GPU.
+/// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns of
+/// a chunk have as many bytes as the operands. A chunk has at least one image, even if the image's
+/// columns are larger. Not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
 /// Division of a task into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// Number of floats of an image; `result` counts its result or the result's gradient, and
-    /// `columns` its columns.
+    /// Number of floats of an image. `result` is the number of floats of the image's result or of
+    /// the result's gradient, and `columns` the number of floats of the image's columns.
     image: usize,
     result: usize,
     columns: usize,
@@ -56,7 +57,8 @@ impl Plan {
         let [least, most] = CHUNK;
         let chunk = bytes(shape.input_len() + shape.output_len()).clamp(least, most);
         let fit = if direct { shape.n } else { (chunk / bytes(columns)).max(1) as usize };
-        // Chunks of about the same size, instead of a small one at the end.
+        // Chunks have about the same size, so that the last chunk is not much smaller than the
+        // others.
         let chunks = shape.n.div_ceil(fit);
         Self {
             image: shape.c_in * shape.h * shape.w,
@@ -72,7 +74,7 @@ impl Plan {
         if self.direct { 0 } else { bytes(self.images.saturating_mul(self.columns)) }
     }
 
-    /// Bytes of cuBLAS's workspace: that of the largest product.
+    /// Bytes of cuBLAS's workspace: enough for the largest product.
     fn blas_bytes(&self, task: &Task) -> u64 {
         let shape = &task.shape;
         let (floats, sum) = match task.kind {
@@ -101,7 +103,7 @@ pub(super) fn workspace(task: &Task) -> u64 {
 ///
 /// # Safety
 /// The caller guarantees that the addresses are those of the current run's operands, which have the
-/// sizes of the task, and that the scratch is its workspace.
+/// sizes of the task, and that the scratch is the workspace of the current run.
 pub(super) unsafe fn run(
     gpu: &mut Gpu,
     task: &Task,
@@ -130,7 +132,7 @@ struct Run<'a> {
     addresses: Addresses,
     /// Columns of a chunk, in the workspace: [`Plan::columns_bytes`].
     columns: Ptr,
-    /// Workspace of cuBLAS, in that of the run: [`Plan::blas_bytes`].
+    /// Workspace of cuBLAS, a part of the run's workspace: [`Plan::blas_bytes`].
     blas: Ptr,
 }
 

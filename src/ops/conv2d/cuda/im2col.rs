@@ -9,7 +9,8 @@ use crate::device::conv_shape::ConvShape;
 use crate::device::cuda::windows::{Shape, Windows};
 use crate::device::cuda::{Gpu, Grid, Ptr};
 
-/// Windows as the kernels take them, with a thread for each of `threads` rows and columns.
+/// Windows as a parameter of the kernels, which have a thread for each of `threads` rows and
+/// columns.
 fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceError> {
     let of = Shape {
         image: [shape.h, shape.w],

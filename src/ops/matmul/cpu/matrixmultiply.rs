@@ -18,15 +18,15 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// Smallest number of multiplications in a tile, approximately: with fewer, waking a thread costs
-/// more than it gains.
+/// Smallest number of multiplications in a tile, approximately. With fewer multiplications, waking
+/// a thread takes longer than the thread saves.
 const MIN_TILE: usize = 512 * 1024;
 
 /// Largest number of rows and of columns of a tile: enough to make reading the operands cheap.
 const MAX_TILE: [usize; 2] = [512, 512];
 
-/// Number of results from which tiles are halved even if there are two already. Halves of smaller
-/// tiles would spend their time reading the operands.
+/// Smallest number of results in a tile for which a product is cut into at least 4 tiles, instead
+/// of 2. Smaller tiles are not cut further, because reading the operands would dominate.
 const LARGE_TILE: usize = 256 * 256;
 
 /// Divisors of the rows and columns of tiles, which suit the inner loops of `matrixmultiply`.
@@ -175,7 +175,7 @@ mod tests {
     use crate::sync::ThreadPoolBuilder;
     use proptest::prelude::*;
 
-    /// A single matrix; exchange the strides for a transposed one.
+    /// A single matrix. For a transposed matrix, exchange the strides.
     fn matrix(data: &[f32], row_stride: usize, column_stride: usize) -> Operand<'_> {
         Operand { data, batch_stride: 0, row_stride, column_stride }
     }

@@ -40,8 +40,8 @@ pub fn group(
     });
 }
 
-/// Number of elements of a channel from which on the sums for each image are much smaller than the
-/// operands.
+/// Smallest number of elements of a channel for which the sums for each image are much smaller than
+/// the operands.
 const LONG: usize = 8;
 
 /// Number of channels that are summed side by side.

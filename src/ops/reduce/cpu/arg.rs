@@ -9,7 +9,7 @@ use crate::device::cpu::split::{PIECE, pieces};
 const BLOCK: usize = 256;
 
 /// Writes the index of the extreme element along the middle dimension of `x [outer, n, inner]`, for
-/// each position of the other two.
+/// each position of the outer and the inner dimension.
 pub fn arg(kind: Extreme, out: &mut [i32], x: &[f32], [n, inner]: [usize; 2]) {
     match kind {
         Extreme::Max => places(out, x, [n, inner], f32::NEG_INFINITY, larger),
@@ -43,7 +43,7 @@ fn places(
         });
         return;
     }
-    // Blocks do not extend into the next part.
+    // A piece of `out` has the results for one or more whole positions of the outer dimension.
     let parts = (PIECE / (n * inner)).max(1);
     pieces(out, parts * inner, work, |piece, out| {
         for (i, out) in out.chunks_exact_mut(inner).enumerate() {

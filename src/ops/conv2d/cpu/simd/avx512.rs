@@ -28,8 +28,8 @@ fn load(from: &[f32; LANES]) -> V {
 #[target_feature(enable = "avx512f,avx512vl")]
 fn load_first(from: &[f32]) -> V {
     let mask = (1_u32 << from.len().min(LANES)) - 1;
-    // SAFETY: only lanes set in the mask are read, and there are no more of them than floats in the
-    // slice.
+    // SAFETY: only lanes set in the mask are read. The mask has at most as many lanes as the slice
+    // has floats.
     unsafe { _mm512_maskz_loadu_ps(mask as u16, from.as_ptr()) }
 }
 
@@ -45,8 +45,8 @@ fn store(to: &mut [f32; LANES], x: V) {
 #[target_feature(enable = "avx512f,avx512vl")]
 fn store_first(to: &mut [f32], x: V) {
     let mask = (1_u32 << to.len().min(LANES)) - 1;
-    // SAFETY: only lanes set in the mask are written, and there are no more of them than floats in
-    // the slice.
+    // SAFETY: only lanes set in the mask are written. The mask has at most as many lanes as the
+    // slice has floats.
     unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask as u16, x) }
 }
 
@@ -57,7 +57,7 @@ fn fma(a: V, b: V, c: V) -> V {
 }
 
 /// Sum of the lanes of each vector. The four vectors are transposed and added together, at half the
-/// cost of one by one.
+/// cost of adding them one by one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {

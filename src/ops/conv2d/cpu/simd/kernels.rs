@@ -29,7 +29,8 @@ macro_rules! kernels {
                 let (a, _) = a.as_chunks::<ROWS>();
                 let mut from = 0;
                 for i in 0..tiles {
-                    // Tiles of even width: 4 vectors in tiles of at most 3 are 2 and 2.
+                    // Tiles are about equally wide: if a tile has at most 3 vectors, 4 vectors are
+                    // cut into 2 and 2.
                     let to = vectors * (i + 1) / tiles;
                     let p = from * LANES..(to * LANES).min(m.positions);
                     match to - from {

@@ -36,7 +36,8 @@ fn store_first(to: &mut [f32], x: V) {
     to.copy_from_slice(&x[..to.len()]);
 }
 
-/// `a * b + c` with two roundings: without an instruction for it, `mul_add` is a slow library call.
+/// `a * b + c` with two roundings. On a processor without an instruction for `mul_add`, it is a
+/// slow library call.
 #[inline]
 fn fma(a: V, b: V, c: V) -> V {
     std::array::from_fn(|i| a[i] * b[i] + c[i])
