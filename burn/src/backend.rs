@@ -8,16 +8,16 @@ use burn_backend::Backend;
 pub(crate) struct Facts {
     /// Rule for ops that make views.
     pub views: Rule,
-    /// Whether tensors may share buffers beyond [`Facts::views`], and can tell whether a buffer is
-    /// shared (`TensorMetadata::can_mut`). A tensor that shares a buffer without being known as a
-    /// view is then copied.
+    /// Whether tensors may share buffers although [`Facts::views`] does not call them views. Such
+    /// tensors are copied. `TensorMetadata::can_mut` of the backend tells whether a buffer is
+    /// shared.
     pub unshare: bool,
-    /// Whether an op may write over its first input. True only if the strides of the output do not
-    /// depend on that. Otherwise strides, and with them the order of sums, would depend on what was
-    /// evicted.
+    /// Whether an op may write over its first input. False for backends whose output then has other
+    /// strides. There, the strides, and with them the order of sums, would depend on evictions.
     pub writes_over: bool,
-    /// Whether tensors are in the host's memory. If so, uploads are not kept a second time for
-    /// eviction, and random numbers drawn on the host need no copy.
+    /// Whether tensors are in the host's memory. If so, the session keeps no second copy of an
+    /// upload from which an evicted tensor could be restored. Random numbers drawn on the host need
+    /// no copy to the device.
     pub on_host: bool,
 }
 
@@ -29,7 +29,7 @@ impl Facts {
         match B::name(device).as_str() {
             "flex" => Self { views: view::flex, on_host: true, ..unknown },
             "ndarray" => Self { on_host: true, ..unknown },
-            // wgpu, CUDA, ROCm, Metal and the CPU by CubeCL are one backend for these facts.
+            // CubeCL's wgpu, CUDA, ROCm, Metal and CPU backends have the same facts.
             name if name.starts_with("cubecl<") => {
                 Self { views: view::cubecl, unshare: true, writes_over: false, ..unknown }
             }

@@ -1,7 +1,8 @@
-//! Backend on its own thread, behind the engine.
+//! Backend on its own thread, which runs behind the engine's thread.
 //!
-//! The engine chooses evictions and places while kernels run. All jobs run in the order in which
-//! the engine gave them, so memory in use never exceeds what the engine counted.
+//! While kernels run, the engine already decides on later operations and evictions. All jobs run in
+//! the order in which the engine queued them, so memory in use never exceeds the bytes that the
+//! engine counted.
 
 use crate::op::Looks;
 use crate::runner::{Run, Runner};
@@ -15,7 +16,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Most jobs that the engine may be ahead of the thread.
+/// Most jobs in the queue at once. The engine waits while the queue is full.
 const AHEAD: usize = 256;
 
 /// Runner on another thread, and the queue to it.
@@ -36,9 +37,11 @@ struct Queue<B: BackendIr> {
     jobs: Vec<Job<B>>,
     /// Whether the thread waits for jobs.
     idle: bool,
-    /// Whether no more jobs come, or the thread has ended.
+    /// Whether the queue accepts no more jobs, because the [`Behind`] was dropped or the thread has
+    /// ended.
     closed: bool,
-    /// Seconds of timed runs that were not taken yet.
+    /// Seconds of finished timed runs that [`Behind::take_time`] has not returned yet, the oldest
+    /// first.
     seconds: VecDeque<f64>,
     /// First failure that was not reported yet.
     untold: Option<Arc<DeviceFault>>,
@@ -54,7 +57,7 @@ enum Job<B: BackendIr> {
 struct Worker<B: BackendIr> {
     runner: Runner<B>,
     shared: Arc<Shared<B>>,
-    /// Storages that could not be made, and the failure of each.
+    /// Storages of outputs whose op failed, each with the failure.
     failed: FxHashMap<u64, Arc<DeviceFault>>,
 }
 
@@ -88,8 +91,9 @@ impl<B: BackendIr> Behind<B> {
         self.push(Job::Forget(number));
     }
 
-    /// Uploads a value, and waits for the upload. All earlier releases are done by then, and the
-    /// queue never holds uploaded data.
+    /// Uploads a value, and waits for the upload. Because of the wait, the queue never holds data
+    /// of uploads. The upload comes after all releases queued before it, so their memory is free by
+    /// then.
     pub fn write(&self, number: u64, data: TensorData) -> Result<(), DeviceError> {
         self.ask(move |worker| worker.runner.write(number, data))?
     }
@@ -141,7 +145,8 @@ impl<B: BackendIr> Behind<B> {
         self.shared.queue().untold.take().map(|fault| (*fault).clone())
     }
 
-    /// Takes the seconds of the oldest timed run; `None` if it has not ended yet.
+    /// Takes the seconds of the oldest timed run whose seconds were not taken yet; `None` if that
+    /// run has not ended.
     pub fn take_time(&self) -> Option<f64> {
         self.shared.queue().seconds.pop_front()
     }
@@ -174,8 +179,8 @@ impl<B: BackendIr> Behind<B> {
 }
 
 impl<B: BackendIr> Drop for Behind<B> {
-    /// Ends the thread. Jobs that have not begun are dropped. All memory of the runner is free when
-    /// this returns.
+    /// Ends the thread. Jobs still in the queue are dropped; jobs that the thread has already taken
+    /// out of the queue are run. All memory of the runner is free when this returns.
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
@@ -223,7 +228,7 @@ impl<B: BackendIr> Worker<B> {
         }
     }
 
-    /// Takes all queued jobs, and waits if there are none. False after the end.
+    /// Takes all queued jobs, and waits while there are none. False once the queue is closed.
     fn next(&self, jobs: &mut Vec<Job<B>>) -> bool {
         let mut queue = self.shared.queue();
         while queue.jobs.is_empty() && !queue.closed {

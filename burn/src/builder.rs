@@ -78,9 +78,9 @@ impl Builder {
     /// Sets the policy: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own.
     ///
     /// Default: `learned:portfolio`, which recognizes the steps of training and searches for the
-    /// best way to run them. In two cases the default is `learned`: without the feature `lab`, and
-    /// where the budget is host memory and the search for a step would take more than a sixteenth
-    /// of it.
+    /// best way to run them. Without the feature `lab`, the default is `learned`. Where the budget
+    /// is host memory, steps whose search would take more than a sixteenth of the budget are not
+    /// searched either.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = Some(policy.into());
         self
@@ -99,7 +99,7 @@ impl Builder {
         self
     }
 
-    /// Scores about `2 * sqrt(n)` of `n` candidates at each eviction instead of all. Default: off.
+    /// Scores only about `2 * sqrt(n)` of the `n` candidates at each eviction. Default: off.
     pub const fn sqrt_sampling(mut self, on: bool) -> Self {
         self.sqrt_sampling = on;
         self
@@ -112,23 +112,24 @@ impl Builder {
         self
     }
 
-    /// Sets a limit for the cost of all recomputation, as a multiple of the work itself. Above the
-    /// limit, operations fail. Default: none.
+    /// Sets a limit for the cost of all recomputation so far, as a multiple of the cost of the
+    /// program's own operations so far. Above the limit, operations fail. Default: none.
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
         self.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit));
         self
     }
 
-    /// Sets a limit for one regeneration, as a multiple of the cost of running each op involved
-    /// once. Above the limit, the operation fails. Default: 100.
+    /// Sets a limit for one regeneration, as a multiple of the cost of running each op that it
+    /// needs once. Above the limit, the operation fails. Default: 100.
     pub const fn regeneration_limit(mut self, limit: f64) -> Self {
         self.settings.regeneration_limit = limit;
         self
     }
 
     /// Sets the seed of random operations, of sampling and of the `random` policy.
-    /// [`Device::seed`](burn::tensor::Device::seed) can set another later. Random numbers depend
-    /// only on the seed and the number of random operations before. Default: 0.
+    /// [`Device::seed`](burn::tensor::Device::seed) can change the seed later. The numbers of a
+    /// random operation depend only on the seed and on the number of random operations since it was
+    /// set. Default: 0.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -140,16 +141,16 @@ impl Builder {
         self
     }
 
-    /// Lets the evictor know the next `operations` operations before they run, as
-    /// [`remat::Builder::look_ahead`] does. Default: 0.
+    /// Delays operations until `operations` later ones are known, so that the evictor knows them
+    /// before they run. See [`remat::Builder::look_ahead`]. Default: 0.
     pub const fn look_ahead(mut self, operations: usize) -> Self {
         self.window = Window::of(operations);
         self
     }
 
     /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
-    /// and so on. The listener is called on the thread that runs the operations, and the thread
-    /// waits. May be called several times.
+    /// and so on. The listener is called on the engine's thread, which waits for the call. May be
+    /// called several times.
     pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.push(Box::new(listener));
         self
@@ -162,8 +163,8 @@ impl Builder {
     /// operation without a handler ends the connection, as with Burn's own servers, and all tensors
     /// of the device are lost.
     ///
-    /// The outputs are kept, since the operation may have other effects: see
-    /// [`Builder::pure_custom_op`].
+    /// The outputs are never evicted, because running the operation again could repeat its side
+    /// effects. [`Builder::pure_custom_op`] is for operations without side effects.
     pub fn custom_op<B: BackendIr>(
         mut self,
         id: &str,
@@ -176,9 +177,9 @@ impl Builder {
         self
     }
 
-    /// Adds a custom operation that gives the same bits each time and has no other effects;
-    /// otherwise as [`Builder::custom_op`]. Its outputs can be evicted, and the operation runs
-    /// again when they are needed.
+    /// Adds a custom operation that gives the same bits in each run and has no side effects. The
+    /// parameters are those of [`Builder::custom_op`]. Evicted outputs are recomputed by another
+    /// run of the operation.
     ///
     /// ```
     /// use burn_backend::ops::FloatTensorOps;
@@ -208,9 +209,10 @@ impl Builder {
     /// Gives the steps of the program, from [`Guard::known_steps`] of an earlier run, or of a
     /// rehearsal on a device that computes nothing ([`Builder::sim`]).
     ///
-    /// The policy `learned` then foresees the steps from the first operation on. With
-    /// [`KnownSteps::marked`], which has no steps, they are recognized from the first operation on,
-    /// for a later run. Without this option they are recognized from the first eviction on.
+    /// The policy `learned` then foresees the steps from the first operation on.
+    /// [`KnownSteps::marked`] contains no steps, but makes the device recognize steps from the
+    /// first operation on, for a later run. Without this option, the device recognizes steps from
+    /// the first eviction on.
     ///
     /// ```
     /// use burn::tensor::{Device, Tensor};
@@ -251,7 +253,7 @@ impl Builder {
     }
 
     /// Gives forecasts of steps, from [`Guard::forecasts`] of an earlier run. The policy `learned`
-    /// uses one where it recognizes its step, in the same budget.
+    /// uses a forecast when it recognizes the forecast's step in the forecast's budget.
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
         self
@@ -270,8 +272,8 @@ impl Builder {
     }
 
     /// Starts a device that computes nothing and takes no memory. Bytes and work are counted, and
-    /// every value read is zeros. The device shows the needs of a program, and the budgets that
-    /// suffice, on a machine that is too small for the program.
+    /// every value read is zeros. Such a device finds out how much memory a program needs, and
+    /// which budgets suffice, even on a machine that is too small for the program.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -296,7 +298,7 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(remat::Error::from(RuntimeError::Settings(wrong)).into());
         }
-        // The backend's device, and the custom operations it knows.
+        // The device of the backend, with the custom operations.
         let facts = Facts::of::<B>(&device);
         let CustomOps { registry, pure } = CustomOps::<B>::new(self.custom_ops)
             .map_err(|wrong| remat::Error::from(RuntimeError::Settings(wrong)))?;
@@ -315,7 +317,7 @@ impl Builder {
                 false => here,
             }
         };
-        // The engine, and the knowledge of steps around it.
+        // The engine, the driver around it, and their knowledge of steps.
         let is_modest = self.policy.is_none() && facts.on_host;
         let policy = self.policy.unwrap_or_else(|| PolicyKind::Learned(BY_DEFAULT).into());
         let learn = policy.learn();

@@ -1,4 +1,4 @@
-//! Custom operations: handlers, and the property of being pure.
+//! Custom operations: their handlers, and which of them are pure.
 
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use burn_router::CustomOpRegistry;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 pub(crate) struct CustomOps<B: BackendIr> {
     /// Handlers of the operations.
     pub registry: CustomOpRegistry<B>,
-    /// Whether each operation is pure, by id: same bits each time, and no other effects.
+    /// Whether each operation is pure, by the operation's id. A pure operation gives the same bits
+    /// in each run and has no side effects.
     pub pure: Arc<BTreeMap<String, bool>>,
 }
 
@@ -20,7 +21,7 @@ impl<B: BackendIr> Default for CustomOps<B> {
     }
 }
 
-/// Custom operation, before the device's backend is known.
+/// Custom operation, as given to the builder, which does not know the backend of the device yet.
 #[derive(Debug)]
 pub(crate) struct CustomOp {
     id: String,

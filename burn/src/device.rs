@@ -1,5 +1,5 @@
-//! Burn backend as a device of remat. Burn owns the memory: buffers have the numbers that the
-//! engine gives them.
+//! Burn backend as a device of remat. Burn owns the memory. The engine names each buffer by a
+//! number that it chooses.
 
 use crate::backend::Facts;
 use crate::behind::Behind;
@@ -22,7 +22,8 @@ pub(crate) struct Host {
     dtype: DType,
     /// Data of the value; `None` after it was taken.
     data: Mutex<Option<TensorData>>,
-    /// Whether the value is uploaded only once. Then no copy is kept here.
+    /// Whether the value is uploaded only once. If so, the upload takes the data out and leaves no
+    /// copy here.
     once: bool,
 }
 
@@ -44,7 +45,7 @@ impl Host {
     }
 }
 
-/// Burn backend with a number of bytes to use.
+/// Burn backend that may use `bytes` bytes of memory.
 pub(crate) struct BurnDevice<B: BackendIr> {
     name: String,
     bytes: u64,
@@ -56,7 +57,7 @@ enum Runs<B: BackendIr> {
     /// The engine's thread.
     Here(Runner<B>),
     Behind(Behind<B>),
-    /// No place: nothing runs, and values are zeros.
+    /// Simulation: nothing runs, and values read are zeros.
     Sim,
 }
 
@@ -86,7 +87,8 @@ impl<B: BackendIr> BurnDevice<B> {
         Self { name: B::name(device), bytes, runs: Runs::Sim }
     }
 
-    /// Reads a tensor whose storage is at `place`. A view is the only input of `looks`.
+    /// Reads a tensor whose storage is at `place`. If the tensor is a view, the only input of
+    /// `looks` says how to make the view.
     ///
     /// The inner error is the failure of the op that should have made the tensor.
     pub fn read_view(
@@ -110,7 +112,7 @@ impl<B: BackendIr> BurnDevice<B> {
         }
     }
 
-    /// Takes the first failure of an op, on another thread, that was not reported yet.
+    /// Takes the first unreported failure of an op that ran on another thread.
     pub fn take_failure(&self) -> Option<DeviceFault> {
         match &self.runs {
             Runs::Behind(behind) => behind.take_failure(),
@@ -121,7 +123,8 @@ impl<B: BackendIr> BurnDevice<B> {
     /// Checks the backend's buffers.
     ///
     /// # Panics
-    /// If they have other bytes than remat counts, or two tensors share one.
+    /// If the bytes of the buffers differ from the bytes that remat counts, or two tensors share a
+    /// buffer.
     #[cfg(test)]
     pub fn check(&self, used: u64) {
         match &self.runs {
@@ -132,7 +135,7 @@ impl<B: BackendIr> BurnDevice<B> {
         assert!(used <= self.bytes);
     }
 
-    /// Stops the records of buffers.
+    /// Stops recording which buffers the backend holds.
     #[cfg(test)]
     pub fn look_away(&mut self) {
         match &mut self.runs {
@@ -170,7 +173,8 @@ impl<B: BackendIr> Device for BurnDevice<B> {
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
-    /// Always fails: values are read by [`BurnDevice::read_view`], which knows the tensor.
+    /// Always fails. Values are read by [`BurnDevice::read_view`], which also gets the shape and
+    /// type of the tensor.
     fn read(&mut self, _from: Place) -> Result<Host, DeviceError> {
         Err(DeviceError::new("a tensor of Burn's is read through a visit"))
     }

@@ -30,14 +30,14 @@ pub enum Error {
     /// Failure of Burn to connect to the server.
     #[error("Burn could not connect to the server on 127.0.0.1: {0}")]
     Connect(String),
-    /// Connection to the device that Burn's server closed.
+    /// Burn's server has closed the connection to this device.
     #[error(
         "the connection to this device is lost, and its tensors with it: Burn's server ends it where an operation panics \
          before it gets here, such as a custom operation that has no handler (`Builder::custom_op`), or a cast from one \
          integer type to another: {0}"
     )]
     Lost(String),
-    /// All devices of the server are in use.
+    /// All slots of the server are in use or have lost their connection.
     #[error(
         "{0} budgets of this backend are in use at once, or lost their connection, and there are no more: drop one"
     )]
@@ -48,7 +48,7 @@ pub enum Error {
          tensors are in use, or read them before"
     )]
     Dropped,
-    /// Tensor moved from another device, after a failed read.
+    /// Tensor that could not be moved from another device, because reading it there failed.
     #[error("this tensor could not be moved from another device: {0}")]
     Moved(String),
     /// Bug of this crate.

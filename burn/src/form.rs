@@ -1,7 +1,8 @@
-//! Forms: the shared part of operations with different tensors.
+//! Forms: operations without their tensors, so that operations on different tensors can share one
+//! form.
 //!
-//! A training step repeats the same operations, and Burn's are 600 bytes each, so each form is kept
-//! once.
+//! A training step repeats the same operations with other tensors. Burn's operations have 600 bytes
+//! each, so each form is kept only once.
 
 use crate::name::name_of;
 use crate::work::flops;
@@ -22,13 +23,14 @@ use std::sync::Arc;
 /// Operation without its tensors.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// Operation that leaves inputs unchanged, with the same bits in each run. The ids of its
-    /// tensors are replaced by their positions in the order of a visitor.
+    /// The operation, changed so that it leaves its inputs unchanged and gives the same bits in
+    /// each run. The id of a tensor is its position in the order in which a visitor sees the
+    /// tensors.
     pub ir: OperationIr,
     pub name: Cow<'static, str>,
     /// Floating-point operations of one run.
     pub flops: f64,
-    /// Whether the operation may run again.
+    /// Whether the operation may run again to recompute its outputs.
     pub again: bool,
     /// Layouts of the outputs.
     pub layouts: Outputs,
@@ -38,23 +40,24 @@ pub(crate) struct Form {
     outputs: SmallVec<[u32; 4]>,
 }
 
-/// Tensors of an operation, in the order of a visitor.
+/// Tensors of an operation, in the order in which a visitor sees them.
 pub(crate) type Tensors = SmallVec<[(Number, TensorStatus); 6]>;
 
-/// Takes the tensors out of an operation. The rest is equal for all operations of one form.
+/// Takes the tensors out of an operation. What remains is equal for all operations of one form.
 fn take_tensors(ir: &mut OperationIr) -> Tensors {
     struct Take(Tensors);
     impl IrVisitorMut for Take {
         fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
             let place = TensorId::new(self.0.len() as u64);
             self.0.push((number(std::mem::replace(&mut tensor.id, place)), tensor.status));
-            // Burn's `mark_read_only` is not used, since it forgets the indices of max pooling.
+            // Burn's `mark_read_only` is not used, because it skips the indices of max pooling.
             if tensor.status == TensorStatus::ReadWrite {
                 tensor.status = TensorStatus::ReadOnly;
             }
         }
     }
-    // Burn leaves the content of an empty tensor open, and in some backends it is random.
+    // The content of Burn's `empty` is unspecified, and random in some backends. Zeros give the
+    // same bits in each run.
     if let OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) = ir
         && let Base::Empty(out) = op
     {
@@ -75,9 +78,9 @@ impl Form {
     /// for each custom operation.
     fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
         let again = match &ir {
-            // Only its author knows what else a custom operation does.
+            // Only the author of a custom operation knows its side effects, and says so by `pure`.
             OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
-            // A collective needs its other participants.
+            // A collective operation cannot run again alone, without the other participants.
             OperationIr::Distributed(_) => false,
             _ => true,
         };
@@ -92,7 +95,7 @@ impl Form {
         }
     }
 
-    /// Inputs of the operation among `tensors`.
+    /// Inputs of the operation, taken from `tensors`.
     pub fn inputs_of<'a>(
         &'a self,
         tensors: &'a Tensors,
@@ -100,7 +103,7 @@ impl Form {
         self.inputs.iter().map(|&place| tensors[place as usize])
     }
 
-    /// Outputs of the operation among `tensors`.
+    /// Numbers of the operation's outputs, taken from `tensors`.
     pub fn outputs_of<'a>(
         &'a self,
         tensors: &'a Tensors,
@@ -108,7 +111,8 @@ impl Form {
         self.outputs.iter().map(|&place| tensors[place as usize].0)
     }
 
-    /// Operation with these tensors. With `gives_first`, the run may write over the first input.
+    /// Burn's operation on the tensors with these numbers. With `gives_first`, the run may write
+    /// over the first input.
     pub fn with(
         &self,
         inputs: impl Iterator<Item = u64>,
@@ -139,9 +143,9 @@ impl Form {
 /// Forms in use.
 #[derive(Debug)]
 pub(crate) struct Forms {
-    /// Forms by hash. Of two forms with an equal hash, the later is kept.
+    /// Forms by hash. If two forms have the same hash, the later form replaces the earlier one.
     known: FxHashMap<u64, Arc<Form>>,
-    /// Number of forms at which unused forms are removed.
+    /// Number of forms at which forms without operations are removed.
     sweep_at: usize,
     /// Whether each custom operation is pure, by its id.
     pure: Arc<BTreeMap<String, bool>>,
@@ -177,7 +181,8 @@ impl Forms {
     }
 }
 
-/// Layout of a tensor for remat: bytes, and the shape if remat can express it.
+/// Layout of a tensor for remat. It always has the right number of bytes, and the shape if remat
+/// can express the shape.
 pub(crate) fn layout_of(tensor: &TensorIr) -> Layout {
     layout(&tensor.shape, tensor.dtype)
 }
@@ -187,7 +192,7 @@ pub(crate) fn layout(shape: &[usize], dtype: DType) -> Layout {
     use burn_backend::BoolStore;
     let known = match dtype {
         DType::F64 => remat::DType::F64,
-        // Stored as `f32`, whatever the type of computation.
+        // `Flex32` is stored as `f32`; only the computation may use another type.
         DType::F32 | DType::Flex32 => remat::DType::F32,
         DType::F16 => remat::DType::F16,
         DType::BF16 => remat::DType::BF16,
@@ -222,8 +227,8 @@ mod tests {
         Form::new(ir, &BTreeMap::new())
     }
 
-    /// Running an op must leave its inputs unchanged for the next run. Burn's `mark_read_only`
-    /// misses some.
+    /// A form must leave its inputs unchanged for the next run. Burn's `mark_read_only` would miss
+    /// some inputs.
     #[test]
     fn every_operation_leaves_its_inputs_alone() {
         let all = samples::all();
@@ -303,7 +308,7 @@ mod tests {
         for other in [add([1, 2], 9, 0.0), add([1, 2], 8, 1.0), add([1, 2], 8, -0.0)] {
             assert!(!Arc::ptr_eq(&first, &of(other)));
         }
-        // A NaN is not even equal to itself.
+        // A NaN is not equal to itself, so such a form is never shared.
         let nan = of(add([1, 2], 8, f64::NAN));
         assert!(!Arc::ptr_eq(&nan, &of(add([1, 2], 8, f64::NAN))));
         assert!(Arc::ptr_eq(&first, &of(add([5, 6], 8, 0.0))));

@@ -1,4 +1,4 @@
-//! Guard: a user's device under a budget.
+//! Guard: owner of a Burn device under a budget.
 
 use crate::error::Error;
 use crate::learn::learner;
@@ -12,11 +12,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-/// Burn device whose tensors share a budget. Derefs to [`Device`]; [`Guard::autodiff`] gives the
-/// device for training.
+/// Burn device under a budget, which limits the bytes of all its tensors together. Derefs to
+/// [`Device`]. [`Guard::autodiff`] gives the device for training.
 ///
-/// Dropping the guard drops its tensors and frees their memory. Reading one of them afterwards is
-/// an error.
+/// Dropping the guard frees the memory of all tensors on the device. Reading such a tensor
+/// afterwards is an error.
 pub struct Guard {
     device: Device,
     session: Box<dyn Ask>,
@@ -46,13 +46,13 @@ impl Guard {
         self.device.clone()
     }
 
-    /// Ends a step of training: waits for its end, and cuts history from earlier steps. From the
-    /// first call on, only these calls end steps. Without any call, each read of a value ends a
-    /// step.
+    /// Ends a step of training: waits for its operations, and cuts the compute paths of earlier
+    /// steps. From the first call on, only these calls end steps. Without any call, each read of a
+    /// value ends a step.
     ///
     /// # Errors
-    /// The first failure that was not reported yet, such as an operation for which there was no
-    /// room: its outputs are lost.
+    /// The first failure that was not reported yet, such as an operation that did not fit the
+    /// budget. The outputs of that operation are lost.
     pub fn step(&self) -> Result<(), Error> {
         self.arrive()?;
         self.session.step()
@@ -78,9 +78,9 @@ impl Guard {
 
     /// Memory figures of the backend itself, after all operations so far.
     ///
-    /// The figures are of the whole device and all its users. They contain scratch of kernels and
-    /// memory kept for reuse, which the budget does not count. `None` if the backend has no
-    /// figures, as with Flex.
+    /// The figures cover the whole device, with all its users. They include scratch memory of
+    /// kernels and free memory kept for reuse, which the budget does not count. `None` if the
+    /// backend reports no figures; Flex reports none.
     ///
     /// # Errors
     /// As [`Guard::step`].
@@ -89,7 +89,7 @@ impl Guard {
         Ok(self.session.pools())
     }
 
-    /// Summary of the work so far, for people.
+    /// Summary of the work so far, as text for people.
     ///
     /// # Errors
     /// As [`Guard::stats`].
@@ -97,12 +97,13 @@ impl Guard {
         Ok(Summary { stats: self.stats()?, pools: self.session.pools() })
     }
 
-    /// Sets the memory limit, in bytes or as text, up to the budget that the device was made with.
-    /// When this returns, memory above the limit has been evicted.
+    /// Sets the memory limit, in bytes or as text: at most the budget that the device was made
+    /// with. When this returns, tensors have been evicted until the bytes in use are within the
+    /// limit.
     ///
     /// # Errors
     /// If the limit is above the budget that the device was made with, or below the bytes that
-    /// cannot be evicted. Then nothing has changed.
+    /// cannot be evicted. The old limit then stays.
     pub fn set_budget<T: TryInto<ByteSize, Error: fmt::Display>>(
         &self,
         budget: T,
@@ -128,7 +129,7 @@ impl Guard {
     ///
     /// # Errors
     /// If an evictor of your own panics when it is told which storages are evicted, or the policy
-    /// needs a feature that is missing. Then nothing has changed.
+    /// needs a feature that is missing. The old policy then stays.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         self.arrive()?;
         let policy = policy.into();
@@ -137,7 +138,7 @@ impl Guard {
     }
 
     /// Steps of the program that were recognized so far, for [`Builder::known_steps`] of a later
-    /// run. `None` unless the policy looks ahead, and something was evicted or
+    /// run. `None` if the policy does not look ahead. Also `None` before the first eviction, unless
     /// [`Builder::known_steps`] was given.
     ///
     /// [`Builder::known_steps`]: crate::Builder::known_steps
@@ -150,8 +151,8 @@ impl Guard {
     }
 
     /// Forecasts found so far for each kind of step, by policies that search; for
-    /// [`Builder::forecasts`] of a later run. With `turns`, waits until as many ops of each kind
-    /// are simulated as this number of turns has without recomputation.
+    /// [`Builder::forecasts`] of a later run. With `turns`, first lets the search of each kind
+    /// simulate as many ops as `turns` turns of the step have without recomputation.
     ///
     /// [`Builder::forecasts`]: crate::Builder::forecasts
     ///
@@ -162,8 +163,8 @@ impl Guard {
         self.session.forecasts(turns)
     }
 
-    /// Ends the recording, if any, and writes the rest. Dropping the device does the same, but
-    /// cannot report a failure.
+    /// Ends the recording, if any, and writes what is not written yet. Dropping the device does the
+    /// same, but cannot report a failure.
     ///
     /// # Errors
     /// If the recording could not be written.
@@ -178,7 +179,7 @@ impl Guard {
         self.session.address()
     }
 
-    /// Waits until the operations that Burn has sent have arrived.
+    /// Waits until all operations that Burn's client has sent have arrived at the session.
     fn arrive(&self) -> Result<(), Error> {
         self.session
             .quietly(&mut || self.device.sync().map_err(|error| Error::Lost(error.to_string())))
@@ -199,7 +200,7 @@ impl From<&Guard> for Device {
     }
 }
 
-/// Lets a guard be used where Burn takes a device to make a tensor on.
+/// Lets a guard be passed where Burn expects the device for a new tensor.
 impl From<&Guard> for TensorCreationOptions {
     fn from(guard: &Guard) -> Self {
         (&guard.device).into()
@@ -212,7 +213,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Questions of a guard to its session, for any backend.
+/// Requests of a guard to its session, without the session's backend type.
 trait Ask: Send + Sync {
     fn step(&self) -> Result<(), Error>;
     fn sync(&self) -> Result<(), Error>;

@@ -1,19 +1,21 @@
-//! Freed memory that the allocator of the process keeps.
+//! Setting of the process's allocator: freed memory is kept for later tensors.
 
 use std::hint::black_box;
 use std::sync::Once;
 
-/// Size of the block to allocate and free, in bytes. glibc always maps larger blocks one by one.
+/// Size of the block to allocate and free, in bytes. glibc's limit is 32 MiB: larger blocks are
+/// always mapped one by one, and do not change the threshold.
 const LARGEST: usize = 31 << 20;
 
 /// Makes the allocator keep freed memory for later tensors, up to about 60 MiB per thread.
 ///
-/// glibc returns free memory at the end of a heap to the system when it exceeds a threshold, at
-/// first 128 KiB. In training this happens several times per step, and in the next step the pages
-/// are requested and zeroed again. (Measured: a tenth of a step of a transformer.) When a block
-/// that was mapped for itself is freed, the threshold becomes twice its size. Therefore this
-/// function allocates and frees one such block, without touching it. The kept memory never exceeds
-/// the memory that was in use. Other allocators are not affected.
+/// When the free memory at the end of a heap exceeds a threshold, at first 128 KiB, glibc returns
+/// this memory to the system. In training this happens several times per step, and in the next step
+/// the system must provide and zero the pages again. (Measured: a tenth of a step of a
+/// transformer.) glibc maps a large block separately. When such a block is freed, the threshold
+/// becomes twice the size of the block. Therefore this function allocates and frees one such block,
+/// without touching its pages. The kept memory never exceeds the most memory that was in use. Other
+/// allocators are not affected.
 pub(crate) fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(LARGEST))));

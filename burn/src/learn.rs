@@ -1,15 +1,16 @@
-//! Search for the best way to run the steps of a training, beside the training.
+//! Search, during a training, for the best way to run its steps.
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
 use remat::program::{Learner, Rehearse, Turn};
 use remat::step::StepFuture;
 
-/// Default effort of the search.
+/// Effort of the default policy's search.
 pub(crate) const BY_DEFAULT: Learn =
     if cfg!(feature = "lab") { Learn::Portfolio } else { Learn::Ahead };
 
-/// Search of a passing budget for out-of-memory errors; `None` if built without the search.
+/// Function that finds a budget that suffices, which an out-of-memory error then names; `None`
+/// without the feature `lab`.
 #[cfg(feature = "lab")]
 pub(crate) const REHEARSE: Option<Rehearse> = Some(remat::lab::passing_budget);
 #[cfg(not(feature = "lab"))]
@@ -36,14 +37,14 @@ pub(crate) fn learner(learn: Learn, _seed: u64) -> Result<Option<Box<dyn Learner
     Err(remat::error::RuntimeError::Settings(wrong).into())
 }
 
-/// Learner without searches that would take much host memory beside the budget.
+/// Learner that skips searches that would take much host memory in addition to the budget.
 #[derive(Debug)]
 pub(crate) struct Modest(pub Box<dyn Learner>);
 
 impl Modest {
-    /// Bytes of host memory for each command of a step, deletions not counted.
+    /// Bytes of host memory that a search takes for each command of a step, deletions not counted.
     const COMMAND_BYTES: u64 = 2400;
-    /// Inverse of the largest share of the budget that a search may take.
+    /// A search may take at most the budget divided by this number.
     const SHARE: u64 = 16;
 }
 

@@ -41,8 +41,8 @@ pub use tuner::{Tuned, Tuner};
 use remat::ByteSize;
 use std::fmt::Display;
 
-/// Starts the description of a device with a memory budget, in bytes or as text such as `"8GiB"`.
-/// The budget covers all tensors of the device: parameters, activations and gradients.
+/// Starts the description of a device with a memory budget. The budget is in bytes or a text such
+/// as `"8GiB"`. The budget covers all tensors of the device: parameters, activations and gradients.
 pub fn budget<T: TryInto<ByteSize, Error: Display>>(budget: T) -> Builder {
     Builder::new(budget)
 }

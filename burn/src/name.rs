@@ -1,5 +1,5 @@
-//! Names of Burn's operations in messages and recordings. A variant that Burn adds does not compile
-//! until it is named here.
+//! Names of Burn's operations in messages and recordings. If Burn adds a variant, this module does
+//! not compile until the variant has a name.
 
 use burn_ir::{
     ActivationOperationIr as Activation, BaseOperationIr as Base, BoolOperationIr as Bool,

@@ -18,7 +18,8 @@ pub(crate) struct Body {
     pub looks: Option<Box<Looks>>,
     /// Seed for the backend, in random ops.
     pub seed: Option<u64>,
-    /// Whether Burn no longer uses the first input afterwards.
+    /// Whether Burn no longer uses the first input after this op, so that the op could write over
+    /// it.
     pub ends_first: bool,
     /// Whether the next run may write over the first input.
     gives_first: AtomicBool,
@@ -40,14 +41,14 @@ impl BurnOp {
 impl Body {
     /// Allows the next run to write over the first input.
     ///
-    /// Other inputs may not be written over. Flex would swap the operands of a sum to do that, and
-    /// a sum of two NaNs has the sign of the first. The sign must be the same when the op runs
-    /// again.
+    /// Other inputs are never written over: to write over the second operand of a sum, Flex would
+    /// swap the operands. A sum of two NaNs has the sign of its first operand, and that sign must
+    /// be the same when the op runs again.
     pub fn give_first(&self) {
         self.gives_first.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this run may write over the first input. Takes the permission: no later run may.
+    /// Whether this run may write over the first input. Withdraws the permission for later runs.
     pub fn takes_first(&self) -> bool {
         self.gives_first.swap(false, Ordering::Relaxed)
     }
@@ -79,12 +80,13 @@ impl Operation for BurnOp {
     }
 }
 
-/// Views for the time of a run or a read: remat keeps only their storages.
+/// Views that exist only during a run or a read. Between runs, only their storages are kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
-    /// Ops that make a view each, with their sources. A source may be the view of an earlier step.
+    /// Steps: ops that make one view each, and the tensor that each op looks at. This tensor may be
+    /// the view made by an earlier step.
     pub steps: Vec<(BurnOp, Seen)>,
-    /// Source of each input.
+    /// Tensor that stands for each input of the run.
     pub inputs: SmallVec<[Seen; 4]>,
 }
 
@@ -98,11 +100,11 @@ pub(crate) enum Seen {
 }
 
 impl Looks {
-    /// Adds an input, made from its storage by `ops`.
+    /// Adds an input of the run, as a view that `ops` make from the input's storage.
     pub fn add(&mut self, ops: &[BurnOp]) {
         let storage = Seen::Input(self.inputs.len() as u32);
         let seen = ops.iter().fold(storage, |seen, op| {
-            // Views of the same view share the ops that make it.
+            // Two views of the same view begin with the same ops. These ops become steps only once.
             let known = self.steps.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &op.0));
             let step = known.unwrap_or_else(|| {
                 self.steps.push((op.clone(), seen));
@@ -115,11 +117,10 @@ impl Looks {
 }
 
 impl Seen {
-    /// Bit that no storage number has.
+    /// Bit that marks numbers of views. Numbers of storages never reach this bit.
     const STEP: u64 = 1 << 62;
 
-    /// Number of the tensor in the interpreter, if the storages of the inputs have the numbers
-    /// `at`.
+    /// Number of the tensor in Burn's interpreter. `at` has the number of each input's storage.
     pub const fn number(self, at: &[u64]) -> u64 {
         match self {
             Self::Input(input) => at[input as usize],

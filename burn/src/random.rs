@@ -13,7 +13,8 @@ pub(crate) fn seed_of(seed: u64, counter: u64) -> u64 {
     spread(seed.wrapping_add(counter.wrapping_mul(SplitMix64::STEP)))
 }
 
-/// Lock for seeding a backend: backends have one generator for the whole process.
+/// Lock to hold while seeding a backend and drawing from it. A backend has one generator for the
+/// whole process, which other sessions seed as well.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -29,7 +30,7 @@ pub(crate) const fn random(ir: &OperationIr) -> Option<&RandomOpIr> {
     }
 }
 
-/// Draws numbers as backends on the host do, without using their generator.
+/// Draws numbers as backends on the host do, but from a generator of its own.
 pub(crate) fn draw(op: &RandomOpIr, seed: u64) -> TensorData {
     let rng = &mut StdRng::seed_from_u64(seed);
     let (shape, distribution): (Shape, Distribution) = (op.out.shape.clone(), op.distribution);

@@ -1,4 +1,5 @@
-//! Router: the backend seen by Burn's server. Forwards operations to the session of a slot.
+//! Router: the backend that Burn's server runs. It forwards each operation to the session of a
+//! slot.
 
 use crate::error::Error;
 use crate::runner::words;
@@ -18,11 +19,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Backend under budgets, in place of `B`.
+/// Backend of Burn's server, which puts the operations of `B` under budgets.
 pub(crate) type Budgeted<B> = BackendRouter<Channel<B>>;
 
-/// Place for a session. One device of the server stands for the place. Sessions are opened and
-/// closed; the slot stays.
+/// Place for one session at a time. Each slot is a device of the server. Sessions are opened in the
+/// slot and closed again; the slot stays as long as the server.
 pub(crate) struct Slot<B: BackendIr> {
     device: SlotDevice<B::Device>,
     state: Mutex<State<B>>,
@@ -31,7 +32,7 @@ pub(crate) struct Slot<B: BackendIr> {
 }
 
 enum State<B: BackendIr> {
-    /// No session; the error answers all calls.
+    /// No session. All calls return the error.
     Empty(Error),
     Open(Box<Session<B>>),
 }
@@ -64,8 +65,8 @@ impl<B: BackendIr> Slot<B> {
 
     /// Calls `with` on the session.
     ///
-    /// A panic of `with` closes the session and becomes an error. On the server's threads, a panic
-    /// would let the client wait without end.
+    /// A panic of `with` closes the session and becomes an error. An uncaught panic on a thread of
+    /// the server would leave the client waiting without end.
     ///
     /// # Errors
     /// The reason why there is no session, or [`Error::Panicked`].
@@ -84,7 +85,7 @@ impl<B: BackendIr> Slot<B> {
         }
     }
 
-    /// Suppresses failures of [`Slot::sync`] while the result lives.
+    /// Suppresses failures of [`Slot::sync`] until the returned guard is dropped.
     pub fn quietly(&self) -> Quiet<'_> {
         self.quiet.fetch_add(1, Ordering::SeqCst);
         Quiet(&self.quiet)
@@ -114,7 +115,7 @@ pub(crate) struct SlotDevice<D> {
     pub slot: u16,
 }
 
-/// Devices of all slots of all backends, by the slot's number.
+/// Ids of the backends' devices, for the slots of all backends, by the slot's number.
 static SLOTS: Mutex<Vec<DeviceId>> = Mutex::new(Vec::new());
 
 impl<D: DeviceOps> SlotDevice<D> {
@@ -155,7 +156,7 @@ impl<B> Clone for Channel<B> {
     }
 }
 
-/// Client of a slot: the slot that tensors are on.
+/// Client of a slot. Each tensor of the router holds the client of its slot.
 pub(crate) struct Client<B: BackendIr>(pub Arc<Slot<B>>);
 
 impl<B: BackendIr> Clone for Client<B> {
@@ -175,7 +176,7 @@ impl<B: BackendIr> Client<B> {
         self.0.with(|session| session.read(tensor))?
     }
 
-    /// Makes a tensor on this slot by `make`.
+    /// Makes a tensor on this slot: calls `make` with the number of the tensor.
     fn tensor(
         &self,
         shape: Shape,
@@ -183,7 +184,8 @@ impl<B: BackendIr> Client<B> {
         make: impl FnOnce(&mut Session<B>, remat::program::TensorId),
     ) -> RouterTensor<Self> {
         let number = numbers(1);
-        // Without a session the tensor is lost, which the next read reports.
+        // If the slot has no session, the tensor has no value, and the next read of it reports an
+        // error.
         let _ = self.0.with(|session| make(session, number));
         RouterTensor::new(TensorId::new(number.0), shape, dtype, self.clone())
     }
@@ -219,7 +221,8 @@ impl<B: BackendIr> RouterClient for Client<B> {
     type Device = SlotDevice<B::Device>;
 
     fn register_op(&self, op: OperationIr) {
-        // Without a session the outputs are lost, which the next read reports.
+        // If the slot has no session, the outputs have no value, and the next read of one reports
+        // an error.
         let _ = self.0.with(|session| session.run(op));
     }
 
@@ -255,8 +258,8 @@ impl<B: BackendIr> RouterClient for Client<B> {
         B::dtype_usage(&self.0.device.inner, dtype)
     }
 
-    // The following methods are for Burn's fusion on top of a router. The server has no fusion
-    // here: it splits the graphs of its clients before they arrive.
+    // The following methods are for Burn's fusion on top of a router. This server has no fusion: it
+    // splits the graphs of its clients into operations before they arrive here.
 
     fn register_and_execute_graph(&self, _: GraphId, _: Vec<OperationIr>, _: GraphBindings) {
         debug_assert!(false, "there is no fusion between the server and its backend");
@@ -301,8 +304,9 @@ impl<B: BackendIr> RouterChannel for Channel<B> {
         format!("remat<{}>", B::name(&device.inner))
     }
 
-    /// Makes a client for a device that was not made by [`Builder::serve`](crate::Builder::serve),
-    /// which registers its own.
+    /// Makes a client with an empty slot, for a device that
+    /// [`Builder::serve`](crate::Builder::serve) did not make. For its devices, `serve` registers
+    /// clients itself.
     fn init_client(device: &Self::Device) -> Self::Client {
         Client(Arc::new(Slot::new(device.clone())))
     }
@@ -320,8 +324,8 @@ impl<B: BackendIr> RouterChannel for Channel<B> {
         client.register_tensor_data(data)
     }
 
-    /// Moves a tensor through the host. The router's own way knows no unsigned types, and cannot
-    /// report a failure.
+    /// Moves a tensor through the host's memory. The method that the router provides knows no
+    /// unsigned types, and cannot report a failure.
     fn change_client_backend(
         tensor: RouterTensor<Self::Client>,
         device: &Self::Device,

@@ -1,4 +1,4 @@
-//! Runner: a Burn backend that runs operations on tensors by their numbers.
+//! Runner: a Burn backend, with tensors named by numbers.
 
 use crate::backend::Facts;
 #[cfg(test)]
@@ -19,12 +19,12 @@ use std::time::Instant;
 
 /// Burn's interpreter of operations, and the facts about its backend.
 pub(crate) struct Runner<B: BackendIr> {
-    /// Interpreter that knows tensors by the numbers of their storages, and views, while an op
-    /// runs, by [`Seen::number`].
+    /// Burn's interpreter. Each tensor has the number of its storage as its id. A view exists only
+    /// while an op runs, and has the id given by [`Seen::number`].
     interpreter: TensorInterpreter<B>,
     facts: Facts,
-    /// Buffers really held by Flex or CubeCL: for each storage, the buffer and its length. `None`
-    /// if not recorded.
+    /// Buffers that Flex or CubeCL really hold: address and length of the buffer of each storage.
+    /// `None` if they are not recorded.
     #[cfg(test)]
     pub live: Option<std::collections::BTreeMap<u64, (usize, usize)>>,
 }
@@ -52,7 +52,7 @@ impl<B: BackendIr> Runner<B> {
         }
     }
 
-    /// Uploads a value as the tensor with this number.
+    /// Uploads a value as the tensor `number`.
     pub fn write(&mut self, number: u64, data: TensorData) -> Result<(), DeviceError> {
         #[cfg(test)]
         let (shape, dtype) = (data.shape().clone(), data.dtype());
@@ -64,7 +64,8 @@ impl<B: BackendIr> Runner<B> {
         Ok(())
     }
 
-    /// Reads a tensor with this storage. A view is the only input of `looks`.
+    /// Reads the tensor in `storage`. If the tensor is a view, the only input of `looks` says how
+    /// to make the view.
     pub fn read(
         &mut self,
         looks: Option<&Looks>,
@@ -80,7 +81,7 @@ impl<B: BackendIr> Runner<B> {
         .map_err(|error| DeviceError::new(error.to_string()))
     }
 
-    /// Runs an op. Returns its seconds, if the run is timed.
+    /// Runs an op. Returns the seconds that the run took, if `run.timed`.
     pub fn run(&mut self, run: &Run) -> Result<Option<f64>, DeviceError> {
         let start = run.timed.then(Instant::now);
         let ran = self.attempt(run.op.looks.as_deref(), &run.inputs, |runner| runner.execute(run));
@@ -97,7 +98,7 @@ impl<B: BackendIr> Runner<B> {
         ran.map(|()| start.map(|start| start.elapsed().as_secs_f64()))
     }
 
-    /// Releases the tensor with this number.
+    /// Releases the tensor `number`.
     pub fn forget(&mut self, number: u64) {
         let none = TensorIr {
             id: TensorId::new(number),
@@ -140,7 +141,7 @@ impl<B: BackendIr> Runner<B> {
         done.map_err(|panic| DeviceError::new(words(&*panic)))
     }
 
-    /// Makes a view of tensor `of` as tensor `made`.
+    /// Makes a view of the tensor number `of`. The view gets the number `made`.
     fn look(&mut self, op: &BurnOp, of: u64, made: u64) {
         let ir = op.form.with([of].into_iter(), [made].into_iter(), false);
         #[cfg(test)]
@@ -154,7 +155,8 @@ impl<B: BackendIr> Runner<B> {
         }
     }
 
-    /// Buffer of a tensor, and its length in bytes, on Flex or CubeCL.
+    /// Address of the buffer of a tensor, and the buffer's length in bytes. Known for Flex and
+    /// CubeCL only.
     #[cfg(test)]
     fn buffer(&mut self, number: u64, dtype: DType) -> Option<(usize, usize)> {
         let id = TensorId::new(number);
@@ -212,8 +214,8 @@ impl<B: BackendIr> Runner<B> {
         }
     }
 
-    /// Copies a tensor with a shared buffer. The budget counts the tensor as bytes of its own, and
-    /// the other tensor of the buffer may be evicted alone.
+    /// Copies the tensor into a buffer of its own, if another tensor shares its buffer. The budget
+    /// counts the bytes of both tensors, and each tensor may be evicted without the other.
     fn unshare(&mut self, tensor: TensorIr) {
         let (id, dtype) = (tensor.id, tensor.dtype);
         if tensor.shape.contains(&0) || matches!(dtype, DType::QFloat(_)) {
@@ -231,7 +233,7 @@ impl<B: BackendIr> Runner<B> {
         if alone {
             return;
         }
-        // A flip of no axes always copies.
+        // A flip of no axes gives the same tensor, always as a copy.
         let out = TensorIr { status: TensorStatus::NotInit, ..tensor.clone() };
         let copy = Base::Flip(FlipOpIr { input: tensor, out, axes: Vec::new() });
         self.interpreter.register_op(match dtype {
@@ -241,11 +243,11 @@ impl<B: BackendIr> Runner<B> {
         });
     }
 
-    /// Checks the shape and type of a tensor against the description: the budget counts the
-    /// described bytes.
+    /// Checks that a tensor has the shape and type of its description, because the budget counts
+    /// the bytes by the description.
     ///
     /// # Panics
-    /// If the tensor is missing or differs.
+    /// If the tensor is missing, or has another shape or type.
     fn expect(&mut self, tensor: TensorIr) {
         let tensor = TensorIr { status: TensorStatus::ReadOnly, ..tensor };
         let made = match self.interpreter.get_tensor(&tensor) {
@@ -265,7 +267,8 @@ impl<B: BackendIr> Runner<B> {
         }
         let buffer = self.buffer(place, dtype);
         if let (Some(live), Some((buffer, bytes))) = (&mut self.live, buffer) {
-            // CubeCL rounds buffers up to 32 bytes, which remat does not count.
+            // CubeCL rounds the size of a buffer up to a multiple of 32 bytes. The rounding is not
+            // part of the budget.
             let counted = layout(shape, dtype).bytes() as usize;
             let padded = self.facts.unshare && bytes == counted.next_multiple_of(32);
             live.insert(place, (buffer, if padded { counted } else { bytes }));
@@ -275,7 +278,8 @@ impl<B: BackendIr> Runner<B> {
     /// Checks the backend's buffers.
     ///
     /// # Panics
-    /// If they have other bytes than remat counts, or two tensors share one.
+    /// If the bytes of the buffers differ from the bytes that remat counts, or two tensors share a
+    /// buffer.
     #[cfg(test)]
     pub fn check(&self, used: u64) {
         let seen = self.facts.on_host || cfg!(feature = "wgpu") && self.facts.unshare;

@@ -1,7 +1,8 @@
-//! Samples: one operation of each variant of Burn's IR, made by the IR's own `Deserialize`.
-//! Variants added by Burn are included.
+//! Samples: one operation of each variant of Burn's IR, made by the IR's own `Deserialize`. If Burn
+//! adds a variant, `all` includes it without a change here.
 //!
-//! Tests use them for properties of all operations. Most samples make no sense as operations.
+//! Tests use the samples to check properties of all operations. Most samples could not be run:
+//! their shapes and numbers are arbitrary.
 
 use burn_ir::OperationIr;
 use serde::de::value::StrDeserializer;
@@ -23,7 +24,8 @@ pub(crate) fn all() -> Vec<OperationIr> {
         let mut maker = Maker { path, at: 0, number: 0 };
         made.push(OperationIr::deserialize(&mut maker).unwrap());
         path = maker.path;
-        // The next path: count up at the last choice that has another variant.
+        // The next path: drop the choices at the end that have tried their last variant, and take
+        // the next variant of the choice before.
         while path.last().is_some_and(|(choice, of)| choice + 1 == *of) {
             path.pop();
         }
@@ -34,13 +36,14 @@ pub(crate) fn all() -> Vec<OperationIr> {
     }
 }
 
-/// Deserializer without input: makes up a value of whatever type is asked for.
+/// Deserializer without input: makes up a value of each requested type.
 struct Maker {
-    /// Index of the variant, and number of variants, for each choice between kinds of operations.
+    /// Choices of variants of an operation's enums, from the outermost enum inwards: the index of
+    /// the chosen variant, and the number of variants.
     path: Vec<(usize, usize)>,
     /// Number of choices made so far.
     at: usize,
-    /// Last tensor number.
+    /// Running number: the last number given to an integer.
     number: u64,
 }
 
@@ -64,7 +67,8 @@ impl<'de> Deserializer<'de> for &mut Maker {
         visitor.visit_f64(1.5)
     }
 
-    /// Makes a small number: sizes are small, while tensor numbers are `u64`.
+    /// Makes the number 2. The running number, which all other integers get, may be too large for a
+    /// `u8`.
     fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_u8(2)
     }

@@ -1,7 +1,7 @@
 //! Local server for Burn's remote devices.
 //!
-//! There is one server for each backend and device of the process, with a slot for each budget in
-//! use.
+//! The process has one server for each backend, device and set of custom operations. The server has
+//! a slot for each budget in use.
 
 use crate::error::Error;
 use crate::router::{Budgeted, Channel, Client, Slot, SlotDevice, forward};
@@ -19,31 +19,31 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most budgets of one backend and device in use at once.
+/// Most budgets that can be in use at once on one server.
 const SLOTS: usize = 64;
 
 /// Server, which lives as long as the process.
 ///
 /// Burn's client keeps a thread and a socket for each device of a server, and never releases them.
-/// A server for each budget would be a leak.
+/// If each budget had a server of its own, these threads and sockets would leak.
 pub(crate) struct Server<B: BackendIr> {
     address: SocketAddr,
     host: RemoteHost,
     slots: Vec<Arc<Slot<B>>>,
-    /// Numbers of free slots, the last to be used next. Slots are reused, so that Burn's client
-    /// keeps resources for as few as possible.
+    /// Numbers of free slots; the last one is used next. A slot freed last is reused first, so that
+    /// Burn's client keeps resources for as few slots as possible.
     free: Mutex<Vec<usize>>,
     _registered: Vec<RouterClientRegistration<Channel<B>>>,
     /// Runtime of the server's threads.
     _runtime: tokio::runtime::Runtime,
 }
 
-/// Servers by backend, device, and the ids of the custom operations, which Burn's server must know
+/// Servers by backend, device, and ids of custom operations. Burn's server must know these ids
 /// before it starts.
 type Servers = HashMap<(TypeId, DeviceId, Vec<String>), Arc<dyn Any + Send + Sync>>;
 
 impl<B: BackendIr> Server<B> {
-    /// Server for this device and these custom operations, started if missing.
+    /// Server for this device and these custom operations. Starts the server at the first call.
     pub fn of<'a>(
         device: &B::Device,
         custom_ops: impl Iterator<Item = &'a String>,
@@ -85,8 +85,8 @@ impl<B: BackendIr> Server<B> {
             server = server.with_custom_op(id, forward::<B>);
         }
         let serving = server.serve_async(WebSocketTransport::from_listener(listener));
-        // Reads are served on these threads. With two, a read that recomputes does not block the
-        // others.
+        // Reads are served on these threads. There are two, so that a read that recomputes does not
+        // block all other reads.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("remat-burn")
@@ -114,8 +114,8 @@ impl<B: BackendIr> Server<B> {
                     return Err(error.into());
                 }
             };
-            // Burn's client never reconnects after its server ended the connection: such a slot
-            // stays unused.
+            // Burn's client never reconnects after the server has ended a connection. The slot of
+            // such a connection stays unused.
             if self.answers(index, &device) {
                 self.slots[index].open(session);
                 return Ok((device, Served { index, server: self }));
@@ -123,7 +123,7 @@ impl<B: BackendIr> Server<B> {
         }
     }
 
-    /// Whether a slot that is not in use has a connection.
+    /// Whether the client's connection to a free slot still works.
     fn answers(&self, index: usize, device: &Device) -> bool {
         let _quiet = self.slots[index].quietly();
         device.sync().is_ok()
@@ -157,7 +157,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Random 128 bits: the standard library keys its hashers with the system's random numbers.
+/// Random 128 bits as text. They come from hashes by the standard library's `RandomState`, which is
+/// keyed with random numbers of the system.
 fn secret() -> String {
     let half = |word: u64| RandomState::new().hash_one(word);
     format!("{:016x}{:016x}", half(0), half(1))

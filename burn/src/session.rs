@@ -1,5 +1,5 @@
-//! Session: turns Burn's stream of operations into remat's commands. Tensors have the same numbers
-//! in both.
+//! Session: turns Burn's stream of operations into remat's commands. A tensor has the same number
+//! in Burn and in remat.
 
 use crate::backend::Facts;
 use crate::device::{BurnDevice, Host};
@@ -26,14 +26,17 @@ type Do<B> = Command<BurnOp, <BurnDevice<B> as Device>::Host>;
 pub(crate) struct Session<B: BackendIr> {
     driver: Driver<BurnDevice<B>>,
     facts: Facts,
-    /// Views: tensors that look at the storage of another tensor. All other tensors are contiguous.
+    /// Tensors that are views of another tensor's storage. All other tensors are contiguous.
     views: FxHashMap<TensorId, View>,
-    /// Window over the commands that wait; `None` without a window.
+    /// Window of announced commands that the evictor sees before they run; `None` if
+    /// [`Builder::look_ahead`](crate::Builder::look_ahead) is 0.
     ahead: Option<Ahead>,
     waiting: VecDeque<Do<B>>,
-    /// First tensor number of this session. Smaller numbers are from earlier sessions.
+    /// First tensor number of this session. Tensors with smaller numbers are of earlier sessions,
+    /// and are gone.
     first: TensorId,
-    /// Tensors without a value, and why: made from a lost tensor, or not movable to this device.
+    /// Tensors without a value, and the reason: they were made from a tensor without a value, or
+    /// could not be moved to this device.
     lost: FxHashMap<TensorId, Error>,
     forms: Forms,
     seed: u64,
@@ -45,7 +48,7 @@ pub(crate) struct Session<B: BackendIr> {
     pub checks: bool,
 }
 
-/// Tensor that looks at another tensor's storage.
+/// View: a tensor without bytes of its own, in another tensor's storage.
 #[derive(Clone)]
 struct View {
     /// Layout of the storage in remat.
@@ -55,16 +58,16 @@ struct View {
     strides: Strides,
 }
 
-/// Marks of the ends of training steps. History is cut at a mark; without marks it would grow
-/// without limit.
+/// Marks of the ends of training steps. At a mark, compute paths of earlier steps are cut. Without
+/// marks, they would pile up without limit.
 #[derive(Debug, Default)]
 struct Marks {
     /// Whether the user marks steps.
     by_user: bool,
     /// Whether the first step that the user marked has ended.
     settled: bool,
-    /// Whether the history of an ended step is still to be cut. The cut comes before the next
-    /// command, when no one waits for the cut.
+    /// Whether a step has ended, but its mark was not executed yet. The mark is executed before the
+    /// next command, so that the user does not wait for it.
     due: bool,
     /// Operations since the last mark.
     operations: usize,
@@ -72,8 +75,8 @@ struct Marks {
 
 impl Marks {
     /// Limits for automatic marks: a mark is set after `OPERATIONS` operations, but not before
-    /// `PER_TENSOR` operations for each present tensor. A step has far fewer operations, since it
-    /// needs the history back to the mark before the last.
+    /// `PER_TENSOR` operations for each tensor in the graph. These limits are far above the
+    /// operations of a step, because a step needs the compute paths since the mark before the last.
     const OPERATIONS: usize = 1 << 12;
     const PER_TENSOR: usize = 8;
 }
@@ -113,8 +116,8 @@ impl<B: BackendIr> Session<B> {
     /// Uploads a value from the host as `tensor`.
     pub fn put(&mut self, tensor: TensorId, data: TensorData) {
         self.mark_if_due();
-        // In the host's memory, a copy kept for eviction would take as many bytes as eviction
-        // frees.
+        // If the device uses the host's memory, a copy from which to restore the tensor would take
+        // as many bytes as its eviction frees. The tensor is therefore a leaf.
         let leaf = self.facts.on_host;
         self.push(Command::Put { tensor, host: Arc::new(Host::new(data, leaf)), leaf });
     }
@@ -152,7 +155,8 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// First input and view of the output, if the operation only looks at its first input.
+    /// First input, and the output as a view, if the operation only makes a view of its first
+    /// input.
     fn look(&self, form: &Form, tensors: &Tensors) -> Option<(TensorId, View)> {
         let (input, _) = form.inputs_of(tensors).next()?;
         let seen = self.views.get(&input);
@@ -190,8 +194,8 @@ impl<B: BackendIr> Session<B> {
         if outputs.clone().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));
         }
-        // Numbers of outputs must be in a row. If Burn's are not, the outputs get other numbers,
-        // and views give them Burn's.
+        // remat needs consecutive numbers for the outputs of an op. If Burn's numbers are not
+        // consecutive, the outputs get new numbers, and a view of each output gets Burn's number.
         let row = numbers(outputs.len());
         self.push(Command::Apply(Apply::new(op.clone(), &*inputs, layouts, row)));
         for (i, (made, out)) in row.and_next(outputs.len()).zip(outputs).enumerate() {
@@ -202,7 +206,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Ops for the views among the inputs; `None` if no input is a view.
+    /// Ops that make those inputs that are views; `None` if no input is a view.
     fn looks(&self, inputs: &[TensorId]) -> Option<Box<Looks>> {
         if !inputs.iter().any(|input| self.views.contains_key(input)) {
             return None;
@@ -226,8 +230,9 @@ impl<B: BackendIr> Session<B> {
             })
     }
 
-    /// Executes a command. An op may write over its first input, if deleting the input would evict
-    /// it. The input is then evicted right after the op, by its deletion or by a `Drop` here.
+    /// Executes a command. An op may write over its first input if the engine would evict the input
+    /// at its deletion anyway. After the op, the input's content is invalid, so the input is
+    /// evicted at once: by its deletion, or by a `Drop` here.
     fn execute(&mut self, command: Do<B>) {
         let given = match &command {
             Command::Apply(Apply { op, inputs, .. }) if op.ends_first => {
@@ -245,7 +250,8 @@ impl<B: BackendIr> Session<B> {
     }
 
     fn can_give(&mut self, tensor: TensorId) -> bool {
-        // With a window, commands were announced in their order, so that no `Drop` can be inserted.
+        // With a window, the evictor already knows the sequence of commands, so no `Drop` may be
+        // inserted.
         (self.ahead.is_none() || self.driver.evicts_unheld()) && self.driver.would_go(tensor)
     }
 
@@ -295,12 +301,12 @@ impl<B: BackendIr> Session<B> {
         done
     }
 
-    /// Seeds the random operations from now on.
+    /// Sets the seed of later random operations.
     pub fn seed(&mut self, seed: u64) {
         (self.seed, self.randoms) = (seed, 0);
     }
 
-    /// Calls `question` after all commands so far.
+    /// Executes all commands so far, and calls `question`.
     pub fn ask<T>(&mut self, question: impl FnOnce(&Driver<BurnDevice<B>>) -> T) -> T {
         self.mark_if_due();
         self.catch_up();
@@ -308,7 +314,7 @@ impl<B: BackendIr> Session<B> {
         question(&self.driver)
     }
 
-    /// Changes a setting after all commands so far.
+    /// Executes all commands so far, and changes a setting.
     pub fn set(
         &mut self,
         change: impl FnOnce(&mut Driver<BurnDevice<B>>) -> Result<(), remat::Error>,
@@ -322,7 +328,8 @@ impl<B: BackendIr> Session<B> {
         Ok(())
     }
 
-    /// Forecasts found so far, after all commands so far. [`Driver::forecasts`] explains `turns`.
+    /// Executes all commands so far, and returns the forecasts found. [`Driver::forecasts`]
+    /// explains `turns`.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.mark_if_due();
         self.catch_up();
@@ -330,7 +337,7 @@ impl<B: BackendIr> Session<B> {
         self.driver.forecasts(turns)
     }
 
-    /// Writes the rest of the recording, if any.
+    /// Writes what is left of the recording, if there is a recording.
     pub fn finish_recording(&mut self) -> Result<(), Error> {
         self.mark_if_due();
         self.catch_up();
@@ -366,7 +373,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Marks a step if there was no mark for a long time.
+    /// Sets an automatic mark if there was no mark for many operations: see [`Marks::OPERATIONS`].
     fn bound_history(&mut self) {
         self.marks.operations += 1;
         if self.marks.operations >= Marks::OPERATIONS {
@@ -385,7 +392,7 @@ impl<B: BackendIr> Session<B> {
         while self.ahead.as_ref().is_some_and(Ahead::is_complete) && self.next() {}
     }
 
-    /// Executes the next waiting command. False if there is none.
+    /// Executes the next waiting command. False if no command waits.
     fn next(&mut self) -> bool {
         let Some(command) = self.waiting.pop_front() else { return false };
         if let Some(ahead) = &mut self.ahead {

@@ -18,8 +18,8 @@ fn budgeted(bytes: u64) -> Guard {
     crate::budget(bytes).serve::<Flex>(Default::default()).unwrap()
 }
 
-/// Trains with each share of the full memory. Present bytes must equal counted bytes, and never
-/// exceed the budget.
+/// Trains under each budget, in percent of the peak without evictions. The bytes of the backend's
+/// buffers must equal the counted bytes, and never exceed the budget.
 fn looked_at<N: Net>(percents: &[u64]) {
     let guard = budgeted(1 << 40);
     train::<N>(&guard.autodiff(), 2, || guard.step().unwrap());
@@ -31,8 +31,8 @@ fn looked_at<N: Net>(percents: &[u64]) {
     }
 }
 
-/// Policy that keeps tensors without handles, for later needs. No operation writes over such
-/// tensors.
+/// Policy that keeps tensors after their last handle was dropped, to recompute other tensors from
+/// them. No operation may write over such tensors.
 #[derive(Debug)]
 struct Keeps;
 

@@ -12,14 +12,14 @@ use remat::tune::{Budget, StandIn, USUAL};
 use remat::{ByteSize, PolicyKind, RecomputeLimit};
 use std::fmt::{self, Display};
 
-/// Bytes of the rehearsal's budget, in which nothing is evicted.
+/// Budget of the rehearsal, in bytes: so large that nothing is evicted.
 const PLENTY: u64 = 1 << 50;
 
-/// A default budget recomputes at most as much as the work itself.
+/// Most recomputation under a default budget, as a multiple of the work itself.
 const CHOSEN_RATIO: f64 = 1.0;
 
-/// A budget that was asked for, or that an error names, recomputes at most this multiple of the
-/// work itself.
+/// Most recomputation under a budget that the user gave or that an error names, as a multiple of
+/// the work itself.
 const NAMED_RATIO: f64 = 10.0;
 
 /// Chooses a budget for a program, before the program computes anything.
@@ -61,14 +61,14 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner that takes 40 % of the memory that the program takes without evictions, or the
-    /// smallest share above that which passes.
+    /// A tuner with the default budget: 40 % of the memory that the program takes without
+    /// evictions, or, if 40 % do not suffice, the smallest percentage found that does.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes this budget: bytes, a text such as `"6GiB"`, a share such as `"40%"` of the memory
-    /// that the program takes without evictions, or `"auto"`, the memory that is free.
+    /// Sets the budget: bytes, a text such as `"6GiB"`, a share such as `"40%"` of the memory that
+    /// the program takes without evictions, or `"auto"`, the free memory of the machine.
     pub fn budget<T: TryInto<Budget, Error: Display>>(mut self, budget: T) -> Self {
         match budget.try_into() {
             Ok(budget) => self.budget = Some(budget),
@@ -82,8 +82,8 @@ impl Tuner {
     /// end. Values that `train` reads are zeros.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] if the budget does not pass; it names a budget that does. An error of
-    /// `train`, or of a setting.
+    /// [`Error::TooSmall`] if the program does not pass in the budget; the error names a budget in
+    /// which it does. Also any error of `train`, or of a setting.
     pub fn tune<B: BackendIr>(
         self,
         device: B::Device,
@@ -108,9 +108,9 @@ impl Tuner {
     }
 }
 
-/// A budget that passed, with the steps of the program.
+/// A budget that passed its rehearsal, and the steps of the program.
 ///
-/// Prints as a line that says how much the budget is.
+/// Prints as one line with the size of the budget.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     budget: u64,
@@ -119,7 +119,8 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// A device of this budget that knows the program's steps from its first operation on.
+    /// Builder of a device with this budget, which knows the program's steps from the first
+    /// operation on.
     pub fn builder(&self) -> Builder {
         crate::budget(self.budget).known_steps(self.steps.clone())
     }
@@ -148,7 +149,7 @@ impl Display for Tuned {
     }
 }
 
-/// The commands of a program, and the memory that they take without evictions.
+/// The commands of a program, its steps, and the bytes that it takes without evictions.
 struct Rehearsal {
     program: RecordedProgram,
     steps: KnownSteps,
@@ -173,8 +174,8 @@ impl Rehearsal {
         Ok(rehearsal)
     }
 
-    /// A run of the program as a device of this budget would run it: Burn's backends say where
-    /// their tensors lie, so bytes are only counted.
+    /// Replay of the program under a budget, as a real device would run it. Burn's backends place
+    /// their tensors themselves, so the replay only counts bytes.
     fn replay(&self, budget: u64, ratio: f64) -> Replay {
         let mut replay = Replay::new(PolicyKind::Learned(Learn::Ahead), budget);
         replay.memory = MemoryKind::Counted;
@@ -183,7 +184,7 @@ impl Rehearsal {
         replay
     }
 
-    /// Why a budget does not pass; `None` if it does.
+    /// Error of a replay under the budget; `None` if the budget passes.
     fn fails(&self, budget: u64, ratio: f64) -> Result<Option<remat::Error>, remat::Error> {
         if budget >= self.full {
             return Ok(None);
@@ -194,7 +195,7 @@ impl Rehearsal {
         })
     }
 
-    /// The smallest percentage found, from `low` on, that passes; 100 does.
+    /// Smallest passing percentage found, from `low` on. 100 % always passes.
     fn passing(&self, low: u32, ratio: f64) -> Result<u32, Error> {
         let passes = |percent| Ok(self.fails(self.bytes(percent), ratio)?.is_none());
         Ok(smallest::<remat::Error>(low.min(100), 100, passes)?.unwrap_or(100))
@@ -204,7 +205,7 @@ impl Rehearsal {
         (u128::from(self.full) * u128::from(percent)).div_ceil(100) as u64
     }
 
-    /// The default.
+    /// The default budget, in bytes.
     fn choose(&self) -> Result<u64, Error> {
         let usual = self.bytes(USUAL);
         Ok(match self.fails(usual, CHOSEN_RATIO)? {
@@ -213,7 +214,7 @@ impl Rehearsal {
         })
     }
 
-    /// A budget that was asked for, if it passes.
+    /// The budget that the user gave, if it passes.
     fn asked(&self, budget: u64) -> Result<u64, Error> {
         let Some(error) = self.fails(budget, NAMED_RATIO)? else { return Ok(budget) };
         let above = (u128::from(budget) * 100 / u128::from(self.full.max(1))) as u32 + 1;

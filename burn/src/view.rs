@@ -1,7 +1,6 @@
-//! Rules for views: operations whose output only looks at an input's storage.
+//! Rules for views: which operations make an output that shares its input's storage.
 //!
-//! The rule depends on the backend. A view takes no bytes of the budget, and keeps its storage
-//! alive.
+//! Each backend has a rule. A view takes no bytes of the budget, and keeps its storage alive.
 
 use burn_backend::{DType, Shape, Slice};
 use burn_ir::{
@@ -18,14 +17,15 @@ pub(crate) struct Strides {
 }
 
 /// Rule of a backend: the strides of an operation's output in the storage of its first input, or
-/// `None` if the output has a storage of its own. The second argument gives the strides of the
-/// first input; most operations do not ask for them.
+/// `None` if the output has a storage of its own. The second argument computes the strides of the
+/// first input; for most operations, they are not computed.
 pub(crate) type Rule = fn(&OperationIr, &dyn Fn() -> Strides) -> Option<Strides>;
 
-/// Rule for unknown backends: every output counts as bytes of its own.
+/// Rule for unknown backends: no output counts as a view.
 ///
-/// If the backend shares buffers after all, the budget counts more bytes than are in use. A storage
-/// that is evicted while a view of it lives then stays in memory until the view is dropped.
+/// If the backend shares buffers all the same, the budget counts more bytes than are in use. And if
+/// a storage is evicted while another tensor shares its buffer, the buffer stays in memory until
+/// that tensor is released.
 pub(crate) const fn never(_: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     None
 }
@@ -70,9 +70,9 @@ pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Stri
 /// Rule of Burn's CubeCL: operations whose output is a view for all strides of the input.
 ///
 /// Only the backend knows these strides: outputs of elementwise ops have the strides of their
-/// operands, and those of convolutions have channels last. Therefore strides are not followed.
-/// Slices, and reshapes to no more dimensions, are views of some inputs only; they do not count as
-/// views. Where they share a buffer, they are copied
+/// operands, and those of convolutions have channels last. Therefore this rule computes no strides.
+/// Slices, and reshapes that do not add dimensions, are views for some strides of the input only,
+/// so they do not count as views. Where such an output shares a buffer, it is copied
 /// ([`Facts::unshare`](crate::backend::Facts::unshare)).
 pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = ir
@@ -81,7 +81,7 @@ pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Stride
     };
     let view = |shape: &Shape| Some(Strides::contiguous(shape));
     match op {
-        // Burn's analysis counts dimensions, and fails if one of them is 0.
+        // Burn's analysis of a reshape fails if a dimension is 0.
         Base::Reshape(op) if op.input.shape.contains(&0) => None,
         Base::Reshape(op) => match reshape_analysis(&op.input.shape, None, &op.out.shape) {
             ReshapeAnalysis::NoChange | ReshapeAnalysis::Broadcasted | ReshapeAnalysis::Split => {
@@ -89,7 +89,7 @@ pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Stride
             }
             _ => None,
         },
-        // Repeating one element is the same as `expand`.
+        // Repeating a dimension of size 1 is the same as `expand`, which makes a view.
         Base::RepeatDim(op) if op.tensor.shape[op.dim] == 1 => view(&op.out.shape),
         Base::Cast(op) if op.input.dtype == op.out.dtype => view(&op.out.shape),
         Base::SwapDims(op) => view(&op.out.shape),

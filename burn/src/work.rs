@@ -1,15 +1,16 @@
-//! Work of operations.
+//! Work of operations, as a number of floating-point operations.
 
 use burn_ir::{
     FloatOperationIr as Float, IntOperationIr as Int, ModuleOperationIr as Module, OperationIr,
     TensorIr,
 };
 
-/// Floating-point operations of one run. Products count in full. Other ops count one for each
-/// element made, or read by a reduction.
+/// Floating-point operations of one run. Matrix products, convolutions and the like count each
+/// multiplication and each addition. Other ops count one operation for each element made;
+/// reductions, for each element read.
 pub(crate) fn flops(ir: &OperationIr) -> f64 {
     let made: f64 = ir.outputs().map(elements).sum();
-    // Products for each element made: the elements of one filter.
+    // Multiplications for each element made: one for each element of a filter.
     let filter = |weight: &TensorIr| elements(weight) / first(weight).max(1.0);
     match ir {
         OperationIr::Float(_, Float::Matmul(op)) | OperationIr::Int(Int::Matmul(op)) => {
@@ -47,7 +48,7 @@ pub(crate) fn flops(ir: &OperationIr) -> f64 {
             Module::ConvTranspose1dWeightBackward(op) => 2.0 * elements(&op.x) * filter(&op.weight),
             Module::ConvTranspose2dWeightBackward(op) => 2.0 * elements(&op.x) * filter(&op.weight),
             Module::ConvTranspose3dWeightBackward(op) => 2.0 * elements(&op.x) * filter(&op.weight),
-            // Two products, each of all queries with all keys.
+            // Two matrix products: queries with keys, and the result with values.
             Module::Attention(op) => {
                 let rows = |tensor: &TensorIr| elements(tensor) / last(tensor).max(1.0);
                 let keys = from_end(&op.key, 2);
@@ -77,7 +78,7 @@ fn last(tensor: &TensorIr) -> f64 {
     from_end(tensor, 1)
 }
 
-/// Size of a dimension, counted from the end; the last one is 1.
+/// Size of a dimension. `place` counts from the end: the last dimension is 1.
 fn from_end(tensor: &TensorIr, place: usize) -> f64 {
     tensor.shape.iter().rev().nth(place - 1).map_or(1.0, |&size| size as f64)
 }

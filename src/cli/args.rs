@@ -198,8 +198,8 @@ pub struct MemoryArgs {
     pub verify: Option<f64>,
 }
 
-/// Makes a runtime verify a share of what it recomputes, if asked for. Only real runs verify: a
-/// rehearsal has no bits.
+/// Adds `--verify` to the builder of a real run. Rehearsals do not verify, because a simulated
+/// device computes no bits.
 pub fn verifying(builder: Builder, share: Option<f64>) -> Builder {
     match share {
         Some(share) => builder.verify_recomputed(share),
@@ -464,7 +464,7 @@ impl MemoryArgs {
     }
 }
 
-/// Message if exponents are given, but no policy has exponents.
+/// Message if `--exponents` is given, but none of the policies has exponents.
 pub fn exponents_are_lost(
     policies: &[PolicyKind],
     exponents: Option<Exponents>,

@@ -37,8 +37,8 @@ pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     output::all([Output::deliver_to(json, || Ok(lines)), Output::deliver_to(lp, || Ok(problem))])
 }
 
-/// Report on a trace. Appends to `lines` a JSON object for each budget, and puts into `problem` the
-/// linear program of the last budget, if asked for.
+/// Report on a trace. Appends a JSON object for each budget to `lines`. With `--lp`, puts the
+/// linear program of the last budget into `problem`.
 fn of_trace(
     args: &BoundArgs,
     path: &Path,
@@ -87,21 +87,22 @@ fn of_trace(
     Ok(text)
 }
 
-/// Bound in figures.
+/// Numbers about the lower bound of a trace under a budget.
 #[derive(Serialize)]
 struct Found<'a> {
     trace: &'a str,
     budget_ratio: f64,
     budget_bytes: u64,
     full_budget_bytes: u64,
-    /// Least recomputed cost over the cost of the trace; `None` if nothing fits.
+    /// Least cost of recomputing, divided by the cost of the trace; `None` if no run fits the
+    /// budget.
     least_excess: Option<f64>,
     /// Least slowdown: `least_excess` plus 1.
     least_slowdown: Option<f64>,
-    /// Least recomputed cost, in the unit of the costs.
+    /// Least cost of recomputing, in `unit`.
     least_cost: Option<f64>,
     unit: &'a str,
-    /// Reason why nothing fits.
+    /// Reason why no run fits the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
 }

@@ -26,12 +26,12 @@ pub struct Kept {
     pub done: usize,
     /// Number of examples to learn from.
     examples: usize,
-    /// Hash of some of the examples.
+    /// Hash of the first examples.
     data_sha256: String,
 }
 
 impl Kept {
-    /// Metadata of a run before the first step.
+    /// Metadata of a run that has not begun.
     pub fn new(options: &Options, task: &dyn Task) -> Self {
         Self {
             remat: env!("CARGO_PKG_VERSION").to_owned(),
@@ -57,7 +57,7 @@ impl Kept {
             .map_err(|error| wrong(format!("what it says of its run is not understood: {error}")))
     }
 
-    /// The metadata after `done` steps.
+    /// Copy of the metadata, for a checkpoint after `done` steps.
     pub fn after(&self, done: usize) -> Self {
         Self { done, ..self.clone() }
     }
@@ -67,7 +67,8 @@ impl Kept {
         (KEY, serde_json::to_string(self).expect("text and numbers"))
     }
 
-    /// Fails unless a run that would begin like `new` can go on from this checkpoint.
+    /// Fails unless the checkpoint has the same version of remat and the same data as `new`, the
+    /// metadata that the resumed run would have at its first step.
     pub fn check(&self, new: &Self, path: &Path) -> Result<(), Failure> {
         let differs = |what: &str, found: &dyn std::fmt::Display, here: &dyn std::fmt::Display| {
             let path = path.display();
@@ -88,9 +89,9 @@ impl Kept {
     }
 }
 
-/// Hash of some examples.
+/// Hash of the first examples: at most 64, and at most 1 GiB of inputs.
 fn fingerprint(task: &dyn Task) -> String {
-    /// Limit on the bytes to hash: examples larger than this are not hashed.
+    /// Limit on the input bytes to hash. If a single example is larger, none is hashed.
     const MOST_BYTES: u64 = 1 << 30;
     let bytes = task.blank(1).map_or(u64::MAX, |one| one.inputs.layout().bytes());
     let most = (MOST_BYTES / bytes.max(1)).min(64) as usize;
@@ -102,20 +103,21 @@ fn fingerprint(task: &dyn Task) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Options that the bits of a run depend on: names and values, given or by default.
+/// Options that the bits of a run depend on: the names, and the given or default values.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Options(BTreeMap<String, Vec<String>>);
 
-/// Headings of options that change no bit, or only how far a run goes.
+/// Headings in `--help` whose options a checkpoint does not keep, because a resumed run may change
+/// them.
 const FREE_HEADINGS: [&str; 6] =
     ["Device", "Memory", "Output", "Terminal", "Checkpoints", "Files of other libraries"];
-/// Further options that change no bit, by their names.
+/// Options under other headings that a checkpoint does not keep.
 const FREE: [&str; 4] = ["no_test", "eval_every", "help", "version"];
 
 /// Options that may change when a run at a constant rate is resumed.
 const LENGTH: [&str; 2] = ["steps", "epochs"];
 
-/// Options of training to keep in a checkpoint.
+/// Options of `remat train` that a checkpoint keeps.
 fn options_of_training() -> Vec<clap::Arg> {
     let mut command = Cli::command();
     command.build();
@@ -140,7 +142,7 @@ impl Options {
         let each = options_of_training().into_iter().filter_map(|arg| {
             let id = arg.get_id().as_str();
             let values = matches.get_raw(id)?.map(text).collect::<Vec<_>>();
-            // `false` stands for a flag that is not set, which is left out.
+            // clap gives `false` for a flag that is not set. Such a flag is left out.
             (values != ["false"]).then(|| (id.to_owned(), values))
         });
         Self(each.collect())
@@ -167,13 +169,15 @@ impl Options {
         args
     }
 
-    /// Whether the bits of a run do not depend on the number of steps to come.
+    /// Whether the steps so far do not depend on the total number of steps, as at a constant
+    /// learning rate.
     fn has_any_length(&self) -> bool {
         self.get("schedule").is_some_and(|schedule| schedule == ["constant"])
     }
 
-    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Options that are
-    /// not among them keep their values. Fails if an option would change that must not.
+    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Other options
+    /// have the values of the checkpoint. Fails if a given option contradicts the checkpoint and
+    /// may not change.
     pub fn merge(
         &self,
         matches: &ArgMatches,
@@ -232,7 +236,7 @@ fn same(a: Option<&[String]>, b: Option<&[String]>) -> bool {
     }
 }
 
-/// Arguments of the run of a checkpoint, with some options replaced.
+/// Arguments of the run that wrote a checkpoint, with the options in `instead` replaced.
 pub fn arguments_of(
     options: &Options,
     path: &Path,

@@ -43,7 +43,7 @@ fn file(text: &str) -> Result<PathBuf, String> {
 }
 
 impl CheckpointArgs {
-    /// Fails if the file could not be written at the end.
+    /// Fails before the training if the file of `--save` cannot be written.
     pub fn check(&self) -> Result<(), Failure> {
         self.save.as_deref().map_or(Ok(()), output::can_be_written)
     }

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::terminal::print_result;
 use clap::CommandFactory as _;
 
-/// Prints the script.
+/// Prints the completion script.
 pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "remat", &mut script);

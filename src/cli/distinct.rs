@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub struct Input<'a> {
     /// A file, or a folder of files.
     pub path: &'a Path,
-    /// Option of the output that may replace the input. That output is written after all of the
-    /// input was read.
+    /// Option of an output that may have the same path, because this output is written after all of
+    /// the input was read.
     pub may_become: Option<&'static str>,
 }
 
@@ -22,8 +22,9 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Fails if two outputs are one file, or if an output is an input. Names through symbolic and hard
-/// links count as well. Each output comes with the option that names it.
+/// Fails if two outputs are the same file, or if an output would overwrite an input. Symbolic and
+/// hard links to a file count as the file. Each output has the option that names it, for the
+/// message.
 pub fn check(
     outputs: &[(&'static str, &Option<PathBuf>)],
     inputs: &[Input<'_>],
@@ -66,23 +67,25 @@ fn is_same_output(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Whether the path is a regular file, which can be lost, or does not exist yet.
+/// Whether the path is a regular file, whose content an output would replace, or does not exist
+/// yet.
 fn is_ordinary(path: &Path) -> bool {
     path.metadata().map_or(true, |found| found.is_file())
 }
 
-/// Whether `output` is the input, or a file in it.
+/// Whether `output` is the file `input`, or a file in the folder `input`.
 fn reads(input: &Path, output: &Path) -> bool {
     let input = if is_standard(input) { Path::new("/dev/stdin") } else { input };
     if !output.metadata().is_ok_and(|found| found.is_file()) {
-        // An output that is no existing file overwrites nothing.
+        // If there is no regular file at `output`, nothing is overwritten.
         return false;
     }
     let place = Place::of(output);
     Place::of(input) == place || (input.is_dir() && holds(input, &place, DEPTH))
 }
 
-/// Deepest level of a folder of data: parts, classes, and images in them.
+/// Number of levels of subfolders to search. Data has a folder for each part, in it a folder for
+/// each class, and in that the images.
 const DEPTH: usize = 4;
 
 fn holds(folder: &Path, place: &Place, depth: usize) -> bool {
@@ -93,7 +96,7 @@ fn holds(folder: &Path, place: &Place, depth: usize) -> bool {
     })
 }
 
-/// Identity of a file, equal for all its names.
+/// Identity of a file. All names of a file, such as links, give the same identity.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     /// An existing file: the numbers of its file system and of the file.
@@ -111,7 +114,7 @@ impl Place {
             return Self::File(found.dev(), found.ino());
         }
         Self::Name(path.canonicalize().unwrap_or_else(|_| {
-            // A link to a missing file is followed by one level.
+            // If the path is a link to a missing file, the link is followed once.
             let path = path.read_link().map_or_else(
                 |_| path.to_owned(),
                 |to| path.parent().unwrap_or(Path::new("")).join(to),

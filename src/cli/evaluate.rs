@@ -68,8 +68,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Divisor of the peak that gives extra bytes for holes between tensors: without evictions, a test
-/// may need more than its peak.
+/// Divisor of the peak for the extra bytes that the default budget adds. Holes between tensors may
+/// make a test need more than its peak, even if nothing is evicted.
 const HOLES: u64 = 16;
 
 /// Loads a network, tests the network and reports.
@@ -79,8 +79,8 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(args.quiet)?;
-    // The checkpoint says how its network is made. Options given here replace those of the
-    // training.
+    // The checkpoint contains the options of its training, which say how to make the network.
+    // Options of this command replace them.
     let saved = args.foreign.open(path)?;
     let mut instead = saved.instead(&args.foreign);
     if saved.takes_images() && args.data.is_none() {
@@ -95,7 +95,8 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     instead.extend(size);
     let trained = checkpoint::arguments_of(&saved.options, path, &instead)?;
     let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
-    // Check and open the output before the work.
+    // Check and open the output before the test, so that a file that cannot be written costs no
+    // work.
     let beside = [learning.data.path(), learning.tokenizer.as_deref()].into_iter().flatten();
     let inputs = saved.file.files().chain([&**path]).chain(beside);
     distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
@@ -106,7 +107,8 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     if saved.known.is_some() && !args.quiet {
         foreign::tell(&saved.file, &fit, path);
     }
-    // The peak of a simulated test gives the default budget, and what 100 % stands for.
+    // A simulated test gives the peak. The peak, plus extra bytes for holes, is 100 % and the
+    // default budget.
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);
     let full = tuning::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;

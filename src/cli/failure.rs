@@ -4,10 +4,10 @@ use remat::device::DeviceError;
 use remat::error::RuntimeError;
 use std::fmt;
 
-/// Exit code of shells for "interrupted by Ctrl-C".
+/// Exit code of a program that Ctrl-C ended, as shells define it.
 pub const INTERRUPTED: u8 = 130;
 
-/// Exit code of a run that did its work, but could not write another file.
+/// Exit code of a run that did its work, but could not write a secondary file such as `--json`.
 const BESIDE: u8 = 3;
 
 /// Reason why the program failed, with an exit code.
@@ -18,28 +18,29 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of the work: exit code 1.
+    /// A failure of a file, the device or the training: exit code 1.
     pub fn new(message: impl Into<String>) -> Self {
         Self { code: 1, message: message.into() }
     }
 
-    /// A failure of the arguments, or too small a budget: exit code 2.
+    /// A failure because of invalid arguments or a budget that is too small: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// The end of a run by Ctrl-C: not an error, but not a success either.
+    /// The end of a run by Ctrl-C: exit code 130.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self { code: INTERRUPTED, message: message.into() }
     }
 
-    /// Turns the failure into that of a run that did its work, but could not write another file.
+    /// Gives the failure exit code 3: the run did its work, but could not write a secondary file
+    /// such as `--json`.
     #[must_use]
     pub fn beside(self) -> Self {
         Self { code: BESIDE, ..self }
     }
 
-    /// Both failures: the messages of both, and the exit code of the first.
+    /// Joins two failures: the messages of both, and the exit code of `self`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { message: format!("{}\n{}", self.message, other.message), ..self }
@@ -61,7 +62,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            // The network does not take data or batches of these sizes.
+            // An op refuses its inputs, because the network does not fit data or batches of these
+            // sizes.
             Error::Op(_) => Self::usage(message),
             Error::Runtime(e) if matches!(*e, RuntimeError::Settings(_)) => Self::usage(message),
             error if error.is_of_memory() => Self::usage(message),

@@ -1,5 +1,5 @@
-//! Checkpoints of other libraries: the networks found in their files, and the options that the
-//! files lack.
+//! Checkpoints of other libraries: which network a file contains, and options for what the file
+//! does not say.
 
 use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
@@ -23,9 +23,9 @@ use std::path::Path;
 pub struct Saved {
     pub file: Checkpoint,
     pub options: Options,
-    /// Metadata of the run, if the checkpoint is one of ours.
+    /// Metadata of the run, if `remat train` wrote the checkpoint.
     pub kept: Option<Kept>,
-    /// Network of another library, if the checkpoint is one of theirs.
+    /// Network in the checkpoint, if another library wrote it.
     pub known: Option<Known>,
 }
 
@@ -35,8 +35,8 @@ impl NamesArgs {
         self.skip.iter().cloned().fold(names, Names::skip)
     }
 
-    /// Opens a checkpoint and gives its tensors the names they have here. Also returns the network,
-    /// if another library wrote the file.
+    /// Opens a checkpoint and renames its tensors to the names of this crate. Also returns the
+    /// network, if another library wrote the file.
     pub fn open(&self, path: &Path) -> Result<(Checkpoint, Option<Known>), Failure> {
         let file = Checkpoint::open(path).map_err(checkpoint::failure)?;
         let named = file.named(&self.names()).map_err(checkpoint::failure)?;
@@ -56,7 +56,7 @@ impl NamesArgs {
 }
 
 impl ForeignArgs {
-    /// Opens the checkpoint of a network to use.
+    /// Opens the checkpoint of a trained network, to evaluate it or to generate text.
     pub fn open(&self, path: &Path) -> Result<Saved, Failure> {
         let (file, known) = self.names.open(path)?;
         let Some(known) = known else {
@@ -80,7 +80,7 @@ impl ForeignArgs {
     }
 }
 
-/// A network, as options of `remat train`.
+/// A network of another library, as options of `remat train`.
 struct Network {
     model: Model,
     /// Options for sizes, and their values.
@@ -124,7 +124,7 @@ fn named(model: &str) -> Model {
     Model::from_str(model, false).expect("one of the models")
 }
 
-/// Name of a network for which there is no model here.
+/// Name, for messages, of a network that `remat train` has no model for.
 fn told(known: &Known) -> String {
     match known {
         Known::ResNet { kind: ResNet::Cifar { n }, .. } => format!("a resnet{}", 6 * n + 2),
@@ -152,11 +152,12 @@ struct Config {
 /// Size limit of a `config.json`, in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
 
-/// Features of a head of GPT-2.
+/// Number of features of an attention head in the original GPT-2.
 const HEAD: usize = 64;
 
-/// Number of heads of a GPT-2: as given, or as in `config.json`, or as in the original GPT-2. Fails
-/// if the configuration asks for a computation other than the one here.
+/// Number of attention heads of a GPT-2: as given, or as in `config.json`, or one for each [`HEAD`]
+/// features. Fails if the configuration asks for a computation that this crate's GPT-2 does not do,
+/// such as another activation function.
 fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, Failure> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let file = folder.join("config.json");
@@ -208,8 +209,9 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
     }
 }
 
-/// Arguments of a run that begins with the weights of another library. `given` has the arguments
-/// after `remat train`. The network and its sizes are those of the file.
+/// Arguments of `remat train` for a run that begins with the weights of another library. They are
+/// the arguments in `given`, which follow `remat train`, with the network and the sizes of the
+/// file.
 pub fn arguments(
     known: &Known,
     path: &Path,
@@ -251,25 +253,25 @@ pub fn arguments(
 }
 
 impl Saved {
-    /// Options that replace those of the training.
+    /// Options of this command that replace options of the training: `--tokenizer`, if given.
     pub fn instead(&self, args: &ForeignArgs) -> Vec<(&'static str, String)> {
         let file = args.tokenizer.as_ref().map(|file| file.to_string_lossy().into_owned());
         file.map(|file| ("tokenizer", file)).into_iter().collect()
     }
 
-    /// Whether the checkpoint is a network for images of another library.
+    /// Whether another library wrote the checkpoint, and its network takes images.
     pub const fn takes_images(&self) -> bool {
         matches!(self.known, Some(Known::ResNet { .. } | Known::DenseNet { .. }))
     }
 
-    /// Fails unless the file fits the network of a task.
+    /// Fails unless the file has the tensors of the task's network, with their shapes.
     pub fn fit(&self, task: &dyn Task, path: &Path) -> Result<Fit, Failure> {
         fit(&self.file, self.known.as_ref(), task, path)
     }
 }
 
-/// Fails unless a file fits the network of a task. A file of another library must also fit the
-/// task's data.
+/// Fails unless a file has the tensors of the task's network, with their shapes. A network of
+/// another library must also fit the task's data.
 pub fn fit(
     file: &Checkpoint,
     known: Option<&Known>,
@@ -313,7 +315,7 @@ pub fn fit(
     file.fit(network.module()).map_err(checkpoint::failure)
 }
 
-/// Reports the use of a file of another library.
+/// Tells the user that weights come from a file of another library, and how they were converted.
 pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
     let path = path.display();
     say(format_args!("weights from {path}: {}", Counted(fit.tensors as u64, "tensor")));

@@ -17,7 +17,8 @@ use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 
-/// Divisor of the peak for extra bytes, against holes between tensors.
+/// Divisor of the peak for the extra bytes that the budget adds, because holes between tensors may
+/// take memory.
 const HOLES: u64 = 8;
 
 /// Loads a network, and prints the text while generating it.
@@ -27,8 +28,8 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(true)?;
-    // The checkpoint says how its network is made. The tokenizer, if there is one, sets the number
-    // of tokens.
+    // The checkpoint contains the options of its training, which say how to make the network. A
+    // tokenizer sets the number of tokens.
     let saved = args.foreign.open(path)?;
     let mut instead = saved.instead(&args.foreign);
     instead.push(("batch", 1.to_string()));
@@ -50,13 +51,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let (memory, optimizer) = (&memory, &optimizer);
     let target = Target::open(device, false)?;
-    // The data of the training is not needed, and may not exist any more.
+    // The task has no data: generating needs none, and the files of the training may be gone.
     let task = TextTask::untaught(model, sizes, learning.precision.into());
     let fit = saved.fit(&task, path)?;
     if saved.known.is_some() {
         foreign::tell(&saved.file, &fit, path);
     }
-    // The peak of a simulated test on one text gives the budget.
+    // The peak of a simulated test on one text, plus extra bytes for holes, is the budget.
     let setup = Setup { task: &task, batch: learning.batch, tests_between: false, optimizer };
     let full = tuning::peak(&target, &Blank::new(&setup, 1)?, memory)?;
     let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
@@ -96,7 +97,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     text.bytes.push(b'\n');
     text.print(true);
     match text.outcome {
-        // A closed pipe is no error: its reader has seen enough.
+        // A closed pipe is no error: the reader of the pipe has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("stdout: {error}")))
         }
@@ -113,12 +114,12 @@ struct Text {
 }
 
 impl Text {
-    /// Prints the complete characters, or everything if `all` is set. Bytes that are no UTF-8
-    /// become `U+FFFD`.
+    /// Prints the complete characters, or with `all` all bytes. Bytes that are not UTF-8 are
+    /// printed as `U+FFFD`.
     fn print(&mut self, all: bool) {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(_) => self.bytes.len(),
-            // The last bytes are the beginning of a character, and wait.
+            // The last bytes are the beginning of a character, and are kept until the rest comes.
             Err(error) if error.error_len().is_none() && !all => error.valid_up_to(),
             Err(_) => self.bytes.len(),
         };
@@ -133,7 +134,7 @@ impl Text {
     }
 }
 
-/// Text with control characters spelled out, which could steer a terminal.
+/// Text in which control characters are escaped, because they could steer a terminal.
 fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,5 @@
-//! NVIDIA GPUs. `no_gpu.rs` replaces this module in a program built without CUDA.
+//! NVIDIA GPUs. In a program built without the feature `cuda`, `no_gpu.rs` takes the place of this
+//! module.
 
 use super::failure::Failure;
 use super::machine::{Device, Gpus};
@@ -10,7 +11,7 @@ use remat::{Builder, Error, Runtime};
 use std::fmt;
 use std::sync::Arc;
 
-/// First compute capability with TF32.
+/// Lowest compute capability of a GPU that has TF32.
 const TF32: (u32, u32) = (8, 0);
 
 /// An open GPU.
@@ -41,7 +42,7 @@ impl Gpu {
         Arc::new(move |bytes| context.sim(bytes))
     }
 
-    /// Free bytes, less a margin: see [`Context::available_bytes`].
+    /// Free memory in bytes, less a margin: see [`Context::available_bytes`].
     pub fn available_bytes(&self) -> Result<u64, Failure> {
         Ok(self.context.available_bytes()?)
     }
@@ -63,7 +64,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// All GPUs, or the reason for having none.
+/// All GPUs, or the reason why there are none.
 pub fn found() -> Result<Gpus, String> {
     let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
     let devices = cuda::devices().map_err(|reason| reason.to_string())?;

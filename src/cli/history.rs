@@ -39,11 +39,11 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     ])
 }
 
-/// Memory of a run in figures.
+/// Numbers about the memory of a run.
 #[derive(Serialize)]
 struct Report {
     trace: String,
-    /// Name of the trace, under the key used before 0.2.
+    /// Name of the trace again, under the JSON key that versions before 0.2 used.
     recording: String,
     steps: u64,
     ops: u64,
@@ -117,7 +117,8 @@ impl Report {
         }
     }
 
-    /// Text of the evictions chosen by a policy, or of all others.
+    /// Text about the evictions that a policy chose, or with `chosen` false, about all other
+    /// evictions.
     fn causes(&self, chosen: bool) -> String {
         let of_kind = self.evictions.iter().filter(|(cause, _)| cause.is_chosen() == chosen);
         let all: Vec<String> =
@@ -126,7 +127,7 @@ impl Report {
     }
 }
 
-/// Text for the cause of evictions, to follow a count of storages.
+/// Text for the cause of evictions, which follows their number in a sentence.
 const fn reason(cause: Cause) -> &'static str {
     match cause {
         Cause::Room => "for want of room",

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM. The first one ends the program after the current step, the second abandons
-//! the step, the third quits at once.
+//! Ctrl-C and SIGTERM. The first press or signal ends the program after the current step, the
+//! second abandons the step, the third quits at once.
 
 use super::failure::{Failure, INTERRUPTED};
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::io;
 /// Number of presses of Ctrl-C.
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Phase of the program. Ctrl-C ends the current phase.
+/// Phase of the program, for the message about Ctrl-C. Ctrl-C ends the current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Rehearsal,
@@ -21,7 +21,7 @@ pub enum Phase {
     Test,
 }
 
-/// Current phase, as a number.
+/// Current phase, as the number of the variant.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Rehearsal as u8);
 
 impl Phase {
@@ -36,7 +36,7 @@ impl Phase {
         Self::ALL[usize::from(PHASE.load(Ordering::Relaxed))]
     }
 
-    /// Texts about the effect of the first and of the second Ctrl-C.
+    /// Texts that say what the first Ctrl-C does in this phase, and what the second one does.
     const fn ends(self) -> [&'static str; 2] {
         match self {
             Self::Rehearsal => ["ending the rehearsal", "abandoning the rehearsal"],
@@ -46,12 +46,13 @@ impl Phase {
     }
 }
 
-/// Canceller of the running runtime's regenerations.
+/// Canceller of the current runtime, which stops regenerations at the second Ctrl-C.
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 
-/// Handles Ctrl-C from now on: the first one is a request, the third quits.
+/// Handles Ctrl-C from now on. The first one only sets a flag ([`is_requested`]), the second also
+/// cancels regenerations, the third quits.
 pub fn listen(quiet: bool) -> Result<(), Failure> {
-    // The handler has a thread of its own, so it may lock and wait.
+    // The handler runs on a thread of its own, not in the signal, so it may lock and wait.
     handle(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
         let [first, second] = Phase::at_hand().ends();
@@ -69,7 +70,7 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
     })
 }
 
-/// Handles Ctrl-C from now on: the first one quits, and leaves no half-written file.
+/// Handles Ctrl-C from now on: the first one removes unfinished files and quits.
 pub fn quit_at_once() -> Result<(), Failure> {
     handle(|| quit())
 }
@@ -95,15 +96,15 @@ fn handle_termination(_: impl Fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file that grows beyond the limit of the system (`ulimit -f`) an error of the write. By
-/// default the system ends the program at once, which leaves half a file.
+/// Turns a write beyond the system's limit on file sizes (`ulimit -f`) into an error of that write.
+/// By default the system ends the program at such a write, and half a file is left.
 pub fn survive_full_files() {
     #[cfg(unix)]
     {
         use super::sync::atomic::AtomicBool;
         use std::sync::Arc;
         let noticed = Arc::new(AtomicBool::new(false));
-        // If the signal cannot be caught, the system ends the program as before.
+        // If the signal cannot be caught, such a write ends the program as by default.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noticed);
     }
 }
@@ -113,7 +114,7 @@ fn quit() -> ! {
     std::process::exit(INTERRUPTED.into())
 }
 
-/// Sets the runtime to cancel at the second Ctrl-C.
+/// Sets the canceller of the current runtime. The second Ctrl-C calls the canceller.
 pub fn cancels(canceller: Canceller) {
     *lock(&AT_WORK) = Some(canceller);
     if is_abandoned() {

@@ -21,7 +21,7 @@ pub struct Entry {
     loss: f32,
     lr: f32,
     seconds: f64,
-    /// Most bytes in use at once, up to the end of the step.
+    /// Most bytes in use at once since the run began, at the end of the step.
     peak_bytes: u64,
     /// Bytes in use at the end of the step.
     used_bytes: u64,
@@ -29,14 +29,14 @@ pub struct Entry {
     evictions: u64,
     /// Ops recomputed in the step.
     recomputed_ops: u64,
-    /// Cost of recomputing over the cost of the work itself, in the step.
+    /// Cost of recomputing in the step, divided by the cost of the step's own ops.
     recompute_ratio: f64,
     /// Loss of the test after the step; `None` without a test.
     test_loss: Option<f64>,
     test_accuracy: Option<f64>,
 }
 
-/// Figures of a finished step.
+/// Numbers about a finished step.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     /// Number of the step, from 1.
@@ -51,13 +51,13 @@ pub struct Done {
 struct Log {
     path: PathBuf,
     format: Format,
-    /// Lines of an existing log to keep in a resumed run.
+    /// Lines of an existing log that a resumed run keeps.
     kept: String,
     state: State,
 }
 
 enum State {
-    /// The file is not written yet: an existing log stays until the first new line.
+    /// Nothing was written yet. An existing log is replaced when the first new line is written.
     Waits,
     Open(File),
     /// Writing the file failed.
@@ -70,20 +70,20 @@ enum Format {
     JsonLines,
 }
 
-/// Log and plot of a run, each if asked for.
+/// Log and plot of a run, each only if its option is given.
 pub struct Journal {
     log: Option<Log>,
     svg: Option<Output>,
     plot: plot::Training,
-    /// The last step, which may still be followed by a test.
+    /// The last step, not written yet, because the result of a test may still be added.
     last: Option<Entry>,
     before: Stats,
     quiet: bool,
 }
 
 impl Journal {
-    /// Prepares the files, and fails before the work if a file cannot be written. The run goes on
-    /// after step `before`: in an existing log, only the lines of the first `before` steps stay.
+    /// Prepares the files. Fails before the work if a file cannot be written. `before` steps were
+    /// done before this run: of an existing log, the lines of these steps are kept.
     pub fn create(
         log: Option<&Path>,
         plot: Option<&Path>,
@@ -97,7 +97,7 @@ impl Journal {
         Ok(Self { log, svg, plot, last: None, before: Stats::default(), quiet })
     }
 
-    /// Sets the peak of the run without evictions, for the plot.
+    /// Sets the peak, in bytes, that the run would have without evictions, for the plot.
     pub const fn unbudgeted(&mut self, peak: u64) {
         self.plot.unbudgeted_peak = Some(peak);
     }
@@ -135,8 +135,8 @@ impl Journal {
         }
     }
 
-    /// Records a test after the last step. Recomputing in the test does not count for the next
-    /// step.
+    /// Records a test after the last step. `stats` are from after the test, so that the work of the
+    /// test does not count for the next step.
     pub fn test(&mut self, score: &Score, stats: &Stats) {
         self.before = *stats;
         let Some(last) = &mut self.last else { return };
@@ -145,7 +145,8 @@ impl Journal {
         self.plot.tests.push((last.step, score.mean_loss()));
     }
 
-    /// Writes the rest. Fails if a file could not be written, or if no step can be drawn.
+    /// Writes the last step and the plot. Fails if a file could not be written, or if there is no
+    /// step to draw.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.write();
         let logged = self.log.map_or(Ok(()), Log::finish);
@@ -167,11 +168,10 @@ impl Journal {
 }
 
 impl Log {
-    /// Prepares a log. An existing file is not changed yet. Fails if the file is known to be not
-    /// writable.
+    /// Prepares a log, without changing an existing file. Fails if the file cannot be written.
     fn new(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        // This also checks that the path is no file that must not be replaced.
+        // This check also refuses a path that no file can replace, such as a device.
         output::can_be_written(path)?;
         let kept = match before {
             0 => String::new(),
@@ -180,7 +180,7 @@ impl Log {
         Ok(Self { path: path.to_owned(), format, kept, state: State::Waits })
     }
 
-    /// Replaces the existing file by the kept lines, and opens the file for more.
+    /// Replaces the existing file by the kept lines, and opens the file to append new lines.
     fn open(&self) -> io::Result<File> {
         let mut whole = WholeFile::create(&self.path)?;
         whole.write_all(self.kept.as_bytes())?;
@@ -212,11 +212,11 @@ impl Log {
 }
 
 impl Format {
-    /// Size limit of a log to read.
+    /// Size limit of an existing log, in bytes.
     const MOST_BYTES: u64 = 1 << 30;
-    /// Start of a JSON line.
+    /// First characters of a JSON line.
     const BEGINS: &str = r#"{"step":"#;
-    /// Start of the line of column names.
+    /// First characters of the line of column names, in CSV.
     const COLUMNS: &str = "step,loss,lr,";
 
     fn line(self, entry: &Entry, is_first: bool) -> io::Result<Vec<u8>> {
@@ -237,8 +237,8 @@ impl Format {
     }
 
     /// Reads the lines of an existing log about the first `steps` steps, and the line of column
-    /// names. An incomplete last line, left by a killed program, is dropped. A file that is no log
-    /// is refused, so that none of its content is lost.
+    /// names. Drops an incomplete last line, which a killed program leaves. Refuses a file that is
+    /// no log, because the new log would replace its content.
     fn up_to(self, path: &Path, steps: usize) -> Result<String, Failure> {
         let refused = |what: &dyn std::fmt::Display| {
             let path = path.display();
@@ -281,7 +281,7 @@ impl Format {
         }
     }
 
-    /// Whether `cut` may be the beginning of a line of a log.
+    /// Whether the incomplete line `cut` may be the beginning of a line of a log.
     fn may_begin_with(self, cut: &str) -> bool {
         match self {
             Self::Csv => {

@@ -6,10 +6,11 @@ use remat::lab::{Job, Row};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Name of the line of the lower bound.
+/// Name of the line that shows the lower bound.
 pub const BOUND: &str = "bound";
 
-/// Sizes as given on the command line, by trace and bytes.
+/// Budgets and thresholds as the user wrote them. The keys are the name of the trace and the size
+/// in bytes.
 #[derive(Default)]
 pub struct Given {
     pub budgets: HashMap<(String, u64), Share>,
@@ -17,7 +18,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Text of the lowest threshold, as given.
+    /// Text of the lowest threshold, as the user wrote it.
     pub fn lowest_threshold(&self) -> String {
         let lowest = self.thresholds.iter().min_by_key(|((_, bytes), _)| *bytes);
         let told = |((_, bytes), share): (&(String, u64), &Share)| match share {
@@ -27,7 +28,8 @@ impl Given {
         lowest.map(told).unwrap_or_default()
     }
 
-    /// Budgets without a replay, as given; `None` if there are none.
+    /// Budgets for which there is no replay, as the user wrote them; `None` if every budget has
+    /// one.
     pub fn without_replay(&self, jobs: &[Job<'_>]) -> Option<String> {
         let is_replayed = |(trace, bytes): &(String, u64)| {
             jobs.iter().any(|job| job.trace == trace && job.replay.budget == *bytes)
@@ -48,7 +50,7 @@ pub struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    /// Names for `rows`. A setting is part of a name if it varies among the rows.
+    /// Names for `rows`. A name contains a setting only if the setting is not the same in all rows.
     pub fn of(rows: &[Row], given: &'a Given) -> Self {
         let varies =
             |differs: fn(&Row, &Row) -> bool| rows.iter().any(|row| differs(row, &rows[0]));
@@ -59,7 +61,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// Name of the line of a row.
+    /// Name of the table's line that shows `row`.
     pub fn label(&self, row: &Row) -> String {
         let mut label = row.policy.clone();
         if self.dead {
@@ -72,7 +74,7 @@ impl<'a> Labels<'a> {
         label
     }
 
-    /// Name of the column of a budget.
+    /// Name of the table's column for a budget.
     pub fn budget(&self, trace: &str, bytes: u64) -> String {
         as_given(&self.given.budgets, trace, bytes)
     }
@@ -85,7 +87,7 @@ fn as_given(given: &HashMap<(String, u64), Share>, trace: &str, bytes: u64) -> S
     }
 }
 
-/// Text of a size, exactly, in the largest unit that needs at most two decimals: `64MiB`, `1.5GB`,
+/// Exact text of a size, in the largest unit that needs at most two decimals: `64MiB`, `1.5GB`,
 /// `145161`.
 fn exact(bytes: u64) -> String {
     const UNITS: [(u64, &str); 8] = [

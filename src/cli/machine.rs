@@ -1,4 +1,4 @@
-//! The machine under the program: processor, memory, GPUs.
+//! The machine that the program runs on: processor, memory, GPUs.
 
 use super::sync::thread;
 use serde::Serialize;
@@ -9,8 +9,8 @@ use sysinfo::{
 };
 
 /// Smallest margin of free memory that `--budget auto` leaves, in bytes. The margin is for memory
-/// outside the budget (images on the host, buffers of threads) and for other programs. A large
-/// machine leaves 5 %.
+/// outside the budget (images on the host, buffers of threads) and for other programs. On a machine
+/// with more than 10 GiB of free memory, the margin is 5 % of the free memory.
 const MARGIN: u64 = 512 << 20;
 
 /// Processor and memory; 0 or empty where unknown.
@@ -19,12 +19,13 @@ pub struct Machine {
     pub processor: String,
     pub threads: usize,
     pub memory_bytes: u64,
-    /// Available memory: the page cache counts as free.
+    /// Available memory, in bytes. The page cache counts as available.
     pub free_bytes: u64,
 }
 
 impl Machine {
-    /// Current state of the machine. In a container with a memory limit, the memory is the limit.
+    /// Current state of the machine. In a container with a memory limit, the limit counts as the
+    /// machine's memory.
     pub fn look() -> Self {
         let kinds = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
@@ -33,7 +34,8 @@ impl Machine {
             return Self { threads: cores(), ..Self::default() };
         };
         let (mut memory, mut free) = (system.total_memory(), system.available_memory());
-        // Limits of the group of this process and the groups above it, not of the system's root.
+        // Memory limits of the control group of this process and of the groups above it, except the
+        // root group.
         let limits = sysinfo::get_current_pid().ok().and_then(|process| {
             let this = ProcessesToUpdate::Some(&[process]);
             system.refresh_processes_specifics(this, false, ProcessRefreshKind::nothing());
@@ -41,7 +43,8 @@ impl Machine {
         });
         if let Some(limits) = limits {
             memory = memory.min(limits.total_memory);
-            // The free memory of the group is no help: there, files that were read count as used.
+            // The control group's own count of free memory is not used, because it counts the cache
+            // of files as used memory.
             free = free.min(limits.total_memory.saturating_sub(limits.rss));
         }
         let processor = system.cpus().first().map_or("", |cpu| cpu.brand().trim()).to_owned();
@@ -60,7 +63,8 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Description of a device. A field is `None` if it is unknown, or makes no sense for the device.
+/// Description of a device. A field is `None` if it is unknown, or does not apply to this kind of
+/// device.
 #[derive(Debug, Serialize)]
 pub struct Device {
     /// Name for `--device`.

@@ -11,7 +11,8 @@ use std::fmt::{self, Write as _};
 pub struct Matrix<'a> {
     rows: &'a [Row],
     labels: Labels<'a>,
-    /// Limit on the characters in a line. A wider table is divided into blocks of columns.
+    /// Most characters in a line. A wider table is divided into blocks, each with some of the
+    /// columns.
     width: usize,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Matrix<'_> {
     }
 }
 
-/// Line of a table: its name, and a cell for each column.
+/// Line of a table: the name of the line, and the text of each cell.
 type Line = (String, Vec<String>);
 
 impl Matrix<'_> {
@@ -75,16 +76,17 @@ impl Matrix<'_> {
         writeln!(f)
     }
 
-    /// Writes a table in blocks. A block has as many columns as fit the width, but at least one.
+    /// Writes a table in blocks, one below the other. A block has as many columns as fit the width,
+    /// but at least one.
     fn blocks(&self, f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
         let width = |text: &String| text.chars().count();
         let columns = lines[0].1.len();
-        // All cells have the same width: tables with blocks are hard enough to read.
+        // All cells have the same width, so that the columns of all blocks are aligned.
         let cell = lines.iter().flat_map(|(_, cells)| cells).map(width).max().unwrap_or(0) + 1;
         let widest = lines.iter().map(|(label, _)| width(label)).max().unwrap_or(0);
         let label = widest.min(self.width.saturating_sub(cell));
         let fitting = (self.width.saturating_sub(label) / cell).clamp(1, columns.max(1));
-        // Blocks are of similar size: 5 and 5 columns instead of 7 and 3.
+        // The columns are divided evenly among the blocks: 5 and 5 columns instead of 7 and 3.
         let per_block = columns.div_ceil(columns.div_ceil(fitting).max(1)).max(1);
         for (i, start) in (0..columns).step_by(per_block).enumerate() {
             if i > 0 {
@@ -112,10 +114,10 @@ fn shortened(text: &str, width: usize) -> String {
     }
 }
 
-/// Runs of a line at a budget, with different seeds.
+/// Cell of a table: the replays with the same settings and budget, and different seeds.
 struct Cell {
     spread: Spread,
-    /// Reason why the first failed run failed.
+    /// Reason why the first failed replay failed; empty if none failed.
     failure: &'static str,
 }
 
@@ -133,7 +135,8 @@ impl Cell {
         }
     }
 
-    /// Text of the median; empty without a run.
+    /// Text of the median. If there is no median because replays failed, the reason of the failure.
+    /// Empty if there was no replay.
     fn median(&self) -> String {
         self.spread.median.map_or_else(|| self.failure.to_owned(), |median| format!("{median:.3}"))
     }
@@ -142,7 +145,7 @@ impl Cell {
         self.spread.varies() || (1..self.spread.runs).contains(&self.spread.failed)
     }
 
-    /// Text of the range from the best to the worst run; empty if all runs are equal.
+    /// Text of the range from the best to the worst replay; empty if all replays are equal.
     fn range(&self) -> String {
         match self.spread.range {
             Some((low, _)) if self.spread.failed > 0 => format!("{low:.2}-{}", self.failure),

@@ -62,7 +62,8 @@ pub enum TextModel {
     Lstm,
 }
 
-/// Default of an option for text models: `value` if the network is one of them.
+/// Conditions for clap under which `value` is the default of an option: the network is one of the
+/// text models.
 pub fn with_text(
     value: &'static str,
 ) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
@@ -72,14 +73,15 @@ pub fn with_text(
     NAMES.iter().map(move |name| ("model", name.as_str(), value))
 }
 
-/// Default data of the networks that do not learn from digits.
+/// Conditions for clap for the default of `--data`, for each network that does not learn from the
+/// digits.
 pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let own = [("model", "treelstm", "trees"), ("model", "unrolled-gan", "ring")];
     with_text("moby-dick").chain(own)
 }
 
-/// Default policy of networks whose steps differ: nothing learned about one step helps with the
-/// next. With `--learn`, the policy is one that learns all the same.
+/// Conditions for clap for the default of `--policy`. In `treelstm`, no two steps are alike, and a
+/// policy that learns has no use there; with `--learn`, such a policy is the default all the same.
 pub fn usual_policy() -> [(&'static str, ArgPredicate, &'static str); 2] {
     [
         ("learn", ArgPredicate::IsPresent, "learned:portfolio"),

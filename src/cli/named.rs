@@ -1,4 +1,4 @@
-//! Values with names: `--help` lists the names, with a line about each.
+//! Options whose values have names. `--help` lists the names, with a line about each.
 
 use super::values::distinct;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -9,7 +9,7 @@ use remat::{CostModelKind, PolicyKind};
 use std::ffi::OsStr;
 use std::str::FromStr;
 
-/// Parser with a list of names for `--help`.
+/// Parser of a value, with the list of names that `--help` shows.
 #[derive(Clone)]
 struct Named<F> {
     names: Vec<(&'static str, &'static str)>,
@@ -42,7 +42,7 @@ pub fn cost_model() -> impl TypedValueParser<Value = CostModelKind> {
 /// Parser of names of planners separated by commas, or `all`.
 pub fn planners() -> impl TypedValueParser<Value = Vec<String>> {
     let all = || plan::all().iter().map(|planner| planner.name()).collect::<Vec<_>>();
-    // The name is the one that the planner itself has: `nnvm` becomes `nnvm:16`.
+    // The result has the planner's full name: `nnvm` becomes `nnvm:16`.
     let known = |name: &str| plan::named(name).map(|one| one.name()).map_err(|e| e.to_string());
     Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
 }
@@ -55,12 +55,13 @@ pub fn orders() -> impl TypedValueParser<Value = Vec<String>> {
     Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
 }
 
-/// Names for `--help`, which needs names that live as long as the program.
+/// Names for `--help`, with `all`. The strings are leaked, because clap needs them as long as the
+/// program runs.
 fn listed(names: Vec<String>) -> Vec<(&'static str, &'static str)> {
     names.into_iter().chain(["all".to_owned()]).map(|name| (&*name.leak(), "")).collect()
 }
 
-/// Names without repetitions, in the order of first appearance.
+/// Names in `text`, separated by commas, without repetitions and in the order of first appearance.
 fn names_of(
     text: &str,
     all: impl Fn() -> Vec<String>,

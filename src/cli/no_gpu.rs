@@ -1,5 +1,5 @@
-//! Replacement of `gpu.rs` in a program that is built without CUDA: there is no GPU, and errors
-//! give the reason.
+//! Takes the place of `gpu.rs` in a program built without the feature `cuda`: there is no GPU, and
+//! errors say why.
 
 use super::failure::Failure;
 use super::machine::Gpus;
@@ -10,7 +10,7 @@ use std::fmt;
 const REASON: &str =
     "this program was built without CUDA; build it with `cargo build --release --features cuda`";
 
-/// A GPU: without CUDA, no value exists.
+/// A GPU. Without CUDA, no value of this type exists.
 pub enum Gpu {}
 
 impl Gpu {

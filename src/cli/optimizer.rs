@@ -109,8 +109,8 @@ impl OptimizerArgs {
         if self.nesterov && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--nesterov needs --optimizer sgd; choose that, or drop --nesterov");
         }
-        // A checkpoint stores the default momentum, whatever the optimizer, so the default is
-        // accepted.
+        // A checkpoint always stores a momentum, also of a run with another optimizer than sgd. Its
+        // value is then the default, which is accepted here.
         if self.momentum != MOMENTUM && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--momentum needs --optimizer sgd; choose that, or drop --momentum");
         }
@@ -151,7 +151,7 @@ impl OptimizerArgs {
 
     /// Learning rate over a run of `steps` steps.
     pub fn schedule(&self, steps: usize) -> Schedule {
-        /// Share of the run spent on the warm-up: one step in this number.
+        /// Steps of the run for each step of the warm-up: the warm-up is a tenth of the run.
         const RISE: usize = 10;
         let rise = match self.schedule {
             ScheduleName::Cosine => steps / RISE,
@@ -165,7 +165,8 @@ impl OptimizerArgs {
             ScheduleName::Step => Schedule::steps(lr, 0.1, rest.div_ceil(3)),
         };
         match self.schedule {
-            // The cosine has no steps left, so the rate would be 0 from the start.
+            // The warm-up takes all steps of the run. A cosine over the remaining 0 steps would be
+            // 0 from the start.
             ScheduleName::Cosine if rest == 0 => Schedule::constant(lr).warmup(rise),
             _ => schedule.warmup(rise),
         }

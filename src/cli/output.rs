@@ -25,15 +25,15 @@ pub fn json(report: &impl Serialize) -> Result<String, Failure> {
     text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))
 }
 
-/// Destination of a result, written in one piece.
+/// Destination of a result. A result is written in one piece, at the end.
 pub enum Output {
     Stdout,
     File(WholeFile, PathBuf),
 }
 
 impl Output {
-    /// Opens the destination at once, so that a file that cannot be written is an error before the
-    /// work, not after.
+    /// Opens the destination. Called before the work, so that a file that cannot be written costs
+    /// no work.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if is_stdout(path) {
             return Ok(Self::Stdout);
@@ -42,7 +42,7 @@ impl Output {
         Ok(Self::File(file, path.to_owned()))
     }
 
-    /// Writes the text to the destination and finishes it, if there is a destination.
+    /// Writes the text to the destination, if there is one, as [`Output::deliver`] does.
     pub fn deliver_to(
         output: Option<Self>,
         text: impl FnOnce() -> Result<String, Failure>,
@@ -50,7 +50,7 @@ impl Output {
         output.map_or(Ok(()), |output| output.deliver(&text()?))
     }
 
-    /// Writes the text and finishes the file.
+    /// Writes the text. A file gets its name only now, when it is whole.
     pub fn deliver(self, text: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => print_result(text),
@@ -63,7 +63,7 @@ impl Output {
     }
 }
 
-/// Fails if a file could not be written later. An existing file is not changed.
+/// Fails if a file at this path cannot be written. An existing file is not changed.
 pub fn can_be_written(path: &Path) -> Result<(), Failure> {
     WholeFile::create(path).map(drop).map_err(|error| unwritten(path, error))
 }
@@ -76,8 +76,8 @@ pub fn unwritten(path: &Path, error: impl std::fmt::Display) -> Failure {
     }
 }
 
-/// Combines the results of several outputs, all of which were tried, into one failure with all
-/// messages.
+/// Combines the results of several outputs: all failures become one, with all messages. Each output
+/// was written or tried, whether or not another one failed.
 pub fn all<const N: usize>(delivered: [Result<(), Failure>; N]) -> Result<(), Failure> {
     delivered.into_iter().filter_map(Result::err).reduce(Failure::and).map_or(Ok(()), Err)
 }
@@ -92,7 +92,7 @@ pub fn no_drawing(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("--plot: {error}"))
 }
 
-/// Whether output to the path `path` is output to stdout.
+/// Whether the path means stdout: `-`, or a name of the system for stdout.
 pub fn is_stdout(path: &Path) -> bool {
     is_standard(path)
         || ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path)

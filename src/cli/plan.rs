@@ -28,8 +28,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Planners that run only if `--reuse` names them. They exist for comparison, and other planners
-/// are never much worse.
+/// Planners that run only if `--reuse` names them. They are for comparisons: where one of them is
+/// best, a planner that runs by default is hardly worse.
 const LEFT_OUT: [&str; 9] = [
     "gaps-life",
     "gaps-birth",
@@ -39,7 +39,7 @@ const LEFT_OUT: [&str; 9] = [
     "two-level:1",
     "two-level:3",
     "interval-move",
-    // The portfolio ends with this planner anyway.
+    // The planner `portfolio` already ends with this one.
     "exact",
 ];
 
@@ -82,7 +82,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     ])
 }
 
-/// Text of a step as a graph. `ids` has the names of its buffers, if they have names.
+/// Text of a step as a JSON graph. `ids` has the names of the step's buffers, if the input named
+/// them.
 fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure> {
     let mut text = Vec::new();
     let graph = match ids {
@@ -94,7 +95,7 @@ fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure
     String::from_utf8(text).map_err(|e| failed(&e))
 }
 
-/// Results of the cases done.
+/// Results of the cases planned so far.
 #[derive(Default)]
 struct Done {
     text: String,
@@ -111,7 +112,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn limits(&self) -> Limits {
-        // A duration beyond the range of the type means no limit.
+        // A number of seconds that is too large for a `Duration` means no limit.
         Duration::try_from_secs_f64(self.args.time).map_or(Limits::none(), Limits::within)
     }
 
@@ -194,9 +195,9 @@ impl Task<'_> {
         done.rows.append(&mut rows);
     }
 
-    /// Adds a row for a case not given to any planner.
+    /// Adds a row for a case that cannot be given to planners, with the reason.
     fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
-        // The JSON has the lines after the first.
+        // The text shows the first line of the reason; the JSON has all lines.
         let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());
         done.rows.push(Row::refused(self.name, case, why));
     }

@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 /// Time between two frames of a spinner.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Makes a bar move by itself, where the system can start a thread.
+/// Makes a bar move by itself. Does nothing if the system can start no thread.
 pub fn turn(bar: &ProgressBar) {
     if thread::Builder::new().spawn(|| ()).is_ok() {
         bar.enable_steady_tick(TURN);
     }
 }
 
-/// Progress in steps or in examples: a bar on a terminal, lines now and then elsewhere.
+/// Progress in steps or in examples: a bar on a terminal; otherwise a line of text now and then.
 pub struct Progress {
     shows: Shows,
-    /// Name of the counted things.
+    /// Name of a counted thing: `step`, `image`.
     of: &'static str,
     bar: ProgressBar,
-    /// Progress and time of the last line.
+    /// Progress and time when the last line was printed.
     last: Option<(usize, Instant)>,
     total: usize,
 }
 
 impl Progress {
-    /// Number of lines in a run, more or less.
+    /// Number of lines in a run, approximately.
     const LINES: usize = 10;
-    /// Longest time without a line.
+    /// Time after which the next finished step prints a line even if none is due.
     const SILENCE: Duration = Duration::from_secs(10);
 
     /// Progress of a training with `steps` steps.
@@ -58,7 +58,8 @@ impl Progress {
             ProgressBar::hidden()
         };
         if shows == Shows::Bars {
-            // The bar shows at once, as the work may end before the first frame.
+            // The bar is drawn at once, because the work may end before the first frame of the
+            // spinner.
             bar.tick();
             // The bar also moves during a step, which may take a while.
             turn(&bar);
@@ -114,7 +115,7 @@ impl Progress {
         self.bar.set_position(done as u64);
     }
 
-    /// Whether the next of about `lines` lines is due.
+    /// Whether a line is due, if about `lines` lines are to be printed in all.
     fn is_due(&mut self, done: usize, lines: usize) -> bool {
         let is_due = self.shows == Shows::Lines
             && self.last.is_none_or(|(before, time)| {

@@ -8,20 +8,20 @@ use std::io::{self, Stdout, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Recorder that writes the finished steps of a run, and nothing of a run that fails. Half a step,
-/// cut off by an out-of-memory error or by Ctrl-C, would be useless to a replay.
+/// Recorder that writes only finished steps, and leaves no file if the run fails. A step cut off by
+/// an out-of-memory error or by Ctrl-C would be useless to a replay.
 #[derive(Debug)]
 pub struct Recording {
-    /// Writer of the lines; `None` once finished or given up.
+    /// Writer of the lines; `None` once the file is finished or given up.
     lines: Option<JsonLines>,
     /// Entries since the end of the last step.
     step: Vec<Entry>,
-    /// Steps that were issued and are not known to be done: at most two, because the loop is one
-    /// step ahead.
+    /// Issued steps that are not known to be done. At most two, because the training loop issues a
+    /// step before it waits for the previous one.
     open: VecDeque<Vec<Entry>>,
     /// Number of steps written.
     written: usize,
-    /// Limit on the steps to write.
+    /// Most steps to write.
     most: usize,
     /// First error of the writer.
     error: Option<io::Error>,
@@ -39,12 +39,13 @@ struct State {
 }
 
 impl Done {
-    /// Reports that `steps` steps are done, whatever happens to the next.
+    /// Reports that the first `steps` steps are done. They are written even if a later step is cut
+    /// off.
     pub fn steps(&self, steps: usize) {
         self.0.steps.store(steps, Ordering::Relaxed);
     }
 
-    /// Reports an end of the run worth keeping.
+    /// Reports that the run did not fail, so that the recording is kept.
     pub fn run(&self) {
         self.0.run.store(true, Ordering::Relaxed);
     }
@@ -80,12 +81,13 @@ impl Recording {
             self.written += 1;
         }
         if self.written == self.most {
-            // From here on, the file is safe from whatever happens to the rest of the run.
+            // All requested steps are written. The file is finished now, so that it stays even if
+            // the run fails later.
             self.close();
         }
     }
 
-    /// Finishes the file, and keeps the first error.
+    /// Finishes the file. Remembers its error, if there is no earlier one.
     fn close(&mut self) {
         if let Some(Err(error)) = self.lines.take().map(|mut lines| lines.finish()) {
             self.error.get_or_insert(error);
@@ -115,7 +117,7 @@ impl Recorder for Recording {
     }
 }
 
-/// Stdout. A closed pipe is no error: its reader has seen enough.
+/// Stdout. A closed pipe is no error: the reader of the pipe has seen enough.
 #[derive(Debug)]
 struct UntilReaderLeaves(Stdout);
 
@@ -141,8 +143,8 @@ mod tests {
     use super::*;
     use remat::program::TensorId;
 
-    /// Records three steps and half a fourth, with `done_steps` of them reported as done. Returns
-    /// the file that is left.
+    /// Records three steps and half of a fourth, and reports `done_steps` steps as done. Returns
+    /// the content of the file, if there is one.
     fn recorded(name: &str, most: usize, done_steps: usize, is_kept: bool) -> Option<String> {
         let folder = std::env::temp_dir().join(format!("remat-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Report {
     pub model: String,
     pub data: String,
-    /// Name of an example of the data.
+    /// Name of one example of the data: `image`, `window`.
     pub example: &'static str,
     pub batch: usize,
     /// Number of batches in a step.
@@ -25,22 +25,25 @@ pub struct Report {
     #[serde(flatten)]
     pub device: About,
     pub policy: String,
-    /// Exponents of cost, bytes and staleness, for `megengine` and `megengine-article` only.
+    /// Exponents of cost, bytes and staleness. `None` unless the policy is `megengine` or
+    /// `megengine-article`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exponents: Option<[f64; 3]>,
-    /// Whether a tensor's own cost counts, for `megengine` only.
+    /// Whether the score counts the tensor's own cost. `None` unless the policy is `megengine`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cost: Option<bool>,
-    /// Factor for each rerun, for `megengine` and `megengine-article` only.
+    /// Factor that multiplies the score for each rerun of the tensor's op. `None` unless the policy
+    /// is `megengine` or `megengine-article`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rerun_factor: Option<f64>,
     pub cost_model: String,
     pub budget_bytes: u64,
-    /// Part of the budget that the run may use. It is less than the budget if a step recomputes
-    /// less in less memory.
+    /// Bytes of the budget that the run may use. The search found that a step recomputes less with
+    /// this limit than with the whole budget, or this is the whole budget.
     pub effective_budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
-    /// Smallest budget found under which nothing is evicted: 100 % stands for it.
+    /// Smallest budget found under which nothing is evicted. Options in percent are percentages of
+    /// it.
     pub full_budget_bytes: u64,
     /// Most bytes in use at once when nothing is evicted.
     pub unbudgeted_peak_bytes: u64,
@@ -56,7 +59,7 @@ pub struct Report {
     /// Mean loss of the test, in nats.
     pub test_loss: Option<f64>,
     pub test_examples: usize,
-    /// Text about the test, for people.
+    /// Text of the score of the test, for people.
     #[serde(skip)]
     pub test_told: Option<String>,
     pub test_seconds: Option<f64>,
@@ -66,14 +69,14 @@ pub struct Report {
     pub params_sha256: Option<String>,
     pub train_seconds: f64,
     pub seconds_per_step_median: Option<f64>,
-    /// Seconds spent before the first step on finding the best way to run a step; null if there was
-    /// no search.
+    /// Seconds that the search for the best way to run a step took before the first step; null
+    /// without a search.
     pub learn_seconds: Option<f64>,
     /// Ops simulated in searches and rehearsals.
     pub simulated_ops: Option<u64>,
     /// Value of [`Counters::recompute_ratio`] that the search predicts for a step.
     pub predicted_recompute_ratio: Option<f64>,
-    /// Lower bound on the recompute ratio of a step that runs in program order.
+    /// Lower bound on [`Counters::recompute_ratio`] of a step whose ops run in program order.
     pub least_recompute_ratio: Option<f64>,
     #[serde(flatten)]
     pub counters: Counters,
@@ -81,7 +84,7 @@ pub struct Report {
     pub verified: Option<Verified>,
 }
 
-/// Counts of verified values, and the effort of verifying.
+/// Numbers of verified values, and the effort of verifying.
 #[derive(Debug, Serialize)]
 pub struct Verified {
     pub verified_values: u64,
@@ -127,7 +130,7 @@ pub struct Counters {
     pub ops: u64,
     pub recomputed_ops: u64,
     pub recompute_seconds: f64,
-    /// Cost of recomputing over the cost of the work itself.
+    /// Cost of recomputing, divided by the cost of the program's own ops.
     pub recompute_ratio: f64,
     /// Slowdown: `recompute_ratio` plus 1.
     pub slowdown: f64,
@@ -148,7 +151,7 @@ pub struct Counters {
     pub planning_seconds: f64,
 }
 
-/// Rounds to a nanosecond: 0.1, not 0.09999999999999999.
+/// Rounds seconds to a nanosecond, so that the report has 0.1 and not 0.09999999999999999.
 fn to_a_nanosecond(seconds: f64) -> f64 {
     (seconds * 1e9).round() / 1e9
 }
@@ -180,8 +183,9 @@ impl From<&Stats> for Counters {
     }
 }
 
-/// Text about the benefit of plans in memory and evictions; empty if no step ran by a plan. Time is
-/// left out: the few steps without a plan are the first of a run, and say little about the others.
+/// Text about what plans save in memory and evictions; empty if no step ran by a plan. Saved time
+/// is left out, because the few steps without a plan are the first of the run, which are slow for
+/// other reasons.
 struct OfPlans<'a>(&'a Counters);
 
 impl fmt::Display for OfPlans<'_> {
@@ -191,8 +195,8 @@ impl fmt::Display for OfPlans<'_> {
             return Ok(());
         }
         write!(f, "  planned     {}", Counted(planned_steps, "step"))?;
-        // If steps without a plan evict, they use all the memory that there is, so the figure would
-        // say nothing.
+        // `unplanned_bytes` is printed only if nothing is evicted. Steps without a plan that evict
+        // use all memory, so the number would say nothing.
         match (planned_steps_evicting, spared_evictions) {
             (0, 0) => writeln!(f, "; without a plan, in {}", ByteSize(self.0.unplanned_bytes))?,
             (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction"))?,
@@ -267,7 +271,8 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(least) = self.least_recompute_ratio {
-            // A short run may recompute less, because its first step is cheaper.
+            // The bound is for later steps: the first step is cheaper, so that a short run may
+            // recompute less.
             let least = at_least(least);
             writeln!(
                 f,
@@ -283,7 +288,7 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    /// Counts of steps, evictions and bytes, from none to more than will occur.
+    /// Tries numbers of steps, evictions and bytes from 0 to more than will ever occur.
     #[test]
     fn the_report_of_plans_fits_80_columns() {
         let many = 99_999_999;

@@ -10,8 +10,8 @@ use remat::checkpoint::{Checkpoint, Fit, Known};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Arguments of `remat train`, and their options that a checkpoint keeps. A resumed run has the
-/// options of its checkpoint.
+/// Returns the arguments of the run, and those options of them that a checkpoint keeps. With
+/// `--resume`, options that are not given have the values of the checkpoint.
 pub fn arguments(
     args: TrainArgs,
     matches: &ArgMatches,
@@ -20,7 +20,8 @@ pub fn arguments(
         return Ok((Box::new(args), Options::of(matches)));
     };
     let (checkpoint, known) = args.checkpoints.names.open(&path)?;
-    // The arguments after the first `train`. Only options can come before it.
+    // The arguments after the first `train`, the name of the command. Only global options can come
+    // before it.
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = given.iter().position(|arg| arg == "train").map_or(given.len(), |at| at + 1);
     let (front, rest) = given.split_at(at);
@@ -35,13 +36,14 @@ pub fn arguments(
 /// State at the beginning of a run.
 pub enum Resumed {
     Nothing,
-    /// A run of ours, with its metadata.
+    /// A run of `remat train`, with its metadata.
     Run(Checkpoint, Kept),
-    /// Weights of another library.
+    /// Weights in a file of another library.
     Weights(Checkpoint, Fit),
 }
 
-/// Takes the run or the weights from an opened file, for a run that would begin like `new`.
+/// Checks an opened file for a resumed run, and says what the run takes from it. `new` is the
+/// metadata that the run would have if it began anew.
 pub fn resume(
     path: &Path,
     (file, known): (Checkpoint, Option<Known>),

@@ -1,4 +1,5 @@
-//! A network being trained. The steps are the same whether a device computes them or only counts.
+//! Session: a network with its optimizer on a runtime. A rehearsal on a simulated device runs the
+//! same code as the training.
 
 use super::interrupt;
 use super::optimizer::OptimizerArgs;
@@ -17,7 +18,7 @@ use std::path::Path;
 pub struct Setup<'a> {
     pub task: &'a dyn Task,
     pub batch: usize,
-    /// Whether tests come between steps.
+    /// Whether the network is also tested between steps.
     pub tests_between: bool,
     pub optimizer: &'a OptimizerArgs,
 }
@@ -38,15 +39,14 @@ pub struct Session {
     accumulate: usize,
 }
 
-/// Answers of a step, which come once the worker is through with the step.
+/// Results of an issued step. They arrive when the runtime's worker thread has executed the step.
 pub struct Step {
     loss: Pending<HostTensor>,
     stats: Pending<Stats>,
 }
 
 impl Step {
-    /// Waits for the loss, and for the statistics after the step. Returns the error of a step that
-    /// failed.
+    /// Waits for the loss, and for the statistics after the step. Fails if the step failed.
     pub fn wait(self) -> Result<(f32, Stats), Error> {
         let loss = self.loss.wait()?;
         let loss = loss.as_f32().and_then(|loss| loss.first().copied());
@@ -72,14 +72,14 @@ impl Session {
         &self.runtime
     }
 
-    /// Issues a step, and asks for the statistics after it.
+    /// Issues a step, and requests the statistics after the step.
     pub fn step(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Step, Error> {
         let loss = self.give(batch, lr)?;
         Ok(Step { loss, stats: self.runtime.stats_later()? })
     }
 
-    /// Issues a step without asking for statistics. `batch` makes the batches by their number in
-    /// the step. Every handle is dropped as soon as the last op that reads it was issued.
+    /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every
+    /// handle is dropped as soon as the last op that reads its tensor was issued.
     pub fn give(
         &mut self,
         batch: impl Fn(usize) -> Batch,
@@ -115,8 +115,8 @@ impl Session {
         Ok(answer)
     }
 
-    /// Writes a checkpoint: the network, the optimizer's state, random numbers, and a text under a
-    /// name.
+    /// Writes a checkpoint: the network, the states of the optimizer and of the random numbers, and
+    /// the metadata `text` under `name`.
     pub fn save(
         &mut self,
         path: &Path,
@@ -126,7 +126,7 @@ impl Session {
         Writer::of(network.module()).optimizer(optimizer).with(name, text).save(runtime, path)
     }
 
-    /// Loads the network, the optimizer's state, and the state of random numbers.
+    /// Loads the network, and the states of the optimizer and of the random numbers.
     pub fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let Self { runtime, network, optimizer, .. } = self;
         checkpoint.load(runtime, network.module())?;
@@ -134,12 +134,12 @@ impl Session {
         checkpoint.load_random(runtime)
     }
 
-    /// Loads the network alone.
+    /// Loads the network, but no state of the optimizer or of random numbers.
     pub fn load_network(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         checkpoint.load(&self.runtime, self.network.module())
     }
 
-    /// Continues a text.
+    /// Continues the text of `prompt`. Calls `told` with each new token.
     pub fn generate(
         &mut self,
         prompt: &[i32],
@@ -159,7 +159,7 @@ impl Session {
         parameters(self.network.module()).map(|(_, parameter)| parameter.layout().elements()).sum()
     }
 
-    /// SHA-256 of all parameters and buffers, in state order and as they lie in memory.
+    /// SHA-256 over the bytes of all parameters and buffers, in the order of [`state`].
     pub fn digest(&mut self) -> Result<String, Error> {
         let mut hash = Sha256::new();
         for (_, state) in state(self.network.module()) {

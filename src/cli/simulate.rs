@@ -55,16 +55,16 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
 }
 
-/// A trace to be replayed in some budget.
+/// A trace to be replayed. Its budget is given, that of the run, or still to be found.
 struct Trial<'a> {
     args: &'a SimulateArgs,
     trace: &'a Trace,
     unbudgeted: Unbudgeted,
-    /// Replay with all options but the budget. Settings for which no option is given change as in
+    /// Replay with all options except the budget. Where no option is given, settings change as in
     /// the run.
     like: Replay,
-    /// Replay with the budgets of the run, if the settings of the run changed, or with `--as-run`.
-    /// `None` with `--budget`.
+    /// Replay with the budgets of the run: with `--as-run`, or if the run changed its settings.
+    /// `None` in all other cases, and with `--budget`.
     by_run: Option<Replay>,
     waiting: Waiting,
 }
@@ -80,7 +80,7 @@ impl<'a> Trial<'a> {
         let recorded = run.policy.as_deref().and_then(|name| name.parse().ok());
         like.policy = args.replay.policy(args.policy.or(recorded).unwrap_or_default());
         let changes = !run.changes.is_empty();
-        // `--exponents` sets the policy of the whole run, too.
+        // `--exponents`, like `--policy`, sets the policy of the whole replay.
         let by_run = changes && args.policy.is_none() && args.replay.exponents.is_none();
         if by_run {
             let all = run.policies().map_err(|error| {
@@ -92,7 +92,7 @@ impl<'a> Trial<'a> {
                 "--as-run needs --policy learned; add that, or drop --as-run",
             ));
         }
-        // Knowledge of the evictor: that of the run, or all of the trace.
+        // The evictor knows only what the run knew, or knows the whole trace.
         if args.as_run || by_run {
             like.window = trace.window();
         }
@@ -103,7 +103,7 @@ impl<'a> Trial<'a> {
             Some(share) => Some(share.of(unbudgeted.full_budget)),
             None => run.eviction_threshold.filter(|_| changes || args.as_run),
         };
-        // Changes of the run apply, except those that an option overrides.
+        // Settings change as in the run, except settings that an option sets.
         like.changes.clone_from(&run.changes);
         like.changes.retain(|change| match change.setting {
             Setting::EvictionThreshold(_) => args.eviction_threshold.is_none(),
@@ -131,13 +131,13 @@ impl<'a> Trial<'a> {
         Ok(matches!(outcome.status, Status::Done))
     }
 
-    /// Smallest passing percentage found from `low` on.
+    /// Smallest percentage of the full budget found, from `low` on, in which the replay passes.
     fn passing(&self, low: u32) -> Result<Option<u32>, Failure> {
         smallest(low, 100, |percent| self.passes(percent))
     }
 
-    /// Budget to replay in: the given one, or the usual one, or the smallest that passes. The
-    /// budget is 100 % if none passes, or if the eviction threshold is not below the usual budget.
+    /// Budget of the replay: `--budget`, or the usual percentage, or the smallest percentage that
+    /// passes. 100 % if none passes, or if the eviction threshold is not below the usual budget.
     fn budget(&self) -> Result<Share, Failure> {
         if let Some(budget) = self.args.budget {
             return Ok(budget);
@@ -151,7 +151,7 @@ impl<'a> Trial<'a> {
         Ok(Share::Percent(percent.unwrap_or(100).into()))
     }
 
-    /// Runs the replay. Returns the report, and the memory over time if it is to be drawn.
+    /// Runs the replay. Returns the report and, if `draws` is set, the memory over time.
     fn run(self, draws: bool) -> Result<(Report, Option<Timeline>), Failure> {
         let replay = match self.by_run.clone() {
             Some(replay) => replay,
@@ -169,8 +169,8 @@ impl<'a> Trial<'a> {
         })
         .map_err(Failure::from)?;
         let unit = replay.unit(trace.unit()).to_string();
-        // The bound tells a budget that is too small for any policy from one that this policy
-        // failed in.
+        // The lower bound says whether the budget is too small for any policy, or only for this
+        // one.
         let least = replay.demand(program).bound(replay.largest_budget());
         let (least_slowdown, refusal) = match least {
             Ok(bound) => (Some(1.0 + bound.excess()), None),
@@ -204,7 +204,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Error of the replay, and where in the trace it happened.
+/// Text of the error that ended the replay, with the instruction of the trace at which it happened;
+/// `None` if the replay passed.
 fn failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
     match &outcome.status {
         Status::Done => None,
@@ -232,7 +233,7 @@ impl TraceArgs {
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
 
-    /// A replay with costs and kind of memory. Everything else is still to be set.
+    /// A replay with the options for costs and memory. The caller sets everything else.
     pub fn like(&self, trace: &Trace) -> Result<Replay, Failure> {
         let costs = Costs::from(self.cost);
         if costs == Costs::Flops && !trace.program().has_flops() {
@@ -260,7 +261,7 @@ impl ReplayArgs {
             .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
     }
 
-    /// A replay with these options. Budget and policy are still to be set.
+    /// A replay with these options. The caller sets budget and policy.
     pub fn like(&self, trace: &Trace, seed: u64) -> Result<Replay, Failure> {
         let mut replay = self.source.like(trace)?;
         if let Some(ByteSize(bytes)) = self.min_evict_bytes {
@@ -272,7 +273,7 @@ impl ReplayArgs {
         Ok(replay)
     }
 
-    /// The policy with the exponents of the options.
+    /// The policy, with the exponents of `--exponents` if given.
     pub fn policy(&self, policy: remat::PolicyKind) -> remat::PolicyKind {
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
@@ -287,7 +288,7 @@ pub fn read(path: &Path) -> Result<Trace, Failure> {
     trace.map_err(|e| Failure::new(e.to_string()))
 }
 
-/// A replay in figures.
+/// Numbers about a replay.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -295,17 +296,17 @@ struct Report {
     /// Cost of the trace without recomputing.
     cost: f64,
     unit: String,
-    /// Number of changes of settings, as in the run.
+    /// Number of times that a setting changed, as in the run.
     #[serde(skip_serializing_if = "is_none")]
     changes: u64,
     evicted_bytes: u64,
     fragmentation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Reason why nothing fits the budget, if that can be proved.
+    /// Reason why no policy can pass in the budget, if that is proven.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
-    /// Larger passing budget, if the replay failed.
+    /// If the replay failed: a larger budget that passes, as a ratio to the full budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     passing_budget_ratio: Option<f64>,
 }

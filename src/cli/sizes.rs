@@ -1,4 +1,5 @@
-//! Options for the size of networks that come in any size, and the objects made from them.
+//! Options for the sizes of networks whose sizes can be chosen, and the descriptions of networks
+//! made from the options.
 
 use super::failure::Failure;
 use super::model::{ImageModel, Model, TextModel};
@@ -38,7 +39,7 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
-    /// Fails if the model does not have a given size, or if sizes do not fit each other.
+    /// Fails if a size is given that the model does not have, or if sizes contradict each other.
     pub fn check(&self, model: Model) -> Result<(), Failure> {
         let given = [
             ("--layers", self.layers.is_some()),
@@ -75,7 +76,7 @@ impl SizeArgs {
         Ok(())
     }
 
-    /// Layers, width, heads and context.
+    /// Layers, width, heads and context: given or default values.
     fn of(&self, model: Model) -> [usize; 4] {
         let usual = match model {
             Model::Text(TextModel::Gpt2) => [12, 768, 12, 1024],
@@ -86,12 +87,12 @@ impl SizeArgs {
         std::array::from_fn(|i| given[i].unwrap_or(usual[i]))
     }
 
-    /// Number of tokens that a text model sees at once.
+    /// Number of tokens in a window of a text model.
     pub fn context(&self, model: TextModel) -> usize {
         self.of(Model::Text(model))[3]
     }
 
-    /// Number of different tokens of a text model.
+    /// Number of different tokens that a text model knows.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary.unwrap_or(Text::VOCABULARY)
     }
@@ -118,9 +119,9 @@ impl SizeArgs {
     }
 }
 
-/// Side of the patches of an image, in pixels. It is the smallest side, from two pixels on, that
-/// gives at most the usual 14 x 14 patches and at least 4 x 4. If none does, a patch is a single
-/// pixel.
+/// Side of the patches of an image, in pixels: the smallest side, from 2 on, that divides height
+/// and width and gives 16 to 196 patches. 196 are the usual 14 x 14 patches. If no side does, the
+/// side is 1.
 fn patch([_, height, width]: [usize; 3]) -> usize {
     let fits = |side: &usize| {
         let count = (height / side).saturating_mul(width / side);

@@ -19,10 +19,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Slowdown from which a point is drawn at the edge.
+/// Highest slowdown of the plot's axis. Points above it are drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
 
-/// Limit on the replays of a trace. More would be a typing mistake, and would not fit into memory.
+/// Most replays of a trace. A larger number is probably a typing mistake, and its results would not
+/// fit into memory.
 const MOST_REPLAYS: usize = 1 << 20;
 
 /// Replays all combinations and writes the outputs.
@@ -38,7 +39,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
 
-    // Read the traces and list all replays before the first one starts.
+    // Read all traces and list all replays first, so that errors are found before the first replay.
     let paths = distinct(args.replay.source.traces.iter());
     let traces: Vec<Trace> =
         paths.iter().map(|path| args.replay.source.open(path)).collect::<Result<_, _>>()?;
@@ -62,7 +63,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let rows = replay_all(&jobs, args)?;
     let found = args.feasibility.then(|| feasibility(&rows));
 
-    // An output that fails must not cost the others.
+    // If an output fails, the other outputs are written all the same.
     let drawn = || plot::slowdown(&panels(&rows, &given), HIGHEST_SLOWDOWN);
     let files = [
         Output::deliver_to(json, || json_lines(&rows)),
@@ -82,7 +83,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     output::all([json, csv, drawing, printed])
 }
 
-/// Names of traces. A trace has the path as its name if another trace has the same name.
+/// Names of the traces in the results. If two traces have the same name, the paths are their names.
 fn names(traces: &[Trace], paths: &[&PathBuf]) -> Vec<String> {
     let is_alone = |name: &str| traces.iter().filter(|trace| trace.name() == name).count() == 1;
     let name = |(trace, path): (&Trace, &&PathBuf)| match is_alone(trace.name()) {
@@ -114,7 +115,8 @@ fn jobs_of<'a>(
     let standard = if args.feasibility { "10%..100%:0.1%" } else { "10%..100%:10%" };
     let standard = || shares(standard).expect("a constant that parses");
     let budgets = args.budget.clone().unwrap_or_else(standard);
-    // Shares become bytes here. `given` remembers how each size was given, for the labels.
+    // Sizes in percent become bytes here. `given` remembers how the user wrote each size, for the
+    // labels.
     let in_bytes = |shares: &[Share], given: &mut HashMap<(String, u64), Share>| -> Vec<u64> {
         let mut bytes: Vec<u64> = Vec::with_capacity(shares.len());
         for share in shares {
@@ -126,7 +128,7 @@ fn jobs_of<'a>(
         bytes.dedup();
         bytes
     };
-    // Refuse a grid that is too large before it is made.
+    // Too many replays are refused before their list is made.
     let thresholds = args.eviction_threshold.as_deref();
     let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
     let policies = args.policies();
@@ -157,7 +159,7 @@ fn jobs_of<'a>(
     Ok(replays.into_iter().map(job).collect())
 }
 
-/// Budget -> lower bound on the slowdown of any run; `None` if nothing fits.
+/// For each budget, the lower bound on the slowdown of any run; `None` if no run fits the budget.
 fn least_slowdowns(like: &Replay, trace: &Trace, budgets: &[u64]) -> HashMap<u64, Option<f64>> {
     let bounds = like.demand(trace.program()).bounds(budgets, Effort::default());
     let least = bounds.into_iter().map(|bound| bound.ok().map(|bound| 1.0 + bound.excess()));
@@ -193,8 +195,8 @@ fn commas(rows: &[Row]) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|e| broken(&e))
 }
 
-/// A panel per trace, in bytes if all budgets were given in bytes. A panel has a line per policy,
-/// threshold and `--dead` where these vary.
+/// Panels of the plot: one for each trace. A panel has a line for each combination of policy,
+/// threshold and `--dead`. The axis is in bytes if all budgets were given in bytes.
 fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     let labels = Labels::of(rows, given);
@@ -217,7 +219,8 @@ fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
         );
         line.points.push(Point { budget_ratio: row.budget_ratio, slowdown: row.slowdown });
     }
-    // The bound comes last, and so lies on top: where a line meets it, nothing can be better.
+    // The lower bound is drawn last, above the other lines: where a line meets the bound, no policy
+    // can be better.
     for panel in &mut panels {
         let of_panel = rows.iter().filter(|row| row.trace == panel.title);
         let points = distinct(of_panel.filter_map(|row| {
@@ -239,7 +242,7 @@ fn find_or_add<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce()
     &mut list[at]
 }
 
-/// Text of the result of a policy on a trace.
+/// Text about the holes and inversions of a policy on a trace.
 fn describe(found: &Feasibility) -> String {
     let Feasibility { trace, policy, dead, budgets, holes, inversions, .. } = found;
     let mut text = format!("{trace} by {policy}, dead {dead}");

@@ -1,12 +1,12 @@
-//! Locks, channels and threads of the program. As in the library, other modules have them from this
-//! one place.
+//! Locks, channels and threads of the program. All modules of the program import locks, channels
+//! and threads from here only, as modules of the library do from the library's `sync`.
 
 pub use std::sync::{LazyLock, Mutex, atomic, mpsc};
 pub use std::thread;
 
 use std::sync::{MutexGuard, PoisonError};
 
-/// Waits for a lock, even if a thread panicked while holding it.
+/// Waits for a lock and takes it, even if a thread panicked while holding the lock.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Device to train on, opened once, before any work.
+//! Target: the device to train on. It is opened once, before any work.
 
 use super::args::DeviceArgs;
 use super::failure::Failure;
@@ -46,7 +46,7 @@ impl fmt::Display for About {
 
 impl Target {
     /// Opens the chosen device. Threads are limited to the number of cores, with a warning, because
-    /// more would only wait for each other.
+    /// further threads would only wait.
     pub fn open(args: &DeviceArgs, quiet: bool) -> Result<Self, Failure> {
         match args.device {
             DeviceName::Cpu => {
@@ -73,7 +73,7 @@ impl Target {
         StandIn { name: self.about().to_string(), sim, free_bytes }
     }
 
-    /// Free bytes, less a margin.
+    /// Free memory in bytes, less a margin.
     pub fn available_bytes(&self) -> Result<u64, Failure> {
         match self {
             Self::Cpu { .. } => Machine::look().available_bytes().ok_or_else(|| {

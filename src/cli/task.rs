@@ -1,4 +1,4 @@
-//! Tasks: a network, data to learn from, and a score.
+//! Tasks: what a network is trained to do. A task has a network, data to learn from, and a score.
 
 pub mod denoise;
 pub mod images;
@@ -26,7 +26,7 @@ pub trait Task: Sync {
     /// Number of examples to test on.
     fn tests(&self) -> usize;
 
-    /// Remarks on harmless oddities of the data.
+    /// Remarks for the user on oddities of the data that are no errors.
     fn remarks(&self) -> &[String] {
         &[]
     }
@@ -45,7 +45,7 @@ pub trait Task: Sync {
         format!("{:.2} % right, loss {:.4}", 100.0 * score.accuracy(), score.mean_loss())
     }
 
-    /// Images to learn from, if the task is to tell their classes apart.
+    /// Images to learn from, if the task is to classify images.
     fn images(&self) -> Option<&Images> {
         None
     }
@@ -54,14 +54,15 @@ pub trait Task: Sync {
     fn blank(&self, n: usize) -> Result<Batch, Failure>;
 }
 
-/// Some or all of the examples of a step. Random numbers for an example depend on the step and on
-/// the position of the example in the step. So the number of parts does not matter.
+/// Part of a step: some or all of the step's examples. Random numbers for an example depend on the
+/// step and on the example's position in the step. Therefore results do not depend on the number of
+/// parts.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     step: usize,
-    /// All examples of the step.
+    /// Indices of all examples of the step.
     all: &'a [usize],
-    /// Positions of the part among the examples.
+    /// Positions of the part's examples in `all`.
     range: Range<usize>,
 }
 
@@ -80,12 +81,12 @@ impl<'a> Part<'a> {
         &self.all[self.range.clone()]
     }
 
-    /// Position of the first example of the part in the step.
+    /// Position in the step of the part's first example.
     const fn first(&self) -> usize {
         self.range.start
     }
 
-    /// Random draw of the step.
+    /// Name of the step's random numbers.
     fn draw(&self) -> Draw {
         Draw::Step(self.step, self.all.first().copied().unwrap_or(0))
     }
@@ -95,8 +96,8 @@ impl<'a> Part<'a> {
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub inputs: Arc<HostTensor>,
-    /// Expected results: a class for each row of the network's output, or another kind of target of
-    /// the task.
+    /// Expected results: a class for each row of the network's output, or for some tasks values of
+    /// another kind.
     pub labels: Arc<HostTensor>,
     /// Shape of the examples, if they are trees.
     pub tree: Option<Arc<Tree>>,
@@ -113,33 +114,33 @@ pub trait Network: Send {
     /// Module with the parameters.
     fn module(&mut self) -> &mut dyn Module;
 
-    /// Mean loss of a batch, while a tape watches the module. Every handle is dropped as soon as
-    /// the last op that reads it was issued.
+    /// Mean loss of a batch, recorded by `tape`, which watches the module's parameters. Every
+    /// handle is dropped as soon as the last op that reads its tensor was issued.
     fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error>;
 
     /// Score on a batch.
     fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error>;
 }
 
-/// A network with a value for each class as output, for each input.
+/// A network that gives a value for each class, for each input.
 pub struct Classifier {
     pub module: Box<dyn Module>,
-    /// Type to which float inputs are converted, and so the type of the activations.
+    /// Type to which float inputs are converted. The activations then have the same type.
     pub storage: DType,
     /// Name of the inputs in messages.
     pub inputs: &'static str,
 }
 
-/// Measure of how well a network did on some examples.
+/// Results of a network on some examples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Score {
     /// Number of right predictions.
     pub right: usize,
     pub predictions: usize,
-    /// Sum of the losses of all predictions: cross entropies if there are classes. Not finite if an
-    /// output is not finite.
+    /// Sum of the losses of all predictions; for classes, of the cross entropies in nats. NaN or
+    /// infinite if an output of the network is.
     pub loss: f64,
-    /// Found Gaussians of a ring: bit `i` is set if number `i` was found.
+    /// For the ring: bit `i` is set if a point was made near Gaussian number `i`.
     pub modes: u64,
 }
 
@@ -162,7 +163,7 @@ impl Network for Classifier {
 }
 
 impl Classifier {
-    /// Values `[n, classes]`.
+    /// Output of the network for `n` inputs: logits `[n, classes]`.
     fn logits(
         &mut self,
         runtime: &Runtime,
@@ -186,7 +187,7 @@ impl Classifier {
 }
 
 impl Score {
-    /// Score of values `[n, classes]` against the right classes.
+    /// Score of logits `[n, classes]`, given the right class of each row.
     fn of(logits: &HostTensor, labels: &HostTensor) -> Self {
         let classes = logits.shape().last().map_or(1, |&classes| classes.max(1));
         let rows = logits.as_f32().expect("logits are floats").chunks(classes);
@@ -218,7 +219,7 @@ impl Score {
     }
 }
 
-/// Purpose of a random draw. No two purposes give the same numbers.
+/// Purpose of random numbers. No two purposes get the same random numbers.
 #[derive(Clone, Copy)]
 enum Draw {
     /// A step, and the index of its first example.
@@ -228,7 +229,7 @@ enum Draw {
 }
 
 impl Draw {
-    /// Number of the draw, for the random generator.
+    /// The purpose as a number, for the random generator.
     fn number(self) -> u64 {
         match self {
             Self::Step(step, first) => ((step as u64) << 32) ^ first as u64,
@@ -237,17 +238,19 @@ impl Draw {
     }
 }
 
-/// Random numbers of mean 0 and variance 1: those at the positions `start..end` of a draw.
+/// Random numbers of mean 0 and variance 1: the ones at positions `start..end` of the sequence that
+/// `draw` names.
 fn gaussians(seed: u64, draw: Draw, Range { start, end }: Range<usize>) -> Vec<f32> {
-    // Points around the origin have two numbers each.
+    // A ring with a single Gaussian at the origin gives points, each of which has two of the
+    // numbers.
     let points = Ring { modes: 1, radius: 0.0, deviation: 1.0, seed };
     let first = start / 2;
     let points = points.batch_from(first, draw.number(), end.div_ceil(2) - first);
     points.as_f32().expect("points are floats")[start - 2 * first..end - 2 * first].to_vec()
 }
 
-/// Error of a batch that does not fit into the host's memory. `what` names the number and the size
-/// of its examples.
+/// Error of a batch that is too large for the host's memory. `what` names the number and the size
+/// of the batch's examples.
 fn batch_too_large(what: &str, bytes: u128) -> Failure {
     let size =
         u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
@@ -279,8 +282,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Writes data of all kinds that come from files into a folder. Returns the options that read
-    /// them.
+    /// Writes data of each kind that is read from files into a folder. Returns the options that
+    /// read the data.
     fn files(folder: &Path) -> [String; 3] {
         fs::create_dir_all(folder.join("idx")).unwrap();
         for (part, count) in [("train", 30u8), ("t10k", 2)] {
@@ -310,11 +313,11 @@ mod tests {
         ]
     }
 
-    /// Input and label bytes of each example of a batch.
+    /// Bytes of the input and of the label, for each example of a batch.
     fn examples(batch: &Batch, n: usize) -> Vec<[Vec<u8>; 2]> {
         let [inputs, labels] = [&batch.inputs, &batch.labels].map(|host| host.as_bytes());
         let of = |all: &[u8], i: usize| {
-            // A batch of trees has a row for each node, and in the row one word for each tree.
+            // A batch of trees has a row for each node. A row has one word for each tree.
             let words = all.chunks(4).enumerate();
             let is_own = |j: usize| match &batch.tree {
                 Some(_) => j % n == i,
@@ -325,8 +328,8 @@ mod tests {
         (0..n).map(|i| [of(inputs, i), of(labels, i)]).collect()
     }
 
-    /// A step sees the same examples, cropped, mirrored and drawn in the same way, however many
-    /// parts it is done in.
+    /// A step has the same examples, cropped, mirrored and with the same random numbers, whatever
+    /// the number of parts.
     #[test]
     fn parts_of_a_step_are_as_those_of_one_batch() {
         let folder = std::env::temp_dir().join(format!("remat-parts-{}", std::process::id()));

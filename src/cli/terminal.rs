@@ -23,7 +23,7 @@ pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 /// Whether progress is shown at all.
 static PROGRESS: AtomicBool = AtomicBool::new(true);
 
-/// Number of running replays. Their events are dropped.
+/// Number of running replays. While there are any, tracing events are dropped.
 static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 
 /// Way to show progress.
@@ -31,7 +31,7 @@ static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 pub enum Shows {
     /// Progress bars, on a terminal.
     Bars,
-    /// Lines now and then, for a file, or between the events of the engine.
+    /// A line now and then: if stderr is no terminal, or if events of the engine are logged there.
     Lines,
     Nothing,
 }
@@ -60,8 +60,8 @@ pub fn hide_progress() {
     BARS.set_draw_target(ProgressDrawTarget::hidden());
 }
 
-/// Applies `--color`. This is done before the arguments are parsed, because errors in them are
-/// printed in color, too.
+/// Applies `--color`. Called before the arguments are parsed, because errors in the arguments are
+/// printed in color.
 pub fn set_color(args: impl Iterator<Item = String>) {
     let choice = color(args).unwrap_or_default();
     match choice {
@@ -72,7 +72,7 @@ pub fn set_color(args: impl Iterator<Item = String>) {
     .write_global();
 }
 
-/// Value of the last `--color`, if it is valid.
+/// Value of the last `--color` in the arguments, if the value is valid.
 fn color(args: impl Iterator<Item = String>) -> Option<clap::ColorChoice> {
     let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
     let value = |i: usize| match args[i].strip_prefix("--color")? {
@@ -82,7 +82,7 @@ fn color(args: impl Iterator<Item = String>) -> Option<clap::ColorChoice> {
     (0..args.len()).rev().find_map(value)?.parse().ok()
 }
 
-/// Does `work`, a replay, and drops its events.
+/// Runs `work`, a replay, and drops the tracing events of the replay.
 pub fn muted<R>(work: impl FnOnce() -> R) -> R {
     REPLAYS.fetch_add(1, Ordering::Relaxed);
     let done = work();
@@ -90,7 +90,7 @@ pub fn muted<R>(work: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Writer to stderr, above the progress bars.
+/// Writer to stderr. Its text appears above the progress bars.
 struct AboveBars;
 
 impl Write for AboveBars {
@@ -135,7 +135,7 @@ pub fn show(report: &impl Display, stdout_is_taken: bool) -> Result<(), Failure>
     print_report(&report.to_string())
 }
 
-/// Prints a result as it is. A closed pipe is no error: its reader has seen enough.
+/// Prints a result as it is. A closed pipe is no error: the reader of the pipe has seen enough.
 pub fn print_result(text: &str) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()) {
@@ -157,8 +157,9 @@ fn wanted_events() -> Option<String> {
     (!wanted.is_empty()).then(|| wanted.to_string_lossy().into_owned())
 }
 
-/// Shows events on stderr: those that `RUST_LOG` asks for, or else warnings, or none if `quiet` is
-/// set. Events of rehearsals are never shown.
+/// Starts to log tracing events on stderr: the events that `RUST_LOG` names. Without `RUST_LOG`,
+/// only warnings are logged, and with `quiet` nothing. Events of replays and rehearsals are never
+/// logged.
 pub fn start_logging(quiet: bool) {
     let warnings = || {
         let most = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
@@ -167,10 +168,11 @@ pub fn start_logging(quiet: bool) {
     let no_rehearsal = || {
         let filter =
             dynamic_filter_fn(|_, _| REPLAYS.load(Ordering::Relaxed) == 0 && !is_rehearsing());
-        // The other filter decides which events are looked at.
+        // The hint lets all levels pass, because the filter for `RUST_LOG` decides about levels.
         filter.with_max_level_hint(LevelFilter::TRACE)
     };
-    // A line says what happened, without the command around it: people read and search these lines.
+    // A line has the event only, without the spans around it, so that lines are easy to read and to
+    // search.
     let no_span = || {
         let filter = filter_fn(|told| told.is_event());
         filter.with_max_level_hint(LevelFilter::TRACE)
@@ -195,9 +197,9 @@ pub fn start_logging(quiet: bool) {
     }
 }
 
-/// Whether an event is shown by default. Warnings are, except those of the engine: the program
-/// knows which option is to blame, and warns itself. Errors are not: they end the run and are
-/// printed then.
+/// Whether an event is shown without `RUST_LOG`: warnings are, but not warnings of the engine. The
+/// program warns itself in their place, with the option that is to blame. Errors are not shown,
+/// because they end the run and are printed at its end.
 fn is_warning(event: &Metadata<'_>) -> bool {
     let from_engine = event.module_path().is_some_and(|path| path.starts_with("remat::engine"));
     *event.level() == Level::WARN && !from_engine

@@ -4,10 +4,10 @@ use super::failure::Failure;
 use remat::trace::read_whole;
 use std::path::Path;
 
-/// Size limit of a file.
+/// Size limit of a tokenizer's file, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Limit on the tokens kept for an incomplete character.
+/// Most tokens kept until a character is complete. After these, the character counts as broken.
 const MOST_PENDING: usize = 16;
 
 /// A tokenizer: splits a text into tokens, and joins tokens into text.
@@ -25,13 +25,13 @@ impl Tokenizer {
         read.map(Self).map_err(|error| wrong(&format_args!("this is no tokenizer.json: {error}")))
     }
 
-    /// Number of tokens: one more than the largest token.
+    /// Number of tokens: the largest token number plus 1.
     pub fn vocabulary(&self) -> usize {
         self.0.get_vocab(true).values().max().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Number of tokens of a network that is to have `wanted` tokens, or by default the number of
-    /// the tokenizer. Fails if `wanted` is too small.
+    /// Number of tokens for the network: `wanted`, or by default the number of the tokenizer's
+    /// tokens. Fails if `wanted` is smaller than the tokenizer's number.
     pub fn fits(&self, wanted: Option<usize>) -> Result<usize, Failure> {
         let has = self.vocabulary();
         match wanted {
@@ -55,12 +55,12 @@ impl Tokenizer {
     }
 }
 
-/// A text decoded token by token.
+/// Decoder of a text, token by token.
 pub struct Decoder<'a> {
     tokenizer: &'a Tokenizer,
-    /// Last tokens, from the first token of an incomplete character on.
+    /// Tokens since the last point at which all characters were complete.
     pending: Vec<u32>,
-    /// Bytes of the pending text returned already.
+    /// Number of bytes of the text of `pending` that were already returned.
     given: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Decoder<'a> {
         Ok(new)
     }
 
-    /// Returns the rest of the text.
+    /// Returns the text of the tokens whose characters were not complete.
     pub fn finish(self) -> Result<String, Failure> {
         let text = self.tokenizer.decode(&self.pending)?;
         Ok(text.get(self.given..).unwrap_or_default().to_owned())
@@ -124,7 +124,8 @@ mod tests {
         }
     }
 
-    /// Bytes that are no UTF-8 give the same text token by token as all at once.
+    /// Decoding token by token gives the same text as decoding all tokens at once, also for bytes
+    /// that are not UTF-8.
     #[test]
     fn decoding_token_by_token_gives_the_text_of_all_at_once() {
         let tokenizer = Tokenizer::open(&fixture("tokenizer.json")).unwrap();

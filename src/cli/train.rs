@@ -57,7 +57,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     inputs.extend(Input::kept(learning.tokenizer.as_deref()));
     let resumed = checkpoints.resume.as_deref();
     let opened = resumed.map(|path| checkpoints.names.open(path)).transpose()?;
-    // A resumed run may replace its own file. Files of other libraries stay as they are.
+    // `--save` may replace the checkpoint that the run resumes from. It may not replace a file of
+    // another library.
     let may_become = matches!(opened, Some((_, None))).then_some("--save");
     let files = opened.iter().flat_map(|(file, _)| file.files()).chain(resumed);
     inputs.extend(files.map(|path| Input { path, may_become }));
@@ -78,7 +79,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tests_between: learning.eval_every.is_some(),
         optimizer,
     };
-    // The state to begin with: a checkpoint of ours, foreign weights, or nothing.
+    // The run begins with a checkpoint of `remat train`, with weights of another library, or with
+    // nothing.
     let steps = steps(args, &setup);
     let new = Kept::new(options, &*task);
     let resumed = resumed.zip(opened);
@@ -128,7 +130,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     // A rehearsal on blank batches chooses the budget and the threshold.
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
     let blank = Blank::new(&setup, tested)?;
-    // A recording needs the effects of each command, which a step run by plan does not report.
+    // A recording needs the evictions and regenerations of each command. A step that runs by plan
+    // does not report them.
     let plan = if recording.is_some() { Plan::Off } else { memory.plan.into() };
     let waiting = Mutex::new(None);
     let told = |at: tune::Progress| {
@@ -153,7 +156,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         say(&chosen);
         chosen.warnings().iter().for_each(warn);
     }
-    // Simulated runs then find out how a step is best run in the chosen budget.
+    // Simulated runs find out how a step is best run in the chosen budget.
     let tuned = rehearsal.learn(chosen)?;
     stop_waiting();
     let chosen = tuned.chosen();
@@ -209,7 +212,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         (Err(error), Some(path)) => Err(output::unwritten(path, error)),
         _ => Ok(()),
     };
-    // The failure of the run itself counts before those of its files.
+    // The first failure gives the exit code, so the failure of the run comes before the failures of
+    // its files.
     output::all([
         judged,
         outcome.saved,
@@ -220,7 +224,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     ])
 }
 
-/// Failure of a run that passed its rehearsal, but ran out of memory.
+/// Failure of a run that ran out of memory, although its rehearsal passed.
 fn too_small(
     tuned: &Tuned<'_>,
     rehearsal: &Rehearsal<'_, '_, Blank<'_>>,
@@ -283,8 +287,8 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
                 storage: precision.into(),
                 seed,
             };
-            // A dry run finds out whether the images are too small for the network, which is an
-            // error of the user.
+            // The network is made on a simulated device first. If that fails, the images are too
+            // small for the network, which is an error in the arguments.
             let dry = Runtime::builder().budget(1u64 << 60).sim()?;
             task.network(&dry).map_err(|error| Failure::usage(error.to_string()))?;
             Ok(Box::new(task))
@@ -303,7 +307,7 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     }
 }
 
-/// The text as tokens, and the sizes with the number of tokens.
+/// The text as tokens, and the sizes, with the number of different tokens filled in.
 fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let TrainArgs { model, mut sizes, ref learning, .. } = *args;
     let bytes = learning.data.text(model)?;
@@ -316,7 +320,8 @@ fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let tokenizer = Tokenizer::open(tokenizer)?;
     sizes.vocabulary = Some(tokenizer.fits(sizes.vocabulary)?);
     let whole = std::str::from_utf8(bytes.bytes()).expect("texts are UTF-8");
-    // The test gets the same part as without a tokenizer, up to a character.
+    // The part of the text for the test begins at the same byte as without a tokenizer, rounded
+    // down to a whole character.
     let at = whole.floor_char_boundary(bytes.train_len());
     let mut tokens = tokenizer.encode(&whole[..at])?;
     let train = tokens.len();
@@ -340,7 +345,7 @@ fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure
     recording.map(Some).map_err(|e| output::unwritten(path, e))
 }
 
-/// Error of a run that ended early.
+/// Failure of the program if the run ended early or diverged.
 fn judge(outcome: &Outcome, asked: usize, args: &TrainArgs) -> Result<(), Failure> {
     let (lr, done) = (args.optimizer.lr(), outcome.training.steps());
     let steps = Counted(asked as u64, "step");
@@ -380,7 +385,8 @@ fn report(
         }
         _ => (None, None, None),
     };
-    // The exponents and factors have fields of their own in the report.
+    // Exponents and factors have fields of their own in the report, so the policy is named without
+    // them.
     let policy = if exponents.is_some() { memory.policy } else { policy };
     let (ending, diverged_since_step) = match outcome.ending {
         Ending::Done => (EndingName::Done, None),

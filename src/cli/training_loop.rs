@@ -17,13 +17,13 @@ use remat::{Error, Runtime, Stats};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Settings of a run.
+/// Course: the settings of a run.
 pub struct Course<'a> {
     pub setup: &'a Setup<'a>,
     /// Seed of the order of the examples.
     pub seed: u64,
     pub schedule: Schedule,
-    /// Number of steps of the run, steps before a resume included.
+    /// Number of steps of the run. For a resumed run, the steps done before are included.
     pub steps: usize,
     /// Whether the run ends with a test.
     pub test: bool,
@@ -31,19 +31,19 @@ pub struct Course<'a> {
     pub eval_every: Option<usize>,
     /// State at the beginning of the run.
     pub from: &'a Resumed,
-    /// Metadata for checkpoints, as before the first step of the run.
+    /// Metadata for checkpoints, without the number of finished steps, which [`Kept::after`] sets.
     pub kept: Kept,
     /// File for checkpoints.
     pub save: Option<&'a Path>,
-    /// Number of steps between checkpoints, beside the checkpoint at the end.
+    /// Number of steps between checkpoints. Another checkpoint is written at the end.
     pub save_every: Option<usize>,
     pub shows: Shows,
     pub quiet: bool,
 }
 
 impl Course<'_> {
-    /// Writes a checkpoint after `done` steps, if there is a file for it. A file that cannot be
-    /// written does not end the run: the inner result has its failure.
+    /// Writes the checkpoint after `done` steps, if `save` names a file. The inner result is the
+    /// failure to write the file, which does not end the run.
     fn save(&self, session: &mut Session, done: usize) -> Result<Result<(), Failure>, Stop> {
         let Some(path) = self.save else { return Ok(Ok(())) };
         match session.save(path, self.kept.after(done).text()) {
@@ -60,9 +60,9 @@ pub enum Ending {
     Done,
     /// The run was ended by Ctrl-C.
     Interrupted,
-    /// The loss became `loss`, not a finite number, at step `since`, counted from 1.
+    /// At step `since`, counted from 1, the loss became `loss`, which is NaN or infinite.
     Diverged { since: usize, loss: f32 },
-    /// The last step left a network whose outputs are not finite.
+    /// After the last step, outputs of the network are NaN or infinite.
     Broken,
 }
 
@@ -76,9 +76,9 @@ pub struct Outcome {
     pub recorded: Result<(), Error>,
     /// Whether the last checkpoint, if any, was written.
     pub saved: Result<(), Failure>,
-    /// Hash of the parameters; `None` if Ctrl-C came in the middle of a step.
+    /// Hash of the parameters and buffers; `None` if a step was abandoned by Ctrl-C.
     pub params_sha256: Option<String>,
-    /// Result of the test; `None` without a test, or if the test did not end.
+    /// Result of the test; `None` without a test, or if Ctrl-C ended it.
     pub test: Option<Test>,
     /// Most bytes in use at once in the whole run, test included.
     pub peak_bytes: u64,
@@ -87,13 +87,13 @@ pub struct Outcome {
 /// Result of the training.
 #[derive(Debug, Default)]
 pub struct Training {
-    /// Number of steps done before the run.
+    /// Number of steps done before this run, if it is a resumed one.
     before: usize,
     /// Loss of each step of the run, in order.
     losses: Vec<f32>,
     /// Duration of each step of the run.
     times: Vec<Duration>,
-    /// Statistics at the end, an abandoned step included.
+    /// Statistics after the last step, also if that step was abandoned.
     pub stats: Stats,
     pub seconds: Duration,
     /// Whether a step was abandoned halfway.
@@ -108,7 +108,7 @@ pub struct Test {
 }
 
 impl Training {
-    /// Number of finished steps, steps before the run included.
+    /// Number of finished steps, including the steps done before this run.
     pub const fn steps(&self) -> usize {
         self.before + self.losses.len()
     }
@@ -129,7 +129,7 @@ impl Training {
         Some(middle.iter().sum::<Duration>() / middle.len() as u32)
     }
 
-    /// End of the training, by its losses and by Ctrl-C.
+    /// How the training ended: by a loss that is not finite, by Ctrl-C, or after all steps.
     fn ending(&self) -> Ending {
         match self.losses.iter().position(|loss| !loss.is_finite()) {
             Some(step) => {
@@ -141,7 +141,7 @@ impl Training {
     }
 }
 
-/// Reason why a run did not come to an end.
+/// Reason why a run could not be finished.
 pub enum Stop {
     /// The runtime failed.
     Error(Error),
@@ -197,8 +197,8 @@ pub fn run(
     if let Some(test) = &test {
         journal.test(&test.score, &session.runtime().stats()?);
     }
-    // The digest comes after the test. A rehearsal has no digest, and so foresees the run up to
-    // this point.
+    // The digest reads tensors, and comes after the test. A rehearsal computes no digest, so its
+    // forecast of evictions ends before this point.
     let params_sha256 = match training.is_given_up {
         true => None,
         false => Some(session.digest()?),
@@ -215,9 +215,9 @@ pub fn run(
     })
 }
 
-/// Runs all steps, or until Ctrl-C, or until a loss is not finite. While the device works on one
-/// step, the next one is issued, so the device never waits. The result of a step is therefore known
-/// one step later.
+/// Runs the steps until all are done, until Ctrl-C, or until a loss is NaN or infinite. While the
+/// device works on a step, the next step is issued, so that the device never waits. Therefore the
+/// loss of a step is known only after the next step was issued.
 fn train(
     session: &mut Session,
     course: &Course<'_>,
@@ -234,18 +234,20 @@ fn train(
     let start = Instant::now();
     let mut then = start;
     let mut given = before;
-    // Skip the batches of the steps done before, so that the order of the examples goes on.
+    // Skip the batches of the steps done before this run, so that the examples come in the order of
+    // an uninterrupted run.
     (0..before).for_each(|_| {
         batches.next_batch();
     });
     let mut under_way: Option<Step> = None;
     loop {
-        // Decide what comes next: another step, or first a test or a checkpoint.
+        // Decide whether the next step is issued now, or a test or a checkpoint comes first.
         let is_due =
             |every: Option<usize>| given > before && every.is_some_and(|n| given.is_multiple_of(n));
         let (is_tested, is_saved) = (is_due(course.eval_every), is_due(course.save_every));
         let goes_on = given < *steps && !interrupt::is_requested() && training.is_sound();
-        // Tests and checkpoints come between two steps, once the first of them is done.
+        // A test or a checkpoint comes between two steps: it waits until the step before is done,
+        // and no further step is issued meanwhile.
         let waits = (is_tested || is_saved) && under_way.is_some();
         let next = (goes_on && !waits).then(|| {
             let (step, indices) = (given, batches.next_batch());
@@ -256,10 +258,11 @@ fn train(
             };
             session.step(part, schedule.rate(step))
         });
-        // Only now wait for the step before: the device already has the next one.
+        // The next step is issued by now, so the loop can wait for the previous one.
         if let Some(previous) = under_way.take() {
             let answer = previous.wait();
-            // The answer does not matter: some updates of the step may have been abandoned.
+            // The step counts as abandoned whatever its answer, because some of its updates may not
+            // have been done.
             if interrupt::is_abandoned() {
                 training.is_given_up = true;
                 break;
@@ -275,7 +278,7 @@ fn train(
             progress.step(step, loss, &stats);
         }
         under_way = next.transpose()?;
-        // No step is under way here, so the parameters are those after `given` steps.
+        // No step is running here, so the parameters are those after `given` steps.
         if waits && goes_on {
             if is_saved && training.is_sound() {
                 let saved = course.save(session, given)?;
@@ -316,8 +319,8 @@ pub fn test(
     }
 }
 
-/// Tests in batches of the training's size, until the end or until an output is not finite. Returns
-/// `None` if Ctrl-C ended the test.
+/// Tests the network, in batches as large as in training. Stops early if an output is NaN or
+/// infinite. Returns `None` if Ctrl-C ended the test.
 fn score(
     session: &mut Session,
     setup: &Setup<'_>,

@@ -1,4 +1,5 @@
-//! Training for the library to rehearse and tune: steps and tests on blank batches.
+//! Rehearsals: gives the library's tuner a training to rehearse, with steps and tests on batches
+//! without content.
 
 use super::args::MemoryArgs;
 use super::failure::Failure;
@@ -10,11 +11,11 @@ use remat::program::Plan;
 use remat::tune::{Names, Rehearsal, Trainable, Training, TuneError, Tuner};
 use remat::{Error, Runtime};
 
-/// Number of full test batches in a rehearsal: the second one starts with the memory that the first
-/// one left.
+/// Number of full test batches in a rehearsal. The second batch finds memory as the first one left
+/// it, and so stands for all later ones.
 const TEST_BATCHES: usize = 2;
 
-/// Names of the options, for messages of the library.
+/// Names of the command-line options, for messages of the library.
 const FLAGS: Names = Names {
     budget: "--budget",
     threshold: "--eviction-threshold",
@@ -53,7 +54,8 @@ impl Trainable for Blank<'_> {
         Ok(BlankTraining { session, batch: self.batch.clone(), tests: self.tests.clone() })
     }
 
-    /// Whether all steps are alike: not if each step has another tree.
+    /// Whether all steps have the same ops. False if the examples are trees, because each step then
+    /// has another tree.
     fn repeats(&self) -> bool {
         self.batch.tree.is_none()
     }
@@ -63,7 +65,7 @@ impl Trainable for Blank<'_> {
     }
 }
 
-/// A blank training in progress.
+/// A training on blank batches that has begun.
 pub struct BlankTraining {
     session: Session,
     batch: Batch,
@@ -91,7 +93,7 @@ pub fn tuner<'a>(target: &Target, memory: &'a MemoryArgs, seed: u64, plan: Plan)
         .interrupt_when(interrupt::is_requested)
 }
 
-/// Most bytes in use at once in a test, without any limit.
+/// Most bytes in use at once in a simulated test without a budget.
 pub fn peak(target: &Target, blank: &Blank<'_>, memory: &MemoryArgs) -> Result<u64, Failure> {
     let tuner = tuner(target, memory, 0, Plan::Off).steps(0);
     Ok(Rehearsal::new(&tuner, blank)?.unlimited()?.peak_bytes)

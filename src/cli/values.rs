@@ -8,7 +8,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-/// Parses a number of things, at least one.
+/// Parses a whole number from 1 up.
 pub fn count(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if n > 0 => Ok(n),
@@ -19,7 +19,7 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a number of parts of a step.
+/// Parses the number of batches in a step, from 1 to 65,536.
 pub fn parts(text: &str) -> Result<usize, String> {
     count(text)
         .ok()
@@ -52,7 +52,7 @@ pub fn seed(text: &str) -> Result<u64, String> {
 
 /// Parses shares and ranges of shares, such as `40%,64MiB,10%..50%:5%`.
 pub fn shares(text: &str) -> Result<Vec<Share>, String> {
-    /// Limit on the steps of a range: more would be a typing mistake.
+    /// Most steps of a range. A larger number is probably a typing mistake.
     const MOST: f64 = 1e5;
     let mut shares = Vec::new();
     for part in text.split(',') {
@@ -73,7 +73,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
             }
             _ => return Err(help.to_owned()),
         };
-        // Rounding may make a step miss the end of the range.
+        // Without the small addition, rounding could leave out the end of the range.
         let steps = ((end - start) / width + 1e-9).floor();
         if !(0.0..=MOST).contains(&steps) {
             return Err(format!("{part} is empty or has more than {MOST} steps; {help}"));
@@ -81,7 +81,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
         shares.extend((0..=steps as u64).map(|i| {
             let value = start + i as f64 * width;
             if is_percent {
-                // The result is 10.3, not 10.299999999999999.
+                // Rounded, so that the value is 10.3 and not 10.299999999999999.
                 Share::Percent((value * 1e9).round() / 1e9)
             } else {
                 Share::Bytes(value as u64)
@@ -99,29 +99,29 @@ pub fn threads(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a whole number from 1 to 1024".to_owned())
 }
 
-/// Parses a learning rate.
+/// Parses a number above 0, such as a learning rate.
 pub fn above_zero(text: &str) -> Result<f32, String> {
     number(text, |x| x > 0.0, "give a number above 0, such as 0.1")
 }
 
-/// Parses a part of a whole.
+/// Parses a share: a number above 0 and at most 1.
 pub fn part(text: &str) -> Result<f64, String> {
     let help = "give a number above 0 and at most 1, such as 0.25; 1 is all";
     number(text, |x| x > 0.0 && x <= 1.0, help)
 }
 
-/// Parses a weight decay, or a limit.
+/// Parses a number from 0 up, such as a weight decay or a limit.
 pub fn from_zero<F: FromStr + Copy + Into<f64>>(text: &str) -> Result<F, String> {
     number(text, |x| x >= 0.0, "give a number from 0 up")
 }
 
-/// Parses a factor.
+/// Parses a factor, a number above 0.
 pub fn factor(text: &str) -> Result<f64, String> {
     number(text, |x| x > 0.0, "give a number above 0, such as 1.5")
 }
 
-/// Parses the rule by which a block takes a hole: `exact`, `tensorflow`, or `tensorflow:` and a
-/// size.
+/// Parses the rule for how much of a hole a tensor gets: `exact`, `tensorflow`, or `tensorflow:`
+/// and a size.
 pub fn split_rule(text: &str) -> Result<SplitRule, String> {
     match text.split_once(':') {
         None if text == "exact" => Ok(SplitRule::Exact),
@@ -137,7 +137,7 @@ pub fn split_rule(text: &str) -> Result<SplitRule, String> {
     }
 }
 
-/// Parses a momentum.
+/// Parses a number from 0 to below 1, such as a momentum.
 pub fn below_one(text: &str) -> Result<f32, String> {
     number(text, |x| (0.0..1.0).contains(&x), "give a number from 0 to below 1, such as 0.9")
 }

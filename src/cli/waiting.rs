@@ -7,23 +7,23 @@ use super::terminal::{BARS, Shows, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Shows what the program is doing, if that takes longer than a moment: a spinner on a terminal, a
-/// line now and then elsewhere.
+/// Shows what the program is doing, if the work takes longer than a second: by a spinner on a
+/// terminal, or else by a line of text now and then.
 pub struct Waiting {
-    /// Spinner, invisible at first. The message of the spinner is the text to show.
+    /// Spinner, invisible at first. Its message is also the text of the lines.
     spinner: ProgressBar,
-    /// Channel to the teller, dropped when the work is done.
+    /// Channel to the thread `teller`. Dropping the sender tells the thread that the work is done.
     busy: Option<Sender<()>>,
     teller: Option<JoinHandle<()>>,
 }
 
 impl Waiting {
-    /// Longest duration of work not shown.
+    /// Time before anything is shown. Shorter work is not shown at all.
     const MOMENT: Duration = Duration::from_secs(1);
     /// Time between lines.
     const SILENCE: Duration = Duration::from_secs(10);
 
-    /// Begins to show work, until the value is dropped.
+    /// Begins to show the work. Dropping the value ends it.
     pub fn new(shows: Shows) -> Self {
         let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
         let style = style.expect("the template is a constant");
@@ -31,7 +31,7 @@ impl Waiting {
         let (busy, done) = channel();
         let teller = (shows != Shows::Nothing).then(|| {
             let spinner = spinner.clone();
-            // Without a thread, nothing is shown.
+            // If the system can start no thread, nothing is shown.
             thread::Builder::new().spawn(move || tell(&spinner, shows, &done)).ok()
         });
         let teller = teller.flatten();
@@ -48,7 +48,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         drop(self.busy.take());
         if let Some(teller) = self.teller.take() {
-            // After a panic there is nothing more to show.
+            // If the thread panicked, the panic is ignored: only the display is lost.
             let _ = teller.join();
         }
     }
@@ -68,7 +68,8 @@ fn tell(spinner: &ProgressBar, shows: Shows, done: &Receiver<()>) {
     }
 }
 
-/// Prints lines until the work is done: at least one, as the work has taken a while already.
+/// Prints lines until the work is done. The first line is printed at once, because the work has
+/// already taken a second.
 fn tell_in_lines(
     spinner: &ProgressBar,
     silence: Duration,

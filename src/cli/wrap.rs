@@ -1,4 +1,4 @@
-//! Text with line breaks for the terminal.
+//! Line breaks for text on a terminal.
 
 use std::borrow::Cow;
 use std::io::{stderr, stdout};
@@ -28,7 +28,8 @@ impl Stream {
     }
 }
 
-/// Breaks long lines at blanks. A continuation has the indent of its line and two blanks more.
+/// Breaks long lines at spaces. A continuation line has the indent of its first line and two more
+/// spaces.
 fn wrapped(text: &str, width: usize) -> String {
     let wrap = |line: &str| {
         let indent = &line[..line.len() - line.trim_start().len()];

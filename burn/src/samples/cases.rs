@@ -1,5 +1,5 @@
-//! Cases: meaningful operations of each variant, with shapes, types and values of inputs. A variant
-//! that Burn adds does not compile until it has a case.
+//! Cases: operations of each variant that can be run, with inputs of several shapes, types and
+//! values. If Burn adds a variant, this module does not compile until the variant has a case.
 
 use crate::session::numbers;
 use burn_backend::{BoolStore, DType, Distribution, Element, Shape, Slice, SliceOps, TensorData};
@@ -28,9 +28,9 @@ pub(crate) enum Lie {
     Rows,
     /// The last two dimensions are swapped.
     Swapped,
-    /// A part of each dimension.
+    /// The view contains only a part of each dimension.
     Part,
-    /// Every second element, from the last one.
+    /// Every second element along each dimension, from the last one backward.
     Backward,
 }
 
@@ -53,14 +53,15 @@ pub(crate) struct Case {
     pub ir: OperationIr,
 }
 
-/// Type, shape, strides and setting of the case to make for a variant of [`OperationIr`].
+/// Parameters of the case to make for a variant of [`OperationIr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     /// Type that the variant works on.
     pub dtype: DType,
     pub shape: &'static [usize],
     pub lie: Lie,
-    /// Number of the setting for this variant.
+    /// Which setting of the variant's own parameters, such as its dimension. Taken modulo the
+    /// number of settings.
     pub way: usize,
 }
 
@@ -71,8 +72,8 @@ pub(crate) const BOOL: DType = DType::Bool(BoolStore::Native);
 /// Types of booleans. Flex has no kernels for booleans of four bytes.
 pub(crate) const BOOLS: [DType; 2] = [BOOL, DType::Bool(BoolStore::U8)];
 
-/// Shapes of ranks 1 to 4, with sizes 0 and 1 among them. Modules have other ranks, and take the
-/// batch from shapes of rank 1.
+/// Shapes of ranks 1 to 4, with sizes 0 and 1 among them. Modules need inputs of other ranks; a
+/// shape of rank 1 gives their batch size.
 pub(crate) const SHAPES: [&[usize]; 12] = [
     &[5],
     &[1],
@@ -107,8 +108,8 @@ pub(crate) fn dtypes(ir: &OperationIr) -> Vec<DType> {
     }
 }
 
-/// Case of the variant of `ir`, and the number of ways. `None` if the variant has no case of this
-/// shape.
+/// Case of the variant of `ir`, and the number of settings ([`Spec::way`]) that the variant has.
+/// `None` if the variant has no case of this shape.
 pub(crate) fn case(ir: &OperationIr, spec: Spec) -> (Option<Case>, usize) {
     let mut make = Make { spec, inputs: Vec::new(), ways: 1 };
     let mut ir = ir.clone();
@@ -126,7 +127,7 @@ fn new_id() -> TensorId {
     TensorId::new(numbers(1).0)
 }
 
-/// Values of a type, by their positions.
+/// Data of a shape and type; `value` gives the element at each position.
 fn values(shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> TensorData {
     fn of<E: Element>(shape: &[usize], value: impl Fn(usize) -> E) -> TensorData {
         let count = shape.iter().product();
@@ -159,13 +160,13 @@ impl Make {
         self.spec.shape.len()
     }
 
-    /// Chooses one of `of` ways; all are tried in turn.
+    /// Chooses one of `of` settings by [`Spec::way`]. Tests try all of them in turn.
     fn way(&mut self, of: usize) -> usize {
         self.ways = self.ways.max(of);
         self.spec.way % of
     }
 
-    /// Chooses a dimension, another one in each way.
+    /// Chooses a dimension, by [`Spec::way`].
     fn dim(&mut self) -> usize {
         let rank = self.rank();
         self.way(rank)
@@ -181,7 +182,7 @@ impl Make {
         }
     }
 
-    /// Makes an input with these values, by their positions.
+    /// Makes an input; `value` gives the element at each position.
     fn with(&mut self, shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> TensorIr {
         let rank = shape.len();
         let mut whole = shape.to_vec();
@@ -221,7 +222,7 @@ impl Make {
             Lie::Rows | Lie::Swapped => (read(&whole), None),
         };
         let count: usize = shape.iter().product();
-        // Positions outside the part have values, too.
+        // The uploaded tensor also has values at positions that the view does not contain.
         let data = values(&whole, dtype, |at| value(at % count.max(1)));
         let view = view.map(base);
         let mut ir = match &view {
@@ -255,7 +256,7 @@ impl Make {
         self.of(shape)
     }
 
-    /// Makes an input of the case's type and shape, in one of two ways with strange values: zeros
+    /// Makes an input of the case's type and shape. One of two settings has strange values: zeros
     /// of both signs, infinities and NaNs among floats, and the least and greatest integers.
     fn strange(&mut self) -> TensorIr {
         let (shape, dtype) = (self.spec.shape, self.spec.dtype);
@@ -270,15 +271,15 @@ impl Make {
             (2, _) if dtype.is_float() => f64::INFINITY,
             (3, _) if dtype.is_float() => f64::NAN,
             (4, _) if dtype.is_float() => f64::NEG_INFINITY,
-            // Casts of floats saturate.
+            // Casts from `f64` to integers saturate, so these become the greatest and the least
+            // integer.
             (1, _) => f64::MAX,
             (2, _) => f64::MIN,
             _ => 1.0,
         })
     }
 
-    /// Type of a boolean that is made or read: the case's type if boolean, otherwise one of
-    /// [`BOOLS`].
+    /// Type for a boolean tensor: the type of the case if it is boolean, or one of [`BOOLS`].
     fn bool(&mut self) -> DType {
         match self.spec.dtype {
             dtype @ DType::Bool(_) => dtype,
@@ -291,7 +292,7 @@ impl Make {
         self.with(shape, dtype, |at| if at % 3 == 1 { 1.0 } else { 0.0 })
     }
 
-    /// Makes indices below a size; `None` if the size is 0 and indices are needed.
+    /// Makes indices below `below`; `None` if `below` is 0, but the shape has elements.
     fn indices(&mut self, shape: &[usize], below: usize) -> Option<TensorIr> {
         let count: usize = shape.iter().product();
         if below == 0 && count > 0 {
@@ -311,7 +312,8 @@ impl Make {
         UnaryOpIr::create(self.strange(), new_id)
     }
 
-    /// Makes two operands: of equal shape, or one broadcast, or the same tensor twice.
+    /// Makes two operands: two tensors of equal shape, or a tensor and one to broadcast, or the
+    /// same tensor twice.
     fn two(&mut self) -> (TensorIr, TensorIr) {
         match self.way(3) {
             0 => (self.x(), self.x()),
@@ -360,8 +362,8 @@ impl Make {
             .then(|| ReduceDimOpIr::create(self.x(), dim, len, new_id))
     }
 
-    /// Makes the op that finds positions along a dimension. For integers, the positions have their
-    /// type, as in Burn's router.
+    /// Makes an op that finds positions along a dimension. If the input has integers, the positions
+    /// have the type of the input, as in Burn's router.
     fn arg(&mut self, len: usize) -> Option<ReduceDimOpIr> {
         if !self.spec.dtype.is_float() {
             return self.reduce_dim(len);
@@ -421,7 +423,7 @@ impl Make {
     }
 }
 
-/// Replaces a sample by an operation that makes sense.
+/// Replaces the sample `ir` by an operation that can be run.
 fn fill(ir: &mut OperationIr, make: &mut Make) -> Option<()> {
     match ir {
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
@@ -584,7 +586,8 @@ fn base(op: &mut Base, make: &mut Make) -> Option<()> {
     Some(())
 }
 
-/// Slices of a tensor: the first half, all but the first, backward, or with steps.
+/// Slices along each dimension: the first half, all but the first element, all elements backward,
+/// or with steps.
 fn slices(make: &mut Make) -> Option<Vec<Slice>> {
     let way = make.way(4);
     let slice = |size: usize| {
@@ -781,7 +784,7 @@ fn float(op: &mut Float, make: &mut Make) -> Option<()> {
             let qparams = QuantizationParametersIr { scales, global: None };
             *op = QuantizeOpIr::create(make.x(), qparams, op.scheme, new_id);
         }
-        // The input is a float, since no quantized tensor can be made.
+        // The input is a float tensor, because a test cannot make a quantized one.
         Float::Dequantize(op) => *op = DequantizeOpIr::create(make.x(), make.spec.dtype, new_id),
         Float::GridSample2d(op) => {
             let batch = make.batch()?;

@@ -1,5 +1,5 @@
-//! Every operation of Burn's IR gives the bits of Flex: with permission to write over inputs, after
-//! eviction of inputs, and after eviction of outputs.
+//! Under a budget, every operation of Burn's IR gives the same bits as Flex alone: with permission
+//! to write over inputs, after eviction of inputs, and after eviction of outputs.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -24,8 +24,8 @@ use std::thread::available_parallelism;
 
 const SEED: u64 = 7;
 
-/// Operations on which Flex, or the way to it, panics, for some types and settings at least. Ours
-/// returns an error.
+/// Operations on which Flex, or Burn's interpreter around it, panics, at least for some types and
+/// settings. A session returns an error.
 const REFUSED: [&str; 17] = [
     "BaseBool Cast",
     "BaseBool GatherNd",
@@ -46,8 +46,8 @@ const REFUSED: [&str; 17] = [
     "NumericInt Mean",
 ];
 
-/// Operations for which Flex keeps more bytes than shape and type say: indices have another type,
-/// or the gradient is a part of a larger buffer.
+/// Operations whose outputs take more bytes in Flex than their shape and type say: indices have
+/// another type, or the gradient is a part of a larger buffer.
 const LARGER: [&str; 7] = [
     "NumericInt ArgMax",
     "NumericInt ArgMin",
@@ -58,8 +58,8 @@ const LARGER: [&str; 7] = [
     "Module ConvTranspose3dWeightBackward",
 ];
 
-/// Operations on which Flex panics and ours has a result: we draw the numbers ourselves, the
-/// operation makes nothing, or it makes an empty tensor from empty views.
+/// Operations on which Flex panics, but a session gives a result: the session draws the random
+/// numbers itself, the operation makes nothing, or it makes an empty tensor from empty views.
 const ONLY_OURS: [&str; 8] = [
     "NumericFloat IntRandom",
     "Distributed SyncCollective",
@@ -101,7 +101,7 @@ fn outputs(case: &Case) -> Vec<TensorIr> {
     case.ir.outputs().map(read).collect()
 }
 
-/// Operation that may write over its inputs: over all, if no input occurs twice.
+/// The operation of a case, with permission to write over all its inputs, if no input occurs twice.
 fn giving(case: &Case) -> OperationIr {
     struct GiveAway;
     impl burn_ir::IrVisitorMut for GiveAway {
@@ -118,7 +118,7 @@ fn giving(case: &Case) -> OperationIr {
     ir
 }
 
-/// Runs a sample as Burn does.
+/// Runs a sample in Burn's interpreter on Flex, without remat.
 fn bare(case: &Case) -> Outcome {
     let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
     for input in &case.inputs {
@@ -142,7 +142,8 @@ fn bare(case: &Case) -> Outcome {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::runner::words(&*panic))
 }
 
-/// Makes evictable inputs. On a backend whose tensors are on the host, uploads cannot be evicted.
+/// Makes inputs that can be evicted. Uploads cannot, on a backend in the host's memory, so each
+/// input is made from an upload by an operation.
 fn upload(session: &mut Session<Flex>, case: &Case) {
     for input in &case.inputs {
         let whole = &input.uploaded;
@@ -183,8 +184,8 @@ fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {
     outputs(case).iter().map(read).collect()
 }
 
-/// Runs the operation with its inputs given away, and so with permission to write over them.
-/// Outputs are read, evicted, and read again.
+/// Runs the operation with permission to write over its inputs. Reads the outputs, evicts them, and
+/// reads them again.
 fn given(session: &mut Session<Flex>, case: &Case) -> Outcome {
     upload(session, case);
     session.run(giving(case));
@@ -197,7 +198,7 @@ fn given(session: &mut Session<Flex>, case: &Case) -> Outcome {
     Ok(first)
 }
 
-/// Evicts the inputs before the operation runs, and all tensors before each output is read.
+/// Evicts the inputs, runs the operation, and evicts all its tensors before each read of an output.
 fn evicted(session: &mut Session<Flex>, case: &Case) -> Outcome {
     let inputs = || case.inputs.iter().map(|input| input.uploaded.id);
     upload(session, case);
@@ -243,7 +244,7 @@ fn same(a: &[TensorData], b: &[TensorData]) -> bool {
 #[derive(Debug, Default)]
 struct Found {
     samples: usize,
-    /// Operations that neither Flex nor we run, and the reason.
+    /// Operations that neither Flex nor a session can run, and the reason.
     refused: BTreeMap<String, String>,
     wrong: Vec<String>,
 }
@@ -275,15 +276,15 @@ impl Found {
         found
     }
 
-    /// Runs one sample. Returns the number of ways.
+    /// Runs one sample. Returns the number of settings of the operation.
     fn look_at(&mut self, ir: &OperationIr, name: &str, spec: Spec) -> usize {
-        // Sessions are made before the tensors, whose numbers must be above a session's first
-        // number.
+        // Sessions are made before the tensors of the case: a session takes tensors with smaller
+        // numbers than its first for tensors of earlier sessions.
         let sessions = WAYS.map(|_| session(1 << 40));
         let made = catch_unwind(|| cases::case(ir, spec));
         let (case, ways) = made.unwrap_or_else(|panic| {
             let why = crate::runner::words(&*panic);
-            // Burn infers the shapes of samples, and refuses some.
+            // Burn checks the shapes of the case, and refuses some.
             if !why.contains("Reflect padding must be less") {
                 self.wrong.push(format!("{name} {spec:?}: {why}"));
             }
@@ -303,7 +304,7 @@ impl Found {
                     }
                 }
                 (Err(why), Ok(Err(_))) => {
-                    // Any operation may refuse empty tensors, and debug builds of Burn refuse
+                    // Any operation may refuse empty tensors, and debug builds of Burn panic at an
                     // overflow.
                     if !spec.shape.contains(&0) && !why.contains("overflow") {
                         self.refused.insert(name.to_owned(), why.clone());

@@ -1,4 +1,4 @@
-//! Cost of an operation beside its kernel.
+//! Time that an operation takes in addition to its kernel.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -14,7 +14,7 @@ use std::time::Instant;
 const OPS: u64 = 20_000;
 const ROUNDS: usize = 60;
 
-/// Operations `x += w` on 8 numbers, again and again: each sum is used once.
+/// `OPS` operations `x += w` on 8 numbers. Each sum is used only by the next operation.
 fn sums(first: u64) -> impl Iterator<Item = OperationIr> {
     let tensor = |id, status| TensorIr {
         id: TensorId::new(id),

@@ -1,5 +1,5 @@
-//! Tests on wgpu with a software adapter: which tensors share a buffer is seen in the buffers
-//! themselves. Without an adapter, the tests print a message and do nothing.
+//! Tests on wgpu with a software adapter. They inspect the buffers to see which tensors share one.
+//! Without an adapter, the tests print a message and do nothing.
 
 use super::common::{Cnn, Mlp, Net, Recurrent, Transformer, TransformerDropout, train};
 use burn::backend::{CubeDevice, Wgpu, WgpuDevice, WgpuDeviceKind};
@@ -13,7 +13,8 @@ fn adapter() -> Option<CubeDevice> {
     found
 }
 
-/// Present bytes equal counted bytes after every operation, and never exceed the budget.
+/// The bytes of the backend's buffers equal the counted bytes after every operation, and never
+/// exceed the budget.
 #[test]
 fn counted_bytes_are_the_bytes_present() {
     fn looked_at<N: Net>(adapter: &CubeDevice, percent: u64) {

@@ -53,7 +53,7 @@ fn a_table_fits_any_width_and_shows_every_cell() {
             let text = print(&rows, width);
             let table = text.split("\n\nSlowdown").next().unwrap();
             for line in table.lines() {
-                // One column and nothing else is the smallest table.
+                // A table has at least one column of numbers, which is 6 characters wide.
                 assert!(line.chars().count() <= width.max(6), "{width}: {line}");
             }
             for i in 1..=budgets {

@@ -15,8 +15,9 @@ pub struct Best {
 }
 
 impl Best {
-    /// Keeps the better of two placements. One that fits the budget is better than one that does
-    /// not. Then less recomputing is better, then fewer bytes, then the first.
+    /// Replaces `best` if `placement` is better. A placement that fits the budget is better than
+    /// one that does not. Among those that fit, less recomputing is better, and then fewer bytes.
+    /// On a tie, `best` stays.
     pub fn see(best: &mut Option<Self>, case: &Rc<Case>, planner: &str, placement: Placement) {
         let is_better = best.as_ref().is_none_or(|best| {
             compared((case, &placement), (&best.case, &best.placement)) == Ordering::Less
@@ -38,7 +39,8 @@ impl Best {
     /// Blocks of the placement, to be drawn.
     pub fn blocks(&self, name: &str) -> Blocks {
         let case = &self.case;
-        // A buffer with gaps is drawn as several blocks, because others may lie there meanwhile.
+        // A buffer that is not in use all the time is drawn as several blocks, because other
+        // buffers may lie at its address in between.
         let block = |part: Part| Block {
             name: case.instance.ids()[part.buffer].clone(),
             kind: case.kinds[part.buffer],

@@ -1,4 +1,4 @@
-//! Plans of steps that recompute, to fit a budget.
+//! Plans within a budget: steps that recompute.
 
 use super::super::failure::Failure;
 use super::super::terminal::muted;
@@ -14,11 +14,12 @@ use remat::program::RecordedProgram;
 use remat::{ByteSize, PolicyKind};
 use std::fmt::Write as _;
 
-/// Policies whose runs are used as schedules: our best, and that of the DTR paper.
+/// Policies whose simulated runs give schedules of recomputing: the best policy of this crate, and
+/// the policy of the DTR paper.
 const POLICIES: [&str; 2] = ["learned:portfolio", "dtr-eq"];
 
 impl Task<'_> {
-    /// Plans each order within a budget, by every way to recompute.
+    /// Plans the step in each order within a budget, with every schedule of recomputing.
     pub fn within(
         &self,
         share: Share,
@@ -54,7 +55,7 @@ impl Task<'_> {
             }
         }
         match refused {
-            // Nothing fits in any order.
+            // No order has a schedule that fits the budget.
             Some((least, misfit)) if fitting == 0 => {
                 Err(Failure::usage(format!("--budget {share}: {misfit}; give {least}B or more")))
             }
@@ -62,7 +63,7 @@ impl Task<'_> {
         }
     }
 
-    /// Plans an order by every way to recompute.
+    /// Plans the step in one order, with every schedule of recomputing.
     fn recompute(
         &self,
         order: &Order<'_>,
@@ -119,7 +120,7 @@ impl Task<'_> {
         }
     }
 
-    /// Granule of the step: all addresses are multiples of the granule.
+    /// Granule of the step, in bytes: the addresses of all blocks are multiples of the granule.
     fn granule(&self, order: &Order<'_>) -> u64 {
         let buffers = order.capture().buffers().iter();
         buffers.map(|buffer| buffer.align).max().unwrap_or(ALIGNMENT)

@@ -1,4 +1,5 @@
-//! Input of planners: buffers of a file, or of an order of a step, with or without recomputing.
+//! Case: input of planners. Its buffers are those of a file, or those of a step in some order, with
+//! or without recomputing.
 
 use super::super::words::Counted;
 use remat::ByteSize;
@@ -12,7 +13,7 @@ use std::fmt::Write as _;
 pub struct Case {
     /// Order of the ops; `None` for a file of buffers.
     pub order: Option<Ordered>,
-    /// Budget and schedule of recomputing; `None` if nothing is recomputed and there is no budget.
+    /// Budget and schedule of recomputing; `None` without `--budget`.
     pub recomputed: Option<Recomputed>,
     pub instance: Instance,
     pub load: u64,
@@ -23,8 +24,8 @@ pub struct Case {
 #[derive(Clone, Debug)]
 pub struct Ordered {
     pub name: String,
-    /// Number of ops that wait at once, at most. `None`: only a runtime that runs the step as a
-    /// whole can use the order.
+    /// Most ops that the order holds back at once: ops that the program has issued, but that run
+    /// later. `None` if only a runtime that has the whole step before it begins can use the order.
     pub held: Option<usize>,
     /// Load of the program's own order, in bytes.
     pub program_load: u64,
@@ -33,10 +34,11 @@ pub struct Ordered {
 #[derive(Clone, Debug)]
 pub struct Recomputed {
     pub budget: u64,
-    /// Name of the schedule; `None` for any way to recompute.
+    /// Name of the schedule; `None` if the order was refused before any schedule was tried.
     pub schedule: Option<String>,
     pub slowdown: Option<f64>,
-    /// Lower bound on the slowdown of any schedule in this order; `None` if nothing fits.
+    /// Lower bound on the slowdown of any schedule in this order; `None` if no schedule fits the
+    /// budget.
     pub least_slowdown: Option<f64>,
 }
 
@@ -46,13 +48,15 @@ impl Case {
         Self { load, kinds: vec![None; instance.ids().len()], instance, ..Self::default() }
     }
 
-    /// A case without buffers, not given to any planner.
+    /// A case without buffers, for a row that only gives the reason why an order could not be
+    /// planned.
     pub fn refused(order: &str, program_load: u64) -> Self {
         let order = Ordered { name: order.to_owned(), held: None, program_load };
         Self { order: Some(order), ..Self::default() }
     }
 
-    /// Case of an order of a step. `ids` has the names of its buffers, if they have names.
+    /// Case of a step in some order. `ids` has the names of the step's buffers, if the input named
+    /// them.
     pub fn of_order(
         name: &str,
         order: &Order<'_>,
@@ -135,11 +139,12 @@ fn named(order: &Order<'_>, ids: Option<&[String]>, lifetimes: Lifetimes) -> Ins
     let ops = order.capture().ops().iter().enumerate().filter(|(_, op)| op.workspace > 0);
     let workspaces = ops.map(|(number, _)| format!("workspace of op {number}"));
     let all = ids.iter().cloned().chain(workspaces).collect();
-    // The names may clash: a graph may have a tensor whose name is made of two others.
+    // Names may clash: a buffer of two tensors is named `x+y`, and another tensor may have the same
+    // name. If so, all buffers get numbers.
     Instance::named(all, lifetimes.clone()).unwrap_or_else(|_| Instance::numbered(lifetimes))
 }
 
-/// Roles of the buffers, and then of the workspaces.
+/// Roles of the buffers, followed by those of the workspaces, `count` in all.
 fn kinds(
     capture: &Capture,
     buffers: impl Iterator<Item = usize>,
@@ -151,12 +156,12 @@ fn kinds(
     kinds
 }
 
-/// Bytes over the load; 1 if there is nothing to place.
+/// `bytes` divided by the load; 1 if there is nothing to place.
 pub fn ratio(bytes: u64, load: u64) -> f64 {
     if load == 0 { 1.0 } else { bytes as f64 / load as f64 }
 }
 
-/// Text of a part of a whole: `97.62 %`.
+/// Text of `part` in percent of `whole`: `97.62 %`.
 fn percent_of(part: u64, whole: u64) -> String {
     format!("{:.2} %", 100.0 * ratio(part, whole))
 }

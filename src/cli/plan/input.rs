@@ -14,14 +14,15 @@ use std::path::Path;
 
 /// Input to be planned.
 pub enum Input {
-    /// Ops and buffers, which can be ordered and recomputed. The buffers of a graph have names.
+    /// A step: ops and their buffers. The ops can be reordered and run again. `ids` are the names
+    /// of the buffers, which only a graph has.
     Step { name: String, which: String, capture: Capture, ids: Option<Vec<String>> },
-    /// Buffers alone.
+    /// Buffers without ops.
     Buffers { name: String, instance: Instance },
 }
 
 impl Input {
-    /// Reads the file. Its first line shows which kind of file it is.
+    /// Reads the file. The kind of the file is found by its first line.
     pub fn read(args: &PlanArgs) -> Result<Self, Failure> {
         let path = &*args.input;
         let failed = |error: io::Error| match is_standard(path) {
@@ -134,15 +135,16 @@ enum Kind {
     Buffers,
 }
 
-/// Limit on the bytes of the first line: as many as a line of a trace may have.
+/// Limit on the bytes of the first line. It is the limit on a line of a trace.
 const LONGEST: u64 = 16 << 20;
 
-/// Bytes of the blank lines at the start of a file, and of the first line that is not blank. A file
-/// of blank lines only is left to the reader of its kind.
+/// Reads blank lines at the start of a file, and the first line that is not blank. Returns all
+/// these bytes.
 fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut line = 0;
-    // Only the new line is searched each time, not all of it again.
+    // Only the line read last is looked at. Looking at all lines each time would take quadratic
+    // time.
     while start[line..].trim_ascii().is_empty() && (start.len() as u64) < LONGEST {
         line = start.len();
         if text.by_ref().take(LONGEST).read_until(b'\n', &mut start)? == 0 {
@@ -153,18 +155,18 @@ fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 impl Kind {
-    /// Kind of a file by its first line. A trace has an object in each line, and the first object
-    /// names an event or an instruction. A graph is one object, in any layout.
+    /// Kind of a file by its first line. A trace has a JSON object in each line, and the first
+    /// object names an event or an instruction. A graph is one object, in any layout.
     fn of(start: &[u8]) -> Self {
         let line = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii();
         if !line.starts_with(b"{") {
             return Self::Buffers;
         }
-        // A line of neither kind is left to the reader of traces, which reports it.
+        // An object that is neither counts as a trace. The reader of traces then reports the error.
         let keys = |object: serde_json::Map<String, serde_json::Value>| {
             !["format", "tensors", "ops"].iter().any(|&key| object.contains_key(key))
         };
-        // The first key also tells the kind of a line that was cut off.
+        // If the line is no complete object, its first key decides.
         let key = line[1..].trim_ascii_start().strip_prefix(b"\"");
         let key = key.and_then(|rest| rest.split(|&byte| byte == b'"').next());
         let is_trace = match serde_json::from_slice(line) {

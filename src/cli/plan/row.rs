@@ -7,15 +7,15 @@ use remat::plan::{PlanError, Planned};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Result of a planner for a case, or the reason for having none.
+/// Result of a planner for a case, or the reason why there is none.
 #[derive(Serialize)]
 pub struct Row {
     trace: String,
-    /// Name of the trace, under the key used before 0.2.
+    /// Name of the trace again, under the JSON key that versions before 0.2 used.
     name: String,
     /// Order of the ops; `None` for a file of buffers.
     order: Option<String>,
-    /// Number of ops that wait at once, at most; `None`: offline only.
+    /// Most ops that the order holds back at once; see [`Ordered`](super::case::Ordered).
     held: Option<usize>,
     budget_bytes: Option<u64>,
     /// Schedule of recomputing; `None` if nothing is recomputed.
@@ -33,13 +33,13 @@ pub struct Row {
     /// Name of the planner.
     reuse: Option<String>,
     bytes: Option<u64>,
-    /// Bytes over the load.
+    /// `bytes` divided by `load`.
     ratio: Option<f64>,
     /// Seconds taken by the planner.
     seconds: Option<f64>,
-    /// Whether no placement can be smaller.
+    /// Whether it is proven that no placement takes fewer bytes.
     proven: bool,
-    /// Reason for having no placement.
+    /// Reason why there is no placement.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Row {
         }
     }
 
-    /// Row of a case not given to any planner.
+    /// Row of a case that no planner was run on.
     pub fn refused(name: &str, case: &Case, why: &str) -> Self {
         Self { refusal: Some(why.to_owned()), ..Self::of_case(name, case) }
     }
@@ -81,7 +81,7 @@ impl Row {
             schedule: recomputed.and_then(|one| one.schedule.clone()),
             slowdown: recomputed.and_then(|one| one.slowdown).map(rounded),
             recompute_ratio: recomputed.and_then(|one| one.slowdown).map(|one| rounded(one - 1.0)),
-            // A bound is rounded down.
+            // A lower bound is rounded down, so that it stays a lower bound.
             least_slowdown: recomputed
                 .and_then(|one| one.least_slowdown)
                 .map(|least| rounded_down(least, 6)),
@@ -98,7 +98,7 @@ impl Row {
         }
     }
 
-    /// Characters in the first column of the row.
+    /// Width of the row's first column, in characters.
     pub fn name_width(&self) -> usize {
         self.reuse.as_ref().map_or(0, |name| name.chars().count())
     }

@@ -6,8 +6,8 @@ use remat::nn::{Mode, Module, UNet, Upsampling, unet};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Task of removing noise: a U-Net sees noisy images, and is to give the clean ones. Classes play
-/// no part.
+/// Task of removing noise: a U-Net gets noisy images, and is to output the clean images. The
+/// classes of the images are not used.
 pub struct DenoiseTask {
     pub data: Dataset,
     /// Storage type of activations.
@@ -16,7 +16,7 @@ pub struct DenoiseTask {
     pub seed: u64,
 }
 
-/// Standard deviation of the noise. For comparison, that of all pixels is about 1.
+/// Standard deviation of the noise. The standard deviation of the pixels is about 1.
 const NOISE: f32 = 0.5;
 /// Channels of the network at full size.
 const WIDTH: usize = 32;
@@ -24,7 +24,8 @@ const WIDTH: usize = 32;
 const DEPTH: u32 = 4;
 
 impl DenoiseTask {
-    /// Images with noise. The noise is that of the images from position `first` of the draw on.
+    /// Images with noise. `first` is the position of the first image in the step or test that
+    /// `draw` names.
     fn noisy(&self, images: &Images, indices: &[usize], draw: Draw, first: usize) -> Batch {
         let (clean, _) = images.batch(indices);
         let values = clean.as_f32().expect("pixels are floats");
@@ -51,7 +52,8 @@ impl Task for DenoiseTask {
 
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let [channels, height, width] = self.data.train.shape;
-        // The smaller side keeps at least two pixels, if it has as many.
+        // After all halvings, the smaller side has at least two pixels, unless it had fewer than
+        // four before.
         let halves = height.min(width).max(1).ilog2().saturating_sub(1).clamp(1, DEPTH);
         let of = UNet { width: WIDTH, depth: halves as usize, up: Upsampling::Transposed };
         let module = unet(runtime, of, channels, channels)?;

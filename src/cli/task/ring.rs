@@ -6,13 +6,13 @@ use remat::nn::{Mode, Module, UnrolledGan, UnrolledGanSize};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Task of making points like those of a ring of Gaussians: a generator learns through steps of the
-/// discriminator.
+/// Task of generating points like those drawn from a ring of Gaussians: the generator learns
+/// through steps of the discriminator.
 pub struct RingTask {
     ring: Ring,
 }
 
-/// Number of points in an epoch, an arbitrary choice: points are made up.
+/// Number of points in an epoch. The choice is arbitrary, because points are generated without end.
 const EXAMPLES: usize = 16_384;
 /// Number of points in a test.
 const TESTS: usize = 2048;
@@ -22,10 +22,11 @@ impl RingTask {
         Self { ring: Ring::new(seed) }
     }
 
-    /// Latent numbers and real points, from number `first` of the draw on.
+    /// Latent numbers and real points. `first` is the position of the first point in the step or
+    /// test that `draw` names.
     fn drawn(&self, draw: Draw, first: usize, n: usize) -> Batch {
         let latent = UnrolledGanSize::default().latent;
-        // Another seed than that of the real points.
+        // The latent numbers have another seed than the real points.
         let z = gaussians(!self.ring.seed, draw, first * latent..(first + n) * latent);
         let z = HostTensor::f32([n, latent], z).expect("as many as were asked for");
         Batch::new((z, self.ring.batch_from(first, draw.number(), n)))
@@ -89,8 +90,8 @@ impl Network for Adversaries {
         &mut self.gan
     }
 
-    /// Sum of both losses. Each parameter gets the gradient of its own network's loss. The sum
-    /// itself says little: see [`remat::nn::GanLoss`].
+    /// Sum of the losses of generator and discriminator. Each parameter gets the gradient of its
+    /// own network's loss. The value of the sum says little: see [`remat::nn::GanLoss`].
     fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error> {
         let (z, real) = (runtime.put(batch.inputs)?, runtime.put(batch.labels)?);
         runtime.label(&z, "latent numbers")?;

@@ -21,7 +21,7 @@ pub struct TextTask {
 }
 
 impl TextTask {
-    /// A task for a text. Fails if the text is too short.
+    /// A task for a text. Fails if the text is too short for a window.
     pub fn new(
         model: TextModel,
         sizes: SizeArgs,
@@ -40,13 +40,13 @@ impl TextTask {
         Ok(Self { model, sizes, text, context, storage, seed })
     }
 
-    /// A task without a text, for using a trained network.
+    /// A task without a text, to use a trained network.
     pub fn untaught(model: TextModel, sizes: SizeArgs, storage: DType) -> Self {
         let text = Text::of_tokens(Vec::new(), 0);
         Self { model, sizes, text, context: sizes.context(model), storage, seed: 0 }
     }
 
-    /// Batch with the labels of all tokens in a single list.
+    /// Batch whose labels, the tokens that follow, are in one dimension.
     fn flat((tokens, next): (HostTensor, HostTensor)) -> Batch {
         let labels = next.as_i32().expect("tokens are integers").to_vec();
         let labels = HostTensor::i32([labels.len()], labels).expect("as many");

@@ -6,14 +6,15 @@ use remat::nn::{Module, TreeLstm, TreeLstmSize};
 use remat::{Error, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Task of finding the values of expressions. An expression is a tree, another one at each step.
+/// Task of computing the values of expressions. An expression is a tree, and each step has a tree
+/// of another shape.
 pub struct TreeTask {
     trees: Trees,
 }
 
 /// Range of the number of leaves of a tree.
 const LEAVES: std::ops::RangeInclusive<usize> = 2..=24;
-/// Number of trees in an epoch, an arbitrary choice: trees are made up.
+/// Number of trees in an epoch. The choice is arbitrary, because trees are generated without end.
 const EXAMPLES: usize = 8192;
 /// Number of trees in a test.
 const TESTS: usize = 1024;
@@ -61,7 +62,7 @@ impl Task for TreeTask {
         batch(self.trees.batch(draw.number(), indices.len()))
     }
 
-    /// Trees of the largest size and depth.
+    /// Batch of trees of the largest size and depth, which needs the most memory.
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
         Ok(batch(self.trees.largest(n)))
     }

@@ -38,7 +38,7 @@ fn args(args: &str) -> TrainArgs {
     }
 }
 
-/// Runs steps and a test on real images. Returns the evictions and the peak.
+/// Runs steps and a test on real images. Returns the number of evictions and the peak in bytes.
 fn run(
     setup: &Setup<'_>,
     builder: Builder,
@@ -60,8 +60,8 @@ fn run(
     Ok([stats.evictions, stats.peak_bytes])
 }
 
-/// Checks that runs with these options evict as their rehearsals did. Returns the number of
-/// evictions.
+/// Checks that real runs with these options have as many evictions as their rehearsals. Returns the
+/// number of evictions.
 fn evictions_as_rehearsed(options: &str) -> u64 {
     let mut evictions = 0;
     let args = args(options);
@@ -94,8 +94,8 @@ fn evictions_as_rehearsed(options: &str) -> u64 {
                     evictions += real[0];
                 }
                 (Err(rehearsed), Err(real)) => {
-                    // A real run suggests a budget that passes. A rehearsal does not, as it serves
-                    // to find one.
+                    // The out-of-memory error of a real run names a budget that passes. The error
+                    // of a rehearsal names none, because rehearsals are used to find that budget.
                     let without = |error: &Error| match error {
                         Error::OutOfMemory(report) => {
                             OutOfMemory { passing: None, ..OutOfMemory::clone(report) }.to_string()
@@ -244,7 +244,8 @@ fn a_run_of_one_step_evicts_where_its_budget_says_it_does() {
             rehearse_steps(1, &options, |rehearsal| {
                 let chosen = rehearsal.choose().unwrap();
                 assert!(rehearsal.under(chosen.full_budget(), None, None).unwrap().is_ok());
-                // The full budget holds the peak, and one byte below the peak is too little.
+                // The full budget is at least the peak, and a budget one byte below the peak is too
+                // small.
                 assert!(chosen.unbudgeted_peak() <= chosen.full_budget());
                 let less = chosen.unbudgeted_peak() - 1;
                 assert!(rehearsal.under(less, None, None).unwrap().is_err(), "{options}");

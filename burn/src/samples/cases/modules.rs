@@ -1,4 +1,5 @@
-//! Cases of modules and activations, which have ranks of their own.
+//! Cases of modules and activations. The ranks of their inputs do not depend on the rank of the
+//! case's shape.
 
 use super::{Make, new_id};
 use burn_backend::DType;
@@ -139,8 +140,8 @@ impl Conv {
 }
 
 pub(super) fn module(op: &mut Module, make: &mut Make) -> Option<()> {
-    // Only shapes of rank 1 give a batch. Empty batches are left out: Flex 0.22.1 dies (SIGSEGV) of
-    // a linear layer without rows.
+    // Only shapes of rank 1 give a batch size. Batches of size 0 are left out: Flex 0.22.1 crashes
+    // (SIGSEGV) in a linear layer without rows.
     let batch = make.batch().filter(|&batch| batch > 0)?;
     match op {
         Module::BatchNorm(op) => {
@@ -535,7 +536,8 @@ fn interpolation(make: &mut Make) -> ([usize; 2], InterpolateOptionsIr) {
     ([6, 2], InterpolateOptionsIr { mode, align_corners })
 }
 
-/// Makes log-probabilities, targets, lengths of both, and the gradient of the loss.
+/// Makes the inputs of a CTC loss: log-probabilities, targets, the lengths of both, and the
+/// gradient of the loss.
 fn ctc(make: &mut Make, batch: usize) -> Option<[TensorIr; 5]> {
     let dtype = make.spec.dtype;
     let log_probs = make.with(&[6, batch, 4], dtype, |at| -0.5 - (at % 5) as f64 * 0.25);
