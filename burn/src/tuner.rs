@@ -142,10 +142,16 @@ impl Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [budget, full] = ByteSize::apart(self.budget, self.full);
         if self.budget >= self.full {
-            return write!(f, "budget {budget}; the program takes {full} without evictions, so nothing is recomputed");
+            return write!(
+                f,
+                "budget {budget}; the program takes {full} without evictions, so nothing is recomputed"
+            );
         }
         let percent = (1000.0 * self.budget as f64 / self.full as f64).round() / 10.0;
-        write!(f, "budget {budget}, {percent} % of the {full} that the program takes without evictions")
+        write!(
+            f,
+            "budget {budget}, {percent} % of the {full} that the program takes without evictions"
+        )
     }
 }
 

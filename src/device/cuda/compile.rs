@@ -96,8 +96,11 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
         unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result()?;
         Ok(known.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
     };
-    asked()
-        .map_err(|error| DeviceError::new(format!("nvrtc does not say which GPU architectures it compiles for: {error}")))
+    asked().map_err(|error| {
+        DeviceError::new(format!(
+            "nvrtc does not say which GPU architectures it compiles for: {error}"
+        ))
+    })
 }
 
 /// Architecture to compile for. The best choice is code for the device's own architecture, or for
