@@ -5,7 +5,7 @@
 mod common;
 
 use burn_flex::Flex;
-use common::{Cnn, Mlp, MlpDropout, Net, Outcome, Recurrent, Training, Transformer};
+use common::{Cnn, Net, Outcome, Recurrent, Training, Transformer};
 use remat_burn::{Error, Guard, Tuned, Tuner};
 use std::sync::{Mutex, PoisonError};
 
@@ -46,7 +46,7 @@ fn holds<N: Net>() {
     let chosen = tune::<N>(Tuner::new()).unwrap();
     assert!(chosen.budget() * 100 >= chosen.full_budget() * 40, "{chosen}");
     passes::<N>(&chosen, &expected);
-    for percent in [5, 30, 60, 100] {
+    for percent in [5, 60, 100] {
         match tune::<N>(Tuner::new().budget(format!("{percent}%").as_str())) {
             Ok(tuned) => passes::<N>(&tuned, &expected),
             Err(error) => {
@@ -58,12 +58,6 @@ fn holds<N: Net>() {
             }
         }
     }
-}
-
-#[test]
-fn budgets_of_an_mlp_pass() {
-    holds::<Mlp>();
-    holds::<MlpDropout>();
 }
 
 #[test]
@@ -84,7 +78,7 @@ fn budgets_of_an_lstm_pass() {
 #[test]
 fn a_budget_that_makes_no_sense_is_refused() {
     for budget in ["", "40", "0", "much", "NaN%"] {
-        let error = tune::<Mlp>(Tuner::new().budget(budget)).unwrap_err().to_string();
+        let error = tune::<Cnn>(Tuner::new().budget(budget)).unwrap_err().to_string();
         assert!(error.contains("budget: "), "{budget}: {error}");
     }
 }

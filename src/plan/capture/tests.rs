@@ -117,7 +117,7 @@ fn invalid_steps_are_errors() {
         (vec![kept], vec![op().reads([1])], "op 0 (`f`) uses buffer 1, which is not there"),
         (vec![made], vec![op().reads([0]), op().makes([0])], "op 0 (`f`) uses buffer 0"),
         (vec![made], vec![op().updates([0]), op().makes([0])], "op 0 (`f`) uses buffer 0"),
-        (vec![kept], vec![op().makes([0])], "op 0 (`f`) makes buffer 0, which is there"),
+        (vec![kept], vec![op().makes([0])], "op 0 (`f`) makes buffer 0, but this number"),
         (vec![made], vec![op().makes([0]), op().makes([0])], "op 1 (`f`) makes buffer 0"),
         (vec![made], vec![op().makes([1])], "op 0 (`f`) makes buffer 1"),
         (vec![made], vec![op().makes([0, 0])], "op 0 (`f`) names buffer 0 twice"),
