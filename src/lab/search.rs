@@ -5,7 +5,7 @@
 //!
 //! 1. The forecast setting that is best on average over many programs.
 //! 2. A portfolio of other forecasts (`portfolio.rs`). Among them are clocks made of [prices of
-//! memory](crate::bound), and roundings of the relaxed problem behind the prices.
+//!    memory](crate::bound), and roundings of the relaxed problem behind the prices.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!
