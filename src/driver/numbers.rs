@@ -172,7 +172,8 @@ impl Numbers {
         }
     }
 
-    /// Purges numbers that were inserted and removed since the last query.
+    /// Drops numbers from the list of changes that were inserted and removed again since the last
+    /// query.
     #[cold]
     fn note_less(&mut self) {
         let Some(mut changes) = self.changes.take() else { return };

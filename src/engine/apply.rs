@@ -233,8 +233,8 @@ impl<D: Device> Engine<D> {
         result.inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// Issues an op with fresh outputs only. Returns the outputs, and the error if they could not
-    /// be made.
+    /// Issues an op with fresh outputs only. Always returns the keys of the outputs; if running the
+    /// op failed, also the error.
     ///
     /// If there is no room for the outputs of an op without inputs, such as a random op, the op is
     /// postponed: its outputs count as evicted.

@@ -70,8 +70,8 @@ pub(super) fn sides(shape: Dims) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Multiplications and additions of `sums` sums, each over the window and input channels of
-/// `weight`.
+/// Number of multiplications and additions for `sums` output elements. Each element is a sum over
+/// the window and the input channels of `weight`.
 fn flops(sums: usize, weight: &Layout) -> f64 {
     let [channels, kh, kw] = [1, 2, 3].map(|axis| weight.shape()[axis] as f64);
     2.0 * sums as f64 * channels * kh * kw

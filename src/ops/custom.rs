@@ -59,8 +59,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 
     /// Attributes as text in your own format, for recordings: the text must say all that the name
     /// does not say. To execute a recording, register a reader for this text with `ops::Library`.
-    /// Default: `None`. A recording without attributes can be replayed by size and cost. It can be
-    /// executed only if the registered reader accepts `None`.
+    /// Default: `None`. Without attributes, a recording can still be simulated, which needs only
+    /// sizes and costs. It can be executed only if the registered reader accepts `None`.
     fn attributes(&self) -> Option<String> {
         None
     }

@@ -52,8 +52,8 @@ pub(crate) struct AfterSteps {
 }
 
 impl Tensor {
-    /// Runs the steps from the memory `before`, which is an `h` and a `c`; `None` stands for zeros.
-    /// See [`LstmSteps`].
+    /// Runs the steps, starting from the state `before`, a pair of `h` and `c`; `None` stands for
+    /// zeros. See [`LstmSteps`].
     ///
     /// # Errors
     /// [`Error::Op`] if the shapes of the operands do not agree.

@@ -523,8 +523,9 @@ impl Steps {
             });
         }
         self.follow_course(node);
-        // If a context occurs several times in a part, the index keeps the node of the first
-        // occurrence. Nodes of later occurrences are found as successors of their predecessors.
+        // If a sequence of last commands (a context) occurs several times in a part of a step, the
+        // index keeps the node of the first occurrence. Nodes of later occurrences are found as
+        // successors of their predecessors.
         if let Some(key) = self.context.key()
             && !self.index.get(&key).is_some_and(|&known| self.is_past(known))
         {

@@ -6,7 +6,8 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{Op, Tensor};
 use smallvec::SmallVec;
 
-/// Gradient of a normalization: by its op `grad`, and through its statistics. The statistics are
+/// Gradient of a normalization. The op `grad` computes the part from the gradient of the normalized
+/// output. Gradients of the statistics, if any, are added to that of `x`. The statistics are
 /// `inv_std` and, if the normalization subtracts the mean, the mean.
 pub(super) fn of_norm(
     of: &Recorded<'_>,

@@ -151,8 +151,8 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let mut drops = vec![Vec::new(); ops.len()];
     for (at, &op) in ops.iter().enumerate() {
-        // A value is dropped after its last use. If a repeated run reads the value later, it is
-        // made again.
+        // A value is dropped after its last use. Only first runs of ops count as uses here. If a
+        // repeated run reads the value later, the value is recomputed then.
         let op = &builder.capture.ops()[op];
         let is_last = |&used: &usize| {
             let is_last = builder.facts.uses[used].last() == Some(&at);
