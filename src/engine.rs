@@ -68,9 +68,6 @@ pub struct Engine<D: Device> {
     /// Answer of [`Evictor::evicts`], which never changes.
     evicts: bool,
     hears: Hears,
-    /// Whether the evictor has a part that uses the known step ([`Evictor::by_step`]); an evictor
-    /// never changes that.
-    by_step: bool,
     /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked when the
     /// evictor is set and at each [`Engine::foresee`].
     keeps_unheld: bool,
@@ -165,7 +162,6 @@ impl<D: Device> Engine<D> {
             reasons: SecondaryMap::new(),
             evicts: evictor.evicts(),
             hears: tell::heard_by(&*evictor),
-            by_step: evictor.by_step().is_some(),
             keeps_unheld: evictor.by_step().is_some_and(|step| step.keeps_unheld()),
             evictor,
             costs,

@@ -101,7 +101,6 @@ impl<D: Device> Engine<D> {
         self.stats.score_evaluations += self.evictor.score_evaluations();
         self.hears = hears;
         self.evicts = evictor.evicts();
-        self.by_step = evictor.by_step().is_some();
         self.keeps_unheld = evictor.by_step().is_some_and(|step| step.keeps_unheld());
         self.evictor = evictor;
         Ok(())
@@ -169,8 +168,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether the evictor has a part that uses the known step ([`Evictor::by_step`]).
-    pub(crate) const fn foresees(&self) -> bool {
-        self.by_step
+    pub(crate) fn foresees(&mut self) -> bool {
+        self.evictor.by_step().is_some()
     }
 
     /// Whether any storage was evicted for room, for the threshold, or at the user's wish.
