@@ -8,7 +8,7 @@ use remat::error::RuntimeError;
 use remat::evict::Learn;
 use remat::lab::{InMemory, MemoryKind, Replay, Status, smallest};
 use remat::program::{Knowledge, KnownSteps, RecordedProgram};
-use remat::tune::{Budget, StandIn, USUAL};
+use remat::tune::{Budget, Names, StandIn, TuneError, USUAL};
 use remat::{ByteSize, PolicyKind, RecomputeLimit};
 use std::fmt::{self, Display};
 
@@ -97,10 +97,8 @@ impl Tuner {
         let budget = match self.budget {
             None => rehearsal.choose()?,
             Some(Budget::Auto) => {
-                let free = StandIn::cpu(1).free_bytes;
-                let unknown =
-                    "this system does not say how much memory is free; give the budget a size";
-                rehearsal.asked(free.ok_or_else(|| settings(unknown.to_owned()))?)?
+                let unknown = || settings(TuneError::FreeUnknown(Names::WORDS.budget).to_string());
+                rehearsal.asked(StandIn::cpu(1).free_bytes.ok_or_else(unknown)?)?
             }
             Some(Budget::Share(share)) => rehearsal.asked(share.of(rehearsal.full))?,
         };
