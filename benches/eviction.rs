@@ -10,8 +10,8 @@
 //! The engine has the clock (`search_seconds`). The baseline row is `lru`, whose score is one
 //! field. `megengine` gives no bounds for its scores, so all scores are asked for.
 //!
-//! With `--features lab`, whole steps are measured as well, which the policy `learned` knows in
-//! advance. They are chains, whose evicted neighbourhoods are deep, and the traces of the DTR paper
+//! Whole steps, which the policy `learned` knows in advance, are measured as well with `--features
+//! lab`. They are chains, whose evicted neighbourhoods are deep, and the traces of the DTR paper
 //! where `../shared` has them. Budgets are 20 % to 90 %.
 
 use remat::device::sim::Sim;

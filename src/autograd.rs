@@ -1,6 +1,6 @@
 //! Gradients: a tape that records ops, and computes gradients backwards through them.
 //!
-//! For each op, a tape holds handles only to the tensors that the op's gradient reads. All other
+//! A tape holds handles only to the tensors that the gradients of its ops read. All other
 //! tensors may be freed at once. The engine rematerializes a freed tensor if another tensor has to
 //! be recomputed from it.
 

@@ -79,8 +79,8 @@
 //! `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of p)`: the minimum of several
 //! linear functions of `w`.
 //!
-//! If several such ops read `p`, the charge `g(p)` is made once for a group of overlapping gaps of
-//! their outputs, where `w` is the price of holding a byte while any of these outputs is absent. In
+//! Several such ops may read `p`. The charge `g(p)` is then made once for a group of overlapping
+//! gaps of their outputs, where `w` is the price of holding a byte while any of these outputs is absent. In
 //! the time that these gaps cover, either `p` is resident while any of the outputs is absent, or
 //! the op of `p` runs at least once.
 

@@ -149,7 +149,7 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// If a file is missing or malformed, or if the header of a compressed file claims more than 1
+    /// An error if a file is missing or malformed, or if the header of a compressed file claims more than 1
     /// GiB of data.
     pub fn idx(folder: &Path) -> Result<Self, DataError> {
         idx::load(folder)
@@ -175,7 +175,7 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// If a file cannot be read, if there is no image to learn from, or if the pixels of all images
+    /// An error if a file cannot be read, if there is no image to learn from, or if the pixels of all images
     /// together take more than 4 GiB, at one byte for each of the three colors.
     pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
         folder::load(folder, size)
@@ -239,7 +239,7 @@ impl Images {
     /// ```
     ///
     /// # Panics
-    /// If an index is out of range.
+    /// Panics if an index is out of range.
     #[must_use]
     pub fn batch(&self, indices: &[usize]) -> (HostTensor, HostTensor) {
         let [channels, height, width] = self.shape;

@@ -263,7 +263,7 @@ impl Builder {
     /// `serve::<Flex>(Default::default())`.
     ///
     /// # Errors
-    /// If an option is invalid, or a custom operation is of another backend. [`Error::Full`] if 64
+    /// An error if an option is invalid, or a custom operation is of another backend. [`Error::Full`] if 64
     /// budgets of this backend and device are in use. [`Error::Server`] or [`Error::Connect`] if
     /// the server of this process, which listens on this machine only, cannot be started or
     /// reached.

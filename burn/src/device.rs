@@ -123,7 +123,7 @@ impl<B: BackendIr> BurnDevice<B> {
     /// Checks the backend's buffers.
     ///
     /// # Panics
-    /// If the bytes of the buffers differ from the bytes that remat counts, or two tensors share a
+    /// Panics if the bytes of the buffers differ from the bytes that remat counts, or two tensors share a
     /// buffer.
     #[cfg(test)]
     pub fn check(&self, used: u64) {

@@ -102,7 +102,7 @@ impl Guard {
     /// limit.
     ///
     /// # Errors
-    /// If the limit is above the budget that the device was made with, or below the bytes that
+    /// An error if the limit is above the budget that the device was made with, or below the bytes that
     /// cannot be evicted. The old limit then stays.
     pub fn set_budget<T: TryInto<ByteSize, Error: fmt::Display>>(
         &self,
@@ -119,7 +119,7 @@ impl Guard {
     /// on.
     ///
     /// # Errors
-    /// If the threshold is above the budget.
+    /// An error if the threshold is above the budget.
     pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
         self.arrive()?;
         self.session.set_eviction_threshold(threshold)
@@ -128,7 +128,7 @@ impl Guard {
     /// Replaces the policy or evictor.
     ///
     /// # Errors
-    /// If an evictor of your own panics when it is told which storages are evicted, or the policy
+    /// An error if an evictor of your own panics when it is told which storages are evicted, or the policy
     /// needs a feature that is missing. The old policy then stays.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         self.arrive()?;
@@ -167,7 +167,7 @@ impl Guard {
     /// same, but cannot report a failure.
     ///
     /// # Errors
-    /// If the recording could not be written.
+    /// An error if the recording could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
         self.arrive()?;
         self.session.finish_recording()

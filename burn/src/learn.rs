@@ -19,7 +19,7 @@ pub(crate) const REHEARSE: Option<Rehearse> = None;
 /// Makes the learner of this effort, for [`Driver::learn_by`](remat::program::Driver::learn_by).
 ///
 /// # Errors
-/// If the effort needs a search, and this crate was built without it.
+/// An error if the effort needs a search, and this crate was built without it.
 #[cfg(feature = "lab")]
 pub(crate) fn learner(learn: Learn, seed: u64) -> Result<Option<Box<dyn Learner>>, Error> {
     Ok(remat::lab::learner(learn, seed))

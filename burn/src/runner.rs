@@ -247,7 +247,7 @@ impl<B: BackendIr> Runner<B> {
     /// the bytes by the description.
     ///
     /// # Panics
-    /// If the tensor is missing, or has another shape or type.
+    /// Panics if the tensor is missing, or has another shape or type.
     fn expect(&mut self, tensor: TensorIr) {
         let tensor = TensorIr { status: TensorStatus::ReadOnly, ..tensor };
         let made = match self.interpreter.get_tensor(&tensor) {
@@ -278,7 +278,7 @@ impl<B: BackendIr> Runner<B> {
     /// Checks the backend's buffers.
     ///
     /// # Panics
-    /// If the bytes of the buffers differ from the bytes that remat counts, or two tensors share a
+    /// Panics if the bytes of the buffers differ from the bytes that remat counts, or two tensors share a
     /// buffer.
     #[cfg(test)]
     pub fn check(&self, used: u64) {

@@ -25,7 +25,7 @@ const SLOTS: usize = 64;
 /// Server, which lives as long as the process.
 ///
 /// Burn's client keeps a thread and a socket for each device of a server, and never releases them.
-/// If each budget had a server of its own, these threads and sockets would leak.
+/// Threads and sockets would leak if each budget had a server of its own.
 pub(crate) struct Server<B: BackendIr> {
     address: SocketAddr,
     host: RemoteHost,

@@ -23,7 +23,7 @@ pub(crate) type Rule = fn(&OperationIr, &dyn Fn() -> Strides) -> Option<Strides>
 
 /// Rule for unknown backends: no output counts as a view.
 ///
-/// If the backend shares buffers all the same, the budget counts more bytes than are in use. And if
+/// The budget counts more bytes than are in use if the backend shares buffers all the same. And if
 /// a storage is evicted while another tensor shares its buffer, the buffer stays in memory until
 /// that tensor is released.
 pub(crate) const fn never(_: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {

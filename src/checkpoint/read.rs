@@ -132,7 +132,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If two tensors have the same name after renaming.
+    /// An error if two tensors have the same name after renaming.
     pub fn named(mut self, names: &Names) -> Result<Self, CheckpointError> {
         let mut tensors = BTreeMap::new();
         let mut olds: BTreeMap<String, String> = BTreeMap::new();
@@ -286,10 +286,10 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If the names are not the same, or a type or shape differs: the error lists all such tensors,
+    /// An error if the names are not the same, or a type or shape differs: the error lists all such tensors,
     /// and nothing has changed.
     ///
-    /// If the file cannot be read, a number is too large for the type that it is converted to, or
+    /// An error if the file cannot be read, a number is too large for the type that it is converted to, or
     /// the runtime fails. Some tensors may then be new and others old.
     pub fn load(&self, runtime: &Runtime, module: &mut dyn Module) -> Result<(), CheckpointError> {
         self.fit(module)?;
@@ -323,7 +323,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If the names are not the same, or a type or shape differs: the error lists all such tensors.
+    /// An error if the names are not the same, or a type or shape differs: the error lists all such tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
@@ -360,7 +360,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If the file has no optimizer, or one of another kind; also the errors of
+    /// An error if the file has no optimizer, or one of another kind; also the errors of
     /// [`Checkpoint::load`].
     pub fn load_optimizer(
         &self,
@@ -418,7 +418,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// If the file does not contain the position of random numbers, or the runtime has another
+    /// An error if the file does not contain the position of random numbers, or the runtime has another
     /// seed.
     pub fn load_random(&self, runtime: &Runtime) -> Result<(), CheckpointError> {
         let number = |key| self.get(key).and_then(|text| text.parse::<u64>().ok());

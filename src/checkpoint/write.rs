@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
     /// ```
     ///
     /// # Errors
-    /// If the file cannot be written, two tensors have one name, or a tensor is lost or cannot be
+    /// An error if the file cannot be written, two tensors have one name, or a tensor is lost or cannot be
     /// restored. An older file under that name stays then.
     pub fn save(self, runtime: &Runtime, path: impl AsRef<Path>) -> Result<(), CheckpointError> {
         let path = path.as_ref();

@@ -97,7 +97,7 @@ fn handle_termination(_: impl Fn()) -> io::Result<()> {
 }
 
 /// Turns a write beyond the system's limit on file sizes (`ulimit -f`) into an error of that write.
-/// By default the system ends the program at such a write, and half a file is left.
+/// The system ends the program at such a write by default, and half a file is left.
 pub fn survive_full_files() {
     #[cfg(unix)]
     {

@@ -57,7 +57,7 @@ struct Log {
 }
 
 enum State {
-    /// Nothing was written yet. An existing log is replaced when the first new line is written.
+    /// No line was written yet. An existing log is replaced when the first new line is written.
     Waits,
     Open(File),
     /// Writing the file failed.

@@ -306,7 +306,7 @@ struct Report {
     /// Reason why no policy can pass in the budget, if that is proven.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
-    /// If the replay failed: a larger budget that passes, as a ratio to the full budget.
+    /// Larger budget that passes, as a ratio to the full budget, if the replay failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     passing_budget_ratio: Option<f64>,
 }

@@ -159,7 +159,7 @@ fn jobs_of<'a>(
     Ok(replays.into_iter().map(job).collect())
 }
 
-/// For each budget, the lower bound on the slowdown of any run; `None` if no run fits the budget.
+/// Lower bound on the slowdown of any run for each budget; `None` if no run fits the budget.
 fn least_slowdowns(like: &Replay, trace: &Trace, budgets: &[u64]) -> HashMap<u64, Option<f64>> {
     let bounds = like.demand(trace.program()).bounds(budgets, Effort::default());
     let least = bounds.into_iter().map(|bound| bound.ok().map(|bound| 1.0 + bound.excess()));

@@ -140,7 +140,7 @@ pub struct Score {
     /// Sum of the losses of all predictions; for classes, of the cross entropies in nats. NaN or
     /// infinite if an output of the network is.
     pub loss: f64,
-    /// For the ring: bit `i` is set if a point was made near Gaussian number `i`.
+    /// Bit `i` is set if a point was made near Gaussian number `i`; only the ring has these.
     pub modes: u64,
 }
 

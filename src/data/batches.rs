@@ -36,7 +36,7 @@ impl Batches {
     /// ```
     ///
     /// # Panics
-    /// If `images` or `batch` is 0.
+    /// Panics if `images` or `batch` is 0.
     #[must_use]
     pub fn new(images: usize, batch: usize, seed: u64) -> Self {
         assert!(images > 0 && batch > 0, "{images} images in batches of {batch}");
@@ -55,7 +55,7 @@ impl Batches {
     /// ```
     ///
     /// # Panics
-    /// If `batch` is 0.
+    /// Panics if `batch` is 0.
     #[must_use]
     pub fn per_epoch(images: usize, batch: usize) -> usize {
         images.max(batch) / batch
