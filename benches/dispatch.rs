@@ -12,9 +12,6 @@
 //! channel, with messages of about the same size. Rounds of all rows alternate, and each row's best
 //! round counts.
 
-#[path = "../src/rng.rs"]
-mod rng;
-
 use remat::device::sim::Sim;
 use remat::op::Outputs;
 use remat::ops::Unary;
@@ -22,7 +19,7 @@ use remat::program::{Apply, Command, Driver, TensorId};
 use remat::{
     CostModelKind, DType, Engine, HostTensor, Layout, Op, Plan, PolicyKind, Runtime, Settings,
 };
-use rng::SplitMix64;
+use remat_rng::SplitMix64;
 use std::sync::Arc;
 use std::time::Instant;
 

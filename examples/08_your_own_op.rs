@@ -62,6 +62,11 @@ impl CustomOp for Swish {
     }
 }
 
+/// `x` times the sigmoid of `beta` times `x`.
+///
+/// # Errors
+///
+/// An error if `x` is not of floats.
 pub fn swish(x: &Tensor, beta: f32) -> Result<Tensor, Error> {
     Ok(Tensor::apply(Swish { beta }, &[x])?.swap_remove(0))
 }

@@ -30,8 +30,8 @@ pub use text::{Text, Windows};
 pub use trees::{Tree, TreeBatch, Trees};
 
 use crate::host::HostTensor;
-use crate::rng::SplitMix64;
 use rayon::prelude::*;
+use remat_rng::SplitMix64;
 use std::path::{Path, PathBuf};
 
 /// Least number of values that a thread gets: one thread makes this many in about 100 us. A second

@@ -14,8 +14,8 @@ pub mod sim;
 pub(crate) mod walk;
 
 use crate::layout::Layout;
-use crate::memory::ALIGNMENT;
 use crate::op::Operation;
+use remat_memory::ALIGNMENT;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -46,7 +46,7 @@ pub use random::EvictAtRandom;
 
 use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
-use crate::memory::Space;
+use remat_memory::Space;
 use std::fmt;
 
 /// Chooses the next storage to evict.

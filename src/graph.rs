@@ -26,7 +26,7 @@ pub(crate) use future::Root;
 pub(crate) use owner::Owner;
 
 use crate::layout::Layout;
-use crate::memory::Held;
+use remat_memory::Held;
 use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -50,13 +50,12 @@
 //! reported by the next read of a tensor that depends on it, or by the next [`Runtime::sync`].
 //! [`Error`] has a variant for each family of errors.
 
-#![forbid(clippy::undocumented_unsafe_blocks)]
+// Only where bytes meet kernels: a file that needs it allows it.
 #![deny(unsafe_code)]
-#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod autograd;
 pub mod bound;
-mod bytes;
+mod capture;
 #[cfg(feature = "serde")]
 pub mod checkpoint;
 pub mod command;
@@ -77,14 +76,11 @@ mod interpreter;
 #[cfg(feature = "lab")]
 pub mod lab;
 mod layout;
-pub mod memory;
 pub mod nn;
 pub mod op;
 pub mod ops;
 pub mod optim;
-pub mod plan;
 pub mod program;
-mod rng;
 mod runtime;
 pub mod step;
 mod store;
@@ -93,7 +89,6 @@ pub mod trace;
 #[cfg(feature = "lab")]
 pub mod tune;
 
-pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
 pub use driver::Plan;
 pub use engine::{Dead, Engine, Listener, RecomputeLimit, Settings, Stats};
@@ -102,7 +97,17 @@ pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};
 pub use layout::{DType, Dims, Layout, MAX_RANK, ParseDTypeError, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
+#[doc(inline)]
+pub use remat_memory as memory;
+pub use remat_memory::{ByteSize, ParseByteSizeError};
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
+
+/// Plans of memory for a known step: the planners of [`remat_plan`], and steps of recorded programs
+/// as captures.
+pub mod plan {
+    pub use crate::capture::CapturedProgram;
+    pub use remat_plan::*;
+}
 
 /// Common names of a program: `use remat::prelude::*`.
 pub mod prelude {

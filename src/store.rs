@@ -20,7 +20,7 @@ use crate::device::{Device, Memory, Place};
 use crate::evict::{Candidates, View};
 use crate::graph::{Graph, PathKey, Residence};
 use crate::layout::Layout;
-use crate::memory::{Held, Space};
+use remat_memory::{Held, Space};
 use slotmap::SecondaryMap;
 
 /// A device, its memory, the graph, and the bodies of paths. See the [module](self) documentation.

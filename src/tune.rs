@@ -66,7 +66,6 @@ pub use share::{Budget, ParseBudgetError, Share};
 pub use trainable::{Trainable, Training};
 pub use tuned::Tuned;
 
-use crate::bytes::ByteSize;
 use crate::cost::CostModelKind;
 use crate::device::sim::Sim;
 use crate::error::RuntimeError;
@@ -74,6 +73,7 @@ use crate::host::HostTensor;
 use crate::ops::Op;
 use crate::runtime::{Builder, CostModelChoice, available_memory};
 use crate::sync::thread;
+use remat_memory::ByteSize;
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::sync::Arc;

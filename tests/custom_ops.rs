@@ -216,10 +216,10 @@ mod on_a_gpu {
         static ALL: &str = BOTH;
         const OTHER: &str = "extern \"C\" __global__ void f(const float *x, float *y, u64 n)\n\
                              { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] + 3.0f; }\n";
-        // SAFETY: the kernel works on tensors of up to 256 elements, and this test has only tensors
-        // of two.
         let first = |op: &Own| {
             let (source, _) = ALL.split_at(ALL.rfind("extern").expect("the second one"));
+            // SAFETY: the kernel works on tensors of up to 256 elements, and this test has only
+            // tensors of two.
             Some(unsafe { CudaKernel::new(op, source, "f", Vec::new()) })
         };
         // SAFETY: the kernel works on tensors of up to 256 elements, and this test has only tensors

@@ -1,7 +1,6 @@
 //! Events of an engine: all of them occur, in the documented order, and agree with the counters.
 
 use crate::common::heard::{Heard, storage};
-use crate::common::rng::SplitMix64;
 use crate::common::toy::{
     Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings, update,
 };
@@ -10,6 +9,7 @@ use remat::event::{Cause, Event, Hears};
 use remat::evict::{Evictor, Victim, View, Want};
 use remat::graph::{PathKey, StorageKey};
 use remat::{CostModel, CostModelKind, Dead, PolicyKind, Run, Settings, Stats};
+use remat_rng::SplitMix64;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 

@@ -5,7 +5,6 @@
 //! results for it. The paper's own traces are looked for in `../shared`.
 
 use crate::common::custom::Clip;
-use crate::common::rng::SplitMix64;
 use crate::common::training::{Model, Shared, record};
 use remat::autograd::Tape;
 use remat::engine::Dead;
@@ -17,6 +16,7 @@ use remat::program::{
 };
 use remat::trace::JsonLines;
 use remat::{ByteSize, CostModelKind, Dims, Layout, PolicyKind, RecomputeLimit, Runtime};
+use remat_rng::SplitMix64;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,6 @@
 
 use remat::evict::{Clock, Forecast, Learn, Setting, View};
 
-use crate::common::rng::SplitMix64;
 use remat::autograd::Gradients;
 use remat::event::Event;
 use remat::lab::Search;
@@ -13,6 +12,7 @@ use remat::prelude::{Error, Runtime, Tape, Tensor};
 use remat::program::{KnownSteps, Learner, Turn};
 use remat::step::StepFuture;
 use remat::{Builder, CostModelKind, Listener, PolicyKind, Stats};
+use remat_rng::SplitMix64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

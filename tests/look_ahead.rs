@@ -1,7 +1,6 @@
 //! Commands are known before they run, and nothing else changes. Policies that do not look ahead
 //! evict the same for any window. The view of an evictor depends on the program alone.
 
-use crate::common::rng::SplitMix64;
 use remat::device::sim::Sim;
 use remat::event::Event;
 use remat::evict::{Evictor, Victim, View, Want};
@@ -14,6 +13,7 @@ use remat::program::{Apply, Command, Driver, TensorId, Window};
 use remat::{
     Builder, CostModelKind, DType, Engine, Layout, Listener, Op, PolicyKind, Settings, Stats,
 };
+use remat_rng::SplitMix64;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,7 +2,6 @@
 //! and with costs that vary more.
 
 use crate::common::heard::Heard;
-use crate::common::rng::SplitMix64;
 use crate::common::training::{Shared, counts};
 use crate::random_programs::public::check::check;
 use crate::random_programs::public::draw::deterministic;
@@ -19,6 +18,7 @@ use remat::{
     Builder, CostModel, CostModelKind, DType, Dead, Dims, Error, HostTensor, Listener, PolicyKind,
     Run, Runtime, Settings, Stats,
 };
+use remat_rng::SplitMix64;
 use std::cell::Cell;
 use std::time::Duration;
 

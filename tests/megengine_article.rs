@@ -4,7 +4,6 @@
 //! Random programs run in an engine that asks both for each score. The transcription learns the
 //! graph from the engine's tables and events, and forgets nothing. Names are those of the code.
 
-use crate::common::rng::SplitMix64;
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
 use remat::engine::{Dead, Engine};
 use remat::event::{Cause, Event};
@@ -13,6 +12,7 @@ use remat::evict::{
 };
 use remat::graph::{PathKey, StorageKey, TensorKey};
 use remat::{CostModel, CostModelKind, Run, Settings};
+use remat_rng::SplitMix64;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 

@@ -1,11 +1,11 @@
 //! Device that owns its memory: buffers have numbers in place of offsets, outputs are always made
 //! anew, and the device can run out of memory by itself.
 
-use crate::common::rng::SplitMix64;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::graph::TensorKey;
 use remat::op::{OpError, Operation, Outputs};
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings};
+use remat_rng::SplitMix64;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -197,9 +197,9 @@ fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
                 let other = held[j];
                 let made = engine.apply(Fun::AddTo, &[target, other]).unwrap()[0];
                 if target == held[i] {
-                    held[i] = made
+                    held[i] = made;
                 } else {
-                    held.push(made)
+                    held.push(made);
                 }
                 engine.step();
             }

@@ -1,12 +1,12 @@
 //! Steps that run by plan give the same bits as steps without, whatever comes instead of the
 //! expected commands.
 
-use crate::common::rng::SplitMix64;
 use remat::event::Event;
 use remat::evict::View;
 use remat::ops::{Accumulate, SgdMomentum};
 use remat::prelude::*;
 use remat::{Listener, Plan, Stats};
+use remat_rng::SplitMix64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

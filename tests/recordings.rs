@@ -391,7 +391,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
         let (repeated, real) = (repeated.program(), real.program());
         assert_eq!(repeated.ops(), real.ops(), "{net:?}");
         assert_eq!(kinds(repeated.commands().iter()), kinds(real.commands().iter()), "{net:?}");
-        let [a, b] = [repeated, real].map(|program| program.base_cost());
+        let [a, b] = [repeated, real].map(remat::command::Program::base_cost);
         assert!((a / b - 1.0).abs() < 1e-12, "{net:?}: {a} {b}");
         assert_eq!(repeated.alive().count(), real.alive().count(), "{net:?}");
         for memory in [MemoryKind::Counted, MemoryKind::Arena] {

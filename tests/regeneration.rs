@@ -124,7 +124,7 @@ fn with_little_room_it_comes_back_or_ends_with_an_error() {
                         Ok(runs) => assert!(runs <= 9 * most, "{runs} runs, {most} at most"),
                         Err((Error::OutOfMemory(_), _)) => {}
                         Err((Error::Regeneration(_), runs)) => {
-                            assert!(runs <= 9 * most, "{runs} runs, {most} at most")
+                            assert!(runs <= 9 * most, "{runs} runs, {most} at most");
                         }
                         Err((error, _)) => panic!("{error}"),
                     }

@@ -1,12 +1,12 @@
 //! Settings that change while there are tensors: the budget, the threshold, the policy, and whether
 //! history is kept. The bits stay the same, and the budget holds at every instant.
 
-use crate::common::rng::SplitMix64;
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
 use remat::graph::TensorKey;
 use remat::memory::SplitRule;
 use remat::prelude::*;
 use remat::{Dead, PolicyKind};
+use remat_rng::SplitMix64;
 
 /// Runs the same commands for a seed, and calls `change` before each. Returns the values read.
 fn play(engine: &mut ToyEngine, seed: u64, mut change: impl FnMut(&mut ToyEngine)) -> Vec<Vec<u8>> {
@@ -18,7 +18,7 @@ fn play(engine: &mut ToyEngine, seed: u64, mut change: impl FnMut(&mut ToyEngine
         let bytes = 1 + draw.below(3 * GRANULE as usize);
         match (draw.below(10), held.len()) {
             (0..=1, _) | (_, 0) => held.push(engine.put(Bytes::of(bytes, salt))),
-            (2, n) | (_, n) if n > 10 => engine.del(held.swap_remove(draw.below(n))),
+            (_, n) if n > 10 => engine.del(held.swap_remove(draw.below(n))),
             (3, n) => read.push(engine.get(held[draw.below(n)]).unwrap().0),
             (4, _) => engine.step(),
             (_, n) => {

@@ -4,12 +4,12 @@
 //! The loops are the same in each run. `REMAT_RANDOM_LOOPS=N` draws `N` others.
 //! `REMAT_RANDOM_SEED=N` runs loop `N` alone and prints everything it read and was told.
 
-use crate::common::rng::SplitMix64;
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
 use remat::ops::{Accumulate, CustomOp, Gradient, Op, Recorded, SgdMomentum};
 use remat::prelude::*;
 use remat::{CostModelKind, Layout, Plan, PolicyKind, Stats, Update};
+use remat_rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};

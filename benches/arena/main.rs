@@ -27,8 +27,6 @@
 
 mod neighbours;
 mod peers;
-#[path = "../../src/rng.rs"]
-mod rng;
 mod streams;
 
 use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, RematTensorFlow, Rlsf};

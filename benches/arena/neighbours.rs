@@ -10,8 +10,8 @@
 //! The baseline makes the same look-ups in a bare table as long as the arena's records: one at
 //! random, and the two it names.
 
-use super::rng::SplitMix64;
 use remat::memory::{Arena, Block};
+use remat_rng::SplitMix64;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Streams of allocations and frees. Each stream ends with nothing live.
 
-use super::rng::SplitMix64;
+use remat_rng::SplitMix64;
 use std::path::Path;
 
 /// Size that every allocator here rounds up to, in bytes.

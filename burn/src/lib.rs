@@ -16,8 +16,6 @@ mod learn;
 mod name;
 mod op;
 mod random;
-#[path = "../../src/rng.rs"]
-mod rng;
 mod router;
 mod runner;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Random operations that make the same numbers in each run.
 
-use crate::rng::{SplitMix64, spread};
+use remat_rng::{SplitMix64, spread};
 use burn_backend::{DType, Distribution, Shape, TensorData};
 use burn_ir::{FloatOperationIr as Float, NumericOperationIr as Numeric, OperationIr, RandomOpIr};
 use burn_std::rand::{SeedableRng, StdRng};

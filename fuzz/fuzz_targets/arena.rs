@@ -9,7 +9,7 @@ use remat::memory::{
     Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource, SplitRule,
 };
 
-#[path = "../../src/memory/model.rs"]
+#[path = "../../crates/remat-memory/src/model.rs"]
 mod model;
 
 fuzz_target!(|input: &[u8]| {

@@ -106,7 +106,7 @@ impl Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use remat_rng::SplitMix64;
 
     #[test]
     fn a_charge_is_the_least_of_all_ways() {

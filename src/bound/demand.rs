@@ -1,12 +1,12 @@
 //! Memory needs of a program, command by command, and the gaps in which values may be absent.
 
 use super::terms::Terms;
-use crate::bytes::ByteSize;
 use crate::command::{Apply, Command, RecordedCommand, RecordedOp, Reruns};
 use crate::cost::{CostModel, Run};
 use crate::layout::Layout;
 use crate::op::Operation as _;
 use crate::step::{Deed, Reader, Values};
+use remat_memory::ByteSize;
 use smallvec::SmallVec;
 
 /// Memory needs of a program: the part of the bound that does not depend on the budget.

@@ -1,5 +1,5 @@
 use super::Images;
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// Random shifts and reflections of training images, which do not change what an image shows. Each
 /// step draws new ones.

@@ -1,4 +1,4 @@
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// Order in which a model learns from images. Each epoch has a new random order, cut into full
 /// batches.

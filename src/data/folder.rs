@@ -1,10 +1,10 @@
 //! Folders of images, with a folder for each class.
 
 use super::{DataError, Dataset, Images};
-use crate::bytes::ByteSize;
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageReader};
 use rayon::prelude::*;
+use remat_memory::ByteSize;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

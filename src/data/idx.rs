@@ -5,8 +5,8 @@
 //! may unpack to gigabytes.
 
 use super::{DataError, Dataset, Images};
-use crate::bytes::ByteSize;
 use flate2::bufread::MultiGzDecoder;
+use remat_memory::ByteSize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Random images of any size. An image is generated when it is read, so the set takes no memory.
 
 use super::{DataError, Dataset, Images, Pixels};
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// Images of noise, added to a faint pattern that all images of a class share.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 use super::DataError;
 use crate::host::HostTensor;
-use crate::rng::SplitMix64;
 use flate2::read::GzDecoder;
+use remat_rng::SplitMix64;
 use std::io::Read as _;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 
 use super::numbers;
 use crate::host::HostTensor;
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 use std::ops::RangeInclusive;
 
 /// Shape of a tree. Children have smaller numbers than their parent, so the root is the last node.

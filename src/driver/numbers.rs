@@ -225,7 +225,7 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use remat_rng::SplitMix64;
     use slotmap::SlotMap;
 
     #[test]

@@ -8,7 +8,7 @@
 //! All costs are in units of the cost model, never time. Therefore runs are reproducible.
 
 use super::rest::Rest;
-use crate::rng::mix;
+use remat_rng::mix;
 
 /// Limit on [`Trust::lost`], the recomputation that foreseen turns have in excess of guessed turns.
 /// The unit is the work of a turn.

@@ -8,7 +8,7 @@ use crate::event::{Cause, Event};
 use crate::evict::{Need, Want};
 use crate::graph::{Owner, Residence};
 use crate::layout::Layout;
-use crate::memory::{Held, Move, Snapshot};
+use remat_memory::{Held, Move, Snapshot};
 use tracing::{Level, enabled};
 
 /// Bytes that may be moved for each byte requested. Moving that many costs about as much as an
@@ -150,7 +150,7 @@ impl<D: Device> Engine<D> {
         self.store.snapshot()
     }
 
-    /// Memory map for people: see [`Arena::dump`](crate::memory::Arena::dump). Empty where bytes
+    /// Memory map for people: see [`Arena::dump`](remat_memory::Arena::dump). Empty where bytes
     /// are only counted.
     #[must_use]
     pub fn memory_map(&self) -> String {

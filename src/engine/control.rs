@@ -3,13 +3,13 @@
 
 use super::tell::EVICTOR;
 use super::{Engine, Error, StorageKey, TensorKey};
-use crate::bytes::ByteSize;
 use crate::device::Device;
 use crate::error::RuntimeError;
 use crate::event::{Cause, Event};
 use crate::evict::{Evictor, Foresight, Need, Want};
 use crate::graph::Storage;
 use crate::guard::caught;
+use remat_memory::ByteSize;
 use std::sync::Arc;
 
 impl<D: Device> Engine<D> {

@@ -10,9 +10,9 @@ use crate::event::{Cause, Event, ForRoom};
 use crate::graph::{Owner, Residence};
 use crate::guard::guarded;
 use crate::layout::Layout;
-use crate::memory::Held;
 use crate::op::Operation as _;
 use crate::store::{Action, Before, Ends, Record, Script, Tape};
+use remat_memory::Held;
 use std::ops::Range;
 
 /// Counters of work, to compare before and after a step.

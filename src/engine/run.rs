@@ -13,9 +13,9 @@ use crate::graph::Owner;
 use crate::guard::caught;
 use crate::hint::cold;
 use crate::layout::Layout;
-use crate::memory::Held;
 use crate::op::Operation as _;
 use crate::store::{Body, Launch, Work};
+use remat_memory::Held;
 use smallvec::SmallVec;
 
 /// Block of each output.

@@ -1,9 +1,9 @@
 //! Settings of an engine, and the making of its memory space.
 
-use crate::bytes::ByteSize;
 use crate::device::Memory;
 use crate::error::{Error, RuntimeError};
-use crate::memory::{Space, SplitRule};
+use remat_memory::ByteSize;
+use remat_memory::{Space, SplitRule};
 
 /// Treatment of dead storages: storages that were regenerated only to recompute others, and that no
 /// run to come reads.

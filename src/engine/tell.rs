@@ -142,7 +142,7 @@ impl<D: Device> Engine<D> {
             Event::DidEvict { storage, bytes, cause } if cause != Cause::Postponed => {
                 tracing::trace!(
                     target: "remat", op = op(storage), tensor = %tensor(storage), bytes, "did evict"
-                )
+                );
             }
             Event::WillRegenerate { storage, depth } => tracing::trace!(
                 target: "remat", op = op(storage), tensor = %tensor(storage),
@@ -159,7 +159,7 @@ impl<D: Device> Engine<D> {
                 tracing::debug!(target: "remat", wanted, moves, moved = bytes, "did compact");
             }
             Event::DidSetBudget { bytes } => {
-                tracing::debug!(target: "remat", bytes, "did set budget")
+                tracing::debug!(target: "remat", bytes, "did set budget");
             }
             Event::DidStep { step, used } => tracing::debug!(target: "remat", step, used, "step"),
             Event::DidKeepLeaf { storage, bytes } => tracing::warn!(

@@ -21,8 +21,8 @@ use crate::error::{FailureKey, OtherBits, RuntimeError};
 use crate::event::Cause;
 use crate::guard::guarded;
 use crate::layout::Layout;
-use crate::rng::spread;
 use crate::store::Body;
+use remat_rng::spread;
 use rustc_hash::FxHashMap;
 use slotmap::SecondaryMap;
 

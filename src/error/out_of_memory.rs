@@ -1,7 +1,7 @@
 //! Out-of-memory error, with everything that a person needs to act on it. `driver/attempt.rs` and
 //! `lab/passing.rs` find the passing budget.
 
-use crate::bytes::ByteSize;
+use remat_memory::ByteSize;
 use std::fmt;
 
 /// Budget with which the program would have passed the point of the failure.

@@ -5,8 +5,8 @@ use super::search::{Field, Question, Search};
 use super::{Aging, ByStep, Evictor, Policy, PolicyKind, Victim, View, Want};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
-use crate::rng::SplitMix64;
 use ordered_float::OrderedFloat;
+use remat_rng::SplitMix64;
 use std::cell::Cell;
 use std::cmp::Reverse;
 

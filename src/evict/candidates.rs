@@ -1,7 +1,7 @@
 //! Candidates for eviction, kept by the store as parallel lists.
 
 use crate::graph::{Graph, Storage, StorageKey};
-use crate::memory::Held;
+use remat_memory::Held;
 use std::cell::Cell;
 
 /// Order of eviction: an evictor chooses from a tier only when all tiers before it are empty.

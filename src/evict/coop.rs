@@ -6,7 +6,7 @@ use super::{
 };
 use crate::event::{Event, Hears};
 use crate::graph::{Owner, StorageKey};
-use crate::memory::Content;
+use remat_memory::Content;
 use std::collections::VecDeque;
 
 /// Evicts the cheapest set of neighbouring storages that make enough room together (Coop: Zhang,

@@ -1,7 +1,7 @@
 use super::{Policy, View};
 use crate::event::Hears;
 use crate::graph::StorageKey;
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// Policy with random scores: the baseline that every other policy must beat.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Adding and removing paths, with their edges.
 
 use super::{ComputePath, Edge, Graph, PathKey, Residence, StorageKey, Use};
-use crate::memory::Held;
+use remat_memory::Held;
 
 impl Graph {
     /// Adds a path that makes `outputs` from `inputs`. The outputs must have no producer yet.

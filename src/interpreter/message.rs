@@ -5,10 +5,10 @@ use crate::driver::Change;
 use crate::engine::Stats;
 use crate::error::Error;
 use crate::evict::Forecast;
-use crate::memory::Snapshot;
 use crate::op::Operation;
 use crate::step::KnownSteps;
 use crate::sync::channel::Sender;
+use remat_memory::Snapshot;
 
 /// A command or a question, with the handles dropped since the message before.
 pub(crate) struct Message<O, H> {

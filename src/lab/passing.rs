@@ -4,13 +4,13 @@ use super::replay::{Machine, MemoryKind, Replay, Status};
 use super::smallest;
 use super::step::alive_after;
 use super::writer::Writer;
-use crate::bytes::ByteSize;
 use crate::command::{Command, ProgramError, RecordedProgram, RecordedValue, TensorId};
 use crate::driver::{Allowance, Attempt, Knowledge};
 use crate::engine::{RecomputeLimit, Settings};
 use crate::error::Error;
 use crate::evict::{Learn, PolicyKind};
 use crate::step::Reader;
+use remat_memory::ByteSize;
 
 /// Number of budgets to try, between the failed budget and a budget without evictions.
 const STEPS: u32 = 40;

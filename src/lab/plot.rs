@@ -157,7 +157,7 @@ pub struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes of a buffer, by the class of the buffer.
-    Class(crate::plan::Class),
+    Class(remat_plan::Class),
     /// Scratch memory of a running op.
     Workspace,
 }

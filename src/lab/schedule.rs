@@ -1,15 +1,15 @@
 //! Conversion of a replay into a fixed schedule: runs, reruns and evictions in order.
 
 use super::replay::{Machine, Replay};
+use crate::capture::CapturedProgram;
 use crate::command::RecordedProgram;
 use crate::engine::Listener;
 use crate::error::Error;
 use crate::event::Event;
 use crate::evict::View;
 use crate::graph::{PathKey, StorageKey};
-use crate::plan::CapturedProgram;
-use crate::plan::schedule::{Action, RecomputeSchedule, ScheduleError};
 use crate::sync::{Mutex, lock};
+use remat_plan::schedule::{Action, RecomputeSchedule, ScheduleError};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

@@ -33,12 +33,12 @@ use crate::driver::{Allowance, Turn};
 use crate::engine::RecomputeLimit;
 use crate::error::Error;
 use crate::evict::{Forecast, Learn, PolicyKind};
-use crate::rng::SplitMix64;
 use crate::step::StepFuture;
 pub use background::learner;
 use climb::Climb;
 use guide::{Guide, Log};
 use portfolio::Solved;
+use remat_rng::SplitMix64;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

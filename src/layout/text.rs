@@ -81,7 +81,7 @@ impl TryFrom<Unchecked> for Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use remat_rng::SplitMix64;
 
     const LIMIT: usize = isize::MAX as usize;
 

@@ -119,7 +119,7 @@ pub mod float {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use remat_rng::SplitMix64;
 
     #[derive(Serialize, Deserialize)]
     struct Float(#[serde(with = "float")] f32);

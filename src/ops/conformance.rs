@@ -27,7 +27,7 @@ use crate::layout::{DType, Dims, Layout};
 use crate::op::{Operation as _, Outputs};
 use crate::ops::Op;
 use crate::ops::samples::{Operand, Sample, Values, layouts};
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 #[cfg(feature = "cuda")]
 use crate::device::cuda::Cuda;

@@ -27,7 +27,7 @@ mod views;
 
 use super::{Custom, Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// An op with samples. Every op implements this.
 pub(super) trait Sampled {

@@ -50,8 +50,9 @@ impl Optimizer {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// If `loss` is not a scalar or depends on no watched tensor; if no parameter is watched; if
-    /// two parameters have the same name or are the same tensor. With [`Optimizer::all_or_none`]
+    /// # Errors
+    /// An error if `loss` is not a scalar or depends on no watched tensor; if no parameter is
+    /// watched; if two parameters have the same name or are the same tensor. With [`Optimizer::all_or_none`]
     /// and a rule that counts steps, the call also waits for the updates and returns their error.
     pub fn minimize(
         &mut self,

@@ -1,7 +1,6 @@
 //! Options of a runtime, and its start.
 
 use super::{QUEUE, Runtime, Worker};
-use crate::bytes::ByteSize;
 use crate::command::Window;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
@@ -12,9 +11,10 @@ use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Forecast, Learn, Policy, PolicyKind};
 use crate::guard::caught;
 use crate::interpreter::{Control, Interpreter};
-use crate::memory::SplitRule;
 use crate::ops::Home;
 use crate::step::KnownSteps;
+use remat_memory::ByteSize;
+use remat_memory::SplitRule;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@ use super::Runtime;
 use crate::error::Error;
 use crate::evict::Forecast;
 use crate::interpreter::{Description, Question};
-use crate::memory::Snapshot;
 use crate::op::Operation;
 use crate::step::KnownSteps;
+use remat_memory::Snapshot;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// A memory map for tools: every chunk of memory, with the labels of its tensors. Empty if the
@@ -80,7 +80,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// The memory map as text, in the form that TensorFlow's allocator logs: bins, chunks in
-    /// address order, totals. See [`Arena::dump`](crate::memory::Arena::dump). Empty if the device
+    /// address order, totals. See [`Arena::dump`](remat_memory::Arena::dump). Empty if the device
     /// owns its memory.
     ///
     /// ```
@@ -101,7 +101,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// The memory map as one line of at most `width` characters, `*` for used and `_` for free. See
-    /// [`Arena::occupancy`](crate::memory::Arena::occupancy). Empty if the device owns its memory.
+    /// [`Arena::occupancy`](remat_memory::Arena::occupancy). Empty if the device owns its memory.
     ///
     /// ```
     /// use remat::prelude::*;

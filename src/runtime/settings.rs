@@ -2,12 +2,12 @@
 
 use super::builder::check_search;
 use super::{PolicyChoice, Runtime};
-use crate::bytes::ByteSize;
 use crate::driver::Change;
 use crate::error::{Error, RuntimeError};
 use crate::interpreter::Question;
 use crate::op::Operation;
 use crate::sync::atomic::Ordering;
+use remat_memory::ByteSize;
 use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {

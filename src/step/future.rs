@@ -6,7 +6,7 @@
 //! gets the ordinal of each storage when it makes the storage:
 //! [`Foreseen`](crate::graph::Foreseen).
 
-use crate::rng::mix;
+use remat_rng::mix;
 use rustc_hash::FxHashSet;
 
 /// Position that stands for "no further use".

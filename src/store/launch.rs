@@ -8,7 +8,7 @@ use crate::graph::StorageKey;
 use crate::guard::guarded;
 use crate::hint::cold;
 use crate::layout::Layout;
-use crate::memory::Held;
+use remat_memory::Held;
 
 /// Operands, workspace and work of one run.
 pub(crate) struct Launch<'a, D: Device> {

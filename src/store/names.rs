@@ -3,7 +3,7 @@
 use super::Store;
 use crate::device::Device;
 use crate::graph::{Owner, PathKey, Residence, StorageKey};
-use crate::memory::Snapshot;
+use remat_memory::Snapshot;
 use slotmap::Key as _;
 use std::borrow::Cow;
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::graph::{Owner, StorageKey};
 use crate::guard::guarded;
 use crate::layout::Layout;
-use crate::memory::{Held, Move, Region, RegionSource};
+use remat_memory::{Held, Move, Region, RegionSource};
 
 /// Device as a source of memory. `take` takes the bytes from `taken` upwards.
 struct Regions<'a, D> {

@@ -3,7 +3,7 @@
 use super::{Store, Work};
 use crate::device::Device;
 use crate::graph::{PathKey, Residence, Storage, StorageKey};
-use crate::memory::Held;
+use remat_memory::Held;
 
 /// Position among the candidates, and block, of a storage that is a candidate.
 fn candidacy(storage: &Storage) -> Option<(u32, Held)> {

@@ -4,7 +4,7 @@ use super::Store;
 use crate::device::Device;
 use crate::error::Error;
 use crate::graph::{Owner, PathKey, StorageKey};
-use crate::memory::Held;
+use remat_memory::Held;
 use std::collections::VecDeque;
 
 /// Actions already done by the device, for a store to repeat in its tables only. Each block is

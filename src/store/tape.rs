@@ -3,7 +3,7 @@
 
 use crate::graph::{Owner, PathKey};
 use crate::layout::Layout;
-use crate::memory::{Block, Held, Move};
+use remat_memory::{Block, Held, Move};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Reading of whole files, with a limit on their size.
 
-use crate::bytes::ByteSize;
+use remat_memory::ByteSize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;

@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_lot_that_is_packed_as_usual_is_read() {
         // One thirty-second of each member is random bytes, which do not get smaller when packed.
-        let mut rng = crate::rng::SplitMix64::new(3);
+        let mut rng = remat_rng::SplitMix64::new(3);
         let mut bytes = vec![b'x'; 1 << 20];
         bytes[..1 << 15].iter_mut().for_each(|byte| *byte = rng.below(256) as u8);
         let member = packed(&bytes);

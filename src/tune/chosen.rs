@@ -3,10 +3,10 @@
 
 use super::rehearsal::Verdict;
 use super::{Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError};
-use crate::bytes::ByteSize;
 use crate::cost::CostModelKind;
 use crate::error::Error;
 use crate::lab::smallest;
+use remat_memory::ByteSize;
 use std::fmt;
 
 /// The default budget in percent of the full budget. A larger budget is chosen if this one does not
@@ -387,7 +387,7 @@ impl Needs {
         // Blocks leave holes between them, so the full budget may have to exceed the most bytes in
         // use.
         let mut full_budget = peak;
-        let mut more = (peak / 400).max(crate::memory::ALIGNMENT);
+        let mut more = (peak / 400).max(remat_memory::ALIGNMENT);
         loop {
             (tuner.progress)(Progress::WithoutEvictions { budget: full_budget });
             if rehearsal.fits(full_budget)? {

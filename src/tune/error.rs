@@ -1,8 +1,8 @@
 //! Reasons why there is no budget for a run.
 
 use super::Names;
-use crate::bytes::ByteSize;
 use crate::error::Error;
+use remat_memory::ByteSize;
 use std::fmt;
 
 /// Reason why a run cannot be tuned.

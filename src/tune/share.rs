@@ -1,6 +1,6 @@
 //! Budgets as text: shares of a run's memory without evictions, sizes, or the free memory.
 
-use crate::bytes::ByteSize;
+use remat_memory::ByteSize;
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,11 +1,11 @@
 //! Small random programs with every kind of command.
 
-use crate::common::rng::SplitMix64;
 use remat::Layout;
 use remat::op::{Look, Outputs};
 use remat::program::{
     Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
+use remat_rng::SplitMix64;
 
 /// Program of `ops` ops, with siblings, views, updates in place, workspaces, uploads, constants,
 /// reads and deletes.

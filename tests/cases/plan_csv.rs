@@ -87,7 +87,7 @@ fn a_buffer_takes_no_room_in_its_gaps() {
         let (name, refusal) = (row["reuse"].as_str().unwrap(), row["refusal"].as_str());
         match refusal {
             Some(refusal) => {
-                assert!(refusal.starts_with(&format!("{name} does not know ")), "{refusal}")
+                assert!(refusal.starts_with(&format!("{name} does not know ")), "{refusal}");
             }
             None => assert!(row["bytes"].as_u64() >= Some(80), "{row}"),
         }

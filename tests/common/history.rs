@@ -1,10 +1,10 @@
 //! Deep histories of values, of equal or mixed sizes, in which only the last value is held.
 
-use super::rng::SplitMix64;
 use super::toy::{Bytes, GRANULE, ToyDevice, ToyEngine, mix, settings};
 use remat::engine::Engine;
 use remat::graph::TensorKey;
 use remat::{CostModel, CostModelKind, Error, PolicyKind, Settings};
+use remat_rng::SplitMix64;
 
 /// Values in the order in which they are made. `sources[i]` are the earlier values that value `i`
 /// is made from; value 0 has none.

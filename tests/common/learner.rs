@@ -1,13 +1,13 @@
 //! Small network that learns, through the public interface, for tests of training.
 
 use super::faulty::{Faults, Faulty};
-use super::rng::SplitMix64;
 use remat::autograd::Tape;
 use remat::device::cpu::Cpu;
 use remat::nn::{Mode, Module as _, ResNet, Sequential, State, mlp, resnet, state};
 use remat::ops::Op;
 use remat::optim::Optimizer;
 use remat::{Builder, Error, HostTensor, Runtime};
+use remat_rng::SplitMix64;
 use std::sync::Arc;
 
 /// Network of a [`Learner`].

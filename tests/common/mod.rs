@@ -13,9 +13,6 @@ pub mod history;
 pub mod learner;
 pub mod log;
 pub mod program;
-/// Random number generator of the crate.
-#[path = "../../src/rng.rs"]
-pub mod rng;
 pub mod torch;
 pub mod toy;
 #[cfg(feature = "lab")]

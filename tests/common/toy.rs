@@ -4,12 +4,12 @@
 //! recomputation anywhere therefore shows in every later value. The device also checks that the
 //! bytes it is told to read are still as they were written.
 
-use super::rng::{SplitMix64, spread};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
 use remat::memory::ALIGNMENT;
 use remat::op::{Look, OpError, Operation, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
+use remat_rng::{SplitMix64, spread};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

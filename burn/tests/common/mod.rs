@@ -1,8 +1,6 @@
 //! Small models, and their training with comparable bits.
 #![allow(dead_code)] // Each test uses a part of this module.
 
-#[path = "../../../src/rng.rs"]
-mod rng;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -17,7 +15,7 @@ use burn::nn::{
 };
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// Model that can be trained on made-up data.
 pub trait Net: Module {

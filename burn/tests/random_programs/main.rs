@@ -8,8 +8,6 @@ mod any;
 mod ops;
 mod play;
 mod program;
-#[path = "../../../src/rng.rs"]
-mod rng;
 
 use burn::tensor::{DType, Device, TensorData, bf16, f16};
 use burn_flex::Flex;

@@ -2,7 +2,7 @@
 //! when it runs. Any part of a program is a program, so a failing program is shortened by leaving
 //! out steps.
 
-use super::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// Pseudo-random numbers from a word.
 #[derive(Clone, Debug)]

@@ -232,7 +232,7 @@ mod tests {
             assert!(near || found.is_nan() && expected.is_nan(), "{x}^{y}: {found}, {expected}");
         };
         signed.iter().for_each(|&x| signed.iter().for_each(|&y| check(x, y)));
-        let mut numbers = crate::rng::SplitMix64::new(1);
+        let mut numbers = remat_rng::SplitMix64::new(1);
         for _ in 0..300_000 {
             let bits = numbers.next();
             let [x, y] = [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)];

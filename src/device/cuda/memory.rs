@@ -5,9 +5,9 @@
 
 use super::driver::failed;
 use super::launch::Ptr;
-use crate::bytes::ByteSize;
 use crate::device::DeviceError;
 use cudarc::driver::{CudaStream, result, sys};
+use remat_memory::ByteSize;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,7 +2,7 @@ use super::*;
 use crate::cost::CostModelKind;
 use crate::device::sim::{Sim, Speed};
 use crate::driver::Driver;
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 type Trial = Driver<Sim<RecordedOp, Layout>>;
 

@@ -6,7 +6,7 @@
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
-use crate::rng::mix;
+use remat_rng::mix;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};

@@ -7,8 +7,8 @@ use super::{Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::engine::Engine;
 use crate::layout::Layout;
-use crate::memory::Held;
 use crate::store::{Action, Operand, Spot};
+use remat_memory::Held;
 
 impl<D: Device> Planning<D> {
     /// Enters plans with a turn of this kind. Returns false if the kind has no plan for the current

@@ -8,12 +8,12 @@ use crate::command::Command;
 use crate::device::Device;
 use crate::engine::Totals;
 use crate::graph::{Graph, StorageKey};
-use crate::plan::{
+use crate::store::{Action, Before, Ends, Life, Record, Spot, Tape};
+use crate::sync::thread;
+use remat_plan::{
     BestFit, Buffer, Exact, Gaps, Lifetimes, Limits, Placement, PlanError, Planned, Planner,
     Portfolio, Pushdown,
 };
-use crate::store::{Action, Before, Ends, Life, Record, Spot, Tape};
-use crate::sync::thread;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;

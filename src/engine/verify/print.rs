@@ -185,7 +185,7 @@ fn first_difference(before: &[u8], now: &[u8], width: usize) -> Option<Differenc
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use remat_rng::SplitMix64;
 
     const COUNTS: [usize; 12] = [0, 1, 2, 63, 64, 65, 255, 256, 257, 1000, 65_537, 200_001];
 

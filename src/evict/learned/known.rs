@@ -267,9 +267,9 @@ impl Known {
             for output in graph.path(path).outputs.iter().flatten() {
                 for below in graph.dependents(*output) {
                     if graph.is_evicted(below) {
-                        down.push(below)
+                        down.push(below);
                     } else {
-                        self.lowered.push(below)
+                        self.lowered.push(below);
                     }
                 }
             }

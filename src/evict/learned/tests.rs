@@ -13,9 +13,9 @@ use crate::evict::{
 use crate::graph::StorageKey;
 use crate::lab::{Replay, Trace};
 use crate::op::Outputs;
-use crate::rng::SplitMix64;
 use crate::step::NEVER;
 use crate::sync::{Mutex, lock};
+use remat_rng::SplitMix64;
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -11,10 +11,10 @@ use crate::lab::replay::Machine;
 use crate::lab::{MemoryKind, Replay, RunSettings, Status, Trace};
 use crate::nn::{Mode, Module as _, mlp};
 use crate::optim::Optimizer;
-use crate::rng::SplitMix64;
 use crate::sync::{Mutex, lock};
 use crate::trace::JsonLines;
 use crate::{Builder, PolicyKind, Runtime, Stats, Tensor};
+use remat_rng::SplitMix64;
 use std::io;
 use std::sync::Arc;
 

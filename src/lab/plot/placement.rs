@@ -14,7 +14,7 @@ use super::legend::{Entry, KEY, Legend};
 use super::limits::{self, Limit, RIGHT};
 use super::style::INK;
 use super::{Block, Blocks, Kind, PlotError, ticks};
-use crate::plan::Class;
+use remat_plan::Class;
 use std::cmp::Reverse;
 use svg::Node;
 use svg::node::element::{Group, Path};

@@ -4,7 +4,7 @@
 use super::*;
 use crate::bound::Effort;
 use crate::lab::{Status, Trace};
-use crate::plan::schedule::{Rematerializer, Sqrt, StaticDtr};
+use remat_plan::schedule::{Rematerializer, Sqrt, StaticDtr};
 use std::path::Path;
 
 fn in_crate(path: &str) -> std::path::PathBuf {

@@ -6,8 +6,8 @@ use super::portfolio;
 use crate::driver::Allowance;
 use crate::error::Error;
 use crate::evict::{Clock, Forecast};
-use crate::rng::SplitMix64;
 use crate::step::StepFuture;
+use remat_rng::SplitMix64;
 
 /// Values smaller than the budget divided by this number do not matter, so climbing leaves their
 /// factors unchanged.

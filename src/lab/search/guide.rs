@@ -4,9 +4,9 @@
 use crate::engine::Listener;
 use crate::event::Event;
 use crate::evict::View;
-use crate::rng::SplitMix64;
 use crate::step::{NEVER, StepFuture};
 use crate::sync::{Mutex, lock};
+use remat_rng::SplitMix64;
 use std::sync::Arc;
 
 /// Evictions and regenerations of a run, by gap of the step.

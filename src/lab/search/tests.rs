@@ -2,7 +2,6 @@
 //! effort is bounded.
 
 use super::Search;
-use crate::bytes::ByteSize;
 use crate::command::RecordedProgram;
 use crate::driver::Allowance;
 use crate::engine::{Dead, Listener, Stats};
@@ -12,6 +11,7 @@ use crate::graph::StorageKey;
 use crate::lab::replay::Machine;
 use crate::lab::{MemoryKind, Replay, Status, Trace};
 use crate::sync::{Mutex, lock};
+use remat_memory::ByteSize;
 use std::sync::Arc;
 
 /// The policies of [`Clock::UNKNOWING`], by name.

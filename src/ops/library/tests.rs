@@ -6,7 +6,7 @@ use crate::ops::{
     Affine, BatchNorm, Broadcast, Conv2d, Conv2dGradInput, CrossEntropy, CrossEntropyGrad,
     Distribution, Fill, MatMul, Permute, Random, Reduce, Reduction, Reshape, SgdMomentum, Unary,
 };
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@ use crate::engine::{Engine, Settings};
 use crate::evict::PolicyKind;
 use crate::graph::StorageKey;
 use crate::op::{Look, Outputs};
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 use std::sync::Arc;
 
 struct Both {

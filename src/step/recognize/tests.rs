@@ -1,5 +1,5 @@
 use super::*;
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 
 /// A recognizer, with the role of each named value of a test program. Each command of the program
 /// has a token, inputs and outputs.

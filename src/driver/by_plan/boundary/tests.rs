@@ -9,7 +9,7 @@ use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::op::Outputs;
 use crate::ops::{Binary, Op, Unary};
-use crate::rng::SplitMix64;
+use remat_rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 use super::*;
 use crate::lab::plot::test_xml;
-use crate::plan::{BestFit, Lifetimes, Limits, Planner, random};
+use remat_plan::{BestFit, Lifetimes, Limits, Planner, random};
 
 fn placed(lifetimes: &Lifetimes, kind: fn(usize) -> Option<Kind>) -> Blocks {
     let placement = BestFit.plan(lifetimes, &Limits::none()).unwrap().placement;
     let places = lifetimes.buffers().iter().zip(placement.offsets()).enumerate();
-    let block = |(i, (buffer, &offset)): (usize, (&crate::plan::Buffer, &u64))| Block {
+    let block = |(i, (buffer, &offset)): (usize, (&remat_plan::Buffer, &u64))| Block {
         name: format!("b{i}"),
         kind: kind(i),
         time: buffer.lower..buffer.upper,
@@ -25,7 +25,7 @@ fn placed(lifetimes: &Lifetimes, kind: fn(usize) -> Option<Kind>) -> Blocks {
 #[test]
 fn a_few_blocks_have_names_and_edges() {
     let buffers = [(0, 4, 300), (0, 2, 200), (2, 4, 200)];
-    let buffers = buffers.map(|(from, to, size)| crate::plan::Buffer::new(from, to, size));
+    let buffers = buffers.map(|(from, to, size)| remat_plan::Buffer::new(from, to, size));
     let lifetimes = Lifetimes::new(buffers).unwrap();
     let picture = test_xml::read(&plot(&placed(&lifetimes, |_| None)).unwrap());
     for text in

@@ -281,7 +281,7 @@ fn packed_files_are_known_by_their_content() {
 /// never a panic.
 #[test]
 fn damaged_files_are_errors() {
-    let mut rng = crate::rng::SplitMix64::new(7);
+    let mut rng = remat_rng::SplitMix64::new(7);
     let mut below = move |n: usize| rng.below(n);
     let sources = [LOG, RECORDING, NOW].map(|text| text.as_bytes().to_vec());
     let sources = [&sources[..], &[packed(LOG)]].concat();

@@ -246,7 +246,7 @@ impl Correlation {
             (part_packed, packed) = packed.split_at_mut(self.packed_channels() * self.depth(&part));
             let tiles = part_packed.par_chunks_exact_mut(rows * self.depth(&part));
             tiles.enumerate().for_each(|(tile, packed)| {
-                self.pack_tile(&part, weight, tile * rows, rows, packed)
+                self.pack_tile(&part, weight, tile * rows, rows, packed);
             });
         }
     }

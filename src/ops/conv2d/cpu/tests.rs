@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::simd::Level;
 use super::*;
-use crate::rng::SplitMix64;
 use crate::sync::ThreadPoolBuilder;
+use remat_rng::SplitMix64;
 
 const ALL: [Kind; 3] = [Kind::Forward, Kind::GradWeight, Kind::GradInput];
 

@@ -1,0 +1,121 @@
+//! Device memory as arithmetic: a best-fit arena with coalescing over offsets.
+//!
+//! An [`Arena`] hands out ranges of `0..capacity`. An arena never sees a pointer and owns no
+//! memory. The same records serve a mapped region, a device allocation, and a simulation that only
+//! counts.
+//!
+//! # How it works
+//!
+//! *Chunks* tile the region; each chunk is a block or a hole. Two holes are never neighbours: a
+//! block that is freed is merged with the holes beside it at once. Chunk records lie in a slab.
+//! Links by index connect the records in address order, in a ring through an empty record, the
+//! edge. Holes are also in *bins* by size class. Every size below 128 granules has a class of its
+//! own; above that, there are 64 classes for each power of two. Two levels of bitmap say which bins
+//! are occupied.
+//!
+//! ```text
+//! offset     0        1024      1536    2048          4864     5120            16384
+//! chunks     | block 1 | hole 2 | block 3 |   hole 4   | block 5 |     hole 6     |
+//! granules        4        2         2         11           1           44
+//! ring     edge <-> 1 <-> 2 <-> 3 <-> 4 <-> 5 <-> 6 <-> edge
+//!
+//! class      0  1  2  3  4  5  6  7  8  9 10 11 12 13  ..  44 ..
+//! words[0]   .  .  1  .  .  .  .  .  .  .  .  1  .  .  ..   1 ..      summary: bit 0
+//! bins            [2]                       [4]            [6]
+//!
+//! alloc(700): 3 granules of 256 bytes
+//!   class 3: empty  ->  first bit of words[0] from 4 on: 11  ->  best of bins[11]: hole 4
+//!   hole 4 (2048, 11 granules) = the new block (2048, 3 granules) + hole 4 (2816, 8 granules)
+//!   hole 4 moves to bins[8]; the block's record goes between 3 and 4
+//!
+//! free(block 3): 2 (left) is a hole, the new block (right) is not
+//!   hole 2 (1024, 2 granules) becomes (1024, 4 granules) and moves to bins[4]
+//! ```
+//!
+//! Every hole in a bin is smaller than every hole in the next bin. The best fit is the smallest
+//! hole that is large enough; on a tie, the lowest. This hole is in the bin of the block's size
+//! class, or else in the first occupied bin after that bin. The fit is exact: no split rule leaves
+//! bytes inside a block beyond its granule. The highest end of a block lies above the most bytes
+//! ever in use. The distance depends on the stream of requests: 0.3 % on recorded steps of two
+//! large networks, 8 % on one with 28,000 small buffers, and 5 to 16 % on random streams.
+//!
+//! # Regions
+//!
+//! Usually there is one region, the budget. A [`Pool`] instead takes regions one by one from a
+//! [`RegionSource`], each twice as long as the one before, and gives back regions without blocks.
+//! Between two regions the ring has a *wall*: a record of 0 bytes that counts as a block. Therefore
+//! nothing merges across a wall, and no look-up has to check for it. The engine has one region.
+//! That region ends at the budget, or at the end of the memory taken from the device so far. Its
+//! end moves.
+//!
+//! # The reference
+//!
+//! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of
+//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Some differences
+//! cannot be seen from outside: bins are narrower, and there is no table of a handle for every 256
+//! bytes. Other differences can be seen:
+//!
+//! - A request for 0 bytes takes a granule.
+//! - The last request to a source is for exactly the bytes wanted.
+//! - There is no lock, no waiting for another thread's free, and no delayed merging, since the
+//!   engine that owns an arena is single-threaded and its device works in order.
+//!
+//! # Two fragmentation figures
+//!
+//! - [`Arena::fragmentation`], `(free - largest free) / free`: the part of the free bytes that a
+//!   large request cannot use.
+//! - [`Arena::expansion`], `peak reserved / peak live`: the memory that was needed, relative to the
+//!   most bytes ever live.
+//!
+//! # No index by address
+//!
+//! No table is proportional to the arena, and a block is found by its handle alone. Without an
+//! index by address, [`Arena::alloc_at`] is slower than the other ways to take a block.
+
+#![forbid(unsafe_code)]
+
+mod arena;
+mod bin;
+mod bins;
+mod bytes;
+mod check;
+mod compact;
+mod dump;
+mod growth;
+mod occupancy;
+mod place;
+mod pool;
+mod region;
+mod report;
+mod shrink;
+mod slab;
+mod snapshot;
+mod space;
+mod split;
+mod stats;
+mod walk;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub use arena::Arena;
+pub use bytes::{ByteSize, ParseByteSizeError};
+pub use compact::Move;
+pub use growth::{Growth, RegionSource};
+pub use place::End;
+pub use pool::Pool;
+pub use region::Region;
+pub use report::{Holder, Report, SizeClass};
+pub use slab::Block;
+pub use snapshot::{MappedChunk, MappedHolder, Snapshot};
+pub use space::Held;
+pub use space::Space;
+pub use split::SplitRule;
+pub use stats::ArenaStats;
+pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
+
+/// Default granularity, in bytes: offsets and sizes are multiples of this. Enough for any alignment
+/// that a kernel asks for.
+pub const ALIGNMENT: u64 = 256;

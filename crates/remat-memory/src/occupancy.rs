@@ -1,0 +1,58 @@
+//! Occupancy of the arena as one line of text.
+
+use super::{Arena, Content};
+
+impl Arena {
+    /// Draws all regions, end to end, as one line of `width` characters, or of one for each granule
+    /// if those are fewer.
+    ///
+    /// `*` is used, `x` is the part of a block beyond its request, and `_` is free. Each character
+    /// shows the kind of most of its bytes; on a tie, `*` before `x` before `_`. TensorFlow's line
+    /// has 100 characters. O(chunks + width).
+    ///
+    /// ```
+    /// let mut arena = remat_memory::Arena::new(2048);
+    /// let keep = [arena.alloc(1024, 0), arena.alloc(1, 1), arena.alloc(256, 2)];
+    /// assert_eq!(arena.occupancy(8), "****x*__");
+    /// # drop(keep);
+    /// ```
+    #[must_use]
+    pub fn occupancy(&self, width: usize) -> String {
+        let bytes = self.reserved();
+        let width = (width as u64).min(bytes / self.granularity());
+        let edge = |cell: u64| (u128::from(cell) * u128::from(bytes) / u128::from(width)) as u64;
+        // Used, tail and free bytes of the current cell.
+        let mut shares = [0; 3];
+        let (mut cell, mut at) = (0, 0);
+        let mut line = String::new();
+        let mut paint = |kind: usize, bytes: u64| {
+            let end = at + bytes;
+            while at < end {
+                let stop = end.min(edge(cell + 1));
+                shares[kind] += stop - at;
+                at = stop;
+                if at == edge(cell + 1) {
+                    let [used, tail, free] = std::mem::take(&mut shares);
+                    line.push(match used.max(tail).max(free) {
+                        most if most == used => '*',
+                        most if most == tail => 'x',
+                        _ => '_',
+                    });
+                    cell += 1;
+                }
+            }
+        };
+        if width > 0 {
+            for chunk in self.chunks() {
+                match chunk.content {
+                    Content::Used { requested, .. } => {
+                        paint(0, requested);
+                        paint(1, chunk.size - requested);
+                    }
+                    Content::Free => paint(2, chunk.size),
+                }
+            }
+        }
+        line
+    }
+}

@@ -1,0 +1,154 @@
+//! Errors of files with lifetimes.
+
+use std::io;
+
+use super::{BLANK, LONGEST, MOST};
+use crate::PlanError;
+
+/// Start of a text, at most 40 characters, for an error message.
+pub(super) fn excerpt(text: &str) -> String {
+    let mut chars = text.chars();
+    let start: String = chars.by_ref().take(40).collect();
+    if chars.next().is_some() { start + "..." } else { start }
+}
+
+/// Reasons why a file cannot be read or written. Lines and columns are counted from 1.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CsvError {
+    /// An error of the system.
+    #[error("the file cannot be read or written: {0}")]
+    Io(#[from] io::Error),
+    /// The file is empty.
+    #[error("the file is empty: write id,lower,upper,size and a line for each buffer")]
+    Empty,
+    /// A line is longer than the limit for a line.
+    #[error("line {line} has {LONGEST} bytes or more: no line of a buffer has")]
+    LongLine {
+        /// Number of the line.
+        line: usize,
+    },
+    /// Too many empty lines follow each other.
+    #[error("line {line}: there are more than {BLANK} bytes without a buffer")]
+    Blank {
+        /// Number of the line.
+        line: usize,
+    },
+    /// The file has more buffers or gaps than the limit.
+    #[error("line {line}: there are more than {MOST} {what}, which is as many as are read")]
+    TooMany {
+        /// Number of the line.
+        line: usize,
+        /// "buffers" or "gaps".
+        what: &'static str,
+    },
+    /// A line is no UTF-8 text.
+    #[error("line {line} is no UTF-8 text")]
+    NoText {
+        /// Number of the line.
+        line: usize,
+    },
+    /// A column is unknown, or comes twice.
+    #[error("line {line}, column {column}: {found:?}: {why}")]
+    Column {
+        /// Number of the line.
+        line: usize,
+        /// Number of the column.
+        column: usize,
+        /// Text of the name.
+        found: String,
+        /// Description of the fault.
+        why: String,
+    },
+    /// A needed column is missing.
+    #[error(
+        "line {line} is {found:?}, which has no column {name}: id, lower, upper and size are needed"
+    )]
+    Missing {
+        /// Number of the line.
+        line: usize,
+        /// Name of the missing column.
+        name: &'static str,
+        /// Text of the line.
+        found: String,
+    },
+    /// The number of fields in a line is not the number of columns.
+    #[error("line {line} has {found} fields: it should have {expected}, {columns}")]
+    Fields {
+        /// Number of the line.
+        line: usize,
+        /// Number of fields in the line.
+        found: usize,
+        /// Number of columns.
+        expected: usize,
+        /// Names of the columns.
+        columns: String,
+    },
+    /// A value is not valid in its column.
+    #[error("line {line}, column {column} ({name}) is {found:?}: {why}")]
+    Value {
+        /// Number of the line.
+        line: usize,
+        /// Number of the column.
+        column: usize,
+        /// Name of the column.
+        name: &'static str,
+        /// Text of the value.
+        found: String,
+        /// Description of the fault.
+        why: String,
+    },
+    /// An earlier buffer has the same id.
+    #[error(
+        "line {line}, column {column} (id) is {id:?}: the buffer of line {first} has that id already"
+    )]
+    Twice {
+        /// Number of the line.
+        line: usize,
+        /// Number of the column.
+        column: usize,
+        /// Line of the earlier buffer.
+        first: usize,
+        /// The id.
+        id: String,
+    },
+    /// Each buffer is valid by itself, but not all buffers together.
+    #[error(transparent)]
+    Lifetimes(#[from] PlanError),
+    /// A buffer has a property for which the format has no place.
+    #[error("buffer {id} has {what}: the format has no place for that")]
+    NoPlace {
+        /// Id of the buffer.
+        id: String,
+        /// Property in words.
+        what: &'static str,
+    },
+    /// The number of offsets in the placement is not the number of buffers.
+    #[error("the placement has {offsets} offsets, and there are {buffers} buffers")]
+    Count {
+        /// Number of offsets.
+        offsets: usize,
+        /// Number of buffers.
+        buffers: usize,
+    },
+    /// The number of ids is not the number of buffers.
+    #[error("there are {ids} ids, and {buffers} buffers")]
+    Ids {
+        /// Number of ids.
+        ids: usize,
+        /// Number of buffers.
+        buffers: usize,
+    },
+    /// An id cannot be written in the format.
+    #[error("{id:?} is no id: a comma or a line's end is in it, or there are spaces around it")]
+    Id {
+        /// Text of the id.
+        id: String,
+    },
+    /// Two buffers have the same id.
+    #[error("two buffers have the id {id:?}")]
+    Same {
+        /// The id.
+        id: String,
+    },
+}

@@ -1,0 +1,170 @@
+//! Exact search for a placement with the least bytes, and for a proof that none has fewer.
+
+mod capacity;
+mod memory;
+mod preorder;
+mod restarts;
+mod search;
+mod sections;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use self::capacity::Descent;
+use self::sections::{Part, Sections};
+use self::state::{Rules, State};
+use super::hints::by_hints;
+use super::{Gaps, Knows, Pushdown};
+use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
+use remat_rng::SplitMix64;
+
+/// `exact`, or `exact:NODES`: searches for the smallest placement among all placements in which no
+/// buffer can be moved down, in an order that finds good placements soon.
+///
+/// The search is that of MiniMalloc (Moffitt, ASPLOS 2023). A search finds out whether the buffers
+/// fit into a capacity, which is a number of bytes. Buffers are placed from low to high addresses,
+/// each on top of the placed buffers that are alive at the same time. At every instant, the lowest
+/// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive then, must
+/// not exceed the capacity. No buffer is placed so high that an unplaced buffer would fit below it.
+/// Groups of buffers whose lives do not overlap are placed separately. At each capacity, the
+/// buffers are tried in three orders in turn. If no order gives an answer within a limit on nodes,
+/// the limit is doubled for the next round.
+///
+/// Three rules are added. If a buffer could have been placed lower than the last placed buffer but
+/// was not, another buffer must still be placed below it, which raises its lowest possible address.
+/// Buffers with equal lives are tried in only one order. States that failed are remembered. The
+/// first capacity tried is the load; higher ones follow. Between them, short searches in random
+/// variations of the orders lower the best height; the variations are the same in each run. The
+/// answer is proven if its bytes equal the load, or if all smaller capacities have failed.
+///
+/// The search begins with the best of some quick placements, among them the placements by hints.
+/// Sizes are not rounded up for alignment, and other buffers may use the gaps of a buffer. The
+/// planner does not support colours or bytes kept in gaps, and places at most [`Exact::LIMIT`]
+/// buffers linked in time. The time for a proof is exponential at worst: for instances of 200
+/// buffers, it is between milliseconds and forever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Limit on the nodes of the search, each of which places one buffer. Used only if there is no
+    /// time limit.
+    pub nodes: u64,
+}
+
+impl Default for Exact {
+    fn default() -> Self {
+        Self { nodes: 2_000_000 }
+    }
+}
+
+impl Exact {
+    /// Limit on the number of buffers linked in time. Buffers are linked if some buffer is alive at
+    /// every instant from the first begin to the last end of their lives.
+    pub const LIMIT: usize = 2_000;
+    /// Limit on the number of pieces into which gaps cut buffers that are linked in time.
+    pub const PIECES: usize = 10 * Self::LIMIT;
+
+    /// `name`, with the limit on nodes after a colon unless it is the default.
+    pub(super) fn called(&self, name: &str) -> String {
+        if *self == Self::default() { name.to_owned() } else { format!("{name}:{}", self.nodes) }
+    }
+
+    /// Searches for a smaller placement than `best`, which is a placement of the same lifetimes.
+    /// Returns the placement of `best` if none is found; it may be proven by then.
+    pub(super) fn improve(
+        &self,
+        lifetimes: &Lifetimes,
+        best: Planned,
+        limits: &Limits,
+    ) -> Result<Planned, PlanError> {
+        self.search(lifetimes, best, limits, Rules::ALL)
+    }
+
+    fn search(
+        &self,
+        lifetimes: &Lifetimes,
+        best: Planned,
+        limits: &Limits,
+        rules: Rules,
+    ) -> Result<Planned, PlanError> {
+        Knows::Gaps.check(self, lifetimes)?;
+        let Sections { unit, parts } = Sections::new(lifetimes);
+        // The planner fails beyond its limits.
+        let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
+        if largest > Self::LIMIT {
+            let (planner, limit) = (self.name(), Self::LIMIT);
+            return Err(PlanError::TooMany { planner, limit, buffers: largest });
+        }
+        let pieces = |part: &Part| part.items.iter().map(|item| item.sections.len()).sum();
+        let pieces: usize = parts.iter().map(pieces).max().unwrap_or(0);
+        if pieces > Self::PIECES {
+            let (planner, limit) = (self.name(), Self::PIECES);
+            return Err(PlanError::TooManyPieces { planner, limit, pieces });
+        }
+        let units = lifetimes.buffers().iter().map(|buffer| buffer.size + buffer.align - 1);
+        if units.sum::<u64>() / unit >= State::MOST {
+            let what = "2^53 bytes or more";
+            return Err(PlanError::Unknown { planner: self.name(), what });
+        }
+        if best.proven {
+            return Ok(best);
+        }
+        // The descent of each part begins at the height that the part has in `best`.
+        let mut offsets = best.placement.offsets().to_vec();
+        let mut descents: Vec<Descent> = parts
+            .iter()
+            .map(|part| {
+                let top = |i: usize| offsets[i] + lifetimes.buffers()[i].size;
+                let high = part.items.iter().map(|item| top(item.buffer)).max().unwrap_or(0);
+                Descent::new(part, high.div_ceil(unit), rules)
+            })
+            .collect();
+        let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
+        // The highest part determines the height of the placement, so this part is lowered next.
+        let mut last = 0;
+        let proven = loop {
+            let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
+            let highest = (0..parts.len()).max_by_key(|&part| descents[part].height);
+            let Some(part) = highest.filter(|&part| descents[part].height > floor) else {
+                break true;
+            };
+            if nodes == 0 || limits.over() {
+                break false;
+            }
+            if part != last {
+                descents[last].pause();
+                last = part;
+            }
+            descents[part].step(&parts[part], floor, &mut nodes, limits);
+        };
+        // Parts that were lowered get their new addresses. All other parts keep their addresses
+        // from `best`.
+        for (part, descent) in parts.iter().zip(&descents) {
+            for (item, offset) in part.items.iter().zip(&descent.offsets) {
+                offsets[item.buffer] = offset * unit;
+            }
+        }
+        Ok(Planned { proven, ..Planned::new(lifetimes, offsets)? })
+    }
+}
+
+impl Planner for Exact {
+    fn name(&self) -> String {
+        self.called("exact")
+    }
+
+    fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError> {
+        Knows::Gaps.check(self, lifetimes)?;
+        let greedy = || Gaps::default().plan(lifetimes, &Limits::none());
+        let begins =
+            [by_hints(lifetimes, limits), Some(Pushdown.plan(lifetimes, limits)), Some(greedy())];
+        let begins = begins.into_iter().flatten().flatten();
+        match begins.min_by_key(|planned| planned.placement.bytes()) {
+            Some(best) => self.improve(lifetimes, best, limits),
+            None => greedy(),
+        }
+    }
+}
+
+/// Pseudo-random number from a seed.
+const fn scatter(seed: u64) -> u64 {
+    SplitMix64::new(seed).next()
+}
