@@ -137,7 +137,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{} evictions, {refusals} of them for the machine's sake; {} ops run again",
         stats.evictions, stats.recomputed_ops
     );
-    println!("{} values were made again, all with the same bits", stats.verified_values);
+    println!("{} values were recomputed, all with the same bits", stats.verified_values);
     assert!(stats.verified_values > 0 && stats.unverified_values == 0);
     assert!(buffers.len() <= 4 && *refusals > 0 && stats.recomputed_ops > 0);
     Ok(())

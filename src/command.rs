@@ -176,7 +176,7 @@ impl TryFrom<Vec<usize>> for Consumed {
 
     fn try_from(inputs: Vec<usize>) -> Result<Self, String> {
         match inputs.iter().find(|input| **input >= Self::MOST) {
-            Some(input) => Err(format!("input {input} is consumed, and no op has so many inputs")),
+            Some(input) => Err(format!("input {input} is consumed, but no op has as many inputs")),
             None => Ok(inputs.into_iter().collect()),
         }
     }

@@ -287,7 +287,7 @@ impl Images {
         if like.is_none() && labels.iter().all(|label| *label == labels[0]) {
             let count = labels.len();
             remarks.push(format!(
-                "all {count} images to learn from are of one class, so there is nothing to tell apart"
+                "all {count} training images have the same class, so there is nothing to learn"
             ));
         }
         Self { shape, classes, pixels: Pixels::Stored { pixels, labels, mean, deviation }, remarks }

@@ -182,7 +182,7 @@ pub enum HostError {
     },
     /// The host has no memory for this many elements.
     #[error(
-        "this machine has no room for {elements} elements of {dtype} (shape {shape}) in host memory"
+        "this machine does not have the memory for {elements} elements of {dtype} (shape {shape})"
     )]
     Memory {
         /// Requested type.

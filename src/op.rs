@@ -208,7 +208,7 @@ pub(crate) fn check_outputs<'a>(
     if let Outputs::Views(looks) = outputs {
         for &Look { input, layout } in looks {
             let Some(old) = inputs(input) else {
-                return fail("a view of an input that is not there");
+                return fail("a view of an input that does not exist");
             };
             if layout.dtype() != old.dtype() || layout.span() > old.span() {
                 return fail("a view reaches outside its input");
@@ -217,7 +217,7 @@ pub(crate) fn check_outputs<'a>(
     }
     for input in 0..outputs.targets() {
         match inputs(input) {
-            None => return fail("an update of an input that is not there"),
+            None => return fail("an update of an input that does not exist"),
             Some(old) if !old.is_contiguous() => {
                 return fail("an input that is updated in place must be contiguous");
             }

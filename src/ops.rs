@@ -234,9 +234,9 @@ impl Operation for Op {
 impl Op {
     /// Kernels of the op; an error if the op is a view.
     fn kernel(&self) -> Result<&dyn Kernel, DeviceError> {
-        self.definition().kernel().ok_or_else(|| {
-            DeviceError::new(format!("{} is a view: there is nothing to run", self.name()))
-        })
+        self.definition()
+            .kernel()
+            .ok_or_else(|| DeviceError::new(format!("{} is a view and has no kernel", self.name())))
     }
 }
 

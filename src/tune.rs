@@ -204,7 +204,7 @@ impl Display for Progress {
             }
             Self::Learning { budget, percent } => {
                 let budget = ByteSize(budget);
-                write!(f, "learning how a step is best run in {budget} ({percent:.0} %)")
+                write!(f, "learning what to evict within {budget} ({percent:.0} %)")
             }
         }
     }

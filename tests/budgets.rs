@@ -103,7 +103,10 @@ fn a_threshold_is_taken_into_account_before_training() {
     };
     // The usual budget would be below the threshold.
     let text = said(&["--eviction-threshold", "70%"]);
-    assert!(text.contains("not the usual 40 %, because of the eviction threshold\n"), "{text}");
+    assert!(
+        text.contains("above the default of 40 %, because of the eviction threshold\n"),
+        "{text}"
+    );
     assert!(!text.contains("warning"), "{text}");
     // The first threshold is below the bytes that cannot be evicted, the second also below the
     // parameters and optimizer state.
@@ -113,7 +116,7 @@ fn a_threshold_is_taken_into_account_before_training() {
     let text = said(&args);
     let blame = "times its own work; raise --eviction-threshold, or drop it\n";
     assert!(text.contains(blame), "{text}");
-    let expected = "warning: the eviction threshold of 1.00 MiB cannot be met, as up to 2.73 MiB cannot be \
+    let expected = "warning: the eviction threshold of 1.00 MiB cannot be met, because up to 2.73 MiB cannot be \
                     evicted (parameters and optimizer state take 2.10 MiB); raise --eviction-threshold to 51%, \
                     or drop it\n";
     assert!(text.contains(expected), "{text}");

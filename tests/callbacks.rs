@@ -109,9 +109,12 @@ impl CostModel for Costs {
 #[test]
 fn a_cost_model_that_answers_nonsense_is_named() {
     for (answer, expected) in [
-        (Answer::Cost(-1.0), "the cost model `mine` says that square costs -1; a finite number"),
-        (Answer::Cost(f64::NAN), "the cost model `mine` says that square costs NaN"),
-        (Answer::Cost(f64::INFINITY), "the cost model `mine` says that square costs inf"),
+        (
+            Answer::Cost(-1.0),
+            "the cost model `mine` gives square a cost of -1; give a finite number",
+        ),
+        (Answer::Cost(f64::NAN), "the cost model `mine` gives square a cost of NaN"),
+        (Answer::Cost(f64::INFINITY), "the cost model `mine` gives square a cost of inf"),
         (Answer::Panic, "the cost model panicked: no idea"),
         (Answer::PanicWhenAskedForTimes, "the cost model panicked: no time"),
     ] {

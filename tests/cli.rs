@@ -40,7 +40,7 @@ fn a_budget_changes_no_bit_of_any_kind_of_network() {
 #[test]
 fn networks_on_data_of_their_own_say_what_they_came_to() {
     for (args, told) in [
-        ("unet --batch 64 --steps 6 --lr 0.05", "% of pixels nearer than with noise; 360 images"),
+        ("unet --batch 64 --steps 6 --lr 0.05", "% of pixels improved; 360 images"),
         ("treelstm --batch 64 --steps 3", "% right, loss "),
         ("unrolled-gan --data ring --batch 64 --steps 3", "of 8 Gaussians found, "),
     ] {
@@ -194,8 +194,7 @@ fn one_of_a_thing_is_no_plural() {
 fn a_batch_larger_than_the_data_is_warned_of() {
     let args = ["train", "mlp", "--steps", "1", "--no-test", "--batch"];
     let said = |batch| stderr(&run(&[&args[..], &[batch]].concat()));
-    let warning =
-        "warning: a batch of 1,438 repeats images, as there are only 1,437; lower --batch\n";
+    let warning = "warning: a batch of 1,438 repeats images, because the data has only 1,437; lower --batch\n";
     assert!(said("1438").contains(warning), "{}", said("1438"));
     assert!(!said("1437").contains("warning"), "{}", said("1437"));
 }
@@ -243,17 +242,20 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--budget NaN", "invalid value 'NaN' for '--budget <SIZE>'"),
         ("--budget -5%", "invalid value '-5%' for '--budget <SIZE>'"),
         ("--budget 0", "0 bytes hold no tensor; write for example 40% or 64MiB"),
-        ("--budget 0%", "a percentage is above 0"),
+        ("--budget 0%", "a percentage must be above 0"),
         ("--budget 1e30GiB", "neither a percentage nor a size in bytes"),
-        ("--budget 40", "that is 40 B; did you mean 40%?"),
+        ("--budget 40", "this is 40 B; did you mean 40%?"),
         ("--budget 0.4", "did you mean 40%?"),
         ("--budget 50% --eviction-threshold 90%", "is above the budget"),
         ("--record-steps 1", "--record <FILE>"),
-        ("--record - --json -", "--record and --json both go to stdout; name a file for one"),
+        (
+            "--record - --json -",
+            "--record and --json both write to stdout; name a file for one of them",
+        ),
         ("--color red", "[possible values: auto, always, never]"),
         ("--min-evict-bytes 1XB", "`1XB` is not a size in bytes"),
         ("--batch 0", "give a whole number from 1 up"),
-        ("--batch 99999999999999999", "can allocate; lower --batch"),
+        ("--batch 99999999999999999", "takes 25599999999999999744 B, more than"),
         ("--steps 0", "give a whole number from 1 up"),
         ("--steps 1 --epochs 1", "cannot be used with '--epochs <N>'"),
         ("--threads 0", "give a whole number from 1 to 1024"),
@@ -277,9 +279,9 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--steps 99999999999999999999", "give a whole number from 1 to "),
         ("resnet21", "possible values: mlp, resnet20"),
         ("inceptionv4", "images of 8x8 pixels, expected at least 75x75"),
-        ("treelstm --data digits", "treelstm learns from --data trees"),
-        ("unrolled-gan --data trees", "unrolled-gan learns from --data ring"),
-        ("unet --data ring", "unet learns from images, and ring has none"),
+        ("treelstm --data digits", "treelstm needs --data trees"),
+        ("unrolled-gan --data trees", "unrolled-gan needs --data ring"),
+        ("unet --data ring", "unet learns from images, but ring has no images"),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         let output = run(&[&["train"], &args[..]].concat());

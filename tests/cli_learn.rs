@@ -204,9 +204,12 @@ fn a_cache_keeps_what_was_found_out() {
         stderr(&output)
     };
     let said = refused(&["--cost", "bytes"]);
-    assert!(said.contains("--cost flops, and this is remat "), "{said}");
+    assert!(said.contains("--cost flops, but this is remat "), "{said}");
     std::fs::write(&file, &found[..found.len() / 2]).unwrap();
     let said = refused(&[]);
-    assert!(said.contains("no forecasts of remat's (") && said.contains("delete it"), "{said}");
+    assert!(
+        said.contains("not a file of forecasts (") && said.contains("delete the file"),
+        "{said}"
+    );
     assert_eq!(std::fs::read(&file).unwrap(), found[..found.len() / 2], "it is left alone");
 }

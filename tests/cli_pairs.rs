@@ -264,7 +264,7 @@ impl Model {
         let rules = [
             (has("tf32"), "--tf32 needs --device cuda"),
             (all_sizes.iter().any(is_lost), " has no --"),
-            (has("tokenizer") && !is_text, "--tokenizer is for models of texts"),
+            (has("tokenizer") && !is_text, "--tokenizer is for text models"),
             (has("tokenizer") && has("vocabulary"), "--tokenizer has 320 tokens"),
             (has("image-size") && !of_folder, "--image-size needs --data images:DIR"),
             ((has("random-crop") || has("random-flip")) && is_text, "changes images"),
@@ -272,7 +272,7 @@ impl Model {
                 (has("random-crop") || has("random-flip")) && own,
                 "is for networks that tell classes",
             ),
-            (has("precision") && own && self.name != "unet", "with --precision f32"),
+            (has("precision") && own && self.name != "unet", "and --precision f32"),
             (has("learn") && other_policy, "--learn needs --policy learned"),
             (
                 has("learn-cache") && (has("learn") || other_policy || self.name == "treelstm"),

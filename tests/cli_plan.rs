@@ -100,7 +100,7 @@ fn the_table_has_a_line_a_row() {
     let lines =
         |name: &str| text.lines().filter(|line| line.trim_start().starts_with(name)).count();
     assert_eq!((lines("pushdown "), lines("nnvm:16 ")), (2, 2), "{text}");
-    assert_eq!((lines("program: load "), lines("dfs, ")), (1, 1), "{text}");
+    assert_eq!((lines("program: load "), lines("dfs (delays up to ")), (1, 1), "{text}");
     // Without options, the program's order and the useful planners are shown.
     let text = stdout(&["plan", &path]);
     assert!(text.contains("\n  pushdown ") && !text.contains("nnvm"), "{text}");
@@ -230,8 +230,8 @@ fn nonsensical_plan_requests_are_refused_in_words() {
     let log = log();
     for (args, code, said) in [
         (&["/nowhere/x.csv"][..], 1, "/nowhere/x.csv: No such file"),
-        (&[&nonsense], 1, "nonsense.csv: line 1, column 1: \"hello\": no column has that name"),
-        (&[&number], 1, "number.csv: line 2, column 4 (size) is \"x\": a whole number"),
+        (&[&nonsense], 1, "nonsense.csv: line 1, column 1: \"hello\": no column has this name"),
+        (&[&number], 1, "number.csv: line 2, column 4 (size) is \"x\": expected a whole number"),
         (&[&empty], 1, "empty.csv: the file is empty"),
         (&[&csv, "--reuse", "two-levels"], 2, "did you mean two-level?"),
         (&[&csv, "--order", "sink"], 2, "--order needs ops"),
@@ -239,13 +239,13 @@ fn nonsensical_plan_requests_are_refused_in_words() {
         (&[&csv, "--step", "1"], 2, "--step needs ops"),
         (&[&log, "--order", "best"], 2, "least-peak"),
         (&[&log, "--closed"], 2, "drop --closed"),
-        (&[&log, "--step", "1"], 2, "no step ends in small"),
-        (&[&log, "--budget", "1%"], 2, "no way to run it fits a budget"),
+        (&[&log, "--step", "1"], 2, "small has no end of a step"),
+        (&[&log, "--budget", "1%"], 2, "no run fits a budget"),
         (&[&log, "--budget", "40"], 2, "did you mean 40%?"),
         (&[&log, "--time", "-1"], 2, "a number from 0 up"),
-        (&[&csv, "--plot", &plot], 2, "name it"),
+        (&[&csv, "--plot", &plot], 2, "name the file"),
         (&[&csv, "--csv", &csv], 2, "--csv would overwrite"),
-        (&[&csv, "--csv", "-", "--json", "-"], 2, "both go to stdout"),
+        (&[&csv, "--csv", "-", "--json", "-"], 2, "both write to stdout"),
     ] {
         let (found, message) = fails(&[&["plan"], args].concat());
         assert!(found == code && message.contains(said), "{args:?}: {found}, {message}");

@@ -71,17 +71,17 @@ fn models_and_data_or_options_that_do_not_match_are_refused() {
     let (short, broken) =
         (format!("text:{}", short.display()), format!("text:{}", broken.display()));
     let cases: [(&[&str], i32, &str); 11] = [
-        (&["gpt", "--data", "digits"], 2, "gpt learns from a text, and digits is images"),
+        (&["gpt", "--data", "digits"], 2, "gpt learns from a text, but digits has images"),
         (&["gpt2", "--data", "synthetic:3x8x8"], 2, "gpt2 learns from a text"),
-        (&["mlp", "--data", "moby-dick"], 2, "mlp learns from images, and moby-dick is a text"),
+        (&["mlp", "--data", "moby-dick"], 2, "mlp learns from images, but moby-dick is a text"),
         (&["vit", "--data", &short], 2, "vit learns from images"),
-        (&["mlp", "--layers", "3"], 2, "mlp has no --layers: it comes in one size"),
-        (&["vit", "--context", "3"], 2, "vit has no --context: it has --layers, --width"),
+        (&["mlp", "--layers", "3"], 2, "mlp has no --layers, because it comes in one size"),
+        (&["vit", "--context", "3"], 2, "vit has no --context, because it has --layers, --width"),
         (&["gpt", "--width", "30"], 2, "--width 30 is not a multiple of --heads 4"),
         (&["gpt", "--data", &short], 2, "the text has 16 bytes"),
         (&["gpt", "--data", &broken], 1, "not UTF-8 at byte 8"),
         (&["gpt", "--data", "text:"], 2, "give the file, as text:FILE"),
-        (&["gpt", "--random-flip"], 2, "--random-flip changes images, and moby-dick is a text"),
+        (&["gpt", "--random-flip"], 2, "--random-flip changes images, but moby-dick is a text"),
     ];
     for (args, code, message) in cases {
         let output = run(&[&["train", "--steps", "1"], args].concat());

@@ -334,12 +334,12 @@ fn a_checkpoint_of_another_run_is_refused_with_both_values() {
         assert!(said.contains(name), "{args:?}: {said}");
     };
     for (args, message) in [
-        ("resnet20", "the model is resnet20 here, and mlp in the run of"),
-        ("--lr 0.2", "--lr is 0.2 here, and not given in the run of"),
-        ("--data synthetic:1x8x8", "--data is synthetic:1x8x8 here, and digits in the run"),
-        ("--batch 64", "--batch is 64 here, and 128 in the run of"),
-        ("--optimizer lion", "--optimizer is lion here, and sgd in the run of"),
-        ("--steps 4", "--steps is 4 here, and 2 in the run of"),
+        ("resnet20", "the model is resnet20 here, but mlp in the run of"),
+        ("--lr 0.2", "--lr is 0.2 here, but not given in the run of"),
+        ("--data synthetic:1x8x8", "--data is synthetic:1x8x8 here, but digits in the run"),
+        ("--batch 64", "--batch is 64 here, but 128 in the run of"),
+        ("--optimizer lion", "--optimizer is lion here, but sgd in the run of"),
+        ("--steps 4", "--steps is 4 here, but 2 in the run of"),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         refused(&[&["train", "--resume", name], &args[..]].concat(), 2, message);
@@ -355,21 +355,21 @@ fn a_checkpoint_of_another_run_is_refused_with_both_values() {
     };
     let [version, other] = [env!("CARGO_PKG_VERSION"), "9.9.9"];
     with(&format!("\\\"{version}\\\""), &format!("\\\"{other}\\\""));
-    let message = format!("was written by remat {other}, and this is {version}");
+    let message = format!("was written by remat {other}, but this is remat {version}");
     refused(&["train", "--resume", name], 2, &message);
     with("\\\"examples\\\":1437", "\\\"examples\\\":1436");
-    refused(&["train", "--resume", name], 2, "other data: it learned from so many examples: 1436");
+    refused(&["train", "--resume", name], 2, "was trained on 1436 examples, but the data has 1437");
     with("\"remat.version\":\"1\"", "\"remat.version\":\"7\"");
     for command in [&["train", "--resume", name][..], &["evaluate", name]] {
         refused(command, 2, "is a checkpoint of version 7");
     }
     std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     for command in [&["train", "--resume", name][..], &["evaluate", name]] {
-        refused(command, 1, "it is cut off");
+        refused(command, 1, "the file is cut off");
     }
     let of_pytorch = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/block.safetensors");
     std::fs::copy(of_pytorch, &file).unwrap();
-    refused(&["evaluate", name], 1, "it has no run in it");
+    refused(&["evaluate", name], 1, "the file is not from `remat train --save`");
     refused(&["train", "--resume", &format!("{name}x")], 1, "No such file");
     let output = run(&["train", "--save", "/nowhere/at/all", "--steps", "1"]);
     assert!(stderr(&output).contains("there is no folder /nowhere/at"), "{}", stderr(&output));

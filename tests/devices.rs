@@ -124,8 +124,8 @@ fn budgets_without_evictions_are_announced_as_such() {
         text(&output.stderr)
     };
     for (budget, expected) in [
-        ("auto", "(auto); it takes "),
-        ("1GiB", "budget 1.00 GiB; it takes "),
+        ("auto", "(auto); the run needs "),
+        ("1GiB", "budget 1.00 GiB; the run needs "),
         ("90%", ", 90 % of the "),
     ] {
         let said = lines(budget);

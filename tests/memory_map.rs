@@ -40,11 +40,11 @@ fn the_out_of_memory_error_lists_what_the_op_at_hand_already_has() {
     engine.label(batch, "the batch").unwrap();
     let op = Toy::Mix { bytes: 3 * BLOCK, salt: 1, scratch: 4 * GRANULE };
     let Err(Error::OutOfMemory(report)) = engine.apply(op, &[batch]) else { panic!("it fits") };
-    let because = "in use by the op at hand";
+    let because = "in use by this op";
     assert_eq!(
         report.holders,
         [
-            ("the op at hand".into(), 3 * GRANULE, because),
+            ("the current op".into(), 3 * GRANULE, because),
             ("the batch".into(), 2 * GRANULE, because)
         ]
     );

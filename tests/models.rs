@@ -308,8 +308,7 @@ fn images_that_are_too_small_are_refused() {
         unet(&runtime, UNet { width: 4, depth: 3, up: Upsampling::Bilinear }, 1, 1).unwrap();
     let x = runtime.zeros(&[1, 1, 7, 8]).unwrap();
     let error = net.forward(&x, Mode::Infer).unwrap_err().to_string();
-    let expected =
-        "unet: x is f32[1, 1, 7, 8], expected height and width of at least 8, to be halved 3 times";
+    let expected = "unet: x is f32[1, 1, 7, 8], expected height and width of at least 8, because they are halved 3 times";
     assert_eq!(error, expected);
     // The smallest images that the network takes.
     let mut net = inceptionv4(&runtime, 2, 3, [75, 75], 10).unwrap();

@@ -194,7 +194,7 @@ fn a_listener_that_floods_its_own_queue_gets_an_error() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let told = inside.0.told.lock().unwrap().clone();
-            assert!(told[0].contains("cannot wait for the runtime that runs it"), "{told:?}");
+            assert!(told[0].contains("cannot wait for the runtime that calls it"), "{told:?}");
             runtime.sync().unwrap();
             assert_eq!(runtime.ones(&[2]).unwrap().to_vec::<f32>().unwrap(), [1.0, 1.0]);
         });

@@ -275,7 +275,7 @@ fn a_device_without_room_is_an_error_that_says_what_it_said() {
     let error = engine.apply(Fun::Pair, &[x, y]).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)));
     let text = error.to_string();
-    assert!(text.contains("the device ran out of memory of its own (no more)"), "{text}");
+    assert!(text.contains("the device itself is out of memory (no more)"), "{text}");
     engine.check();
     engine.del(y);
     engine.apply(Fun::Pair, &[x, x]).unwrap();
@@ -300,7 +300,7 @@ fn a_read_that_takes_memory_of_the_device_evicts_for_it() {
                     assert!(!fits && matches!(error, Error::OutOfMemory(_)), "{error}");
                     if key == half {
                         let text = error.to_string();
-                        assert!(text.contains("of its own (no more to read)"), "{text}");
+                        assert!(text.contains("is out of memory (no more to read)"), "{text}");
                     }
                 }
             }

@@ -157,7 +157,7 @@ fn ops_of_ones_own_are_loaded_once_they_are_registered() {
     assert!(execute(&program, 100).contains(&expected));
     // A value of another shape is refused, and so are outputs that the op does not make.
     let error = library.program(trace.program(), |_, _| Ok(HostTensor::scalar(1.0))).unwrap_err();
-    assert!(error.to_string().contains("command 0: a value for tensor 0 is f32[]"), "{error}");
+    assert!(error.to_string().contains("command 0: the value for tensor 0 is f32[]"), "{error}");
     let mut changed = RecordedProgram::default();
     for command in trace.program().commands() {
         let mut command = command.clone();

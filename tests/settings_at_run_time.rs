@@ -85,8 +85,8 @@ fn a_budget_that_cannot_be_is_an_error_with_the_figures_and_changes_nothing() {
     for (budget, words) in [
         (0, "that cannot be evicted"),
         (2 * GRANULE, "48 B that cannot be evicted"),
-        (9 * GRANULE, "above the 128 B that the runtime was opened with"),
-        (u64::MAX, "above the 128 B"),
+        (9 * GRANULE, "above 128 B, the budget that the runtime was opened with"),
+        (u64::MAX, "above 128 B"),
     ] {
         let error = engine.set_budget(budget).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");

@@ -77,7 +77,7 @@ fn the_report_names_the_budget_that_would_do() {
         let report = out_of_memory(attempt(budget).unwrap_err());
         let text = report.to_string();
         assert_eq!(report.op_needed(), 10 * GRANULE, "{text}");
-        assert!(text.contains(&format!("needed a budget of {}", 10 * GRANULE)), "{text}");
+        assert!(text.contains(&format!("needs a budget of {}", 10 * GRANULE)), "{text}");
         assert!(text.contains("mix(u8[16])") && text.contains("wanted 80 B"), "{text}");
     }
     attempt(10 * GRANULE).unwrap();

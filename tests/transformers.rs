@@ -289,15 +289,15 @@ fn mismatched_shapes_and_sizes_are_refused_in_words() {
     let said = |error: Result<(), Error>| error.unwrap_err().to_string();
     assert_eq!(
         said(gpt(&runtime, &Gpt { heads: 5, ..GPT }).map(drop)),
-        "attention: width 32 and 5 heads, expected heads that divide the width"
+        "attention: width 32 is not a multiple of 5 heads"
     );
     assert_eq!(
         said(TransformerBlock::new(&runtime, 8, 0).map(drop)),
-        "attention: width 8 and 0 heads, expected heads that divide the width"
+        "attention: width 8 is not a multiple of 0 heads"
     );
     assert_eq!(
         said(vit(&runtime, &Vit { patch: 5, ..VIT }).map(drop)),
-        "vit: images of 12x8 and patches of 5x5, expected patches that divide images"
+        "vit: images of 12x8 are not a whole number of patches of 5x5"
     );
     let mut network = gpt(&runtime, &GPT).unwrap();
     assert_eq!(

@@ -134,7 +134,7 @@ fn tuned_budgets_pass_and_refused_ones_do_not() {
 fn invalid_budget_texts_are_refused() {
     let digits = Digits { is_deep: false, batch: 4 };
     for (budget, part) in [
-        ("0%", "a percentage is above 0"),
+        ("0%", "a percentage must be above 0"),
         ("1 byte", "neither a percentage nor a size in bytes"),
         ("40", "did you mean 40%?"),
         ("", "write for example 40% or 64MiB, or auto"),

@@ -263,7 +263,10 @@ fn there_and_back<T: Element + PartialEq + std::fmt::Debug>(runtime: &Runtime, e
     let wrong =
         if T::DTYPE == DType::I64 { x.to_vec::<f64>().err() } else { x.to_vec::<i64>().err() };
     let wrong = wrong.unwrap().to_string();
-    assert!(wrong.contains(&format!("{}[{}] does not hold", T::DTYPE, elements.len())), "{wrong}");
+    assert!(
+        wrong.contains(&format!("{}[{}] does not have elements of type", T::DTYPE, elements.len())),
+        "{wrong}"
+    );
 }
 
 #[test]

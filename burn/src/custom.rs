@@ -59,7 +59,7 @@ impl<B: BackendIr> CustomOps<B> {
         for op in all {
             let register = op.register.downcast::<Register<B>>().map_err(|_| {
                 let (id, of, backend) = (&op.id, op.backend, type_name::<B>());
-                format!("custom operation `{id}` runs on {of}, and the device is of {backend}")
+                format!("custom operation `{id}` runs on {of}, but the device is of {backend}")
             })?;
             register(&mut registry);
             pure.insert(op.id, op.pure);

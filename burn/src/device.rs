@@ -41,7 +41,7 @@ impl Host {
     fn data(&self) -> Result<TensorData, DeviceError> {
         let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
         let data = if self.once { data.take() } else { data.clone() };
-        data.ok_or_else(|| DeviceError::new("an upload that is made once was asked for again"))
+        data.ok_or_else(|| DeviceError::new("an upload that is kept only once was requested again"))
     }
 }
 

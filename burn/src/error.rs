@@ -32,20 +32,20 @@ pub enum Error {
     Connect(String),
     /// Burn's server has closed the connection to this device.
     #[error(
-        "the connection to this device is lost, and its tensors with it: Burn's server ends it where an operation panics \
-         before it gets here, such as a custom operation that has no handler (`Builder::custom_op`), or a cast from one \
-         integer type to another: {0}"
+        "the connection to this device is lost, and the device's tensors with it; Burn's server ends the connection \
+         if it panics in an operation before remat-burn sees the operation, such as a custom operation without a \
+         handler (`Builder::custom_op`), or a cast from one integer type to another: {0}"
     )]
     Lost(String),
     /// All slots of the server are in use or have lost their connection.
     #[error(
-        "{0} budgets of this backend are in use at once, or lost their connection, and there are no more: drop one"
+        "{0} budgets of this backend are in use or lost their connection, and more are not supported: drop one"
     )]
     Full(usize),
     /// Tensor of a device that was dropped.
     #[error(
-        "this tensor was on a device of remat-burn that was dropped, and is gone with it: keep the device while its \
-         tensors are in use, or read them before"
+        "this tensor was lost when its device of remat-burn was dropped: keep the device while its tensors are in \
+         use, or read the tensors before"
     )]
     Dropped,
     /// Tensor that could not be moved from another device, because reading it there failed.
@@ -67,6 +67,7 @@ fn too_small(budget: u64, passing: u64, percent: u32, full: u64, error: &remat::
     let [budget, passing] = remat::ByteSize::apart(budget, passing);
     let full = remat::ByteSize(full);
     format!(
-        "a budget of {budget} is too small; {percent} % ({passing}) passes\n  without evictions it takes {full}\n  {error}"
+        "a budget of {budget} is too small; {percent} % ({passing}) passes\n  without evictions the program takes \
+         {full}\n  {error}"
     )
 }

@@ -302,14 +302,14 @@ impl fmt::Display for Summary {
         let (peak, budget) = (ByteSize(stats.peak_bytes), ByteSize(stats.budget_bytes));
         writeln!(
             f,
-            "memory     {peak} at most, of a budget of {budget}; {} now",
+            "memory     peak {peak} of a budget of {budget}; {} in use",
             ByteSize(stats.used_bytes)
         )?;
         if let Some(pools) = &self.pools {
             let [used, reserved] = [pools.bytes_in_use, pools.bytes_reserved].map(ByteSize);
             writeln!(
                 f,
-                "pools      {used} in use, {reserved} reserved, of the backend's whole device"
+                "pools      {used} in use, {reserved} reserved, on the whole device of the backend"
             )?;
         }
         let evicted = ByteSize(stats.evicted_bytes);
@@ -317,7 +317,7 @@ impl fmt::Display for Summary {
         let more = 100.0 * stats.recompute_cost / stats.base_cost.max(f64::MIN_POSITIVE);
         write!(
             f,
-            "operations {}, and {} of them again: {more:.1} % more work; {} steps",
+            "operations {}, plus {} recomputed: {more:.1} % more work; {} steps",
             stats.ops, stats.recomputed_ops, stats.steps
         )
     }

@@ -32,7 +32,7 @@ pub(crate) fn learner(learn: Learn, _seed: u64) -> Result<Option<Box<dyn Learner
     }
     let policy = remat::PolicyKind::Learned(learn);
     let wrong = format!(
-        "the policy {policy} searches: build remat-burn with its feature `lab`, or take `learned`"
+        "the policy {policy} needs the feature `lab` of remat-burn: add the feature, or choose `learned`"
     );
     Err(remat::error::RuntimeError::Settings(wrong).into())
 }

@@ -257,7 +257,7 @@ impl<B: BackendIr> Runner<B> {
             HandleKind::Quantized(_) => return,
         };
         let said = (tensor.shape, tensor.dtype);
-        assert!(made == said, "its handler made {made:?}, and the operation says {said:?}");
+        assert!(made == said, "the handler made {made:?}, but the operation declares {said:?}");
     }
 
     #[cfg(test)]

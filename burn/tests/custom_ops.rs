@@ -121,7 +121,7 @@ fn a_handler_that_fails_loses_only_what_it_was_to_make() {
     for (id, words) in [
         ("none", "Should have handle"),
         ("panics", "panics failed on the device: no such thing"),
-        ("larger", "its handler made"),
+        ("larger", "the handler made"),
     ] {
         let lost = send(id, x.clone(), 1.0, 1).remove(0);
         let error = (lost + 1.0).try_into_data().unwrap_err().to_string();
@@ -146,7 +146,7 @@ fn an_unknown_custom_op_ends_the_device_and_no_other() {
         assert!(lost.try_into_data().is_err());
         let error = device.step().unwrap_err();
         assert!(matches!(error, Error::Lost(_)), "{error}");
-        assert!(error.to_string().contains("a custom operation that has no handler"), "{error}");
+        assert!(error.to_string().contains("a custom operation without a handler"), "{error}");
         assert!(x.try_into_data().is_err());
     }
     assert_eq!(values(kept), [5.0]);

@@ -484,7 +484,7 @@ impl Tape {
         }
         if !result.tape().is_some_and(|log| Arc::ptr_eq(&log, &self.log)) {
             let message = match self.watched().len() {
-                0 => "nothing is watched; watch() the parameters before the ops that use them"
+                0 => "no tensor is watched; watch() the parameters before the ops that use them"
                     .to_owned(),
                 n => format!(
                     "the result depends on none of the {n} watched tensors; watch() them before the ops that use them"

@@ -64,8 +64,8 @@ pub(super) struct Gap {
 /// Error: a single command needs more than the budget, so no run fits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no way to run it fits a budget of {budget}: {what} (instruction {number}) needs {bytes} at once, with what cannot be \
-     evicted then",
+    "no run fits a budget of {budget}: {what} (instruction {number}) needs {bytes} at once, unevictable values \
+     included",
     budget = ByteSize::apart(*.budget, *.bytes)[0], bytes = ByteSize::apart(*.budget, *.bytes)[1], number = .position + 1
 )]
 pub struct Misfit {

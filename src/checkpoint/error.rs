@@ -31,8 +31,8 @@ pub enum CheckpointError {
     },
     /// A checkpoint of an unknown version.
     #[error(
-        "{path} is a checkpoint of version {found}, and this is remat {}, which reads version {known}; \
-         use the remat that wrote it",
+        "{path} is a checkpoint of version {found}, but remat {} reads version {known}; use the version of remat \
+         that wrote the file",
         env!("CARGO_PKG_VERSION")
     )]
     Version {
@@ -44,7 +44,7 @@ pub enum CheckpointError {
         known: &'static str,
     },
     /// All tensors of the file and of the network that differ in name, type or shape.
-    #[error("{path} is of another network: {}", misfits(.missing, .extra, .differing))]
+    #[error("{path} is a checkpoint of another network: {}", misfits(.missing, .extra, .differing))]
     Tensors {
         /// Path of the file.
         path: PathBuf,
@@ -108,7 +108,7 @@ fn misfits(missing: &[String], extra: &[String], differing: &[Difference]) -> im
     };
     let more = differing.len().saturating_sub(SHOWN);
     let differing = differing.iter().take(SHOWN).map(|difference| Some(difference.to_string()));
-    let more = (more > 0).then(|| format!("{more} more are of other types or shapes"));
+    let more = (more > 0).then(|| format!("{more} more have other types or shapes"));
     let names = [list(missing, "not in the file"), list(extra, "not in the network")];
     let all = differing.chain([more]).chain(names);
     all.flatten().collect::<Vec<_>>().join("; ")

@@ -212,14 +212,16 @@ impl Header {
     /// of the file in bytes.
     pub fn length(start: [u8; 8], file: u64) -> Result<u64, String> {
         if OF_TORCH_SAVE.iter().any(|magic| start.starts_with(magic)) {
-            return Err("this is what torch.save writes, and no safetensors file: write the state dict with \
-                        safetensors.torch.save_file"
-                .to_owned());
+            return Err(
+                "this is a file of torch.save, not a safetensors file: write the state dict with \
+                safetensors.torch.save_file"
+                    .to_owned(),
+            );
         }
         let length = u64::from_le_bytes(start);
         if length > file.saturating_sub(8) {
             return Err(format!(
-                "this is no safetensors file, or it is cut off: a header of {length} bytes in a file of {file}"
+                "not a safetensors file, or cut off: the header takes {length} bytes, but the file has {file}"
             ));
         }
         Ok(length)
@@ -229,7 +231,7 @@ impl Header {
     /// header.
     pub fn decode(text: &[u8], behind: u64) -> Result<Self, String> {
         let header: Self = serde_json::from_slice(text)
-            .map_err(|error| format!("its header is no safetensors header: {error}"))?;
+            .map_err(|error| format!("the header is not a safetensors header: {error}"))?;
         let mut spans: Vec<(&str, &Entry)> =
             header.tensors.iter().map(|(key, entry)| (key.as_str(), entry)).collect();
         spans.sort_by_key(|(_, entry)| entry.data_offsets);
@@ -238,25 +240,25 @@ impl Header {
             let [from, to] = entry.data_offsets;
             if from != end || to < from {
                 let why = match from < end {
-                    true => "it overlaps the one before",
-                    false => "nothing may lie between",
+                    true => "tensors overlap",
+                    false => "no bytes may lie between tensors",
                 };
                 return Err(format!(
-                    "`{key}` lies from byte {from} to {to}, where {end} is the next: {why}"
+                    "`{key}` takes bytes {from} to {to}, but the next free byte is {end}: {why}"
                 ));
             }
             if let Some(bytes) = entry.bytes()
                 && bytes != to - from
             {
                 let what = entry.describe();
-                return Err(format!("`{key}` is {what} of {bytes} bytes, and has {}", to - from));
+                return Err(format!("`{key}` is {what} of {bytes} bytes, but has {}", to - from));
             }
             end = to;
         }
         match end == behind {
             true => Ok(header),
             false => Err(format!(
-                "its tensors take {end} bytes, and it has {behind}: it is cut off, or has more than it says"
+                "the tensors take {end} bytes, but the file has {behind}: the file is cut off, or has extra bytes"
             )),
         }
     }

@@ -157,12 +157,13 @@ impl Checkpoint {
         } else if shapes.has("features.conv0.weight") {
             densenet(&shapes)
         } else {
-            Err("of no network that is known: GPT-2 of the transformers library (h.0.attn.c_attn.weight, ..), resnet18, \
-                 resnet50 (layer1.0.conv1.weight, ..) and densenet121 (features.conv0.weight, ..) of torchvision"
+            Err("no known network; known are GPT-2 of the transformers library (h.0.attn.c_attn.weight, ..), and \
+                resnet18, resnet50 (layer1.0.conv1.weight, ..) and densenet121 (features.conv0.weight, ..) of \
+                torchvision"
                 .to_owned())
         };
         let unknown = |what| {
-            let message = format!("its tensors are those of {what}");
+            let message = format!("the tensors are those of {what}");
             CheckpointError::Format { path: self.path().to_owned(), message }
         };
         known.map_err(unknown)
@@ -181,7 +182,7 @@ fn gpt2(shapes: &Shapes<'_>) -> Result<Known, String> {
     // A few forged names must not make a network that is far larger than the file.
     if layers * OF_A_BLOCK > 2 * shapes.0.len() {
         return Err(format!(
-            "a GPT-2 of {layers} blocks, most of whose tensors are missing: it has {}",
+            "a GPT-2 of {layers} blocks, but most tensors are missing: the file has {}",
             shapes.0.len()
         ));
     }
@@ -219,8 +220,8 @@ fn resnet(shapes: &Shapes<'_>) -> Result<Known, String> {
             };
             let blocks: Vec<String> = blocks.iter().map(usize::to_string).collect();
             return Err(format!(
-                "{name}a ResNet of {} blocks a stage, {width} wide; of torchvision's ResNets, resnet18 and resnet50 can be \
-                 taken, and of others those of 3 stages of 16, 32 and 64 channels",
+                "{name}a ResNet of {} blocks per stage and width {width}; supported are resnet18 and resnet50 of \
+                 torchvision, and ResNets of 3 stages of 16, 32 and 64 channels",
                 blocks.join(", ")
             ));
         }

@@ -259,7 +259,7 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.contains("**") {
-            true => Err(format!("`{text}` has two * in a row; one stands for any text")),
+            true => Err(format!("`{text}` has two * in a row; a single * stands for any text")),
             false if text.is_empty() => Err("a name is missing".to_owned()),
             false => Ok(Self(text.to_owned())),
         }
@@ -274,7 +274,9 @@ impl FromStr for Rename {
         let rule = Self { from: from.parse()?, to: to.parse()? };
         match [rule.from.stars(), rule.to.stars()] {
             [a, b] if a == b => Ok(rule),
-            [a, b] => Err(format!("`{from}` has {a} * and `{to}` has {b}, expected as many")),
+            [a, b] => {
+                Err(format!("`{from}` has {a} * and `{to}` has {b}, expected the same number"))
+            }
         }
     }
 }

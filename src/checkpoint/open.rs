@@ -70,7 +70,10 @@ impl Opened {
         let mut headers = 0;
         for name in &names {
             if !is_inside(Path::new(name)) {
-                return Err(wrong(path, format!("it lists `{name}`, which is not in its folder")));
+                return Err(wrong(
+                    path,
+                    format!("the index lists `{name}`, which is not in its folder"),
+                ));
             }
             all.add(&folder.join(name), &mut headers)?;
         }
@@ -81,12 +84,14 @@ impl Opened {
         if let Some((tensor, &file)) = elsewhere.next() {
             let more = match elsewhere.count() {
                 0 => String::new(),
-                n => format!("; {n} more are not where it says"),
+                n => format!("; {n} more are not in their files"),
             };
             let file = &names[file];
             return Err(wrong(
                 path,
-                format!("it lists `{tensor}` in {file}, which does not have it{more}"),
+                format!(
+                    "the index lists `{tensor}` in {file}, which does not have this tensor{more}"
+                ),
             ));
         }
         Ok(all)
@@ -103,7 +108,10 @@ impl Opened {
         let file = self.files.len();
         self.files.push(DataFile { path: path.to_owned(), start });
         if self.tensors.len() + header.tensors.len() > MOST_TENSORS {
-            return Err(wrong(path, format!("with it there are more than {MOST_TENSORS} tensors")));
+            return Err(wrong(
+                path,
+                format!("with this file, there are more than {MOST_TENSORS} tensors"),
+            ));
         }
         for (name, entry) in header.tensors {
             match self.tensors.entry(name) {
@@ -134,7 +142,7 @@ fn wrong(path: &Path, message: impl Into<String>) -> CheckpointError {
 fn regular(path: &Path) -> Result<(File, u64), CheckpointError> {
     let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
     if !fs::metadata(path).map_err(io)?.is_file() {
-        return Err(wrong(path, "this is no regular file"));
+        return Err(wrong(path, "not a regular file"));
     }
     let file = File::open(path).map_err(io)?;
     let size = file.metadata().map_err(io)?.len();
@@ -148,14 +156,14 @@ fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointErr
     let (mut file, size) = regular(path)?;
     let mut start = [0; 8];
     if size < 8 {
-        let message = format!("it has {size} bytes: this is no safetensors file");
+        let message = format!("not a safetensors file: the file has only {size} bytes");
         return Err(wrong(path, message));
     }
     file.read_exact(&mut start).map_err(io)?;
     let length = Header::length(start, size).map_err(|message| wrong(path, message))?;
     *headers = headers.saturating_add(length);
     if *headers > MOST_BYTES {
-        let what = format!("headers of {headers} bytes, more than {MOST_BYTES}");
+        let what = format!("the headers have {headers} bytes, more than {MOST_BYTES}");
         return Err(wrong(path, what));
     }
     let mut text = vec![0; length as usize];
@@ -176,12 +184,12 @@ fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointErr
 fn json<T: for<'de> Deserialize<'de>>(path: &Path, what: &str) -> Result<T, CheckpointError> {
     let (mut file, size) = regular(path)?;
     if size > MOST_BYTES {
-        return Err(wrong(path, format!("{what} of {size} bytes, more than {MOST_BYTES}")));
+        return Err(wrong(path, format!("the {what} has {size} bytes, more than {MOST_BYTES}")));
     }
     let mut text = Vec::new();
     let read = file.by_ref().take(MOST_BYTES).read_to_end(&mut text);
     read.map_err(|error| CheckpointError::Io { path: path.to_owned(), error })?;
-    serde_json::from_slice(&text).map_err(|error| wrong(path, format!("no {what}: {error}")))
+    serde_json::from_slice(&text).map_err(|error| wrong(path, format!("not an {what}: {error}")))
 }
 
 /// An index, as the transformers library writes it.

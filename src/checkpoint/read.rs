@@ -371,7 +371,7 @@ impl Checkpoint {
         let rule = rule_name(optimizer.rule());
         let found = self.get(keys::RULE).unwrap_or("none");
         if found != rule {
-            return Err(self.differs("its optimizer", found, rule));
+            return Err(self.differs("the optimizer", found, rule));
         }
         let states = optimizer.rule().states();
         let all: Vec<(String, &mut Tensor)> = parameters(module).collect();
@@ -423,12 +423,12 @@ impl Checkpoint {
     pub fn load_random(&self, runtime: &Runtime) -> Result<(), CheckpointError> {
         let number = |key| self.get(key).and_then(|text| text.parse::<u64>().ok());
         let (Some(seed), Some(position)) = (number(keys::SEED), number(keys::RANDOM)) else {
-            let message = "it does not say where random numbers go on".to_owned();
+            let message = "the file does not contain the position of random numbers".to_owned();
             return Err(CheckpointError::Format { path: self.path.clone(), message });
         };
         let (expected, _) = runtime.random_position();
         if seed != expected {
-            return Err(self.differs("its seed", seed, expected));
+            return Err(self.differs("the seed", seed, expected));
         }
         runtime.set_random_position(position);
         Ok(())
@@ -483,12 +483,14 @@ impl Checkpoint {
         }
         let found = match is_alike {
             true => format!("not `{of}`"),
-            false => format!("{}, and `{of}` {}", place.entry.describe(), other.entry.describe()),
+            false => {
+                format!("{}, but `{of}` is {}", place.entry.describe(), other.entry.describe())
+            }
         };
         Err(self.differs(
             &format!("`{name}`"),
             found,
-            "the same elements, as the network has one tensor for both",
+            "the same elements, because the network has one tensor for both",
         ))
     }
 
@@ -571,7 +573,7 @@ impl Checkpoint {
         let place = self.place(name)?;
         let entry = &place.entry;
         let stored = entry.dtype().ok_or_else(|| {
-            self.differs(&format!("`{name}`"), entry.describe(), "a type of this crate")
+            self.differs(&format!("`{name}`"), entry.describe(), "a type that remat supports")
         })?;
         let file = files.at(place)?;
         let mut done = Ok(None);
@@ -583,7 +585,11 @@ impl Checkpoint {
         });
         if let Some(lost) = done.map_err(|error| self.io(error))? {
             let what = format!("an element of `{name}`");
-            return Err(self.differs(&what, format!("{lost:e}"), format!("one that {dtype} has")));
+            return Err(self.differs(
+                &what,
+                format!("{lost:e}"),
+                format!("a value that {dtype} can hold"),
+            ));
         }
         Ok(host.map_err(crate::Error::from)?)
     }

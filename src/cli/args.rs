@@ -17,14 +17,13 @@ use remat::{Builder, ByteSize, CostModelKind, DType, Plan, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Train a network on labelled images, or on a text
-///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory
-/// that it takes without evictions. Training is first rehearsed on a simulated device, which only
-/// counts bytes: this finds out how much memory it takes, and whether the budget suffices. Progress
-/// goes to stderr, the summary to stdout.
+/// needed without evictions. A rehearsal on a simulated device, which only counts bytes, first finds
+/// out how much memory training takes and whether the budget suffices. Progress goes to stderr, the
+/// summary to stdout.
 ///
 /// On one device, the same model, data, batch, steps and seed give bit-identical results under
-/// every budget and policy, and with any number of threads. --tf32 changes the result, but that is
+/// every budget and policy, and with any number of threads. --tf32 changes the result, which is
 /// reproducible, too.
 ///
 /// Ctrl-C finishes the current step and prints the summary. A second Ctrl-C abandons the step, a
@@ -92,7 +91,8 @@ pub struct DeviceArgs {
 
     /// Compute matrix products and convolutions in TF32 (GPU only)
     ///
-    /// A mantissa of 10 bits instead of 23: several times faster, from compute capability 8.0 on.
+    /// TF32 has a mantissa of 10 bits instead of 23, and is several times faster. Needs compute
+    /// capability 8.0.
     #[arg(long)]
     pub tf32: bool,
 }
@@ -107,7 +107,7 @@ pub struct MemoryArgs {
     /// in the test. 100% is the smallest budget under which the same training evicts nothing. In K,
     /// M, G, T or KiB, MiB, GiB, TiB, powers of 1024; or KB, MB, GB, TB, powers of 1000. auto is
     /// the memory that is free on the device, less a margin. A budget that is too small is refused
-    /// before the first step, and the message names one that passes.
+    /// before the first step, and the message names a budget that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
@@ -126,14 +126,14 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "NAME", default_value = "learned:portfolio", default_value_ifs = usual_policy(), value_parser = policy())]
     pub policy: PolicyKind,
 
-    /// How much is found out about a step before it is run [default: as --policy says]
+    /// Effort to learn, before a step runs, what to evict [default: as --policy says]
     #[arg(long, value_name = "HOW")]
     pub learn: Option<LearnArg>,
 
-    /// Keep what is found out in this file, and begin with what is there
+    /// File that keeps what was learned for later runs
     ///
-    /// Each step in each budget has its own forecast. A file of another device, number of threads,
-    /// cost model or version of remat is refused.
+    /// The file has a forecast for each step in each budget. A file from another device, number of
+    /// threads, cost model or version of remat is refused.
     #[arg(long, value_name = "FILE")]
     pub learn_cache: Option<PathBuf>,
 
@@ -149,8 +149,8 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// With --policy megengine: count the cost of the tensor itself as well, as megengine:own-cost
-    /// does
+    /// With --policy megengine: add the cost of the tensor itself to the score, like
+    /// megengine:own-cost
     #[arg(long)]
     pub own_cost: bool,
 
@@ -175,8 +175,9 @@ pub struct MemoryArgs {
     /// How much of a hole a tensor takes: exact, tensorflow (up to 128 MiB more), or
     /// tensorflow:SIZE
     ///
-    /// exact leaves the rest of a hole, however small. tensorflow leaves it if it is as large as
-    /// the tensor or as SIZE, and gives all of the hole otherwise.
+    /// exact leaves the rest of a hole free, however small. tensorflow leaves the rest free only if
+    /// the rest is at least as large as the tensor or as SIZE; otherwise the tensor takes the whole
+    /// hole.
     #[arg(long, value_name = "RULE", default_value = "exact", value_parser = values::split_rule)]
     pub split_rule: SplitRule,
 
@@ -188,12 +189,12 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "X", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub recompute_limit: Option<f64>,
 
-    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as
+    /// Check that recomputed values have the bits that were evicted: all values, or a share such as
     /// 0.25
     ///
-    /// An op that gives other bits ends the run with an error that names it, the step and the first
-    /// element that differs. The summary says how much was compared, and the host memory that it
-    /// took. Results do not change.
+    /// If bits differ, the run ends with an error that names the op, the step and the first
+    /// different element. The summary has the number of compared values, and the host memory for
+    /// their hashes. Results do not change.
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
     pub verify: Option<f64>,
 }
@@ -224,27 +225,27 @@ pub struct LearningArgs {
     #[arg(long, default_value_t = Source::Digits, default_value_ifs = usual_data())]
     pub data: Source,
 
-    /// How the text becomes tokens: a tokenizer.json of the transformers library [default: its
-    /// bytes]
+    /// Tokenizer for the text: a tokenizer.json of the transformers library [default: a token per
+    /// byte]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Height and width to bring the images of images:DIR to [default: that of the first]
+    /// Resize the images of images:DIR to this height and width [default: size of the first image]
     #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
     pub image_size: Option<[usize; 2]>,
 
-    /// Move each image by up to N pixels each way, anew each time
+    /// Move each image at random by up to N pixels each way
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::pixels, allow_hyphen_values = true)]
     pub random_crop: usize,
 
-    /// Mirror images left to right, every second one, anew each time
+    /// Mirror each image left to right at random, with probability 1/2
     #[arg(long)]
     pub random_flip: bool,
 
     /// How activations are stored: bf16 takes half the memory
     ///
-    /// Parameters, their gradients and all arithmetic are in f32 either way; bf16 has 8 bits of
-    /// mantissa instead of 24, so the result is another one.
+    /// Parameters, their gradients and all arithmetic are in f32 either way. bf16 has 8 bits of
+    /// mantissa instead of 24, so results differ from those of f32.
     #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
     pub precision: Precision,
 
@@ -286,8 +287,8 @@ pub struct OutputArgs {
 
     /// Write a line about each step: loss, learning rate, time, memory, recomputation, tests
     ///
-    /// As CSV or as JSON lines, by the end of its name. Lines are written as steps are done;
-    /// with --resume, those about the steps before stay.
+    /// The end of the name is .csv for CSV, or .jsonl for JSON lines. Each line is written when its
+    /// step ends. With --resume, the lines about earlier steps stay.
     #[arg(long, value_name = "FILE.csv|jsonl", value_parser = journal::log)]
     pub log: Option<PathBuf>,
 
@@ -352,8 +353,8 @@ impl From<DeadArg> for Dead {
 pub enum PlanArg {
     /// Never
     Off,
-    /// Once a step has repeated: the places of all that it makes are settled once, and no books are
-    /// kept; not beside --record
+    /// Plan a step once it has repeated: addresses and evictions are settled once. Not with
+    /// --record
     Auto,
 }
 
@@ -369,14 +370,13 @@ impl From<PlanArg> for Plan {
 /// Effort of the policies that learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LearnArg {
-    /// Nothing: --policy ancestors
+    /// Learn nothing: --policy ancestors
     Off,
-    /// What a step will use next: --policy learned
+    /// Know what a step will use next: --policy learned
     Ahead,
-    /// The best of some 70 ways to go by that, simulated before the first step: --policy
-    /// learned:portfolio
+    /// The best of about 70 strategies, simulated before the first step: --policy learned:portfolio
     Portfolio,
-    /// The best that a search of 2000 simulated runs finds: --policy learned:search
+    /// The best strategy found by a search of 2000 simulated runs: --policy learned:search
     Search,
 }
 

@@ -83,7 +83,7 @@ fn of_trace(
             (None, refusal) => write!(text, "{}", refusal.as_deref().unwrap_or_default()),
         };
     }
-    text += "\nOf the cost of the trace, with its ops in their order, whatever is evicted.";
+    text += "\nPercentages are of the cost of the trace. They hold for any choice of evictions, with ops in program order.";
     Ok(text)
 }
 

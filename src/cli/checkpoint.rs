@@ -51,10 +51,14 @@ impl Kept {
     pub fn of(checkpoint: &Checkpoint, path: &Path) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::new(format!("{}: {what}", path.display()));
         let text = checkpoint.get(KEY).ok_or_else(|| {
-            wrong("it has no run in it: only what `remat train --save` writes can go on".to_owned())
+            wrong(
+                "the file has no training run; give a file that `remat train --save` wrote"
+                    .to_owned(),
+            )
         })?;
-        serde_json::from_str(text)
-            .map_err(|error| wrong(format!("what it says of its run is not understood: {error}")))
+        serde_json::from_str(text).map_err(|error| {
+            wrong(format!("the metadata of the training run cannot be read: {error}"))
+        })
     }
 
     /// Copy of the metadata, for a checkpoint after `done` steps.
@@ -70,20 +74,27 @@ impl Kept {
     /// Fails unless the checkpoint has the same version of remat and the same data as `new`, the
     /// metadata that the resumed run would have at its first step.
     pub fn check(&self, new: &Self, path: &Path) -> Result<(), Failure> {
-        let differs = |what: &str, found: &dyn std::fmt::Display, here: &dyn std::fmt::Display| {
-            let path = path.display();
-            Err(Failure::usage(format!("{path} {what} {found}, and this is {here}")))
-        };
-        if self.remat != new.remat {
-            return differs("was written by remat", &self.remat, &new.remat);
+        let path = path.display();
+        let refused = |what: String| Err(Failure::usage(format!("{path} was {what}")));
+        let (was, is) = (&self.remat, &new.remat);
+        if was != is {
+            return refused(format!(
+                "written by remat {was}, but this is remat {is}; use remat {was} to go on"
+            ));
         }
-        if self.examples != new.examples {
-            let (found, here) = (self.examples, new.examples);
-            return differs("is of other data: it learned from so many examples:", &found, &here);
+        let (was, is) = (self.examples, new.examples);
+        if was != is {
+            return refused(format!(
+                "trained on {was} examples, but the data has {is}; choose the data of the checkpoint"
+            ));
         }
-        if self.data_sha256 != new.data_sha256 {
-            let what = "is of other data: the first examples have the SHA-256";
-            return differs(what, &&self.data_sha256[..16], &&new.data_sha256[..16]);
+        let (was, is) = (&self.data_sha256, &new.data_sha256);
+        if was != is {
+            let (was, is) = (&was[..16], &is[..16]);
+            return refused(format!(
+                "trained on other data: the first examples had the SHA-256 {was}, but now {is}; choose the data of \
+                 the checkpoint"
+            ));
         }
         Ok(())
     }
@@ -200,11 +211,11 @@ impl Options {
                 Some(values) => values.join(" "),
             };
             let hint = match LENGTH.contains(&id) {
-                true => "; only with --schedule constant may a run be made longer",
-                false => "; leave it out",
+                true => "; only a run with --schedule constant can be made longer".to_owned(),
+                false => format!("; drop {}", told(&arg)),
             };
             return Err(Failure::usage(format!(
-                "{} is {} here, and {} in the run of {}{hint}",
+                "{} is {} here, but {} in the run of {}{hint}",
                 told(&arg),
                 text(is),
                 text(was),
@@ -257,12 +268,18 @@ pub fn parse(
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
         let first = first.strip_prefix("error: ").unwrap_or(first);
-        Failure::usage(format!("the options of the run of {}: {first}", path.display()))
+        Failure::usage(format!(
+            "{} has options of a run that are not valid here: {first}",
+            path.display()
+        ))
     };
     let matches = Cli::command().try_get_matches_from(args).map_err(wrong)?;
     match (Cli::from_arg_matches(&matches).map_err(wrong)?.command, matches.subcommand()) {
         (Some(Command::Train(args)), Some((_, matches))) => Ok((args, Options::of(matches))),
-        _ => Err(Failure::usage(format!("{} is of no training", path.display()))),
+        _ => Err(Failure::usage(format!(
+            "{} does not come from a run of `remat train`",
+            path.display()
+        ))),
     }
 }
 
@@ -328,12 +345,12 @@ mod tests {
             assert!(merge(args).is_ok(), "{args}");
         }
         for (args, said) in [
-            ("resnet20", "the model is resnet20 here, and mlp in the run of x"),
-            ("--lr 0.1", "--lr is 0.1 here, and 0.5 in the run of x"),
-            ("--clip 1", "--clip is 1 here, and not given in the run of x"),
-            ("--nesterov", "--nesterov is given here, and not given in the run of x"),
-            ("--steps 6", "may a run be made longer"),
-            ("--epochs 6", "may a run be made longer"),
+            ("resnet20", "the model is resnet20 here, but mlp in the run of x"),
+            ("--lr 0.1", "--lr is 0.1 here, but 0.5 in the run of x"),
+            ("--clip 1", "--clip is 1 here, but not given in the run of x"),
+            ("--nesterov", "--nesterov is given here, but not given in the run of x"),
+            ("--steps 6", "can be made longer"),
+            ("--epochs 6", "can be made longer"),
         ] {
             let error = merge(args).unwrap_err();
             assert!(error.contains(said), "{args}: {error}");

@@ -14,21 +14,22 @@ pub struct CheckpointArgs {
     /// Write a checkpoint at the end, and on Ctrl-C
     ///
     /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the
-    /// optimizer keeps, and all that a run needs to go on. The file is replaced when the new one is
-    /// whole.
+    /// optimizer keeps, and all that a resumed run needs. An existing file is replaced only by a
+    /// complete new file.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub save: Option<PathBuf>,
 
-    /// Write it after every N steps as well
+    /// Write a checkpoint after every N steps as well
     #[arg(long, value_name = "N", requires = "save", value_parser = values::count, allow_hyphen_values = true)]
     pub save_every: Option<usize>,
 
     /// Go on from a checkpoint, with the same bits as a run that was never interrupted
     ///
-    /// The network, the data and how it learns are those of the checkpoint; they may be repeated,
-    /// but not changed. Budget, policy, device and outputs may be others. A run at a constant rate
-    /// may be given more --steps. A file of another library (GPT-2 of transformers, ResNet and
-    /// DenseNet of torchvision) gives the weights alone, and the run begins with its first step.
+    /// The network, the data and the training options are those of the checkpoint; they may be
+    /// repeated, but not changed. Budget, policy, device and outputs may change. A run with
+    /// --schedule constant may get more --steps. A file of another library (GPT-2 of transformers,
+    /// ResNet and DenseNet of torchvision) has only weights, and the run begins with the first
+    /// step.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub resume: Option<PathBuf>,
 
@@ -55,8 +56,8 @@ impl CheckpointArgs {
 pub struct NamesArgs {
     /// Rename tensors of the file, such as 'transformer.*=*'; each * stands for any text
     ///
-    /// Rules are applied one after the other. Those of GPT-2 in the transformers library, and of
-    /// ResNets and DenseNets in torchvision, are known.
+    /// Rules are applied one after the other. GPT-2 of the transformers library, and ResNets and
+    /// DenseNets of torchvision, need no rules.
     #[arg(long, value_name = "FROM=TO")]
     pub rename: Vec<Rename>,
 
@@ -72,12 +73,12 @@ pub struct ForeignArgs {
     #[command(flatten)]
     pub names: NamesArgs,
 
-    /// Heads of attention of a GPT-2 [default: as config.json beside it says, or one for each 64
-    /// features]
+    /// Number of attention heads of a GPT-2 [default: as in config.json in its folder, or one for
+    /// each 64 features]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub heads: Option<usize>,
 
-    /// How a text becomes tokens: a tokenizer.json [default: as in training, or its bytes]
+    /// Tokenizer for texts: a tokenizer.json [default: as in training, or a token per byte]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 }

@@ -24,7 +24,7 @@ Examples:
   remat train --help                   List all options of a command
   remat train --save net.safetensors   Keep what was learned ..
   remat evaluate net.safetensors       .. and test it again
-  remat generate gpt.safetensors       Write a text with a network that was trained on one
+  remat generate gpt.safetensors       Write a text with a network that was trained on a text
   remat devices                        List the CPU and the GPUs
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
@@ -74,10 +74,9 @@ pub enum Command {
 
 /// Test a network that was trained before
 ///
-/// Takes a checkpoint of `remat train --save`. The network and the data are those that it was
-/// trained on, unless --data names others. Or takes safetensors of another library, one file, the
-/// index of several, or their folder: GPT-2 of transformers, resnet18, resnet50 and densenet121 of
-/// torchvision.
+/// Takes a checkpoint of `remat train --save`. The data are those of the training, unless --data
+/// names others. Also takes safetensors of another library (one file, the index of several files,
+/// or their folder): GPT-2 of transformers, and resnet18, resnet50 and densenet121 of torchvision.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -87,19 +86,19 @@ Examples:
   remat evaluate resnet50.safetensors --data images:photos --image-size 224x224 --batch 8
   remat evaluate gpt2/ --tokenizer gpt2/tokenizer.json --data text:book.txt --batch 1")]
 pub struct EvaluateArgs {
-    /// What `remat train --save` wrote, or another library
+    /// Checkpoint of `remat train --save`, or of another library
     pub checkpoint: PathBuf,
 
-    /// Data to test on, as for `remat train` [default: what it was trained on]
+    /// Data to test on, as for `remat train` [default: the data of the training]
     #[arg(long)]
     pub data: Option<Source>,
 
-    /// Height and width to bring the images of images:DIR to [default: as in training, or that of
-    /// the first]
+    /// Resize the images of images:DIR to this height and width [default: as in training, or size
+    /// of the first image]
     #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
     pub image_size: Option<[usize; 2]>,
 
-    /// Examples at a time [default: as in training; of other libraries 128 images, or 16 texts]
+    /// Examples per batch [default: as in training; for other libraries 128 images or 16 texts]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub batch: Option<usize>,
 
@@ -107,7 +106,7 @@ pub struct EvaluateArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
-    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as
+    /// Check that recomputed values have the bits that were evicted: all values, or a share such as
     /// 0.25
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
     pub verify: Option<f64>,
@@ -127,11 +126,11 @@ pub struct EvaluateArgs {
     pub quiet: bool,
 }
 
-/// Write a text with a network that was trained on one
+/// Write a text with a network that was trained on a text
 ///
 /// Takes a checkpoint of `remat train gpt --save`, or a GPT-2 of the transformers library
-/// (safetensors, the index of several, or their folder), and continues a prompt byte by byte, or by
-/// the tokens of --tokenizer. On one device, the same checkpoint, prompt, options and seed give the
+/// (safetensors, the index of several, or their folder), and continues a prompt by bytes, or by the
+/// tokens of --tokenizer. On one device, the same checkpoint, prompt, options and seed give the
 /// same text.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -141,18 +140,18 @@ Examples:
   remat generate gpt.safetensors --top-k 10 --seed 7
   remat generate gpt2/ --tokenizer gpt2/tokenizer.json \"Call me \" --length 50")]
 pub struct GenerateArgs {
-    /// What `remat train --save` wrote, or the transformers library
+    /// Checkpoint of `remat train --save`, or of the transformers library
     pub checkpoint: PathBuf,
 
-    /// What the text begins with
+    /// Beginning of the text
     #[arg(default_value = "\n", hide_default_value = true, value_parser = prompt)]
     pub prompt: String,
 
-    /// Tokens to write, which are bytes without --tokenizer
+    /// Number of tokens to write; without --tokenizer, a token is a byte
     #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count, allow_hyphen_values = true)]
     pub length: usize,
 
-    /// Below 1, likely tokens are chosen more often; at 0, the likeliest one always is
+    /// Below 1, likely tokens are chosen more often; at 0, always the likeliest token
     #[arg(long, value_name = "X", default_value = "0.8", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub temperature: f32,
 
@@ -178,8 +177,8 @@ fn prompt(text: &str) -> Result<String, String> {
 
 /// List the devices to train on
 ///
-/// Lists the processor, the NVIDIA GPUs and the libraries found for them. The first column has the
-/// names that `remat train --device` takes.
+/// Lists the processor, the NVIDIA GPUs and the libraries for GPUs. The first column has the names
+/// that `remat train --device` takes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

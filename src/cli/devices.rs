@@ -120,7 +120,7 @@ cpu     A Processor            128.00 GiB  100.00 GiB  16 threads
 cuda:0  NVIDIA H100 80GB HBM3   79.20 GiB   78.00 GiB  compute capability 9.0
 cuda:1  NVIDIA H100 80GB HBM3   79.20 GiB     unknown  compute capability 9.0
 
-The driver knows CUDA up to 12.9. Libraries: NVRTC 12.8, no cuDNN.";
+The driver supports CUDA up to 12.9. Libraries: NVRTC 12.8, no cuDNN.";
         assert_eq!(list.to_string(), expected);
         let json = serde_json::to_value(&list).unwrap();
         assert_eq!(json["devices"][1]["device"], "cuda:0");

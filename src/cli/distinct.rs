@@ -35,8 +35,12 @@ pub fn check(
         let is_taken = |&&(_, other): &&(_, &Path)| is_same_output(path, other);
         if let Some((other, _)) = outputs[..i].iter().find(is_taken) {
             return Err(Failure::usage(match is_stdout(path) {
-                true => format!("{other} and {option} both go to stdout; name a file for one"),
-                false => format!("{other} and {option} name the same file; give each its own"),
+                true => format!(
+                    "{other} and {option} both write to stdout; name a file for one of them"
+                ),
+                false => format!(
+                    "{other} and {option} name the same file; give each option its own file"
+                ),
             }));
         }
         if is_stdout(path) {
@@ -47,7 +51,7 @@ pub fn check(
             if is_itself || reads(input.path, &WholeFile::partial(path)) {
                 let input = input.path.display();
                 return Err(Failure::usage(format!(
-                    "{option} would overwrite {input}, which is an input; give another file"
+                    "{option} would overwrite {input}, which is an input; name another file"
                 )));
             }
         }

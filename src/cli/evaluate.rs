@@ -86,7 +86,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     if saved.takes_images() && args.data.is_none() {
         let path = path.display();
         let message =
-            format!("{path} has no data: name images to test it on, as --data images:DIR");
+            format!("{path} does not name data to test on; name images, as --data images:DIR");
         return Err(Failure::usage(message));
     }
     instead.extend(args.data.as_ref().map(|data| ("data", data.to_string())));

@@ -45,7 +45,7 @@ impl NamesArgs {
         }
         let known = named.known().map_err(|error| match error {
             CheckpointError::Format { path, message } => Failure::new(format!(
-                "{}: it has no run in it, as `remat train --save` writes, and {message}; --rename gives them other names",
+                "{}: the file is not from `remat train --save`, and {message}; --rename gives tensors other names",
                 path.display()
             )),
             error => checkpoint::failure(error),
@@ -62,7 +62,9 @@ impl ForeignArgs {
         let Some(known) = known else {
             if self.heads.is_some() {
                 let path = path.display();
-                return Err(Failure::usage(format!("{path} says its heads itself; drop --heads")));
+                return Err(Failure::usage(format!(
+                    "{path} has its number of heads; drop --heads"
+                )));
             }
             let kept = Kept::of(&file, path)?;
             return Ok(Saved {
@@ -110,7 +112,7 @@ impl Network {
             Known::DenseNet { of: DenseNet::D121, .. } => "densenet121",
             other => {
                 return Err(Failure::usage(format!(
-                    "{}: its tensors are those of {}, and there is no such model here",
+                    "{} has the tensors of {}, which `remat train` has no model for",
                     path.display(),
                     told(&other)
                 )));
@@ -132,7 +134,9 @@ fn told(known: &Known) -> String {
             (32, [6, 12, 32, 32]) => "torchvision's densenet169".to_owned(),
             (32, [6, 12, 48, 32]) => "torchvision's densenet201".to_owned(),
             (48, [6, 12, 36, 24]) => "torchvision's densenet161".to_owned(),
-            (growth, blocks) => format!("a DenseNet of {blocks:?} layers of {growth}"),
+            (growth, blocks) => {
+                format!("a DenseNet with blocks of {blocks:?} layers and growth {growth}")
+            }
         },
         other => format!("{other:?}"),
     }
@@ -167,11 +171,11 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
         let bytes = read_whole(&file, "configurations", MOST_CONFIG);
         let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
         let config: Config = serde_json::from_slice(&bytes)
-            .map_err(|error| wrong(format!("this is no configuration of a GPT-2: {error}")))?;
+            .map_err(|error| wrong(format!("not a configuration of a GPT-2: {error}")))?;
         let activation = config.activation_function.as_deref().unwrap_or("gelu_new");
         if !["gelu_new", "gelu_pytorch_tanh"].contains(&activation) {
-            let known = "gelu_new and gelu_pytorch_tanh are known";
-            return Err(wrong(format!("activation_function is {activation:?}; {known}")));
+            let known = "gelu_new or gelu_pytorch_tanh";
+            return Err(wrong(format!("activation_function is {activation:?}, expected {known}")));
         }
         let eps = config.layer_norm_epsilon.unwrap_or(nn::LayerNorm::EPS);
         if eps != nn::LayerNorm::EPS {
@@ -188,7 +192,9 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
         }
         match (given, config.n_head) {
             (Some(given), Some(found)) if given != found => {
-                return Err(wrong(format!("n_head is {found}, and --heads {given}; drop --heads")));
+                return Err(wrong(format!(
+                    "n_head is {found}, but --heads is {given}; drop --heads"
+                )));
             }
             (None, found) => heads = found,
             _ => {}
@@ -198,20 +204,19 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
     match heads.or(usual) {
         Some(heads) if heads > 0 && width.is_multiple_of(heads) => Ok(heads),
         Some(heads) => Err(Failure::usage(format!(
-            "{} is {width} wide, which is no multiple of {heads} heads",
+            "{} has width {width}, which is not a multiple of {heads} heads",
             path.display()
         ))),
         None => Err(Failure::usage(format!(
-            "{} is a GPT-2 {width} wide, and the number of its heads is not in it: add --heads N, or put its config.json \
-             beside it",
+            "{} is a GPT-2 of width {width} without a number of heads; add --heads N, or put config.json into its \
+             folder",
             path.display()
         ))),
     }
 }
 
-/// Arguments of `remat train` for a run that begins with the weights of another library. They are
-/// the arguments in `given`, which follow `remat train`, with the network and the sizes of the
-/// file.
+/// Arguments of `remat train` for a run that begins with weights of another library: the network of
+/// the file and its sizes, followed by `given`, the arguments of this command.
 pub fn arguments(
     known: &Known,
     path: &Path,
@@ -230,7 +235,7 @@ pub fn arguments(
         if here != model && !(is_gpt2 && here == "gpt") {
             let path = path.display();
             let message =
-                format!("the model is {here} here, and {path} is a {model}; leave it out");
+                format!("the model is {here} here, but {path} is a {model}; drop the model");
             return Err(Failure::usage(message));
         }
     } else {
@@ -243,7 +248,7 @@ pub fn arguments(
             Some(here) => {
                 let path = path.display();
                 return Err(Failure::usage(format!(
-                    "--{option} is {here} here, and {size} in {path}; leave it out"
+                    "--{option} is {here} here, but {size} in {path}; drop --{option}"
                 )));
             }
         }
@@ -290,12 +295,12 @@ pub fn fit(
         let [c, h, w] = images.shape;
         if channels != c {
             return Err(Failure::usage(format!(
-                "{path} takes images of {channels} channels, and the data has {c}; choose other --data"
+                "{path} takes images of {channels} channels, but the data has {c}; choose other --data"
             )));
         }
         if classes != images.classes {
             return Err(Failure::usage(format!(
-                "{path} tells {classes} classes apart, and the data has {}; choose other --data",
+                "{path} tells {classes} classes apart, but the data has {}; choose other --data",
                 images.classes
             )));
         }
@@ -303,8 +308,8 @@ pub fn fit(
         if (stem == 7) != is_large {
             let takes = if stem == 7 { "at least" } else { "less than" };
             return Err(Failure::usage(format!(
-                "{path} takes images of {takes} {} pixels each way, and the data has {h}x{w}; --image-size brings those of \
-                 images:DIR to another size",
+                "{path} takes images of {takes} {} pixels each way, but the data has {h}x{w}; resize images:DIR with \
+                 --image-size",
                 nn::LARGE_IMAGE
             )));
         }
@@ -340,6 +345,6 @@ pub fn needs_tokenizer(what: &dyn std::fmt::Display, vocabulary: usize) -> Failu
     let bytes = Text::VOCABULARY;
     let vocabulary = Counted(vocabulary as u64, "token");
     Failure::usage(format!(
-        "{what} has {vocabulary}, and a text has {bytes} bytes: add its --tokenizer tokenizer.json"
+        "{what} has {vocabulary}, but a text without a tokenizer has {bytes} bytes; add --tokenizer tokenizer.json"
     ))
 }

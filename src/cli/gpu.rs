@@ -29,7 +29,7 @@ impl Gpu {
         let (major, minor) = gpu.about.compute_capability;
         if tf32 && (major, minor) < TF32 {
             return Err(Failure::usage(format!(
-                "{gpu} has compute capability {major}.{minor}, and TF32 begins at {}.{}; drop --tf32",
+                "{gpu} has compute capability {major}.{minor}, but TF32 needs {}.{}; drop --tf32",
                 TF32.0, TF32.1
             )));
         }

@@ -130,9 +130,9 @@ impl Report {
 /// Text for the cause of evictions, which follows their number in a sentence.
 const fn reason(cause: Cause) -> &'static str {
     match cause {
-        Cause::Room => "for want of room",
+        Cause::Room => "for lack of memory",
         Cause::Threshold => "to get below the threshold",
-        Cause::Wish => "as asked for",
+        Cause::Wish => "by request",
         Cause::Unheld => "no longer held",
         Cause::Dead => "needed only to recompute others",
         Cause::Failed => "half written by an op that failed",
@@ -151,9 +151,9 @@ impl fmt::Display for Report {
             writeln!(f, "  threshold    {}", ByteSize(threshold))?;
         }
         writeln!(f, "  evictions    {}", self.causes(true))?;
-        writeln!(f, "  also let go  {}", self.causes(false))?;
+        writeln!(f, "  also freed   {}", self.causes(false))?;
         let share = percent(self.recompute_ratio);
-        write!(f, "  regenerated  {regenerations}, {share} of the cost on top")?;
+        write!(f, "  regenerated  {regenerations}, which adds {share} to the cost")?;
         if !self.regenerated_ops.is_empty() {
             let most = self.regenerated_ops.iter().take(MOST_OPS);
             let most: Vec<String> = most

@@ -160,7 +160,7 @@ impl Journal {
         if let Err(error) = log.write(&entry) {
             if !self.quiet {
                 let path = log.path.display();
-                warn(format_args!("--log {path}: {error}; the run goes on without it"));
+                warn(format_args!("--log {path}: {error}; the run continues without a log"));
             }
             log.state = State::Lost(error);
         }
@@ -206,7 +206,7 @@ impl Log {
         };
         written.map_err(|error| {
             let path = self.path.display();
-            Failure::new(format!("the run is done, but --log {path} is not whole: {error}"))
+            Failure::new(format!("the run is done, but --log {path} is incomplete: {error}"))
         })
     }
 }
@@ -243,17 +243,17 @@ impl Format {
         let refused = |what: &dyn std::fmt::Display| {
             let path = path.display();
             Failure::usage(format!(
-                "--log {path}: {what}; name another file, or move that one away"
+                "--log {path}: {what}; name another file, or move this file away"
             ))
         };
-        let bytes = match read_whole(path, "logs to go on from", Self::MOST_BYTES) {
+        let bytes = match read_whole(path, "logs to continue", Self::MOST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
             bytes => bytes.map_err(|error| refused(&error))?,
         };
         let mut kept = String::new();
         for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
             let not_ours =
-                || refused(&format_args!("line {number} is none of a log of remat train"));
+                || refused(&format_args!("line {number} is not a line of a log of remat train"));
             let line = std::str::from_utf8(line).map_err(|_| not_ours())?;
             match self.step(line) {
                 Some(step) if line.ends_with('\n') && step <= steps as u64 => kept += line,

@@ -19,7 +19,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "WHAT", default_value = "trace", help_heading = "Replay")]
     pub cost: CostArg,
 
-    /// How memory is modelled [default: bfc for recordings, bytes for the paper's logs]
+    /// Model of memory [default: bfc for recordings, bytes for the logs of the paper]
     #[arg(long, value_name = "WHAT", help_heading = "Replay")]
     pub arena: Option<ArenaArg>,
 
@@ -54,14 +54,12 @@ pub struct ReplayArgs {
 
 /// Replay a recorded step under a budget
 ///
-/// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the
-/// same options and the same budget in bytes, a recording replays with exactly the evictions of the
-/// run that made it; those of --policy learned with --as-run. The policy is that of the run, unless
-/// another is given.
+/// A replay runs the engine of training without computing anything, and takes milliseconds. With
+/// the same options and the same budget in bytes, a replay has exactly the evictions of the
+/// recorded run; with --policy learned, add --as-run. The default policy is that of the run.
 ///
-/// Where the settings of the recorded run changed in mid-run, budget, threshold and policy are
-/// those of the run, and change as they did there, but for those given here: one that is given
-/// holds from beginning to end.
+/// If settings changed during the recorded run, the budget, threshold and policy of the replay
+/// change at the same places. A setting that is given here holds from beginning to end.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -72,7 +70,7 @@ Examples:
 
 Exit codes:
   0    done
-  1    a replay failed, or a file
+  1    a replay or a file failed
   2    invalid arguments")]
 pub struct SimulateArgs {
     #[command(flatten)]
@@ -81,10 +79,9 @@ pub struct SimulateArgs {
     /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes; as in the run if
     /// its settings changed, or with --as-run]
     ///
-    /// 100% is the smallest budget under which nothing is evicted, nor in those tried up to 2 %
-    /// above. remat train, which has only a rehearsal, takes the first of fewer budgets that evicts
-    /// nothing, so its 100% may be a little less. If the replay fails, the report names a budget
-    /// that passes.
+    /// 100% is the smallest budget under which nothing is evicted, nor under any budget tried up to
+    /// 2 % above. remat train tries fewer budgets and takes the first without evictions, so its
+    /// 100% may be a little less. If the replay fails, the report names a budget that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Share>,
 
@@ -94,7 +91,7 @@ pub struct SimulateArgs {
     pub eviction_threshold: Option<Share>,
 
     /// What to evict first: a name, with parameters or not, or a formula such as
-    /// '(own+eq)/(size*stale)' [default: that of the run, or ancestors where a trace does not say]
+    /// '(own+eq)/(size*stale)' [default: that of the run, or ancestors if the trace has none]
     #[arg(long, value_name = "NAME", value_parser = policy())]
     pub policy: Option<PolicyKind>,
 
@@ -102,10 +99,12 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "WHAT", default_value = "linger")]
     pub dead: DeadArg,
 
-    /// Know only what the run knew, not the whole trace, under its budget and threshold
+    /// Know only what the run knew instead of the whole trace, under the budget and threshold of
+    /// the run
     ///
-    /// Steps are recognized as they come back, as in training, so the evictions of a recorded run
-    /// are found again. A replay by the policies of a run whose settings changed is always so.
+    /// Steps are recognized when they repeat, as in training, so the replay has the evictions of
+    /// the recorded run. If settings changed in the run and no policy is given, every replay is
+    /// like this.
     #[arg(long)]
     pub as_run: bool,
 
@@ -122,11 +121,11 @@ pub struct SimulateArgs {
     pub plot: Option<PathBuf>,
 }
 
-/// Show the least that any run under a budget recomputes
+/// Show the least recomputation of any run under a budget
 ///
-/// Of a program whose ops run in the order of the trace, whatever is evicted, and recomputing by
-/// the same ops. A run may recompute more; none recomputes less. A budget is refused only by proof:
-/// the op that needs more than that at once.
+/// The bound is for runs with the ops in the order of the trace, for any choice of evictions, and
+/// with recomputation by the same ops. A run may recompute more, but never less. A budget is
+/// refused only if some op provably needs more memory at once; the report names the op.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -136,7 +135,7 @@ Examples:
   remat train --steps 3 --record - | remat bound -
 
 Exit codes:
-  0    done, budgets that nothing fits included
+  0    done, even if no run fits some budget
   1    a file failed
   2    invalid arguments")]
 pub struct BoundArgs {
@@ -153,7 +152,7 @@ pub struct BoundArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the linear program that is solved, in the LP format, for one trace and budget; - is
+    /// Write the linear program of the bound in the LP format, for one trace and budget; - is
     /// stdout
     #[arg(long, value_name = "FILE")]
     pub lp: Option<PathBuf>,
@@ -161,8 +160,8 @@ pub struct BoundArgs {
 
 /// Show what memory held during a recorded run
 ///
-/// What was in use, what was evicted and why, and what was recomputed, as it was in the run itself:
-/// nothing is replayed. To see what another budget or policy would have done, use remat simulate.
+/// Shows memory in use, evictions and their causes, and recomputation in the run itself: nothing is
+/// replayed. remat simulate shows the same under another budget or policy.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -172,7 +171,7 @@ Examples:
 
 Exit codes:
   0    done
-  1    a file failed, or is no recording of this version
+  1    a file failed, or does not record what was in memory
   2    invalid arguments")]
 pub struct HistoryArgs {
     /// A recording of `remat train --record`; plain or gzipped; - is stdin
@@ -191,8 +190,8 @@ pub struct HistoryArgs {
 /// Replay traces with every policy at every budget
 ///
 /// Replays all combinations of the given lists, on all cores, and prints a table. By default: all
-/// policies, at 10 % to 100 % of the smallest budget under which nothing is evicted. Settings that
-/// changed in a recorded run do not change here.
+/// policies, at 10 % to 100 % of the smallest budget under which nothing is evicted. Settings do
+/// not change during a replay, even if they changed in the recorded run.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -202,15 +201,15 @@ Examples:
   remat sweep run.jsonl --policy learned,dtr --learn ahead,search
   remat sweep run.jsonl --policy dtr-eq --feasibility
 
-A formula is a policy that evicts the tensor with the lowest value. Its numerator is 1, or a sum of \
+A formula is a policy: the tensor with the lowest value is evicted first. The numerator is 1, or a sum of \
 own (the cost of the tensor) and one of exact, eq, sources or ancestors (the cost of evicted tensors around \
-it; ancestors are the sources, of which held ones count less, and the four nearest dependents). \
-Its denominator is a product of size or (size+free), and stale. Each part may be left out, or have an \
-exponent.
+the tensor). ancestors adds the cost of the sources, held ones with less weight, and of the four nearest \
+dependents. The denominator is a product of size or (size+free), and stale. Each part may be left out, or \
+have an exponent such as ^2.
 
-Parameters of a policy stand behind its name, with colons between them: megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R, \
-the same of megengine-article but own-cost, with cost-offset, staleness-offset, cost-scale and memory-unit, and the exponents of \
-ancestors, dtr, dtr-eq and dtr-local, such as dtr:staleness=0.5.")]
+Parameters follow the name of a policy after colons: megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R. \
+megengine-article has the same parameters without own-cost, and cost-offset, staleness-offset, cost-scale \
+and memory-unit. ancestors, dtr, dtr-eq and dtr-local have exponents, such as dtr:staleness=0.5.")]
 pub struct SweepArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
@@ -219,7 +218,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies())]
     pub policy: Policies,
 
-    /// How much is found out before a replay by --policy learned, separated by commas [default: as
+    /// Effort to learn before a replay by --policy learned, separated by commas [default: as
     /// --policy says]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub learn: Vec<LearnArg>,

@@ -91,7 +91,7 @@ pub struct Gpus {
 
 impl fmt::Display for Gpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "The driver knows CUDA up to {}. ", self.driver_cuda)?;
+        write!(f, "The driver supports CUDA up to {}. ", self.driver_cuda)?;
         let library = |(name, version): (&&str, &Option<String>)| match version {
             Some(version) => format!("{name} {version}"),
             None => format!("no {name}"),

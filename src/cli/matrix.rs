@@ -31,7 +31,10 @@ impl fmt::Display for Matrix<'_> {
         }
         write!(f, "Slowdown; oom: out of memory, limit: recomputed more than the limit.")?;
         if self.rows.iter().any(|row| row.least_slowdown.is_some()) {
-            write!(f, "\n{BOUND}: no run in program order is below it; none: no run fits.")?;
+            write!(
+                f,
+                "\n{BOUND}: lower bound for runs in program order; none: no run fits the budget."
+            )?;
         }
         match distinct(self.rows.iter().map(|row| row.seed)).len() {
             1 => Ok(()),

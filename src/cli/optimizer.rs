@@ -14,7 +14,7 @@ const MOMENTUM: f32 = 0.9;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Optimizer")]
 pub struct OptimizerArgs {
-    /// How parameters follow their gradients
+    /// Rule that updates the parameters
     ///
     /// [default for text models: adamw]
     #[arg(long, value_name = "NAME", default_value = "sgd", default_value_ifs = with_text("adamw"))]
@@ -50,15 +50,15 @@ pub struct OptimizerArgs {
 
     /// Scale gradients down if the norm of all of them together is above X
     ///
-    /// All gradients are in memory at once then; see --step-in-backward.
+    /// This keeps all gradients in memory at once; see --step-in-backward.
     #[arg(long, value_name = "X", value_parser = values::above_zero, allow_hyphen_values = true)]
     clip: Option<f32>,
 
-    /// Update each parameter as soon as its gradient is complete, and let that go [default: yes,
-    /// unless --clip]
+    /// Update each parameter as soon as its gradient is complete, and free the gradient [default:
+    /// yes, unless --clip]
     ///
     /// With no, all gradients are in memory at once, and parameters are updated at the end, several
-    /// at a time. It changes no bit.
+    /// at a time. The results have the same bits.
     // The heading "Memory" exempts the option from the check that a resumed run repeats its
     // options.
     #[arg(
@@ -74,8 +74,8 @@ pub struct OptimizerArgs {
 
     /// Add up the gradients of N batches for each step
     ///
-    /// As a batch N times as large, but in the memory of one: gradients are added up in place.
-    /// Batch norm sees each batch by itself.
+    /// A step has the gradients of a batch N times as large, in the memory of one batch. Batch norm
+    /// sees each batch by itself.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::parts, allow_hyphen_values = true)]
     pub accumulate: usize,
 }

@@ -110,8 +110,7 @@ pub fn svg(text: &str) -> Result<PathBuf, String> {
     };
     match name.extension() {
         Some(end) if !end.eq_ignore_ascii_case("svg") => Err(format!(
-            "plots are written as SVG, which browsers show and inkscape or rsvg-convert make other \
-             formats of; name it {}",
+            "plots are SVG files; name the file {}, and convert it with inkscape or rsvg-convert",
             name.with_extension("svg").display()
         )),
         _ => Ok(path),
@@ -146,7 +145,11 @@ mod tests {
         ] {
             let said = svg(name).unwrap_err();
             assert!(
-                said.contains("SVG") && said.ends_with(&format!("name it {instead}")),
+                said.contains("SVG")
+                    && said.ends_with(&format!(
+                        "name the file {instead}, and convert it with \
+                    inkscape or rsvg-convert"
+                    )),
                 "{said}"
             );
         }

@@ -68,7 +68,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let rows = Output::deliver_to(json, || json_lines(&done.rows));
     let printed = show(&done.text, to_stdout);
     let best = |option| {
-        let nothing = || format!("nothing was placed, so there is nothing for {option}");
+        let nothing = || format!("no planner found a placement, so {option} has no output");
         done.best.as_ref().ok_or_else(|| Failure::new(nothing()))
     };
     let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
@@ -134,7 +134,7 @@ impl Task<'_> {
         let load = own.load();
         let total: u64 = capture.buffers().iter().map(|buffer| buffer.bytes).sum();
         let text = format!(
-            "{}, {which}: {}, {}, {} in all; load {} in the program's order",
+            "{}, {which}: {}, {}, {} in all; load {} in program order",
             self.name,
             Counted(capture.ops().len() as u64, "op"),
             Counted(capture.buffers().len() as u64, "buffer"),

@@ -107,10 +107,10 @@ impl From<&Stats> for Verified {
 impl fmt::Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verified_values, unverified_values, hashed_bytes, hash_bytes } = *self;
-        let all = Counted(verified_values + unverified_values, "value");
+        let all = Counted(verified_values + unverified_values, "recomputed value");
         let verified = HumanCount(verified_values);
         let [hashed, held] = [hashed_bytes, hash_bytes].map(ByteSize);
-        writeln!(f, "  verified    {verified} of {all} made again, all with the same bits")?;
+        writeln!(f, "  verified    {verified} of {all}, all with the same bits")?;
         write!(f, "{:14}{hashed} hashed; hashes take {held} of host memory", "")
     }
 }
@@ -198,13 +198,15 @@ impl fmt::Display for OfPlans<'_> {
         // `unplanned_bytes` is printed only if nothing is evicted. Steps without a plan that evict
         // use all memory, so the number would say nothing.
         match (planned_steps_evicting, spared_evictions) {
-            (0, 0) => writeln!(f, "; without a plan, in {}", ByteSize(self.0.unplanned_bytes))?,
-            (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction"))?,
+            (0, 0) => {
+                writeln!(f, "; without a plan, a step takes {}", ByteSize(self.0.unplanned_bytes))?
+            }
+            (0, spared) => writeln!(f, "; {} avoided", Counted(spared, "eviction"))?,
             (_, 0) => writeln!(f, ", with evictions")?,
-            (_, spared) => writeln!(f, ", with evictions; {} spared", HumanCount(spared))?,
+            (_, spared) => writeln!(f, ", with evictions; {} avoided", HumanCount(spared))?,
         }
         let bytes = ByteSize(self.0.plan_bytes);
-        writeln!(f, "{:14}each in {bytes} beside what is held between steps", "")
+        writeln!(f, "{:14}each takes {bytes} on top of memory held between steps", "")
     }
 }
 
@@ -264,7 +266,7 @@ impl fmt::Display for Report {
         if let (Some(seconds), Some(ratio)) = (self.learn_seconds, self.predicted_recompute_ratio) {
             writeln!(
                 f,
-                "  learned     in {}: {:.1} % of the work to be recomputed; {:.1} % was",
+                "  learned     in {}; predicted recomputation {:.1} %, actual {:.1} %",
                 Seconds(seconds),
                 100.0 * ratio,
                 100.0 * counters.recompute_ratio,
@@ -276,7 +278,7 @@ impl fmt::Display for Report {
             let least = at_least(least);
             writeln!(
                 f,
-                "  bound       at least {least} % of a later step is unavoidable (in program order)"
+                "  bound       a later step in program order recomputes at least {least} %"
             )?;
         }
         write!(f, "  parameters  {}", HumanCount(self.parameters as u64))?;
@@ -318,10 +320,10 @@ mod tests {
     #[test]
     fn the_report_of_plans_tells_memory_and_evictions() {
         for (planned_steps_evicting, spared_evictions, told) in [
-            (0, 0, "; without a plan, in 4.00 MiB"),
-            (0, 12, "; 12 evictions spared"),
+            (0, 0, "; without a plan, a step takes 4.00 MiB"),
+            (0, 12, "; 12 evictions avoided"),
             (216, 0, ", with evictions"),
-            (100, 12, ", with evictions; 12 spared"),
+            (100, 12, ", with evictions; 12 avoided"),
         ] {
             let counters = Counters {
                 planned_steps: 216,
@@ -334,7 +336,7 @@ mod tests {
             let text = OfPlans(&counters).to_string();
             let (first, second) = text.split_once('\n').expect("two lines");
             assert_eq!(first, format!("  planned     216 steps{told}"));
-            assert_eq!(second.trim(), "each in 3.00 MiB beside what is held between steps");
+            assert_eq!(second.trim(), "each takes 3.00 MiB on top of memory held between steps");
         }
     }
 

@@ -84,7 +84,7 @@ impl<'a> Trial<'a> {
         let by_run = changes && args.policy.is_none() && args.replay.exponents.is_none();
         if by_run {
             let all = run.policies().map_err(|error| {
-                Failure::usage(format!("{}: {error} (option --policy NAME)", trace.name()))
+                Failure::usage(format!("{}: {error} (with --policy NAME)", trace.name()))
             })?;
             like.policy = all[0];
         } else if args.as_run && args.policy.is_some_and(|policy| !policy.looks_ahead()) {
@@ -325,7 +325,7 @@ impl std::fmt::Display for Report {
         match (self.row.least_slowdown, &self.refusal) {
             (Some(least), _) => writeln!(
                 f,
-                "  bound       at least {} % is unavoidable at this budget (in program order)",
+                "  bound       any run in program order recomputes at least {} %",
                 at_least(least - 1.0),
             )?,
             (None, refusal) => {

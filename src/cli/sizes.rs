@@ -21,19 +21,19 @@ pub struct SizeArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     width: Option<usize>,
 
-    /// Heads of attention, which divide the width [default: 4, or 12 with gpt2]
+    /// Number of attention heads, a divisor of the width [default: 4, or 12 with gpt2]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     heads: Option<usize>,
 
-    /// Tokens that a prediction is made from at most [default: 128, or 1024 with gpt2]
+    /// Most tokens that a prediction uses [default: 128, or 1024 with gpt2]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     context: Option<usize>,
 
-    /// Tokens that there are [default: 256, which are bytes, or as many as --tokenizer has]
+    /// Number of different tokens [default: 256 for bytes, or the number in --tokenizer]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub vocabulary: Option<usize>,
 
-    /// Probability that an element is left out in training [default: 0, or 0.1 with gpt2]
+    /// Dropout probability in training [default: 0, or 0.1 with gpt2]
     #[arg(long, value_name = "P", value_parser = values::below_one, allow_hyphen_values = true)]
     dropout: Option<f32>,
 }
@@ -64,7 +64,7 @@ impl SizeArgs {
                 _ => format!("has {}", has.join(", ")),
             };
             return Err(Failure::usage(format!(
-                "{model} has no {option}: it {has}; drop {option}"
+                "{model} has no {option}, because it {has}; drop {option}"
             )));
         }
         let [_, width, heads, _] = self.of(model);

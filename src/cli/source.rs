@@ -40,11 +40,12 @@ impl Source {
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
             Self::Trees | Self::Ring => Err(Failure::usage(format!(
-                "{model} learns from images, and {self} has none; choose --data digits, synthetic:CxHxW, idx:DIR or images:DIR"
+                "{model} learns from images, but {self} has no images; choose --data digits, synthetic:CxHxW, \
+                 idx:DIR or images:DIR"
             ))),
             Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
-                "{model} learns from images, and {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
-                 images:DIR, or a model of texts: gpt or gpt2"
+                "{model} learns from images, but {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
+                 images:DIR, or a text model: gpt or gpt2"
             ))),
         }
     }
@@ -64,12 +65,12 @@ impl Source {
             Self::Text(path) => Ok(Text::file(path)?),
             Self::Digits | Self::Synthetic(_) | Self::Idx(_) | Self::Images(_) => {
                 Err(Failure::usage(format!(
-                    "{model} learns from a text, and {self} is images; choose --data moby-dick or text:FILE, or a model \
-                     of images such as resnet20 or vit"
+                    "{model} learns from a text, but {self} has images; choose --data moby-dick or text:FILE, or a \
+                     model of images such as resnet20 or vit"
                 )))
             }
             Self::Trees | Self::Ring => Err(Failure::usage(format!(
-                "{model} learns from a text, and {self} is none; choose --data moby-dick or text:FILE"
+                "{model} learns from a text, but {self} has no text; choose --data moby-dick or text:FILE"
             ))),
         }
     }
@@ -97,7 +98,8 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick, text:FILE, trees or ring",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick, \
+                 text:FILE, trees or ring",
             ),
         }
     }

@@ -56,9 +56,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         )));
     }
     if let (false, Some(below)) = (args.quiet, given.without_replay(&jobs)) {
-        warn(format_args!(
-            "left out, as they are below all eviction thresholds: budgets of {below}"
-        ));
+        warn(format_args!("left out budgets below every eviction threshold: {below}"));
     }
     let rows = replay_all(&jobs, args)?;
     let found = args.feasibility.then(|| feasibility(&rows));
@@ -138,7 +136,8 @@ fn jobs_of<'a>(
     if replays > MOST_REPLAYS {
         let [replays, most] = [replays, MOST_REPLAYS].map(|n| HumanCount(n as u64));
         return Err(Failure::usage(format!(
-            "{replays} replays of {name}, at most {most}: give fewer policies, budgets, thresholds or --seeds"
+            "{name} would have {replays} replays, but at most {most} are allowed; give fewer policies, budgets, \
+             thresholds or --seeds"
         )));
     }
     let grid = Grid {
@@ -275,7 +274,7 @@ fn describe(found: &Feasibility) -> String {
         let (count, worst) = (inversions.len(), found.worst_inversion);
         let places = list(inversions.iter().map(|&ratio| percent(ratio)).collect());
         let count = Counted(count as u64, "inversion");
-        let _ = write!(text, "; {count}, by {worst:.4} at most: {places}");
+        let _ = write!(text, "; {count}, the worst by {worst:.4}: {places}");
     }
     text
 }

@@ -54,7 +54,7 @@ impl Target {
                 if let Some(wanted) = wanted.filter(|wanted| *wanted > cores && !quiet) {
                     let cores = Counted(cores as u64, "core");
                     warn(format_args!(
-                        "--threads {wanted}: there are {cores} for this program; a thread for each is all that helps"
+                        "--threads {wanted}: this program has {cores}; one thread per core is used"
                     ));
                 }
                 Ok(Self::Cpu { threads: wanted.map_or(cores, |wanted| wanted.min(cores)) })

@@ -256,9 +256,9 @@ fn batch_too_large(what: &str, bytes: u128) -> Failure {
         u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
     let room = match Machine::look().memory_bytes {
         0 => "more than this machine can allocate".to_owned(),
-        memory => format!("more than this machine, with {}, can allocate", ByteSize(memory)),
+        memory => format!("more than the {} of this machine", ByteSize(memory)),
     };
-    Failure::usage(format!("a batch of {what} is {size}, {room}; lower --batch"))
+    Failure::usage(format!("a batch of {what} takes {size}, {room}; lower --batch"))
 }
 
 /// Position of the largest value; the first on a tie.

@@ -22,7 +22,7 @@ impl Tokenizer {
         let bytes =
             bytes.map_err(|error| wrong(&format_args!("{error}; name a tokenizer.json")))?;
         let read = tokenizers::Tokenizer::from_bytes(&bytes);
-        read.map(Self).map_err(|error| wrong(&format_args!("this is no tokenizer.json: {error}")))
+        read.map(Self).map_err(|error| wrong(&format_args!("not a tokenizer.json: {error}")))
     }
 
     /// Number of tokens: the largest token number plus 1.
@@ -36,7 +36,8 @@ impl Tokenizer {
         let has = self.vocabulary();
         match wanted {
             Some(wanted) if wanted < has => Err(Failure::usage(format!(
-                "--tokenizer has {has} tokens, and the network {wanted}: choose the one that it was made with"
+                "--tokenizer has {has} tokens, but the network has {wanted}; give the tokenizer that the network was \
+                 trained with"
             ))),
             wanted => Ok(wanted.unwrap_or(has)),
         }

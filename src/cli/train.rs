@@ -107,12 +107,12 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
                 Resumed::Weights(file, fit) => {
                     foreign::tell(file, fit, path);
                     say(
-                        "they are all that is in it: the optimizer, steps and random numbers begin anew",
+                        "the file has only weights: optimizer, steps and random numbers begin anew",
                     );
                 }
                 _ => {
                     let done = Counted(kept.done as u64, "step");
-                    say(format_args!("going on from {}, after {done}", path.display()));
+                    say(format_args!("resuming {} after {done}", path.display()));
                 }
             }
         }
@@ -120,7 +120,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         task.remarks().iter().for_each(warn);
         if setup.examples() > task.examples() {
             warn(format_args!(
-                "a batch of {} repeats {}s, as there are only {}; lower --batch",
+                "a batch of {} repeats {}s, because the data has only {}; lower --batch",
                 HumanCount(setup.examples() as u64),
                 task.example(),
                 HumanCount(task.examples() as u64)
@@ -165,7 +165,9 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tuned.warnings().iter().filter(not_kept).for_each(warn);
         if tuned.budget() < chosen.budget() {
             let [part, all] = [tuned.budget(), chosen.budget()].map(ByteSize);
-            say(format_args!("running in {part} of the {all}: less is recomputed that way"));
+            say(format_args!(
+                "using {part} of the budget of {all}, because a step recomputes less under the smaller limit"
+            ));
         }
     }
     // The real run, with the settings that were found.
@@ -233,7 +235,8 @@ fn too_small(
     if tuned.budget() < tuned.chosen().budget() {
         let [part, all] = ByteSize::apart(tuned.budget(), tuned.chosen().budget());
         return Failure::usage(format!(
-            "{part} of the budget of {all} passed the rehearsal, and is too small; --learn ahead takes all of it\n  {error}"
+            "{part} of the budget of {all} passed the rehearsal, but is too small for the run; use the whole budget \
+             with --learn ahead\n  {error}"
         ));
     }
     rehearsal.too_small(tuned.chosen(), error).into()
@@ -246,13 +249,15 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
         *learning;
     if image_size.is_some() && !matches!(data, Source::Images(_)) {
         let message = format!(
-            "--image-size needs --data images:DIR, but the data is {data}; add that, or drop --image-size"
+            "--image-size needs --data images:DIR, but the data is {data}; change --data, or drop --image-size"
         );
         return Err(Failure::usage(message));
     }
     sizes.check(*model)?;
     if learning.tokenizer.is_some() && !matches!(model, Model::Text(_)) {
-        let message = format!("--tokenizer is for models of texts, and {model} is none; drop it");
+        let message = format!(
+            "--tokenizer is for text models, but {model} is not a text model; drop --tokenizer"
+        );
         return Err(Failure::usage(message));
     }
     let changes = [("--random-crop", random_crop > 0), ("--random-flip", random_flip)];
@@ -260,9 +265,11 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     if let Some((option, _)) = changes.filter(|_| !matches!(model, Model::Images(_))) {
         let message = match model {
             Model::Text(_) => {
-                format!("{option} changes images, and {data} is a text; drop it")
+                format!("{option} changes images, but {data} is a text; drop {option}")
             }
-            _ => format!("{option} is for networks that tell classes of images apart; drop it"),
+            _ => {
+                format!("{option} is for networks that tell classes of images apart; drop {option}")
+            }
         };
         return Err(Failure::usage(message));
     }
@@ -274,7 +281,7 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     if let Some(source) = made_up
         && (*data != source || precision != Precision::F32)
     {
-        let message = format!("{model} learns from --data {source}, with --precision f32");
+        let message = format!("{model} needs --data {source} and --precision f32");
         return Err(Failure::usage(message));
     }
     match *model {

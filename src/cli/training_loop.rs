@@ -283,7 +283,7 @@ fn train(
             if is_saved && training.is_sound() {
                 let saved = course.save(session, given)?;
                 if let Some(failure) = saved.err().filter(|_| !course.quiet) {
-                    warn(format_args!("after {given} steps: {failure}; the run goes on"));
+                    warn(format_args!("after {given} steps: {failure}; the run continues"));
                 }
             }
             if is_tested && let Some(score) = score(session, setup, |_| {})? {

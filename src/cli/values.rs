@@ -60,7 +60,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
             shares.push(part.parse::<Share>()?);
             continue;
         };
-        let help = "write a range as 10%..100%:10%, from, to and step all percentages or all sizes";
+        let help = "write a range as FROM..TO:STEP, such as 10%..100%:10%; all three are percentages, or all are sizes";
         let (to, step) = rest.split_once(':').ok_or(help)?;
         let [from, to, step] = [from, to, step].map(str::parse::<Share>);
         let (from, to, step) = (from?, to?, step?);
@@ -144,7 +144,7 @@ pub fn below_one(text: &str) -> Result<f32, String> {
 
 /// Parses the exponents of MegEngine's function, given as `cost,bytes,staleness`.
 pub fn exponents(text: &str) -> Result<Exponents, String> {
-    let help = "give three numbers such as 1,1,1: of cost, bytes and staleness";
+    let help = "give three exponents, of cost, bytes and staleness, such as 1,1,1";
     let values: Vec<f64> =
         text.split(',').map(|part| number(part, |_| true, help)).collect::<Result<_, _>>()?;
     match values[..] {

@@ -25,10 +25,10 @@ pub struct Program<O, H> {
 #[non_exhaustive]
 pub enum ProgramError {
     /// The command names a tensor that was deleted, consumed, or never made.
-    #[error("the tensor is not there any more: it was deleted or consumed before")]
+    #[error("the tensor does not exist any more: it was deleted or consumed")]
     Gone,
     /// A tensor that the command makes has a wrong number.
-    #[error("a command makes tensor {found}, where {next} would be the next")]
+    #[error("a command makes tensor {found}, but the next number is {next}")]
     Numbering {
         /// The number found.
         found: TensorId,
@@ -36,7 +36,7 @@ pub enum ProgramError {
         next: TensorId,
     },
     /// A cost or flops that is negative, NaN or infinite.
-    #[error("{what} is {value}; a finite number from 0 up was expected")]
+    #[error("{what} is {value}, expected a finite number from 0 up")]
     Number {
         /// Name of the quantity.
         what: &'static str,
@@ -44,10 +44,10 @@ pub enum ProgramError {
         value: f64,
     },
     /// A size so large that the sum of two might overflow 64 bits.
-    #[error("{0} bytes are more than any device has")]
+    #[error("a size of {0} bytes is more than any device has")]
     Size(u64),
     /// An output that refers to a missing input.
-    #[error("an output refers to input {input}, of {count}")]
+    #[error("an output refers to input {input}, but the op has {count}")]
     Input {
         /// Index of the input.
         input: usize,
@@ -55,7 +55,7 @@ pub enum ProgramError {
         count: usize,
     },
     /// An op with both views and other outputs.
-    #[error("either all outputs are views or none is")]
+    #[error("some outputs are views and some are not; make all or none views")]
     Mixed,
     /// The command consumes a tensor twice.
     #[error("one input is updated by two outputs")]

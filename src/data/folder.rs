@@ -30,7 +30,8 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
             let (classes, train) = files(&whole, &mut empty)?;
             let (others, test) = files(&test, &mut empty)?;
             if let Some(other) = others.iter().find(|other| !classes.contains(other)) {
-                let message = format!("there is no class `{other}` to learn");
+                let message =
+                    format!("the folder has no class `{other}`, but the test images have it");
                 return Err(DataError::Format { path: whole, message });
             }
             // Classes are matched by name, because a class may have no test images.
@@ -76,7 +77,7 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
     train.remarks.extend(
         empty
             .iter()
-            .map(|path| format!("{} has no PNG or JPEG files, so it is no class", path.display())),
+            .map(|path| format!("{} has no PNG or JPEG files, and is not a class", path.display())),
     );
     let (pixels, labels) = read(&test, size)?;
     let test = Images::stored(shape, classes.len(), pixels, labels, Some(&train));
@@ -102,8 +103,8 @@ fn files(folder: &Path, empty: &mut Vec<PathBuf>) -> Result<(Vec<String>, Vec<Fi
         }
     }
     let message = match classes.len() {
-        0 => "no folders with PNG or JPEG files in it, one for each class",
-        257.. => "more than 256 classes",
+        0 => "no folder of PNG or JPEG files was found; make one for each class",
+        257.. => "more than 256 folders of images, the limit on classes",
         _ => return Ok((classes, files)),
     };
     Err(DataError::Format { path: folder.to_owned(), message: message.to_owned() })
@@ -127,7 +128,7 @@ fn decode(path: &Path) -> Result<DynamicImage, DataError> {
     let io = |error| DataError::Io { path: path.to_owned(), error };
     if !path.metadata().map_err(io)?.is_file() {
         // Reading a pipe may wait for ever.
-        let message = "no ordinary file".to_owned();
+        let message = "not a regular file".to_owned();
         return Err(DataError::Format { path: path.to_owned(), message });
     }
     let reader = ImageReader::open(path).map_err(io)?.with_guessed_format().map_err(io)?;
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!((data.train.len(), data.test.len()), (16, 4));
         let [remark] = data.train.remarks() else { panic!("{:?}", data.train.remarks()) };
         let none = folder.join("none").display().to_string();
-        assert!(remark.starts_with(&none) && remark.contains("no class"), "{remark}");
+        assert!(remark.starts_with(&none) && remark.contains("not a class"), "{remark}");
         // All images get the size of the first image, which is of the class `blue`: it comes before
         // `red`.
         assert_eq!((data.train.shape, data.train.classes), ([3, 8, 12], 2));
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!((data.train.len(), data.test.len()), (6, 1));
         assert_eq!(data.test.batch(&[0]).1.as_i32().unwrap(), [1]);
         write(&folder.join("val/c/0.png"), [2, 2], [1, 2, 3]);
-        assert!(error(&folder).ends_with("there is no class `c` to learn"));
+        assert!(error(&folder).contains("the folder has no class `c`"));
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -274,9 +275,9 @@ mod tests {
             write(&folder.join(format!("a/{i}.png")), [2, 2], [1, 2, 3]);
         }
         let told = |folder: &Path| load(folder, None).unwrap().train.remarks().join("; ");
-        assert!(told(&folder).contains("all 5 images to learn from are of one class"));
+        assert!(told(&folder).contains("all 5 training images have the same class"));
         fs::create_dir(folder.join("b")).unwrap();
-        assert!(told(&folder).contains("one class") && told(&folder).contains("b has no PNG"));
+        assert!(told(&folder).contains("the same class") && told(&folder).contains("b has no PNG"));
         // The remarks are the same if there are folders `train` and `test`.
         let split = empty("single-split");
         for name in ["train/a", "train/b", "test/a", "test/b"] {
@@ -286,7 +287,7 @@ mod tests {
         write(&split.join("test/a/0.png"), [2, 2], [1, 2, 3]);
         let all = told(&split);
         assert!(
-            all.contains("one class") && all.contains("train/b") && all.contains("test/b"),
+            all.contains("the same class") && all.contains("train/b") && all.contains("test/b"),
             "{all}"
         );
         write(&split.join("train/b/0.png"), [2, 2], [1, 2, 3]);

@@ -23,7 +23,10 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     let test = Part::open(folder, "t10k")?;
     let shape = train.shape();
     if test.shape() != shape {
-        let message = format!("images are {:?}, but those to learn from {shape:?}", test.shape());
+        let message = format!(
+            "test images have the shape {:?}, but training images have {shape:?}",
+            test.shape()
+        );
         return Err(DataError::Format { path: test.images.path, message });
     }
     let (pixels, labels) = train.read()?;
@@ -130,7 +133,7 @@ impl<const N: usize> IdxFile<N> {
         let expected = 0x0800 | N as u32;
         if magic != expected {
             return wrong(format!(
-                "starts with {magic:#010x}, not {expected:#010x}: not such an idx file"
+                "starts with {magic:#010x}, expected {expected:#010x}: not an idx file of this kind"
             ));
         }
         let mut sizes = [0; N];
@@ -148,7 +151,7 @@ impl<const N: usize> IdxFile<N> {
         if packed && bytes > MOST_UNPACKED {
             let most = ByteSize(MOST_UNPACKED);
             return wrong(format!(
-                "claims {size} of data, and no more than {most} is unpacked here; unpack it with gunzip"
+                "claims {size} of data, but at most {most} are read from a packed file; unpack it with gunzip"
             ));
         }
         let held = length.saturating_sub(4 * (N as u64 + 1));
@@ -164,7 +167,8 @@ impl<const N: usize> IdxFile<N> {
         let mut data = Vec::new();
         let room = usize::try_from(bytes).is_ok_and(|n| data.try_reserve_exact(n).is_ok());
         if !room {
-            let message = format!("this machine has no room for its {}", ByteSize(bytes));
+            let message =
+                format!("this machine does not have the memory for {} of data", ByteSize(bytes));
             return Err(DataError::Format { path, message });
         }
         // Reading one byte more than expected shows whether the file holds too many.

@@ -110,7 +110,7 @@ impl<O: Kernels> Device for Cpu<O> {
         let start = Instant::now();
         if to.layout != host.layout() {
             return Err(DeviceError::new(format!(
-                "{} does not go where {} is",
+                "a value of {} does not fit into a place of {}",
                 host.layout(),
                 to.layout
             )));
@@ -178,7 +178,7 @@ fn words_of(place: &Place) -> Result<Range<u64>, DeviceError> {
     let size = layout.dtype().bytes() as u64;
     if !storage.is_multiple_of(size) {
         return Err(DeviceError::new(format!(
-            "{layout} is at byte {storage}, which is no multiple of its elements' {size} bytes"
+            "{layout} is at byte {storage}, which is not a multiple of {size} bytes, the size of an element"
         )));
     }
     let Range { start, end } = bytes_of(place);

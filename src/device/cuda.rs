@@ -172,7 +172,7 @@ impl<O: Kernels> Device for Cuda<O> {
     fn write(&mut self, host: &HostTensor, to: Place) -> Result<Took, DeviceError> {
         if to.layout != host.layout() {
             return Err(DeviceError::new(format!(
-                "{} does not go where {} is",
+                "a value of {} does not fit into a place of {}",
                 host.layout(),
                 to.layout
             )));

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(host.layout(), Layout::contiguous(DType::I32, [3, 2]));
         let absurd = Layout::contiguous(DType::F32, [usize::MAX]);
         let error = sim().read(Place { storage: 0, layout: absurd }).unwrap_err();
-        assert!(error.to_string().contains("no room"), "{error}");
+        assert!(error.to_string().contains("does not have the memory"), "{error}");
         let mut bytes = Sim::<Op, Layout>::new(u64::MAX, Speed::CPU);
         assert_eq!(
             bytes.read(Place { storage: 0, layout: Layout::raw(1 << 50) }).unwrap().bytes(),

@@ -33,8 +33,8 @@ impl<D: Device> Engine<D> {
         if bytes > maximum {
             let [bytes, maximum] = [bytes, maximum].map(ByteSize);
             return Err(RuntimeError::Settings(format!(
-                "a budget of {bytes} is above the {maximum} that the runtime was opened with; \
-                 open it with the largest budget, and lower that"
+                "a budget of {bytes} is above {maximum}, the budget that the runtime was opened with; open the \
+                 runtime with the largest budget, and lower it later"
             ))
             .into());
         }
@@ -71,7 +71,8 @@ impl<D: Device> Engine<D> {
     fn too_small(&self, budget: u64) -> Error {
         let [budget, kept] = [budget, self.kept_bytes()].map(ByteSize);
         RuntimeError::Settings(format!(
-            "a budget of {budget} does not hold the {kept} that cannot be evicted; delete some of it, or give more"
+            "a budget of {budget} is too small for the {kept} that cannot be evicted; delete some tensors, or raise \
+             the budget"
         ))
         .into()
     }
@@ -153,7 +154,7 @@ impl<D: Device> Engine<D> {
             Ok(keeps) => {
                 if let Some(tape) = &mut self.store.tape {
                     let changed = keeps != self.keeps_unheld;
-                    tape.short.spoil_if(changed, "what comes next was recognized in the middle");
+                    tape.short.spoil_if(changed, "the next step was recognized in the middle");
                 }
                 self.keeps_unheld = keeps;
             }

@@ -140,13 +140,13 @@ impl<D: Device> Engine<D> {
         match cause {
             // These evictions follow from the commands alone, however large the memory is.
             Cause::Unheld => {}
-            Cause::Wish => tape.plentiful.spoil_if(is_held, "something was evicted at a wish"),
+            Cause::Wish => tape.plentiful.spoil_if(is_held, "a tensor was evicted by request"),
             Cause::Room | Cause::Threshold | Cause::Dead => {
                 let for_threshold = is_held && cause == Cause::Threshold;
                 tape.plentiful.spoil_if(for_threshold, "memory was above the eviction threshold");
                 tape.evict(held, Owner::Storage(key).number(), is_held);
             }
-            _ => tape.spoil("a run failed, or was put off"),
+            _ => tape.spoil("an op failed, or was put off"),
         }
     }
 
@@ -314,9 +314,9 @@ impl<D: Device> Engine<D> {
         };
         if let (false, Some(script)) = (done, &mut self.store.script) {
             let what = match action {
-                Action::Evict { .. } => "what was evicted is not there",
-                Action::Move { .. } => "what was moved is not there",
-                _ => "what ran again cannot run",
+                Action::Evict { .. } => "a storage to evict does not exist, or cannot be evicted",
+                Action::Move { .. } => "a storage to move does not exist",
+                _ => "an op to run again does not exist, or failed",
             };
             script.lost.get_or_insert(what);
         }
@@ -377,11 +377,11 @@ impl<D: Device> Engine<D> {
         }
         let lost = match *script {
             Script { lost: Some(what), .. } => what,
-            Script { done: 1.., .. } => "something was done that is not known of",
-            Script { failure: Some(_), .. } => "something failed that was not tried",
+            Script { done: 1.., .. } => "an action was not reported",
+            Script { failure: Some(_), .. } => "an action failed without a report",
             _ => return,
         };
-        let why = format!("a step that ran by plan was not as planned: {lost}; please report this");
+        let why = format!("a step differed from its plan: {lost}; please report this");
         self.broken.get_or_insert(RuntimeError::Stopped { why }.into());
     }
 }

@@ -25,7 +25,7 @@ impl<D: Device> Engine<D> {
         // takes the view for packed, so offsets are not compared.
         let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
         if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
-            let message = format!("{} cannot take the place of {}", new.layout, old.layout);
+            let message = format!("{} cannot replace {}", new.layout, old.layout);
             return Err(OpError::new("replace", message).into());
         }
         let known = self.reasons.get(new.storage).or(self.failures.of_stale(value));

@@ -94,7 +94,7 @@ impl Settings {
         if self.regeneration_limit.is_nan() || self.regeneration_limit < 1.0 {
             let limit = self.regeneration_limit;
             return wrong(format!(
-                "the regeneration limit is {limit}; give a number from 1.0 up: each path has to run once"
+                "the regeneration limit is {limit}; give a number of at least 1.0, because each op has to run once"
             ));
         }
         if let Some(share) = self.verify_recomputed

@@ -153,7 +153,7 @@ impl<D: Device> Engine<D> {
                 "did regenerate"
             ),
             Event::DidSchedule { runs, paths } => {
-                tracing::debug!(target: "remat", runs, paths, "regenerates by a schedule");
+                tracing::debug!(target: "remat", runs, paths, "will regenerate by a schedule");
             }
             Event::DidMove { moves, bytes, wanted } => {
                 tracing::debug!(target: "remat", wanted, moves, moved = bytes, "did compact");
@@ -164,7 +164,7 @@ impl<D: Device> Engine<D> {
             Event::DidStep { step, used } => tracing::debug!(target: "remat", step, used, "step"),
             Event::DidKeepLeaf { storage, bytes } => tracing::warn!(
                 target: "remat", tensor = %store.name_of(storage), bytes,
-                "not evicted: it is a leaf, which nothing could bring back"
+                "not evicted: a leaf cannot be recomputed"
             ),
             Event::Thrash { step, path, times, raise } => tracing::warn!(
                 target: "remat", op = store.op_of_path(path), times, step,
@@ -172,16 +172,17 @@ impl<D: Device> Engine<D> {
             ),
             Event::AboveThreshold { threshold, kept } => tracing::warn!(
                 target: "remat", threshold, kept,
-                "the eviction threshold cannot be met: what cannot be evicted is above it; raise it"
+                "the eviction threshold cannot be met: more bytes than the threshold cannot be evicted; raise the \
+                 threshold"
             ),
             Event::KeepsHistory { storage } => tracing::warn!(
                 target: "remat", op = op(storage), tensor = %tensor(storage),
-                "keeps its history across a step"
+                "history is kept across the end of a step"
             ),
             Event::HistoryGrows { storages, tensors } => tracing::warn!(
                 target: "remat", storages, tensors,
-                "history grows: most values are kept only because others are made from them, and no end of a \
-                 step was ever marked; call step() at the end of each turn of the training loop"
+                "history grows: most values are kept only to recompute others, and no end of a step was ever marked; \
+                 call step() at the end of each pass of the training loop"
             ),
             Event::DidFail { failure } => match self.failures.find(failure) {
                 // Cancelled at the user's wish, so this is no error.

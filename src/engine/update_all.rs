@@ -46,7 +46,7 @@ impl<D: Device> Engine<D> {
         let mut parts = Vec::with_capacity(updates.len());
         for Issue { op, inputs, outputs } in updates {
             if outputs.targets() < outputs.len() {
-                return Err(OpError::new(op.name(), "does not update in place only").into());
+                return Err(OpError::new(op.name(), "must only update its inputs in place").into());
             }
             let read = self.inputs(&op, &inputs, &outputs)?;
             ops.push(op);

@@ -76,8 +76,8 @@ impl Verify {
         if !device.has_bits() {
             let name = device.name();
             let why = format!(
-                "{name} shows no bits (Device::has_bits), so that there is nothing to verify in what is recomputed; \
-                 leave verify_recomputed out, or use another device"
+                "{name} shows no bits (Device::has_bits), so recomputed values cannot be verified; drop \
+                 verify_recomputed, or use another device"
             );
             return Err(RuntimeError::Settings(why).into());
         }

@@ -34,9 +34,7 @@ pub enum CallbackError {
         message: String,
     },
     /// A cost model returned an invalid cost.
-    #[error(
-        "the cost model `{model}` says that {op} costs {cost}; a finite number from 0 up was expected"
-    )]
+    #[error("the cost model `{model}` gives {op} a cost of {cost}; give a finite number from 0 up")]
     Cost {
         /// Name of the cost model.
         model: String,
@@ -47,8 +45,7 @@ pub enum CallbackError {
     },
     /// An evictor chose a storage that cannot be evicted.
     #[error(
-        "the evictor chose storage {storage:?}, which is not there, pinned, or a leaf; \
-         one of `View::evictable` was expected"
+        "the evictor chose storage {storage:?}, which is missing, pinned, or a leaf; choose one of `View::evictable`"
     )]
     Victim {
         /// Storage that the evictor chose.
@@ -97,9 +94,8 @@ pub enum RegenerationError {
     },
     /// Regenerating the inputs of one command takes far more runs than there are ops to run.
     #[error(
-        "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \
-         regeneration limit of {limit} times running each once; raise the budget or the limit, or keep or \
-         commit a value on the way"
+        "regenerating evicted tensors takes too many runs: {runs} runs of {paths} ops cost more than {limit} times \
+         one run of each, the regeneration limit; raise the budget or the limit, or keep or commit a value in between"
     )]
     RegenerationLimit {
         /// Number of runs until the regeneration was given up.
@@ -112,8 +108,8 @@ pub enum RegenerationError {
     /// The repeated runs of a step are many times the ops of the step: memory is too short for the
     /// step.
     #[error(
-        "this step has run {runs} ops again, more than {limit} times its own {ops}: memory is too short for it; raise \
-         the budget, or take a smaller batch"
+        "this step has recomputed {runs} ops, more than {limit} times its own {ops} ops; raise the budget, or take a \
+         smaller batch"
     )]
     StepLimit {
         /// Number of ops that ran again.
@@ -184,13 +180,14 @@ pub enum RuntimeError {
     },
     /// A wait for the worker on one of its own threads would never end.
     #[error(
-        "a listener, a cost model, a device or an op cannot wait for the runtime that runs it: the answer would come after it; \
-         ask from another thread, or keep what is needed"
+        "a listener, a cost model, a device or an op cannot wait for the runtime that calls it, because the runtime \
+         answers only after the call; ask from another thread, or ask before the call"
     )]
     OwnThread,
     /// A wait for the worker in a forked process, without the worker's thread.
     #[error(
-        "the runtime's worker is not in this process: it was forked after the runtime was started; start a runtime in it"
+        "this process was forked after the runtime was started, so the runtime's worker thread is missing; start a \
+         runtime in this process"
     )]
     Forked,
     /// The recording could not be written.

@@ -40,14 +40,14 @@ impl fmt::Display for OtherBits {
         }
         write!(
             f,
-            ") gave other bits when it ran again in step {step}: of its output {output}, {layout}, "
+            ") gave other bits when it ran again in step {step}: in output {output}, {layout}, "
         )?;
         match bits {
             Some([was, is]) => {
                 let [was, is] = [was, is].map(|&bits| Element { bits, dtype: layout.dtype() });
                 write!(f, "element {} was {was} and is {is}", elements.start)?;
                 if *more {
-                    f.write_str(", and others differ, too")?;
+                    f.write_str(", and other elements differ, too")?;
                 }
             }
             None => {
@@ -55,7 +55,7 @@ impl fmt::Display for OtherBits {
                 write!(f, "several of the elements {} to {last} differ", elements.start)?;
             }
         }
-        f.write_str("; an op has to give the same bits each time that it runs on the same inputs")
+        f.write_str("; an op must give the same bits whenever it runs on the same inputs")
     }
 }
 
@@ -113,12 +113,12 @@ mod tests {
             let text = found(dtype, Some(bits), false);
             assert!(text.contains(&format!("element 37 {told};")), "{text}");
             let text = found(dtype, Some(bits), true);
-            assert!(text.contains(", and others differ, too;"), "{text}");
+            assert!(text.contains(", and other elements differ, too;"), "{text}");
         }
         assert_eq!(
             found(DType::F32, None, true),
-            "swish(f32[8, 64]) gave other bits when it ran again in step 12: of its output 0, f32[8, 64], several of \
-             the elements 256 to 511 differ; an op has to give the same bits each time that it runs on the same inputs"
+            "swish(f32[8, 64]) gave other bits when it ran again in step 12: in output 0, f32[8, 64], several of \
+             the elements 256 to 511 differ; an op must give the same bits whenever it runs on the same inputs"
         );
     }
 }

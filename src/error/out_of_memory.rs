@@ -123,7 +123,7 @@ impl fmt::Display for OutOfMemory {
         )?;
         writeln!(
             f,
-            "  of what is used: {} pinned by the op at hand, {} in leaves that cannot be recomputed, {} evictable",
+            "  of the used bytes: {} pinned by this op, {} in leaves that cannot be recomputed, {} evictable",
             size(self.pinned),
             size(self.leaves),
             size(self.evictable)
@@ -137,32 +137,33 @@ impl fmt::Display for OutOfMemory {
         if self.unmarked > 0 {
             writeln!(
                 f,
-                "  {} values that nobody holds are kept, for others are made from them, and no end of a step was \
-                 marked: call step() where one ends, or commit() on what is carried on from there",
+                "  {} values without handles are kept, because held values are computed from them, and no end of a \
+                 step was marked; call step() at the end of each step, or commit() on the values that the next step \
+                 uses",
                 self.unmarked
             )?;
         }
         if let Some(device) = &self.device {
             return write!(
                 f,
-                "  the device ran out of memory of its own ({device}), and nothing was left to evict; \
-                 lower the budget, or what else uses the device"
+                "  the device itself is out of memory ({device}), and nothing is left to evict; lower the budget, or \
+                 free memory that others use on the device"
             );
         }
         let would_do = match self.op_needed() > self.budget {
-            true => format!("as things were, this op needed a budget of {needed}"),
+            true => format!("at this point, this op needs a budget of {needed}"),
             false => format!(
-                "the policy does not evict; a budget of {} would get past this op",
+                "the policy does not evict; this op needs a budget of {}",
                 size(self.used + self.wanted)
             ),
         };
         match &self.passing {
             Some(PassingBudget { bytes, ops }) => write!(
                 f,
-                "  {would_do}; the {ops} ops so far pass with {}, as a rehearsal showed",
+                "  {would_do}; in a rehearsal, the {ops} ops so far pass with {}",
                 size(*bytes)
             ),
-            None => write!(f, "  {would_do}; ops after it may need more"),
+            None => write!(f, "  {would_do}; later ops may need more"),
         }
     }
 }

@@ -66,7 +66,7 @@ fn parse(text: &str) -> Result<Formula, String> {
     let above = parts.next().unwrap_or_default();
     let below = parts.next().unwrap_or("1");
     if parts.next().is_some() {
-        return Err("it has two lines".to_owned());
+        return Err("it has two fraction bars".to_owned());
     }
     let mut formula = Formula {
         own_cost: false,
@@ -121,7 +121,7 @@ fn power(text: &str) -> Result<(&str, f64), String> {
     let (base, exponent) = match text.rsplit_once('^') {
         Some((base, exponent)) if !exponent.contains([')', '*', '+']) => {
             let exponent = exponent.parse::<f64>().ok().filter(|x| x.is_finite() && *x != 0.0);
-            (base, exponent.ok_or("an exponent is a number other than 0")?)
+            (base, exponent.ok_or("an exponent must be a number other than 0")?)
         }
         _ => (text, 1.0),
     };

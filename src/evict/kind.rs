@@ -235,7 +235,8 @@ impl PolicyKind {
                 "least by MegEngine's function of cost, bytes, free neighbours and staleness"
             }
             Self::Ancestors => {
-                "least (own cost + cost of evicted sources, less of held ones, and of the nearest evicted dependents) / (bytes * staleness^(2/3))"
+                "least (own cost + cost of evicted sources, held ones with less weight, + cost of the nearest \
+                 evicted dependents) / (bytes * staleness^(2/3))"
             }
             Self::Dtr => {
                 "least (own cost + cost of its evicted neighbourhood) / (bytes * staleness)"
@@ -245,14 +246,16 @@ impl PolicyKind {
             Self::Lru => "least recently used",
             Self::Largest => "largest",
             Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
-            Self::MegEngineArticle(_) => "as MegEngine 1.4 does, faults included, to compare with",
+            Self::MegEngineArticle(_) => "as in MegEngine 1.4, faults included, for comparison",
             Self::Learned(_) => {
-                "what is wanted last for its cost, where it is known what comes; otherwise by a guess"
+                "cheap to restore, large and needed again late, in known steps; as ancestors elsewhere"
             }
-            Self::Coop => "the cheapest that lie side by side and make room together (Coop)",
-            Self::LockHubs => "dtr-eq, but not what connects many others (after T-Control)",
-            Self::Belady => "what will be used last, where that is known, to compare with",
-            Self::Random => "a random one, as a baseline",
+            Self::Coop => "cheapest group of neighbours in memory that makes enough room (Coop)",
+            Self::LockHubs => {
+                "dtr-eq, but keeps tensors that connect many others (after T-Control)"
+            }
+            Self::Belady => "latest next use, in known steps, for comparison",
+            Self::Random => "a random tensor, as a baseline",
             Self::None => "nothing: fails when memory is full",
             Self::Formula(_) => "least value of a formula of your own",
         }

@@ -141,7 +141,7 @@ impl Given<'_> {
                 why,
             };
             if seen.contains(&name) {
-                return Err(failed("it is there twice".to_owned()));
+                return Err(failed("the parameter is given twice".to_owned()));
             }
             seen.push(name);
             if has_own_cost && part == OWN_COST {
@@ -239,8 +239,11 @@ mod tests {
             ("megengine:cost=inf", "give a finite number"),
             ("megengine:rerun=0", "`rerun=0` of `megengine:rerun=0`: give a number above 0"),
             ("megengine:rerun=-1", "give a number above 0"),
-            ("megengine:cost=1:cost=2", "`cost=2` of `megengine:cost=1:cost=2`: it is there twice"),
-            ("megengine:own-cost:own-cost", "it is there twice"),
+            (
+                "megengine:cost=1:cost=2",
+                "`cost=2` of `megengine:cost=1:cost=2`: the parameter is given twice",
+            ),
+            ("megengine:own-cost:own-cost", "the parameter is given twice"),
             ("megengine:cost-scale=1", "megengine has own-cost"),
             (
                 "megengine-article:own-cost",

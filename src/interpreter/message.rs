@@ -71,7 +71,7 @@ impl<H> Question<H> {
         match self {
             Self::Get { .. } => ["get", "a get"],
             Self::Sync { .. } => ["sync", "a sync"],
-            Self::Stats { .. } => ["stats", "a query of the counters"],
+            Self::Stats { .. } => ["stats", "a query of statistics"],
             Self::Change { .. } => ["change", "a change of settings"],
             Self::Snapshot { .. } => ["snapshot", "a look at the memory"],
             Self::Describe { .. } => ["describe", "a look at the memory"],

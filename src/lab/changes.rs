@@ -83,11 +83,11 @@ impl Changed {
 fn policy_of(name: Option<&str>, after: usize) -> Result<PolicyKind, Error> {
     let what = match name.map(|name| (name, name.parse())) {
         Some((_, Ok(policy))) => return Ok(policy),
-        Some((name, Err(_))) => format!("`{name}`, which this program does not know"),
-        None => "an evictor of its own, which no replay has".to_owned(),
+        Some((name, Err(_))) => format!("the policy `{name}`, which this program does not know"),
+        None => "its own evictor, which a replay does not have".to_owned(),
     };
     Err(RuntimeError::Settings(format!(
-        "from instruction {} on, the recorded run had {what}; choose a policy to replay all of it with",
+        "from instruction {} on, the recorded run has {what}; choose a policy for the whole replay",
         after + 1
     ))
     .into())

@@ -80,12 +80,13 @@ pub enum NoHistory {
     /// The recording was made by an earlier version of the program, or lines of it lack the number
     /// of bytes in use.
     #[error(
-        "this recording does not say what was in memory, as those of version 3 do; record the run anew, or draw a \
+        "this recording does not say what was in memory, unlike recordings from version 3 on; record the run anew, \
+         or draw a \
          replay with `remat simulate --plot`"
     )]
     Unknown,
     /// Repeated steps were not recorded: see [`Trace::repeat_step`](super::Trace::repeat_step).
-    #[error("steps that are repeated were not recorded")]
+    #[error("repeated steps were not recorded, and have no history")]
     Repeated,
 }
 

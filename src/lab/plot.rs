@@ -167,7 +167,7 @@ pub enum Kind {
 #[non_exhaustive]
 pub enum PlotError {
     /// No point, sample or block can be drawn.
-    #[error("there is nothing to plot: no {0}")]
+    #[error("nothing to plot: no {0}")]
     Nothing(&'static str),
     /// The given limit of the y axis is not a finite number above 1.
     #[error("the highest slowdown to draw must be a number above 1, not {0}")]

@@ -151,7 +151,7 @@ fn divides(width: usize, heads: usize) -> Result<(), Error> {
     if heads > 0 && width.is_multiple_of(heads) {
         return Ok(());
     }
-    let message = format!("width {width} and {heads} heads, expected heads that divide the width");
+    let message = format!("width {width} is not a multiple of {heads} heads");
     Err(OpError::new("attention", message).into())
 }
 

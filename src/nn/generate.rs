@@ -90,7 +90,7 @@ pub fn generate(
         let rows = logits.layout().elements() / vocabulary.max(1);
         if rows != seen.len() {
             return fail(format!(
-                "the network makes {} of [1, {}], expected [1, {1}, vocabulary]",
+                "the network makes {} from tokens [1, {}], expected [1, {1}, vocabulary]",
                 logits.layout(),
                 seen.len()
             ));

@@ -103,7 +103,7 @@ impl Weights {
 fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Error> {
     let parts = of.split(hidden.max(1), 1)?;
     parts.try_into().map_err(|_| {
-        let message = format!("{} has not {N} gates of {hidden} units", of.layout());
+        let message = format!("{} does not have {N} gates of {hidden} units", of.layout());
         crate::op::OpError::new("recurrent", message).into()
     })
 }

@@ -111,7 +111,7 @@ impl Module for Net {
         let halves = 1usize.checked_shl(self.down.len() as u32).unwrap_or(usize::MAX);
         if x.rank() == 4 && x.shape()[2..].iter().any(|&side| side < halves) {
             let message = format!(
-                "x is {}, expected height and width of at least {halves}, to be halved {} times",
+                "x is {}, expected height and width of at least {halves}, because they are halved {} times",
                 x.layout(),
                 self.down.len()
             );

@@ -78,7 +78,7 @@ pub fn vit(runtime: &Runtime, of: &Vit) -> Result<VisionTransformer, Error> {
     let [channels, rows, columns] = image;
     if patch == 0 || [rows, columns].iter().any(|side| !side.is_multiple_of(patch)) {
         let message = format!(
-            "images of {rows}x{columns} and patches of {patch}x{patch}, expected patches that divide images"
+            "images of {rows}x{columns} are not a whole number of patches of {patch}x{patch}"
         );
         return Err(OpError::new("vit", message).into());
     }

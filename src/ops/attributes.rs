@@ -23,7 +23,7 @@ pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
 ) -> Result<O, Fault> {
     // Serde could also read a struct from a list, which is not accepted here.
     if !is_object(attributes) {
-        return Err("they are not a JSON object".to_owned());
+        return Err("not a JSON object".to_owned());
     }
     if text(like) == NONE {
         return match serde_json::from_str(attributes) {
@@ -32,11 +32,7 @@ pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
         };
     }
     let op: O = serde_json::from_str(attributes).map_err(|error| error.to_string())?;
-    if op.name() == like.name() {
-        Ok(op)
-    } else {
-        Err(format!("they are those of `{}`", op.name()))
-    }
+    if op.name() == like.name() { Ok(op) } else { Err(format!("they belong to `{}`", op.name())) }
 }
 
 fn is_object(text: &str) -> bool {

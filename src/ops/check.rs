@@ -48,7 +48,7 @@ pub(super) fn walkable<const K: usize, const N: usize>(
     let each = operands.map(|(role, x)| format!("{role} {x} with strides {}", x.strides()));
     Err(format!(
         "{} takes {loops} nested loops, at most {MAX_RANK} are supported: \
-         make it contiguous, or reshape it to fewer dimensions",
+         make the tensor contiguous, or reshape it to fewer dimensions",
         each.join(" and ")
     ))
 }
@@ -132,7 +132,7 @@ pub(super) fn windows(
             return Err(format!("{side} {n} with padding {p} is more than {}", isize::MAX));
         };
         let Some(room) = padded.checked_sub(k) else {
-            return Err(format!("{side} {n} with padding {p} does not hold a kernel of {k}"));
+            return Err(format!("{side} {n} with padding {p} is smaller than the kernel of {k}"));
         };
         count[i] = room / stride[i] + 1;
     }

@@ -233,7 +233,7 @@ impl Tensor {
         let op = op.into();
         if inputs.is_empty() {
             let name = op.definition().name();
-            let message = "has no inputs here: give it to Runtime::apply";
+            let message = "has no inputs; use Runtime::apply for an op without inputs";
             return Err(crate::op::OpError::new(name, message).into());
         }
         Self::call(op, inputs)

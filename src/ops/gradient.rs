@@ -302,7 +302,7 @@ impl Log {
                 return Ok(());
             }
             Kind::Missing => {
-                let message = "has no gradient; detach() what it is given";
+                let message = "has no gradient; detach() its inputs";
                 return Err(OpError::new(definition.name(), message).into());
             }
         };

@@ -127,10 +127,7 @@ impl Library {
         if op.name() == name {
             Ok(op)
         } else {
-            Err(unfit(format!(
-                "the op that is registered by this name calls itself `{}`",
-                op.name()
-            )))
+            Err(unfit(format!("the op registered by this name has the name `{}`", op.name())))
         }
     }
 }
@@ -141,15 +138,17 @@ where
     O: Registered + Clone + Serialize + DeserializeOwned + Into<Op> + Send + Sync + 'static,
 {
     let name = like.name().to_owned();
-    let load = move |attributes: Option<&str>| match attributes {
+    let load = move |attributes: Option<&str>| {
+        match attributes {
         Some(attributes) => match parse(&like, attributes) {
             Ok(op) => Ok(op.into()),
-            Err(fault) => Err(format!("its attributes do not fit: {fault}")),
+            Err(fault) => Err(format!("the attributes are invalid: {fault}")),
         },
         None => {
-            Err("recorded without its attributes, as by a build without the feature `serde`"
+            Err("the op was recorded without attributes, probably by a build without the feature `serde`"
                 .to_owned())
         }
+    }
     };
     (name, Arc::new(load))
 }
@@ -176,7 +175,7 @@ pub enum LoadOpError {
 
 /// Error for a name that other ops in the library have already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an op is called `{name}` already: give yours another name")]
+#[error("an op is called `{name}` already: choose another name")]
 pub struct NameTakenError {
     /// Name that is taken.
     pub name: String,

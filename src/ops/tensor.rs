@@ -201,7 +201,7 @@ impl Tensor {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         let host = self.to_host()?;
         T::take(host).map_err(|host| {
-            let message = format!("{} does not hold {}", host.layout(), T::DTYPE);
+            let message = format!("{} does not have elements of type {}", host.layout(), T::DTYPE);
             OpError::new("to_vec", message).into()
         })
     }
@@ -223,7 +223,8 @@ impl Tensor {
     /// errors of [`Runtime::get`](crate::Runtime::get).
     pub fn item(&self) -> Result<f32, Error> {
         if self.layout().elements() != 1 {
-            let message = format!("{} has {} elements", self.layout(), self.layout().elements());
+            let message =
+                format!("{} has {} elements, expected 1", self.layout(), self.layout().elements());
             return Err(OpError::new("item", message).into());
         }
         Ok(self.to_vec::<f32>()?[0])

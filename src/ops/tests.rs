@@ -153,7 +153,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
         (
             CONV.into(),
             vec![f(&[1, 3, 4, 2]), f(&[1, 3, 3, 3])],
-            "conv2d: width 2 with padding 0 does not hold a kernel of 3",
+            "conv2d: width 2 with padding 0 is smaller than the kernel of 3",
         ),
         (
             Conv2d::new([1, 1], [0, usize::MAX / 2]).into(),
@@ -173,7 +173,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
         (
             Conv2d { dilation: [1, 2], ..CONV }.into(),
             vec![f(&[1, 3, 4, 4]), f(&[1, 3, 3, 3])],
-            "conv2d: width 4 with padding 0 does not hold a kernel of 5",
+            "conv2d: width 4 with padding 0 is smaller than the kernel of 5",
         ),
         (
             Conv2d { groups: 0, ..CONV }.into(),
@@ -218,13 +218,13 @@ fn errors_say_what_was_found_and_what_was_expected() {
         (
             norm(0.1),
             vec![f(&[0, 3]), c, c, c, c],
-            "batch_norm: x is f32[0, 3], no value of each channel, but training needs at least 2 values for a deviation: \
+            "batch_norm: x is f32[0, 3] and has no value of each channel, but training needs at least 2 values for a deviation: \
              take a larger batch or larger images, or evaluate with Mode::Infer",
         ),
         (
             norm(0.1),
             vec![f(&[1, 3, 1, 1]), c, c, c, c],
-            "batch_norm: x is f32[1, 3, 1, 1], 1 value of each channel, but training needs at least 2 values for a \
+            "batch_norm: x is f32[1, 3, 1, 1] and has 1 value of each channel, but training needs at least 2 values for a \
              deviation: take a larger batch or larger images, or evaluate with Mode::Infer",
         ),
         (
@@ -240,7 +240,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
         (
             pool([5, 2], [0, 0]),
             vec![f(&[1, 1, 4, 4])],
-            "avg_pool2d: height 4 with padding 0 does not hold a kernel of 5",
+            "avg_pool2d: height 4 with padding 0 is smaller than the kernel of 5",
         ),
         (
             pool([1, 1], [0, 0]),

@@ -108,7 +108,7 @@ impl Optimizer {
             if let Some(other) = places.insert(parameter.id(), targets.len()) {
                 let other = &targets[other].0;
                 let message = format!(
-                    "`{name}` and `{other}` are one tensor; update shared parameters by hand"
+                    "`{name}` and `{other}` are the same tensor; update shared parameters by hand"
                 );
                 return Err(OpError::new("optimizer", message).into());
             }

@@ -897,7 +897,8 @@ pub(super) fn check_search(policy: &PolicyChoice) -> Result<(), Error> {
         Some(kind) if kind.searches() && !cfg!(feature = "lab") => {
             let ahead = PolicyKind::Learned(Learn::Ahead);
             Err(RuntimeError::Settings(format!(
-                "the policy {kind} searches for forecasts, which needs the feature `lab` of the crate remat; add that, or choose {ahead}"
+                "the policy {kind} searches for forecasts, which needs the feature `lab` of the crate remat; add the \
+                 feature, or choose {ahead}"
             ))
             .into())
         }
@@ -915,7 +916,8 @@ fn made<D: Device>(
     if bytes > budget {
         let (name, [bytes, budget]) = (device.name(), ByteSize::apart(bytes, budget));
         return Err(RuntimeError::Settings(format!(
-            "{name} has {bytes} of memory, more than the budget of {budget}; make it with the bytes that it is given"
+            "{name} has {bytes} of memory, more than the budget of {budget}; make the device with the bytes that the \
+             builder passes"
         ))
         .into());
     }

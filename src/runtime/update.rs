@@ -146,8 +146,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         let (old, new) = (self.own(target, "replace")?, self.own(value, "replace")?);
         let is_plain = target.layout().is_contiguous() && target.layout().offset() == 0;
         if target.layout() != value.layout() || !is_plain {
-            let message =
-                format!("{} cannot take the place of {}", value.layout(), target.layout());
+            let message = format!("{} cannot replace {}", value.layout(), target.layout());
             return Err(OpError::new("replace", message).into());
         }
         let made = self.new_tensor(*target.layout());
@@ -174,7 +173,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         let outputs = self.infer(&op, &inputs)?;
         if outputs != Outputs::updates(targets.len()) {
             let message =
-                format!("does not update just its first {} inputs in place", targets.len());
+                format!("must update in place exactly its first {} inputs", targets.len());
             return Err(OpError::new(op.name(), message).into());
         }
         Ok(self.call(op, &inputs, consumed, outputs))

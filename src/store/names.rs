@@ -23,7 +23,7 @@ impl<D: Device> Store<D> {
         match self.bodies.get(path) {
             Some(body) => body.work.name(),
             // The body is out of the table while the path runs.
-            None if self.running.is_empty() => "the op at hand",
+            None if self.running.is_empty() => "the current op",
             None => &self.running,
         }
     }
@@ -63,7 +63,7 @@ impl<D: Device> Store<D> {
                 "a leaf: cannot be recomputed"
             }
             Some(storage) if storage.pins == 0 => "evictable",
-            _ => "in use by the op at hand",
+            _ => "in use by this op",
         }
     }
 

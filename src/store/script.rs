@@ -45,7 +45,11 @@ impl<D: Device> Store<D> {
             self.space.alloc_at(script.offset(block)?, bytes, owner)
         });
         if held.is_none() {
-            let why = if place.is_some() { "a place was not free" } else { "a place is missing" };
+            let why = if place.is_some() {
+                "a planned address was not free"
+            } else {
+                "an address is missing"
+            };
             script.lost.get_or_insert(why);
         }
         held.or_else(|| self.space.alloc(bytes, owner))

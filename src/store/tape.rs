@@ -171,7 +171,7 @@ impl Record {
 
     pub fn operand(&mut self, held: Held, layout: Layout) -> Operand {
         let spot = self.find(held).unwrap_or_else(|| {
-            self.spoil_if(true, "a block was used that nobody knows of");
+            self.spoil_if(true, "an unknown block was used");
             Spot::Before(0)
         });
         if let Spot::Taken(block) = spot
@@ -314,7 +314,7 @@ impl Tape {
     /// Notes that a block is moved to make a hole.
     pub fn relocate(&mut self, step: &Move) {
         let Some(Some(Spot::Taken(from))) = self.short.spots.get(&step.block).copied() else {
-            return self.short.spoil_if(true, "what is there between steps was moved");
+            return self.short.spoil_if(true, "a block that is held between steps was moved");
         };
         let lives = &mut self.short.lives;
         let to = lives.len() as u32;
@@ -343,7 +343,7 @@ impl Tape {
             Some(Spot::Taken(block)) if self.short.lives[block as usize].is_used => {
                 self.push_for_room(Action::Evict { block });
             }
-            _ => self.short.spoil_if(true, "something of before was evicted"),
+            _ => self.short.spoil_if(true, "a tensor from an earlier step was evicted"),
         }
         self.short.spots.insert(held.block(), None);
     }
@@ -383,7 +383,7 @@ impl Tape {
             }
             (path, true) => {
                 let first = path.and_then(|path| self.paths.get(&path)).copied();
-                self.short.spoil_if(first.is_none(), "something of before ran again");
+                self.short.spoil_if(first.is_none(), "an op of an earlier step ran again");
                 let done = action(&mut self.short, first);
                 self.push_for_room(done);
             }
@@ -393,7 +393,7 @@ impl Tape {
     /// Adds an action that makes room. A script does such an action before the current command. So
     /// the blocks that this command has already freed still count as in use at that action.
     fn push_for_room(&mut self, action: Action) {
-        self.short.spoil_if(self.is_begun, "room was made in the middle of a command");
+        self.short.spoil_if(self.is_begun, "memory was freed in the middle of a command");
         self.short.actions.push(action);
         for &block in &self.ended {
             self.short.lives[block as usize].upper = Some(self.short.actions.len());

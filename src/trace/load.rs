@@ -30,7 +30,7 @@ pub enum LoadProblem {
     #[error(transparent)]
     Inputs(#[from] OpError),
     /// The op makes outputs that differ from the recorded ones.
-    #[error("{op} makes {made:?}, and {recorded:?} was recorded")]
+    #[error("{op} makes {made:?}, but {recorded:?} was recorded")]
     Outputs {
         /// Name of the op.
         op: String,
@@ -40,7 +40,7 @@ pub enum LoadProblem {
         recorded: Box<Outputs>,
     },
     /// The caller has no value for a put.
-    #[error("a value for tensor {tensor}: {error}")]
+    #[error("the value for tensor {tensor}: {error}")]
     Value {
         /// Number of the tensor in the program.
         tensor: TensorId,
@@ -48,7 +48,7 @@ pub enum LoadProblem {
         error: HostError,
     },
     /// The layout of the value for a put differs from the recorded layout.
-    #[error("a value for tensor {tensor} is {found}, and {expected} was recorded")]
+    #[error("the value for tensor {tensor} is {found}, but {expected} was recorded")]
     Layout {
         /// Number of the tensor in the program.
         tensor: TensorId,

@@ -15,7 +15,7 @@ pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let found = path.metadata()?;
     if !found.is_file() {
-        return refused("this is no regular file".to_owned());
+        return refused("not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
     // The file may grow while it is read. Reading up to `most + 1` bytes shows that it has become
@@ -26,7 +26,7 @@ pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     match found.len().max(bytes.len() as u64) {
         length if length > most => {
             let [length, most] = ByteSize::apart(length, most);
-            refused(format!("{length}, and {what} have at most {most}"))
+            refused(format!("the file has {length}, but {what} have at most {most}"))
         }
         _ => Ok(bytes),
     }
@@ -45,9 +45,9 @@ mod tests {
         std::fs::write(&path, "four").unwrap();
         assert_eq!(read_whole(&path, "notes", 4).unwrap(), b"four");
         let refused = read_whole(&path, "notes", 3).unwrap_err().to_string();
-        assert_eq!(refused, "4 B, and notes have at most 3 B");
+        assert_eq!(refused, "the file has 4 B, but notes have at most 3 B");
         let refused = read_whole(&folder, "notes", 3).unwrap_err().to_string();
-        assert_eq!(refused, "this is no regular file");
+        assert_eq!(refused, "not a regular file");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -86,8 +86,8 @@ impl<R: Read> Read for Limited<R> {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 format!(
-                    "{} bytes come out of the first {packed} packed ones: more than {FREE_BYTES} may, if that is no more than \
-                     {MOST_FROM_ONE} times as many; if it is meant to be so, unpack it with gunzip",
+                    "{} bytes unpack from the first {packed} bytes of the file, but more than {FREE_BYTES} may be at \
+                     most {MOST_FROM_ONE} times the packed bytes; if the file is as intended, unpack it with gunzip",
                     self.out
                 ),
             ));

@@ -181,8 +181,7 @@ fn left(partial: &Path) -> io::Result<Option<File>> {
         };
         if let Some(kind) = unfit(&found) {
             let place = partial.display();
-            let message =
-                format!("{place}, where it is written until it is whole, is {kind}; delete that");
+            let message = format!("the partial file {place} is {kind}; delete it");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         let file = match File::options().write(true).open(partial) {
@@ -195,9 +194,7 @@ fn left(partial: &Path) -> io::Result<Option<File>> {
         }
     }
     let place = partial.display();
-    let message = format!(
-        "{place}, where it is written until it is whole, is another file at each look; delete it"
-    );
+    let message = format!("the partial file {place} is replaced again and again; delete it");
     Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
 }
 
@@ -242,7 +239,7 @@ fn unusual(kind: FileType) -> &'static str {
 
 #[cfg(not(unix))]
 fn unusual(_: FileType) -> &'static str {
-    "no ordinary file"
+    "not a regular file"
 }
 
 /// Makes the new name survive a loss of power, if the file system supports this.
@@ -424,12 +421,12 @@ mod tests {
 
         std::os::unix::fs::symlink(&other, &partial).unwrap();
         let said = WholeFile::create(&path).unwrap_err().to_string();
-        assert!(said.ends_with("is a symbolic link; delete that"), "{said}");
+        assert!(said.ends_with("is a symbolic link; delete it"), "{said}");
         std::fs::remove_file(&partial).unwrap();
 
         std::fs::create_dir(&partial).unwrap();
         let said = WholeFile::create(&path).unwrap_err().to_string();
-        assert!(said.ends_with("is a folder; delete that"), "{said}");
+        assert!(said.ends_with("is a folder; delete it"), "{said}");
         std::fs::remove_dir(&partial).unwrap();
 
         std::fs::hard_link(&other, &partial).unwrap();

@@ -52,7 +52,7 @@ impl Cache {
         let refused = |what: &dyn fmt::Display| {
             let name = names.cache;
             TuneError::Cache(format!(
-                "{name} {}: {what}; delete it, or choose another file",
+                "{name} {}: {what}; delete the file, or choose another",
                 path.display()
             ))
         };
@@ -63,10 +63,10 @@ impl Cache {
             bytes => bytes.map_err(|error| refused(&error))?,
         };
         let cache: Self = serde_json::from_slice(&bytes)
-            .map_err(|error| refused(&format_args!("no forecasts of remat's ({error})")))?;
+            .map_err(|error| refused(&format_args!("not a file of forecasts ({error})")))?;
         if cache.origin != here {
             let [found, here] = [&cache.origin, &here].map(|origin| origin.told(names));
-            return Err(refused(&format_args!("made by {found}, and this is {here}")));
+            return Err(refused(&format_args!("made by {found}, but this is {here}")));
         }
         Ok(cache)
     }
@@ -141,7 +141,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for bytes in [&whole[..whole.len() / 2], b"", b"{}", b"[1, 2]"] {
             std::fs::write(&path, bytes).unwrap();
-            assert!(refused(here()).contains("delete it, or choose another file"));
+            assert!(refused(here()).contains("delete the file, or choose another"));
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -109,7 +109,7 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
             }
             Some(Budget::Auto) => {
                 let budget = free.ok_or(TuneError::FreeUnknown(names.budget))?;
-                let asked = format!("{} (auto: what is free)", ByteSize(budget));
+                let asked = format!("{} (auto: the free memory)", ByteSize(budget));
                 (Reason::Auto, budget, chooser.asked(budget, &asked)?)
             }
             None => chooser.choose()?,
@@ -360,7 +360,7 @@ impl fmt::Display for Warning {
         match self {
             Self::ThresholdNotMet { threshold, least, state, cure } => write!(
                 f,
-                "the eviction threshold of {} cannot be met, as up to {} cannot be evicted \
+                "the eviction threshold of {} cannot be met, because up to {} cannot be evicted \
                  (parameters and optimizer state take {}); {cure}, or drop it",
                 ByteSize(*threshold),
                 ByteSize(*least),
@@ -373,7 +373,7 @@ impl fmt::Display for Warning {
             Self::Thrashes { ratio, cure } => {
                 write!(f, "a step will recompute {ratio:.1} times its own work; {cure}")
             }
-            Self::NotKept(error) => write!(f, "{error}; what was found out is not kept"),
+            Self::NotKept(error) => write!(f, "{error}; the forecasts are not kept for later runs"),
         }
     }
 }
@@ -406,7 +406,7 @@ impl Needs {
     fn margin(&self) -> String {
         match self.is_measured {
             true => format!(
-                "\n  costs are measured and vary; a budget {:.0} % smaller passes the rehearsal, too",
+                "\n  costs are measured and vary, so this budget has a margin of {:.0} %",
                 100.0 * MARGIN
             ),
             false => String::new(),
@@ -556,11 +556,11 @@ impl fmt::Display for ChosenBudget {
         write!(f, "budget {budget}{chosen}")?;
         let fits = self.rehearsed.evictions == 0;
         if self.budget >= self.needs.full_budget {
-            write!(f, "; it takes {full_budget}")?;
+            write!(f, "; the run needs {full_budget}")?;
             f.write_str(if fits { ", so nothing is evicted" } else { "" })?;
         } else {
             let percent = (10.0 * self.needs.percent(self.budget)).round() / 10.0;
-            write!(f, ", {percent} % of the {full_budget} it takes without evictions")?;
+            write!(f, ", {percent} % of the {full_budget} needed without evictions")?;
             f.write_str(if fits { "; nothing is evicted" } else { "" })?;
         }
         if let Some(threshold) = self.needs.threshold.filter(|_| !fits) {
@@ -569,10 +569,10 @@ impl fmt::Display for ChosenBudget {
         match self.reason {
             Reason::Passes => write!(
                 f,
-                "\n  the usual {USUAL} % is too small; parameters and optimizer state take {state}"
+                "\n  the default of {USUAL} % is too small; parameters and optimizer state take {state}"
             )?,
             Reason::Threshold => {
-                write!(f, "\n  not the usual {USUAL} %, because of the eviction threshold")?;
+                write!(f, "\n  above the default of {USUAL} %, because of the eviction threshold")?;
             }
             Reason::Asked | Reason::Auto | Reason::Usual => {}
         }

@@ -127,16 +127,16 @@ impl fmt::Display for Refusal {
                 ByteSize(threshold),
                 names.threshold
             )?,
-            (None, None) => write!(f, "a budget of {asked} is too small; raise it")?,
+            (None, None) => write!(f, "a budget of {asked} is too small; raise the budget")?,
         }
         f.write_str(&self.margin)?;
         if self.is_auto {
-            write!(f, "\n  that is more than is free; lower {}", names.batch)?;
+            write!(f, "\n  this is more than the free memory; lower {}", names.batch)?;
         }
         let [state, full_budget] = [self.state, self.full_budget].map(ByteSize);
         write!(
             f,
-            "\n  parameters and optimizer state take {state}; without evictions it takes {full_budget}"
+            "\n  parameters and optimizer state take {state}; without evictions the run takes {full_budget}"
         )?;
         let error = self.error.as_ref().map(Error::to_string).unwrap_or_default();
         error.trim_end().lines().try_for_each(|line| write!(f, "\n  {line}"))

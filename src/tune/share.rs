@@ -58,7 +58,10 @@ impl FromStr for Share {
         const UNITS: &str = "B, K, M, G, T, KiB, MiB, GiB, TiB, KB, MB, GB or TB";
         let wrong = |message| Err(ParseBudgetError(message));
         if let Some(percent) = meant_percent(text) {
-            return wrong(format!("that is {} B; did you mean {percent}%?", text.trim()));
+            return wrong(format!(
+                "without a unit, this is {} B; did you mean {percent}%?",
+                text.trim()
+            ));
         }
         let Some(percent) = text.trim().strip_suffix('%') else {
             return match text.parse::<ByteSize>() {
@@ -73,7 +76,7 @@ impl FromStr for Share {
             // A larger percentage is probably a typing mistake. The comparison is false for NaN,
             // too.
             Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
-            _ => wrong(format!("a percentage is above 0 and at most 1000000; {WRITE}")),
+            _ => wrong(format!("a percentage must be above 0 and at most 1000000; {WRITE}")),
         }
     }
 }

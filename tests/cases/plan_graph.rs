@@ -102,27 +102,27 @@ fn graphs_that_make_no_sense_are_refused_in_words() {
         (
             &[&missing[..]][..],
             1,
-            "missing.json: op 0 (\"f\"): inputs: \"x\": there is no such tensor",
+            "missing.json: op 0 (\"f\"): inputs: \"x\": no tensor has this name",
         ),
         (
             &[&negative],
             1,
-            "negative.json: the graph is not as expected: invalid value: integer `-1`, expected u64 at line 3",
+            "negative.json: the graph is invalid: invalid value: integer `-1`, expected u64 at line 3",
         ),
         (
             &[&onnx],
             1,
-            "onnx.json: the graph is not as expected: unknown field `ir_version`, expected one of `format`",
+            "onnx.json: the graph is invalid: unknown field `ir_version`, expected one of `format`",
         ),
-        (&[&half], 1, "half.json: the graph is not as expected: EOF while parsing"),
+        (&[&half], 1, "half.json: the graph is invalid: EOF while parsing"),
         // A trace is not taken for a graph, and other files are refused too.
-        (&[&other], 1, "other.jsonl, line 1: this is no trace"),
+        (&[&other], 1, "other.jsonl, line 1: not a trace"),
         (&[&trace], 1, "half.jsonl, line 1"),
-        (&[&good, "--step", "1"], 2, "--step is not for graphs"),
-        (&[&good, "--closed"], 2, "--closed is not for graphs"),
+        (&[&good, "--step", "1"], 2, "--step does not apply to a graph"),
+        (&[&good, "--closed"], 2, "--closed does not apply to a graph"),
         (&[&csv, "--graph", &out], 2, "--graph needs ops"),
         (&[&good, "--graph", &good], 2, "--graph would overwrite"),
-        (&[&good, "--graph", "-", "--json", "-"], 2, "both go to stdout"),
+        (&[&good, "--graph", "-", "--json", "-"], 2, "both write to stdout"),
     ] {
         let output = run(&[&["plan"], args].concat());
         let message = stderr(&output);

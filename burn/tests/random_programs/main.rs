@@ -27,11 +27,8 @@ const PROGRAMS: u64 = 2000;
 const PLENTY: u64 = 64 << 20;
 
 /// Parts of the messages of allowed errors.
-const EXPLAINED: [&str; 3] = [
-    "out of memory: ",
-    "above the recompute limit",
-    "bringing back what was evicted takes too many",
-];
+const EXPLAINED: [&str; 3] =
+    ["out of memory: ", "above the recompute limit", "regenerating evicted tensors takes too many"];
 
 /// Totals of all runs.
 #[derive(Clone, Copy, Debug, Default)]

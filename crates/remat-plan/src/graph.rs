@@ -287,10 +287,10 @@ impl Graph {
                 role,
                 tensor: error::excerpt(&self.tensors[tensor].name),
                 why: match role {
-                    Role::Output => "it is there already: make a new tensor, or name it in updates",
-                    _ => {
-                        "it is not there yet: make it by an earlier op, or say that it is there before"
+                    Role::Output => {
+                        "the tensor exists already: make a new tensor, or name this one in updates"
                     }
+                    _ => "the tensor does not exist yet: make it by an earlier op, or set `before`",
                 },
             };
             // Operands must exist, and outputs must not.
@@ -416,12 +416,14 @@ impl Operands {
             why,
         };
         let number = |role, name: &str| {
-            numbers.get(name).copied().ok_or_else(|| failed(role, name, "there is no such tensor"))
+            numbers.get(name).copied().ok_or_else(|| failed(role, name, "no tensor has this name"))
         };
         let each_once = |role, names: &[String]| {
             let mut seen = FxHashSet::default();
             let of = |name: &String| match number(role, name)? {
-                twice if !seen.insert(twice) => Err(failed(role, name, "it is named twice")),
+                twice if !seen.insert(twice) => {
+                    Err(failed(role, name, "the tensor is named twice"))
+                }
                 number => Ok(number),
             };
             names.iter().map(of).collect::<Result<Vec<usize>, GraphError>>()
@@ -445,10 +447,10 @@ impl Operands {
         for [input, output] in &op.in_place {
             let pair = (number(Role::InPlace, input)?, number(Role::InPlace, output)?);
             if !read.contains(&pair.0) {
-                return Err(failed(Role::InPlace, input, "it is no input of the op"));
+                return Err(failed(Role::InPlace, input, "the tensor is not an input of the op"));
             }
             if !made.contains(&pair.1) {
-                return Err(failed(Role::InPlace, output, "it is no output of the op"));
+                return Err(failed(Role::InPlace, output, "the tensor is not an output of the op"));
             }
             pairs.push(pair);
         }

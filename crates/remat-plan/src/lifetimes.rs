@@ -78,13 +78,13 @@ impl Gap {
     /// can.
     fn fault(&self, buffer: &Buffer, before: u64) -> Option<&'static str> {
         if self.lower >= self.upper {
-            Some("which is no time at all")
+            Some("which is empty")
         } else if self.lower < buffer.lower || buffer.upper < self.upper {
-            Some("which is not within its life")
+            Some("which is not within the life of the buffer")
         } else if self.lower < before {
-            Some("and another one meanwhile")
+            Some("which overlaps another gap")
         } else if self.kept.start > self.kept.end || buffer.size < self.kept.end {
-            Some("in which it keeps bytes that it has not")
+            Some("which keeps bytes that the buffer does not have")
         } else {
             None
         }

@@ -213,13 +213,13 @@ fn held(capture: &Capture, ops: &[usize]) -> Option<usize> {
 #[non_exhaustive]
 pub enum OrderError {
     /// An op comes twice, or is no op of the step.
-    #[error("op {op} is there twice, or is no op of the step")]
+    #[error("op {op} occurs twice, or is not an op of the step")]
     NotOnce {
         /// Position of the op.
         op: usize,
     },
     /// The list has fewer ops than the step.
-    #[error("{ops} ops of a step that has {count}")]
+    #[error("the order has {ops} ops, but the step has {count}")]
     Missing {
         /// Number of ops given.
         ops: usize,
@@ -240,7 +240,7 @@ pub enum OrderError {
     },
     /// A search would take too much memory.
     #[error(
-        "{scheduler} looks at {limit} sets of ops at most, and there are more: use another, such as least-peak"
+        "{scheduler} searches at most {limit} sets of ops, but there are more: use another order, such as least-peak"
     )]
     TooMany {
         /// Name of the scheduler.
@@ -249,7 +249,7 @@ pub enum OrderError {
         limit: usize,
     },
     /// A search had not ended when its time was up.
-    #[error("{scheduler} was not done in time: give it longer, or use another, such as dfs")]
+    #[error("{scheduler} ran out of time: allow more time, or use another order, such as dfs")]
     TooLong {
         /// Name of the scheduler.
         scheduler: &'static str,

@@ -87,7 +87,7 @@ impl Placement {
 #[non_exhaustive]
 pub enum PlacementError {
     /// The number of offsets is not the number of buffers.
-    #[error("{offsets} offsets for {buffers} buffers")]
+    #[error("the placement has {offsets} offsets, but there are {buffers} buffers")]
     Count {
         /// Number of offsets given.
         offsets: usize,
@@ -105,7 +105,7 @@ pub enum PlacementError {
         align: u64,
     },
     /// A buffer ends beyond 2^64.
-    #[error("buffer {number} at {offset} ends beyond all addresses")]
+    #[error("buffer {number} at {offset} ends above the largest address")]
     TooHigh {
         /// Number of the buffer.
         number: usize,
@@ -113,7 +113,7 @@ pub enum PlacementError {
         offset: u64,
     },
     /// Two buffers share bytes at the same time.
-    #[error("buffers {first} and {second} take room at once and share bytes")]
+    #[error("buffers {first} and {second} are alive at once and share bytes")]
     Overlap {
         /// Lower number of the two buffers.
         first: usize,

@@ -76,7 +76,7 @@ impl Planned {
 #[non_exhaustive]
 pub enum PlanError {
     /// A buffer is not alive for any instant.
-    #[error("buffer {number} lives from {lower} to {upper}: it must end after it begins")]
+    #[error("buffer {number} lives from {lower} to {upper}: the end must be after the beginning")]
     NeverAlive {
         /// Number of the buffer.
         number: usize,
@@ -86,7 +86,7 @@ pub enum PlanError {
         upper: u64,
     },
     /// An alignment is 0.
-    #[error("buffer {number} is to be aligned to {align}: that must be 1 or more")]
+    #[error("buffer {number} has an alignment of {align}: give 1 or more")]
     Alignment {
         /// Number of the buffer.
         number: usize,
@@ -109,7 +109,7 @@ pub enum PlanError {
     #[error("all buffers together have 2^64 bytes or more")]
     TooLarge,
     /// Too many buffers for the planner to place in reasonable time.
-    #[error("{planner} places {limit} buffers at most, and there are {buffers}")]
+    #[error("{planner} places at most {limit} buffers, but there are {buffers}")]
     TooMany {
         /// Name of the planner.
         planner: String,
@@ -119,7 +119,7 @@ pub enum PlanError {
         buffers: usize,
     },
     /// Gaps cut the buffers into too many pieces for the planner to place in reasonable time.
-    #[error("{planner} places {limit} pieces at most, and gaps cut the buffers into {pieces}")]
+    #[error("{planner} places at most {limit} pieces, but gaps cut the buffers into {pieces}")]
     TooManyPieces {
         /// Name of the planner.
         planner: String,
@@ -130,7 +130,7 @@ pub enum PlanError {
     },
     /// The planner had not ended when its time was up.
     #[error(
-        "{planner} was not done in time: give it longer, or take one that is quicker, such as {quicker}"
+        "{planner} ran out of time: allow more time, or use a quicker planner, such as {quicker}"
     )]
     TooLong {
         /// Name of the planner.
@@ -140,7 +140,7 @@ pub enum PlanError {
     },
     /// The planner does not support a property of the buffers: colours, gaps, or bytes that are
     /// kept in gaps.
-    #[error("{planner} does not know {what}")]
+    #[error("{planner} does not support {what}")]
     Unknown {
         /// Name of the planner.
         planner: String,

@@ -103,7 +103,7 @@ pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
 /// Error: no planner has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no planner is called {name:?}{}: there are {}",
+    "no planner is called {name:?}{}: choose one of {}",
     .near.as_ref().map(|near| format!(" (did you mean {near}?)")).unwrap_or_default(),
     .known.join(", ")
 )]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 /// Place all memory of a step ahead of time
 ///
-/// A step that repeats can be planned: in which order its ops run, what is recomputed, and where
-/// each of its buffers is. Shows what planners make of it, beside the load: the most bytes that are
-/// alive at once, which no placement is below. Proven: nothing is smaller, for the size is the
-/// load, or a search has tried all else.
+/// A plan of a step has the order of the ops, the ops that are recomputed, and an address for each
+/// buffer. The table shows the size of each planner's placement, and the load: the most bytes alive
+/// at once, which is a lower bound. A proven placement has the smallest possible size: the load, or
+/// the result of an exhaustive search.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -21,18 +21,18 @@ Examples:
   remat plan step.json --order all
   remat train --steps 3 --record - | remat plan -
 
-Files of buffers are those of MiniMalloc: a line id,lower,upper,size, and such a line for each buffer. It is alive from \
-lower on, up to upper, which is the first instant after. Columns come in any order. There may be start and end (the last \
-instant) instead of lower and upper, and further columns alignment, gaps (7-9 12-14: no room then), hint and offset (where \
-a search begins). What --csv writes is read, too.
+Files of buffers have the format of MiniMalloc: first the line id,lower,upper,size, then a line for each \
+buffer. A buffer is alive from lower on, until just before upper. Columns may be in any order. start and end \
+(the last instant) may replace lower and upper. Optional columns are alignment, gaps (7-9 12-14: the buffer \
+takes no bytes then), hint and offset (where a search begins). Files that --csv wrote can be read, too.
 
 Graphs are JSON: {\"format\": \"remat-graph\", \"version\": 1, \"tensors\": [...], \"ops\": [...]}, with names, bytes, \
 inputs, outputs, costs and in-place pairs; the documentation of remat::plan::graph has all keys.
 
-Of a packed file come no more than 64 MiB, or 100 times its size.
+A packed file may unpack to 64 MiB, or to 100 times its size if that is more.
 
 Exit codes:
-  0    done, planners that refuse included
+  0    done, even if some planners refuse
   1    a file failed
   2    invalid arguments, or nothing fits the budget")]
 pub struct PlanArgs {
@@ -41,32 +41,32 @@ pub struct PlanArgs {
     #[arg(value_name = "FILE")]
     pub input: PathBuf,
 
-    /// Which step of a recording, from 1 on [default: the last]
+    /// Step of a recording, counted from 1 [default: the last step]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub step: Option<usize>,
 
-    /// In a file of buffers, upper is the last instant at which a buffer is alive, as end always is
+    /// Read upper in a file of buffers as the last instant of a buffer's life, like end
     #[arg(long)]
     pub closed: bool,
 
-    /// In which order ops run: names, separated by commas [default: program]
+    /// Orders of the ops: names, separated by commas [default: program]
     #[arg(long, value_name = "LIST", value_parser = orders())]
     pub order: Option<Names>,
 
-    /// How buffers are placed: names, separated by commas [default: those that are quick or best]
+    /// Planners of addresses: names, separated by commas [default: the quick ones and the best]
     ///
-    /// nnvm:N and two-level:N take other numbers as well.
+    /// The numbers of nnvm:N and two-level:N may be others than those listed.
     #[arg(long, value_name = "LIST", value_parser = planners())]
     pub reuse: Option<Names>,
 
-    /// Recompute within so much: 40%, 64MiB, ...
+    /// Recompute to fit into this budget: 40%, 64MiB, ...
     ///
-    /// 100% is the load of the program's own order. What is recomputed is found by sqrt and
-    /// static-dtr ahead of time, and by runs of the policies learned:portfolio and dtr-eq.
+    /// 100% is the load in program order. Each schedule of recomputation is by sqrt, static-dtr, or
+    /// a simulated run with the policy learned:portfolio or dtr-eq.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Share>,
 
-    /// How long each search for an order or a placement may take, in seconds
+    /// Time limit in seconds for each search for an order or a placement
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub time: f64,
 
@@ -78,9 +78,10 @@ pub struct PlanArgs {
     /// Write the best placement as id,lower,upper,size,offset; - is stdout, names in .gz are
     /// compressed
     ///
-    /// The smallest; with --budget, that which recomputes least of those that fit. Buffers of a
-    /// step have numbers for ids, those of a graph their names where nothing is recomputed, and
-    /// workspaces of ops come last. With --closed the columns are id,start,end,size,offset.
+    /// The best placement is the smallest. With --budget, it is the placement within the budget
+    /// that recomputes least. Ids are numbers, or the names in a graph if nothing is recomputed.
+    /// Workspaces of ops are in the last lines. With --closed the columns are
+    /// id,start,end,size,offset.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 

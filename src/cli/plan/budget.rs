@@ -28,7 +28,7 @@ impl Task<'_> {
         done: &mut Done,
     ) -> Result<(), Failure> {
         let budget = share.of(program_load).max(1);
-        let _ = write!(done.text, "\nWithin {share}, {}:", ByteSize(budget));
+        let _ = write!(done.text, "\nWithin a budget of {share}, {}:", ByteSize(budget));
         let (mut refused, mut fitting) = (None, 0);
         for (name, order) in orders {
             let of_order = Ordered { name: name.clone(), held: order.held(), program_load };
@@ -41,7 +41,7 @@ impl Task<'_> {
                     let least = bound.excess();
                     let _ = write!(
                         done.text,
-                        "\n{name}: at least {} % is recomputed, whatever does it",
+                        "\n{name}: every schedule recomputes at least {} %",
                         at_least(least)
                     );
                     self.recompute(order, &of_order, &program, (budget, 1.0 + least), done)?;

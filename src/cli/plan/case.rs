@@ -109,15 +109,15 @@ impl Case {
     pub fn heading(&self) -> String {
         let Some(order) = &self.order else {
             let [load, total] = [self.load, self.lifetimes().total()].map(ByteSize);
-            return format!("load {load}, of {total} in all");
+            return format!("load {load}; the sizes of all buffers add up to {total}");
         };
         let mut text = self.title();
         match order.held {
             Some(0) => {}
             Some(held) => {
-                let _ = write!(text, ", with up to {} held back", Counted(held as u64, "op"));
+                let _ = write!(text, " (delays up to {})", Counted(held as u64, "op"));
             }
-            None => text += ", offline only",
+            None => text += " (needs the whole step ahead)",
         }
         let slowdown = self.recomputed.as_ref().and_then(|one| one.slowdown);
         if let Some(slowdown) = slowdown {
@@ -127,7 +127,7 @@ impl Case {
         }
         if self.load != order.program_load {
             let share = percent_of(self.load, order.program_load);
-            let _ = write!(text, ", {share} of the program's");
+            let _ = write!(text, ", {share} of the load in program order");
         }
         text
     }
@@ -172,7 +172,7 @@ mod tests {
     use remat::plan::{CapturedBuffer, CapturedOp};
 
     #[test]
-    fn a_heading_tells_of_whom_an_order_can_be_had() {
+    fn a_heading_says_how_far_an_order_delays_ops() {
         let waits = CapturedOp { waits: true, ..CapturedOp::new("get").reads([0]) };
         let ops = vec![CapturedOp::new("f").makes([1]), waits, CapturedOp::new("g").makes([2])];
         let buffers = vec![
@@ -185,9 +185,9 @@ mod tests {
             let order = Order::new(&capture, ops.to_vec()).unwrap();
             Case::of_order("mine", &order, 200, None).unwrap().heading()
         };
-        let load = "load 150 B, 75.00 % of the program's";
+        let load = "load 150 B, 75.00 % of the load in program order";
         assert_eq!(heading([0, 1, 2]), format!("mine: {load}"));
-        assert_eq!(heading([1, 0, 2]), format!("mine, with up to 1 op held back: {load}"));
-        assert_eq!(heading([2, 0, 1]), format!("mine, offline only: {load}"));
+        assert_eq!(heading([1, 0, 2]), format!("mine (delays up to 1 op): {load}"));
+        assert_eq!(heading([2, 0, 1]), format!("mine (needs the whole step ahead): {load}"));
     }
 }

@@ -48,18 +48,20 @@ impl Input {
     fn of_trace(trace: &Trace, args: &PlanArgs) -> Result<Self, Failure> {
         if args.closed {
             return Err(Failure::usage(
-                "--closed is for files of buffers, and this is a trace; drop --closed",
+                "--closed is for files of buffers, but the input is a trace; drop --closed",
             ));
         }
         let program = trace.program();
         let steps = program.steps();
         let all = 0..program.commands().len();
         let (range, which) = match (args.step, steps.len()) {
-            (None, 0) => (all, "all of it".to_owned()),
+            (None, 0) => (all, "the whole trace".to_owned()),
             (None, count) => (steps[count - 1].clone(), format!("step {count} of {count}")),
             (Some(_), 0) => {
-                let what =
-                    format!("no step ends in {}; drop --step to plan all of it", trace.name());
+                let what = format!(
+                    "{} has no end of a step; drop --step to plan the whole trace",
+                    trace.name()
+                );
                 return Err(Failure::usage(what));
             }
             (Some(step), count) => {
@@ -83,7 +85,7 @@ impl Input {
         let given = [("--closed", args.closed), ("--step", args.step.is_some())];
         if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
             return Err(Failure::usage(format!(
-                "{option} is not for graphs, and {} is one; drop {option}",
+                "{option} does not apply to a graph, and {} is a graph; drop {option}",
                 args.input.display()
             )));
         }
@@ -105,7 +107,7 @@ impl Input {
             .map_err(|error| Failure::new(format!("{}: {error}", args.input.display())))?;
         if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
             return Err(Failure::usage(format!(
-                "{option} needs ops, and {} has buffers only; give a trace, or drop {option}",
+                "{option} needs ops, but {} has only buffers; give a trace, or drop {option}",
                 args.input.display()
             )));
         }

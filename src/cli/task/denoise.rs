@@ -72,7 +72,7 @@ impl Task for DenoiseTask {
     fn tell(&self, score: &Score) -> String {
         let loss = score.mean_loss();
         format!(
-            "mean squared error {loss:.4} of noise {:.4}; {:.2} % of pixels nearer than with noise",
+            "mean squared error {loss:.4}, before denoising {:.4}; {:.2} % of pixels improved",
             NOISE * NOISE,
             100.0 * score.accuracy()
         )

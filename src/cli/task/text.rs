@@ -33,8 +33,8 @@ impl TextTask {
         if text.train(context).is_empty() || text.test(context).is_empty() {
             let (len, tokens) = (text.len(), text.token_name());
             return Err(Failure::usage(format!(
-                "the text has {len} {tokens}s, and a tenth of it, which is for the test, is no window of {context} and one \
-                 more; lower --context, or choose a longer text"
+                "the text has {len} {tokens}s, too few: the test takes a tenth, which needs {context} and one more; \
+                 lower --context, or choose a longer text"
             )));
         }
         Ok(Self { model, sizes, text, context, storage, seed })

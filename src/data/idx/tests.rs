@@ -100,7 +100,7 @@ fn files_gone_wrong_are_told_apart() {
         ),
         (file(0x803, &[max, max, 2], &[]), "more than any file has", ""),
         (file(0x803, &[max, 1, 1], &[]), "claims 4294967295 bytes", "of gzip can hold"),
-        (file(0x801, &[12], &[7; 12]), "starts with 0x00000801, not 0x00000803", ""),
+        (file(0x801, &[12], &[7; 12]), "starts with 0x00000801, expected 0x00000803", ""),
         (file(0x803, &[2, 2, 2], &[7; 8]), "3 labels for 2 images of 2x2", ""),
         (file(0x803, &[3, 0, 2], &[]), "3 labels for 3 images of 0x2", ""),
         (file(0x803, &[0, 2, 2], &[]), "3 labels for 0 images of 2x2", ""),
@@ -147,7 +147,10 @@ fn nothing_is_unpacked_before_all_headers_fit() {
     std::fs::remove_file(folder.join("train-labels-idx1-ubyte.gz")).unwrap();
     write(&folder, "train-labels-idx1-ubyte", &file(0x801, &[1000], &[1; 1000]));
     let said = error(&folder);
-    assert!(said.contains("images are [1, 2, 2], but those to learn from [1, 64, 64]"), "{said}");
+    assert!(
+        said.contains("test images have the shape [1, 2, 2], but training images have [1, 64, 64]"),
+        "{said}"
+    );
     let other = file(0x803, &[3, 64, 64], &[7; 3 * 64 * 64]);
     write(&folder, "t10k-images-idx3-ubyte", &other);
     let said = error(&folder);

@@ -160,7 +160,7 @@ impl Region {
                     if let Some(taken) = group.iter().find(|loan| loan.exclusive) {
                         let [start, end] = [taken.start, taken.end].map(|at| at as u64 * WORD);
                         return Err(DeviceError::new(format!(
-                            "bytes {start}..{end} are to be written, but also used by another operand"
+                            "the op writes bytes {start}..{end}, but another operand uses them"
                         )));
                     }
                     let piece: &[Word] = piece;
@@ -178,7 +178,7 @@ impl Region {
 fn bounded(len: usize, range: &Range<u64>) -> Result<Range<usize>, DeviceError> {
     if range.start > range.end || range.end > len as u64 {
         return Err(DeviceError::new(format!(
-            "range {range:?} is outside the {len} bytes reserved"
+            "range {range:?} is outside the {len} reserved bytes"
         )));
     }
     Ok(range.start as usize..range.end as usize)
@@ -223,7 +223,7 @@ mod tests {
         for (shared, exclusive) in cases {
             let (shared, exclusive) = (ranges(shared), ranges(exclusive));
             let error = region.lend(&shared, &exclusive).unwrap_err();
-            assert!(error.to_string().contains("also used"), "{error}");
+            assert!(error.to_string().contains("another operand uses them"), "{error}");
         }
         assert!(region.lend(&[0..8, 8..16], &[16..24, 24..32]).is_ok());
         assert!(region.lend(&[0..16, 0..16, 8..12], &[16..24, 12..12]).is_ok());

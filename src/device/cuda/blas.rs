@@ -254,7 +254,7 @@ impl Drop for Blas {
 fn size(what: &str, value: usize) -> Result<c_int, DeviceError> {
     c_int::try_from(value).map_err(|_| {
         DeviceError::new(format!(
-            "cublas: a product with {value} {what}, and {LARGEST} is the most"
+            "cublas: a product has {value} {what}, but at most {LARGEST} are supported"
         ))
     })
 }

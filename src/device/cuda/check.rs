@@ -60,13 +60,13 @@ fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<usize, DeviceError> {
     }
     let name = call.op.name();
     let Some((targets, fresh)) = expected.written() else {
-        let message = format!("cuda: {name} is a view: there is nothing to run");
+        let message = format!("cuda: {name} is a view and has no kernel");
         return Err(DeviceError::new(message));
     };
     for (i, given) in call.outputs.iter().enumerate() {
         let expected = match i.checked_sub(targets) {
             None if call.inputs.get(i) == Some(given) => continue,
-            None => "its input there".to_owned(),
+            None => "the place of its input".to_owned(),
             Some(i) if fresh[i] == given.layout => continue,
             Some(i) => fresh[i].to_string(),
         };
@@ -133,9 +133,9 @@ mod tests {
             (&add, &[x, y], &[at(512, &[4])], 0..0, "an output of accumulate"),
             (&add, &[x, x], &[x], 0..0, "overlap"),
             (&neg, &[x], &[at(8, &[4])], 0..0, "overlap"),
-            (&neg, &[x], &[at(BYTES - 8, &[4])], 0..0, "not within the 65536 that are reserved"),
+            (&neg, &[x], &[at(BYTES - 8, &[4])], 0..0, "not within the 65536 reserved bytes"),
             (&neg, &[x], &[at(258, &[4])], 0..0, "at byte 258"),
-            (&neg, &[x], &[y], 512..BYTES + 1, "not within the 65536 that are reserved"),
+            (&neg, &[x], &[y], 512..BYTES + 1, "not within the 65536 reserved bytes"),
             (&neg, &[x], &[y], 520..1024, "expected to begin at a multiple of 256"),
         ];
         for (op, inputs, outputs, workspace, expected) in cases {

@@ -41,8 +41,8 @@ impl Compiler {
         let architecture = architecture(capability, &known()?).ok_or_else(|| {
             let (major, minor) = capability;
             DeviceError::new(format!(
-                "NVRTC {version} compiles for no device of compute capability {major}.{minor} or older; \
-                 put the folder of another libnvrtc.so first in LD_LIBRARY_PATH"
+                "NVRTC {version} cannot compile for compute capability {major}.{minor} or older; put the folder of \
+                 another libnvrtc.so first in LD_LIBRARY_PATH"
             ))
         })?;
         let folder = std::env::var_os("REMAT_CACHE_DIR").map(PathBuf::from).or_else(|| {
@@ -121,8 +121,8 @@ pub(super) fn is_present() -> bool {
 
 fn missing() -> DeviceError {
     DeviceError::new(
-        "NVRTC was not found, which compiles the kernels: the system has no libnvrtc.so.13 or \
-         libnvrtc.so.12; install the CUDA toolkit, or the Python package nvidia-cuda-nvrtc with its \
+        "NVRTC, which compiles the kernels, was not found: the system has no libnvrtc.so.13 or libnvrtc.so.12; \
+         install the CUDA toolkit, or the Python package nvidia-cuda-nvrtc with its \
          folder in LD_LIBRARY_PATH",
     )
 }

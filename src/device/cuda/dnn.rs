@@ -156,7 +156,7 @@ impl Dnn {
             let plan =
                 supported(self.plan(task, otherwise)).map(Option::flatten).map_err(|error| {
                     DeviceError::new(format!(
-                        "{error} (for {task:?}; Options::cudnn(false) does without cuDNN)"
+                        "{error} (for {task:?}; turn cuDNN off with Options::cudnn(false))"
                     ))
                 });
             self.plans.insert(*task, plan);
@@ -260,7 +260,8 @@ impl Dnn {
         if plan.has_run || !is_lasting(number(status)) {
             return Err(error);
         }
-        tracing::warn!(target: "remat", %error, "cuDNN refused what it had offered; it goes without");
+        tracing::warn!(target: "remat", %error, "cuDNN refused an algorithm that it had offered; the task runs \
+            without cuDNN");
         self.plans.insert(*task, Ok(None));
         Ok(false)
     }
@@ -274,7 +275,7 @@ impl Dnn {
         let mut room = [Offer::default(); OFFERS];
         let offers = self.offers(task.kind, &descriptors, &mut room)?;
         let offered = candidates(task.kind, offers, self.tf32).map_err(|status| {
-            DeviceError::new(format!("cudnn: an algorithm is offered with status {status}"))
+            DeviceError::new(format!("cudnn: an offered algorithm has status {status}"))
         })?;
         let mut usable = Vec::new();
         for mut candidate in offered {

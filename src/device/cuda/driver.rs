@@ -97,7 +97,7 @@ pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, DeviceError> {
         count if ordinal < count => {
             return CudaContext::new(ordinal).map_err(|e| failed("opening the device", e));
         }
-        0 => "there is none".to_owned(),
+        0 => "the system has none".to_owned(),
         1 => "the only one is 0".to_owned(),
         count => format!("choose one from 0 to {}", count - 1),
     };
@@ -115,7 +115,7 @@ pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
     }
     result::init().map_err(|error| match error.0 {
         sys::CUresult::CUDA_ERROR_NO_DEVICE => {
-            DeviceError::new("the NVIDIA driver is there, but it has no device; choose the cpu")
+            DeviceError::new("the NVIDIA driver found no device; choose the cpu")
         }
         _ => failed("starting the driver", error),
     })?;

@@ -82,7 +82,7 @@ impl Gpu {
         let element = layout.dtype().bytes() as u64;
         if !storage.is_multiple_of(element) {
             return Err(DeviceError::new(format!(
-                "{layout} is at byte {storage}, which is no multiple of its elements' {element} bytes"
+                "{layout} is at byte {storage}, which is not a multiple of {element} bytes, the size of an element"
             )));
         }
         let at =
@@ -101,7 +101,7 @@ impl Gpu {
         if range.start <= range.end && range.end <= bytes {
             return Ok(());
         }
-        let message = format!("bytes {range:?} are not within the {bytes} that are reserved");
+        let message = format!("bytes {range:?} are not within the {bytes} reserved bytes");
         Err(DeviceError::new(message))
     }
 

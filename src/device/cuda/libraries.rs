@@ -36,14 +36,14 @@ impl Libraries {
     ) -> Result<Self, DeviceError> {
         let cublas = versions::cublas().ok_or_else(|| {
             DeviceError::new(
-                "cuBLAS was not found, which multiplies matrices: the system has no libcublas.so.13 \
+                "cuBLAS, which multiplies matrices, was not found: the system has no libcublas.so.13 \
                  or libcublas.so.12; install the CUDA toolkit, or the Python package \
                  nvidia-cublas-cu12 with its folder in LD_LIBRARY_PATH",
             )
         })?;
         if cublas < OLDEST_CUBLAS {
             return Err(DeviceError::new(format!(
-                "cuBLAS {cublas} was found, and {OLDEST_CUBLAS} is the oldest that works; put the folder of \
+                "cuBLAS {cublas} was found, but at least {OLDEST_CUBLAS} is needed; put the folder of \
                  a newer libcublas.so first in LD_LIBRARY_PATH"
             )));
         }
@@ -90,8 +90,8 @@ fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceErro
     // older driver.
     let why = if major > newest {
         format!(
-            "; it is of CUDA {major}, and the driver knows CUDA up to {newest}.{minor}: put the folder of \
-             libcublas.so.{newest} first in LD_LIBRARY_PATH, or renew the driver"
+            "; the library is for CUDA {major}, but the driver supports CUDA up to {newest}.{minor}: put the folder of \
+             libcublas.so.{newest} first in LD_LIBRARY_PATH, or update the driver"
         )
     } else {
         String::new()
@@ -114,7 +114,8 @@ fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, Devic
             tracing::warn!(
                 target: "remat",
                 reason,
-                "convolutions go through im2col and cuBLAS, which is slower: cuDNN needs libcudnn.so.9"
+                "convolutions run by im2col and cuBLAS, which is slower; install cuDNN, and put the folder of \
+                 libcudnn.so.9 in LD_LIBRARY_PATH"
             );
             Ok(None)
         }
@@ -126,7 +127,7 @@ fn usable(found: Option<Version>) -> Result<Version, String> {
     match found {
         None => Err("cuDNN was not found".into()),
         Some(version) if version < OLDEST_CUDNN => {
-            Err(format!("cuDNN {version} was found, and {OLDEST_CUDNN} is the oldest that works"))
+            Err(format!("cuDNN {version} was found, but at least {OLDEST_CUDNN} is needed"))
         }
         Some(version) => Ok(version),
     }
@@ -135,8 +136,7 @@ fn usable(found: Option<Version>) -> Result<Version, String> {
 /// Error for a cuDNN that was found but does not work.
 fn unusable(version: Version, error: &DeviceError) -> DeviceError {
     DeviceError::new(format!(
-        "cuDNN {version} was found, which convolves, but does not work: {error}; Options::cudnn(false) does \
-         without it"
+        "cuDNN {version} was found, but does not work: {error}; turn cuDNN off with Options::cudnn(false)"
     ))
 }
 

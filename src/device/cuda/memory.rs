@@ -66,7 +66,7 @@ impl Span<'_> {
     pub(super) fn part(self, Range { start, end }: Range<u64>) -> Self {
         assert!(
             start <= end && end <= self.bytes,
-            "bytes {start} to {end} are not within the {} that are there",
+            "bytes {start} to {end} are not within the {} bytes of the span",
             self.bytes
         );
         Self { first: self.first.plus(start), bytes: end - start, ..self }
@@ -89,8 +89,7 @@ impl Memory {
                 (sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY, Ok((free, total))) => {
                     let [free, total] = [free, total].map(|bytes| ByteSize(bytes as u64));
                     DeviceError::new(format!(
-                        "the device has {free} of its {total} free, and cannot give {} in one \
-                         piece; choose a smaller budget",
+                        "the device has {free} of {total} free, but not {} in one piece; choose a smaller budget",
                         ByteSize(bytes)
                     ))
                 }

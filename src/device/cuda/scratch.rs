@@ -35,7 +35,7 @@ impl Scratch {
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Ptr, DeviceError> {
         if bytes > self.left {
             return Err(DeviceError::new(format!(
-                "cuda: {bytes} bytes of workspace are needed, and {} are left",
+                "cuda: {bytes} bytes of workspace are needed, but only {} are left",
                 self.left
             )));
         }

@@ -66,7 +66,7 @@ const MOST: usize = 1 << 29;
 fn sides(sides: [usize; 2], what: &str) -> Result<[i32; 2], DeviceError> {
     if sides.iter().any(|&side| side >= MOST) {
         return Err(DeviceError::new(format!(
-            "cuda: {what} of sides {sides:?}, expected below {MOST}"
+            "cuda: the sides of the {what} are {sides:?}, expected below {MOST}"
         )));
     }
     Ok(sides.map(|side| side as i32))

@@ -153,7 +153,7 @@ pub struct Forecast {
 #[non_exhaustive]
 pub enum ForecastError {
     /// Forecast of another step.
-    #[error("the forecast is one of step {found:016x}, and this is step {expected:016x}")]
+    #[error("the forecast is for step {found:016x}, but this is step {expected:016x}")]
     Foreign {
         /// Key of the step in the forecast.
         found: u64,
@@ -161,7 +161,7 @@ pub enum ForecastError {
         expected: u64,
     },
     /// Number that is not finite, or below 0.
-    #[error("{what} of the forecast is {value}; a finite number from 0 up was expected")]
+    #[error("{what} of the forecast is {value}, expected a finite number from 0 up")]
     Number {
         /// Name of the number.
         what: &'static str,
@@ -169,7 +169,7 @@ pub enum ForecastError {
         value: f64,
     },
     /// Number of factors that is neither 0 nor the number of gaps.
-    #[error("the forecast has {found} factors, and the step {expected} gaps")]
+    #[error("the forecast has {found} factors, but the step has {expected} gaps")]
     Factors {
         /// Number of factors.
         found: usize,

@@ -343,12 +343,12 @@ fn a_policy_without_a_name_is_not_followed_and_said_where() {
     let mut replay =
         Replay { changes: changes[1..].to_vec(), ..Replay::new(PolicyKind::Lru, 1 << 20) };
     let error = replay.run(run.trace.program()).unwrap_err().to_string();
-    let wanted = "from instruction 4 on, the recorded run had an evictor of its own";
+    let wanted = "from instruction 4 on, the recorded run has its own evictor";
     assert!(error.contains(wanted), "{error}");
     assert!(run.trace.settings().policies().is_err());
     replay.changes[0].setting = Setting::Policy(Some("best".to_owned()));
     let error = replay.run(run.trace.program()).unwrap_err().to_string();
-    assert!(error.contains("had `best`, which this program does not know"), "{error}");
+    assert!(error.contains("has the policy `best`, which this program does not know"), "{error}");
     replay.changes.clear();
     assert!(replay.run(run.trace.program()).is_ok());
     // The policy at the beginning may also lack a name.

@@ -76,8 +76,13 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     let (scale, unit) = ticks::byte_unit(highest);
     let y = Axis { from: 0.0, to: 1.1 * highest / scale, start: top + OTHERS, end: top };
     let mut group = Plot::new(Frame { x, y }, &format!("memory ({unit})"), x_step, 4.0);
-    group.line("peak so far", &of(&|step| step.peak_bytes as f64 / scale), USED_LINE, "");
-    group.line("held after it", &of(&|step| step.used_bytes as f64 / scale), NOTE, "2 2.5");
+    group.line(
+        "peak of the run so far",
+        &of(&|step| step.peak_bytes as f64 / scale),
+        USED_LINE,
+        "",
+    );
+    group.line("held after the step", &of(&|step| step.used_bytes as f64 / scale), NOTE, "2 2.5");
     let mut level = |name: &str, bytes: u64, color, dash| {
         let level = bytes as f64 / scale;
         group.line(name, &vec![(from, level), (to, level)], color, dash);

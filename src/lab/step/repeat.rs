@@ -11,15 +11,15 @@ use std::ops::Range;
 #[non_exhaustive]
 pub enum RepeatError {
     /// 0 repetitions were asked for.
-    #[error("a step can be done once or more, not 0 times")]
+    #[error("a step cannot be repeated 0 times; give 1 or more")]
     Never,
     /// The program has no step mark.
-    #[error("the trace has no end of a step in it, so there is no step to repeat")]
+    #[error("the trace has no end of a step, so there is no step to repeat")]
     NoStep,
     /// The step uses and deletes a tensor that a second step would need.
     #[error(
         "the last step cannot be repeated: it uses and deletes tensor {tensor} (made by `{op}` before \
-         the step), and makes nothing that could take its place"
+         the step), and makes no tensor that could replace it"
     )]
     UsedUp {
         /// Number of the tensor in the trace.
@@ -28,7 +28,7 @@ pub enum RepeatError {
         op: String,
     },
     /// The result would have too many commands to be held in memory.
-    #[error("that would be more than {MAX_COMMANDS} commands")]
+    #[error("the result would have more than {MAX_COMMANDS} commands; repeat the step fewer times")]
     TooLong,
     /// The sum of the costs overflows, or there are too many tensors.
     #[error(transparent)]

@@ -34,28 +34,26 @@ impl fmt::Display for At {
 #[non_exhaustive]
 pub enum TraceProblem {
     /// The file does not exist, or is damaged.
-    #[error("it cannot be read: {0}{hint}", hint = hint(.0))]
+    #[error("the trace cannot be read: {0}{hint}", hint = hint(.0))]
     Read(io::Error),
     /// The file has no line.
-    #[error("there is nothing in it; {EXPECTED}")]
+    #[error("the file is empty; {EXPECTED}")]
     Empty,
     /// The file has too many blank bytes in a row. Refused because a few kilobytes of gzip may
     /// unpack to gigabytes.
-    #[error("there are {MAX_BLANK_BYTES} bytes without a word; {EXPECTED}")]
+    #[error("there are {MAX_BLANK_BYTES} blank bytes in a row; {EXPECTED}")]
     Blank,
     /// The file has too many bytes in a row without an instruction.
-    #[error("there are {MAX_IDLE_BYTES} bytes without an instruction; {EXPECTED}")]
+    #[error("there are {MAX_IDLE_BYTES} bytes in a row without an instruction; {EXPECTED}")]
     Idle,
     /// A line is longer than any line of a trace.
-    #[error("the line is longer than {MAX_LINE_BYTES} bytes, which no line of a trace is")]
+    #[error("the line is longer than {MAX_LINE_BYTES} bytes, the limit for a trace")]
     LineTooLong,
     /// The file has more lines than the reader accepts.
-    #[error(
-        "there are more than {MAX_LINES} lines, which is as many as are read; record fewer steps"
-    )]
+    #[error("there are more than {MAX_LINES} lines, the most that can be read; record fewer steps")]
     TooManyLines,
     /// Bytes that are not UTF-8.
-    #[error("byte {column} is not text; lines of JSON in UTF-8 were expected")]
+    #[error("byte {column} is not text; expected lines of JSON in UTF-8")]
     NotText {
         /// Position of the byte in the line, from 1.
         column: usize,
@@ -69,38 +67,38 @@ pub enum TraceProblem {
         message: String,
     },
     /// The file is JSON of something else.
-    #[error("this is no trace; {EXPECTED}")]
+    #[error("not a trace; {EXPECTED}")]
     NotATrace,
     /// The trace has no instruction that a replay could execute.
-    #[error("no instruction is in it")]
+    #[error("the trace has no instruction")]
     NoInstructions,
     /// The trace was written by a later version of the program.
     #[error("the trace is of version {0}; this program reads versions 1 to {VERSION}")]
     Version(u32),
     /// The trace is incomplete: its writer was stopped, or only a part of the file was copied.
-    #[error(
-        "the recording was cut off: this is the last line, and it is not {{\"event\":\"end\"}}"
-    )]
+    #[error("the recording was cut off: the last line is not {{\"event\":\"end\"}}")]
     CutOff,
     /// Something follows the last line.
-    #[error("the recording goes on after its end; one trace per file was expected")]
+    #[error("the recording continues after its end; expected one trace per file")]
     AfterEnd,
     /// The file has the first line of a second trace.
-    #[error("a second `begin`; one trace per file was expected")]
+    #[error("a second `begin`; expected one trace per file")]
     SecondBegin,
     /// No tensor has this number.
-    #[error("tensor {0} is not there: nothing made it, or it was deleted or consumed before")]
+    #[error(
+        "tensor {0} does not exist: no earlier line made the tensor, or a line deleted or consumed it"
+    )]
     UnknownTensor(u64),
     /// Too few numbers are left, from this number on, for the outputs of an op.
-    #[error("the outputs are numbered from {0}, and there are too few numbers after that")]
+    #[error("the outputs are numbered from {0}, but too few numbers are left")]
     NoNumber(u64),
     /// Another tensor has this number.
-    #[error("tensor {0} is there already; a new number was expected")]
+    #[error("tensor {0} exists already; expected a new number")]
     TakenTensor(u64),
     /// No log has this instruction.
     #[error(
-        "`{}` is no instruction of a log; CONSTANT, CALL, MUTATE, COPY, COPY_FROM, RELEASE, MEMORY, \
-         ALIAS or ANNOTATE was expected",
+        "`{}` is not an instruction of a log; expected CONSTANT, CALL, MUTATE, COPY, COPY_FROM, RELEASE, MEMORY, \
+         ALIAS or ANNOTATE",
         short(.0)
     )]
     UnknownInstruction(String),
@@ -113,7 +111,7 @@ pub enum TraceProblem {
         field: &'static str,
     },
     /// A line is not of the kind that the lines before it require.
-    #[error("{expected} was expected, {found} was found")]
+    #[error("expected {expected}, found {found}")]
     Unexpected {
         /// Line that the lines before it require.
         expected: String,
@@ -127,10 +125,10 @@ pub enum TraceProblem {
     #[error("`{}` was released before", short(.0))]
     ReleasedName(String),
     /// The name was used before.
-    #[error("`{}` is taken already; a new name was expected", short(.0))]
+    #[error("`{}` is taken already; expected a new name", short(.0))]
     TakenName(String),
     /// A position lies beyond the arguments.
-    #[error("{field} refers to argument {index}, counted from 0, of {count}")]
+    #[error("{field} refers to argument {index}, counted from 0, but the op has {count}")]
     Argument {
         /// ALIAS or MUTATE.
         field: &'static str,
@@ -147,9 +145,8 @@ pub enum TraceProblem {
     Program(#[from] ProgramError),
 }
 
-const EXPECTED: &str = "a trace as `remat train --record` writes it, which starts with \
-    {\"event\":\"begin\",...}, or a log of the DTR paper, whose lines are {\"INSTRUCTION\":...}, was \
-    expected";
+const EXPECTED: &str = "expected a trace of `remat train --record`, which starts with {\"event\":\"begin\",...}, or \
+    a log of the DTR paper, whose lines are {\"INSTRUCTION\":...}";
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {

@@ -83,8 +83,8 @@ impl Kernels {
             },
             _ => {
                 return Err(DeviceError::new(format!(
-                    "attention: heads have {d} elements a row, on a GPU at most {DEEPEST} are supported: \
-                     use more heads, or products and softmax()"
+                    "attention: heads have {d} elements per row, but a GPU supports at most {DEEPEST}: use more \
+                     heads, or matmul() and softmax()"
                 )));
             }
         })

@@ -120,8 +120,8 @@ impl Definition for BatchNorm {
         if each < 2 {
             let values = ["no value", "1 value"][each];
             return Err(format!(
-                "x is {x}, {values} of each channel, but training needs at least 2 values for a deviation: \
-                 take a larger batch or larger images, or evaluate with Mode::Infer"
+                "x is {x} and has {values} of each channel, but training needs at least 2 values for a deviation: take a \
+                 larger batch or larger images, or evaluate with Mode::Infer"
             ));
         }
         let statistic = fresh(FLOAT, [c])?;

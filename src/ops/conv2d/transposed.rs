@@ -67,13 +67,16 @@ impl ConvTranspose2d {
             .and_then(|size| size.checked_add(more));
         let Some(full) = full.filter(|&full| isize::try_from(full).is_ok()) else {
             return Err(format!(
-                "{side} {size} with stride {stride} gives more than {}",
+                "{side} {size} with stride {stride} gives an output of more than {}",
                 isize::MAX
             ));
         };
         let cut = self.padding[i].saturating_mul(2);
-        full.checked_sub(cut)
-            .ok_or_else(|| format!("{side} would be {full}, less than a padding of {cut} in all"))
+        full.checked_sub(cut).ok_or_else(|| {
+            format!(
+                "the output would have a {side} of {full}, less than the total padding of {cut}"
+            )
+        })
     }
 }
 

@@ -51,7 +51,7 @@ impl Definition for OneHot {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (index, classes) = (&inputs[0], self.classes);
         if index.rank() == Dims::MAX_LEN {
-            return Err(format!("index {index} has no room for another dimension"));
+            return Err(format!("index {index} has too many dimensions to add one"));
         }
         let shape = [&index.shape()[..], &[classes]].concat();
         Ok(Outputs::fresh([fresh(FLOAT, Dims::new(&shape))?]))

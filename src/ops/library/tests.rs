@@ -23,7 +23,7 @@ fn comes_back(library: &Library, op: &Op) {
 /// Error for attributes that are not valid for the op.
 fn unfit(name: &str, attributes: &str) -> String {
     let error = Library::default().op(name, Some(attributes)).expect_err(attributes).to_string();
-    let prefix = format!("{name}: its attributes do not fit: ");
+    let prefix = format!("{name}: the attributes are invalid: ");
     error.strip_prefix(&prefix).expect(&error).to_owned()
 }
 
@@ -226,9 +226,9 @@ fn recordings_from_before_an_op_had_attributes_are_read() {
 fn errors_say_what_does_not_fit() {
     let deep = "[".repeat(100_000);
     for (name, attributes, expected) in [
-        ("concat", "", "they are not a JSON object"),
-        ("concat", "[0]", "they are not a JSON object"),
-        ("concat", "null", "they are not a JSON object"),
+        ("concat", "", "not a JSON object"),
+        ("concat", "[0]", "not a JSON object"),
+        ("concat", "null", "not a JSON object"),
         ("concat", "{}", "missing field `axis` at line 1 column 2"),
         ("concat", r#"{"axis":-1}"#, "invalid value: integer `-1`, expected usize"),
         ("concat", r#"{"axis":1e400}"#, "number out of range"),
@@ -238,11 +238,11 @@ fn errors_say_what_does_not_fit() {
         ("fill", &format!(r#"{{"shape":[],"value":{deep}"#), "recursion limit exceeded"),
         ("fill", r#"{"shape":[],"value":1e39}"#, "1e+39 is not an f32"),
         ("affine", r#"{"scale":1,"shift":"0"}"#, r#""0" is not an f32"#),
-        ("relu", "[]", "they are not a JSON object"),
+        ("relu", "[]", "not a JSON object"),
         ("relu", r#"{"alpha":0.1}"#, "unknown field `alpha`, there are no fields"),
         ("conv2d", r#"{"stride":[1],"padding":[0,0]}"#, "invalid length 1"),
         ("conv2d", r#"{"stride":[1,1,1],"padding":[0,0]}"#, "trailing characters"),
-        ("max", r#"{"kind":"sum","axes":[],"keep_dims":false}"#, "they are those of `sum`"),
+        ("max", r#"{"kind":"sum","axes":[],"keep_dims":false}"#, "they belong to `sum`"),
         (
             "sum",
             r#"{"kind":"least","axes":[],"keep_dims":false}"#,
@@ -251,7 +251,7 @@ fn errors_say_what_does_not_fit() {
         (
             "normal",
             r#"{"distribution":{"kind":"bernoulli","p":0.5},"shape":[],"key":0,"counter":0}"#,
-            "they are those of `bernoulli`",
+            "they belong to `bernoulli`",
         ),
         (
             "normal",
@@ -263,8 +263,7 @@ fn errors_say_what_does_not_fit() {
         assert!(error.contains(expected), "{name} {attributes}: {error}");
     }
     let error = Library::default().op("sum", None).unwrap_err().to_string();
-    let expected =
-        "sum: recorded without its attributes, as by a build without the feature `serde`";
+    let expected = "sum: the op was recorded without attributes, probably by a build without the feature `serde`";
     assert_eq!(error, expected);
 }
 
@@ -357,7 +356,7 @@ fn ops_of_ones_own_are_loaded_once_they_are_registered() {
     for taken in ["shift", "relu", "sum"] {
         let name = taken.to_owned();
         let error = library.register(taken, move |_| shift(&name, None)).unwrap_err();
-        let expected = format!("an op is called `{taken}` already: give yours another name");
+        let expected = format!("an op is called `{taken}` already: choose another name");
         assert_eq!(error.to_string(), expected);
     }
     assert_eq!(library.op("shift", attributes.as_deref()).unwrap(), op);
@@ -365,7 +364,7 @@ fn ops_of_ones_own_are_loaded_once_they_are_registered() {
 
     library.register("move", |attributes| shift("shift", attributes)).unwrap();
     let error = library.op("move", None).unwrap_err().to_string();
-    assert_eq!(error, "move: the op that is registered by this name calls itself `shift`");
+    assert_eq!(error, "move: the op registered by this name has the name `shift`");
     assert!(before.op("move", None).is_err());
 }
 

@@ -76,11 +76,13 @@ impl Home {
     pub(super) fn runs(&self) -> Result<Arc<dyn Runs>, Error> {
         let runs = self.runs.get().ok_or_else(|| {
             RuntimeError::Settings(
-                "this runtime has ops of its own: call Runtime::apply instead of a method of the tensor".to_owned(),
+                "this runtime does not use the ops of remat: call Runtime::apply instead of a method of the \
+                 tensor".to_owned(),
             )
         })?;
         runs.upgrade().ok_or_else(|| {
-            RuntimeError::Stopped { why: "it was dropped before this tensor".to_owned() }.into()
+            RuntimeError::Stopped { why: "the runtime was dropped before this tensor".to_owned() }
+                .into()
         })
     }
 

@@ -50,16 +50,16 @@ fn a_budget_is_told_with_its_reason() {
     let smallest = ChosenBudget { budget: 9 << 20, reason: Reason::Passes, ..PLAN };
     let asked = ChosenBudget { reason: Reason::Asked, budget: 8 << 20, ..with_threshold(6) };
     for (chosen, text) in [
-        (PLAN, "budget 4.00 MiB (default), 40 % of the 10.00 MiB it takes without evictions"),
-        (auto, "budget 40.00 GiB (auto); it takes 10.00 MiB, so nothing is evicted"),
+        (PLAN, "budget 4.00 MiB (default), 40 % of the 10.00 MiB needed without evictions"),
+        (auto, "budget 40.00 GiB (auto); the run needs 10.00 MiB, so nothing is evicted"),
         (
             smallest,
-            "budget 9.00 MiB (default), 90 % of the 10.00 MiB it takes without evictions\n  \
-             the usual 40 % is too small; parameters and optimizer state take 2.00 MiB",
+            "budget 9.00 MiB (default), 90 % of the 10.00 MiB needed without evictions\n  \
+             the default of 40 % is too small; parameters and optimizer state take 2.00 MiB",
         ),
         (
             asked,
-            "budget 8.00 MiB, 80 % of the 10.00 MiB it takes without evictions; evicts above \
+            "budget 8.00 MiB, 80 % of the 10.00 MiB needed without evictions; evicts above \
              6.00 MiB",
         ),
     ] {
@@ -75,7 +75,7 @@ fn a_warning_blames_what_is_to_blame() {
     assert_eq!(warning(&PLAN), "");
     let kept = |mebibytes: u64| Rehearsed { unevictable_bytes: mebibytes << 20, ..PLAN.rehearsed };
     assert_eq!(warning(&ChosenBudget { rehearsed: kept(2), ..with_threshold(2) }), "");
-    let text = "the eviction threshold of 2.00 MiB cannot be met, as up to 3.00 MiB cannot be evicted \
+    let text = "the eviction threshold of 2.00 MiB cannot be met, because up to 3.00 MiB cannot be evicted \
                 (parameters and optimizer state take 2.00 MiB); raise --eviction-threshold to 30%, or drop it";
     assert_eq!(warning(&ChosenBudget { rehearsed: kept(3), ..with_threshold(2) }), text);
     let large = Rehearsed { peak_bytes: 3 << 20, ..PLAN.rehearsed };

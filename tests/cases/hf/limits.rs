@@ -28,29 +28,29 @@ fn headers_that_contradict_themselves_are_refused() {
     let many = vec![1; 256];
     let control = "a\u{1b}[2J";
     for (header, bytes, part) in [
-        (two(&f32s(1, 0, 4), &f32s(1, 0, 4)), 4, "it overlaps the one before"),
-        (two(&f32s(2, 0, 8), &f32s(2, 4, 12)), 12, "it overlaps the one before"),
-        (two(&f32s(1, 0, 4), &f32s(1, 8, 12)), 12, "nothing may lie between"),
-        (one(&f32s(1, 4, 8)), 8, "nothing may lie between"),
-        (one(&f32s(1, 4, 0)), 4, "lies from byte 4 to 0"),
-        (one(&f32s(2, 0, 4)), 4, "is f32[2] of 8 bytes, and has 4"),
-        (one(&f32s(1, 0, 4)), 8, "has more than it says"),
-        (one(&f32s(2, 0, 8)), 4, "it is cut off"),
-        (one(&f32s(1 << 60, 0, 4)), 4, "and has 4"),
-        (one(&entry("F32", &json!([u64::MAX, 4]), 0, 4)), 4, "and has 4"),
-        (one(&f32s(1, 0, u64::MAX)), 4, "and has 18446744073709551615"),
+        (two(&f32s(1, 0, 4), &f32s(1, 0, 4)), 4, "tensors overlap"),
+        (two(&f32s(2, 0, 8), &f32s(2, 4, 12)), 12, "tensors overlap"),
+        (two(&f32s(1, 0, 4), &f32s(1, 8, 12)), 12, "no bytes may lie between"),
+        (one(&f32s(1, 4, 8)), 8, "no bytes may lie between"),
+        (one(&f32s(1, 4, 0)), 4, "takes bytes 4 to 0"),
+        (one(&f32s(2, 0, 4)), 4, "is f32[2] of 8 bytes, but has 4"),
+        (one(&f32s(1, 0, 4)), 8, "or has extra bytes"),
+        (one(&f32s(2, 0, 8)), 4, "the file is cut off"),
+        (one(&f32s(1 << 60, 0, 4)), 4, "but has 4"),
+        (one(&entry("F32", &json!([u64::MAX, 4]), 0, 4)), 4, "but has 4"),
+        (one(&f32s(1, 0, u64::MAX)), 4, "but has 18446744073709551615"),
         (one(&entry("U8", &json!(many), 0, 1)), 1, "more than 255 dimensions"),
-        (one(&entry("F32", &json!([-1]), 0, 4)), 4, "no safetensors header"),
-        (one(&entry("F32", &json!([0.5]), 0, 4)), 4, "no safetensors header"),
+        (one(&entry("F32", &json!([-1]), 0, 4)), 4, "not a safetensors header"),
+        (one(&entry("F32", &json!([0.5]), 0, 4)), 4, "not a safetensors header"),
         (one(&entry(&"F".repeat(1 << 20), &json!([1]), 0, 4)), 4, "a name of 1048576 bytes"),
         (format!(r#"{{"a":{0},"a":{0}}}"#, f32s(1, 0, 4)), 4, "two tensors are called `a`"),
         (format!(r#"{{"a":{0},"a":{0}}}"#, f32s(0, 0, 0)), 0, "two tensors are called `a`"),
         (format!(r#"{{"{}":{}}}"#, "n".repeat(2000), f32s(1, 0, 4)), 4, "a name of 2000 bytes"),
         (json!({ control: Value::Null }).to_string(), 0, "control characters"),
         (r#"{"__metadata__":{},"__metadata__":{}}"#.to_owned(), 0, "duplicate field"),
-        (r#"{"__metadata__":{"a":1}}"#.to_owned(), 0, "no safetensors header"),
-        ("[]".to_owned(), 0, "no safetensors header"),
-        ("{".repeat(100_000), 0, "no safetensors header"),
+        (r#"{"__metadata__":{"a":1}}"#.to_owned(), 0, "not a safetensors header"),
+        ("[]".to_owned(), 0, "not a safetensors header"),
+        ("{".repeat(100_000), 0, "not a safetensors header"),
     ] {
         std::fs::write(&file, with_header(&header, &vec![0; bytes])).unwrap();
         refused(&file, part);
@@ -59,7 +59,7 @@ fn headers_that_contradict_themselves_are_refused() {
     for (length, part) in [
         (u64::MAX, "cut off"),
         (1 << 40, "cut off"),
-        (33 << 20, "headers of 34603008 bytes, more than 33554432"),
+        (33 << 20, "headers have 34603008 bytes, more than 33554432"),
     ] {
         std::fs::write(&file, u64::to_le_bytes(length)).unwrap();
         std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(1 << 32).unwrap();
@@ -71,7 +71,7 @@ fn headers_that_contradict_themselves_are_refused() {
     refused(&file, "more than 262144 tensors");
     for magic in [&b"PK\x03\x04\x14\0\0\0\0\0"[..], b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j"] {
         std::fs::write(&file, magic).unwrap();
-        refused(&file, "what torch.save writes");
+        refused(&file, "a file of torch.save");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -99,18 +99,19 @@ fn an_index_leads_to_files_of_its_folder_alone() {
     refused(&index(json!({ "a": "a.safetensors", "b": "again.safetensors" })), "`a` is in ");
     refused(
         &index(json!({ "a": "b.safetensors", "b": "a.safetensors" })),
-        "which does not have it; 1 more",
+        "which does not have this tensor; 1 more",
     );
-    refused(&index(json!({ "c": "a.safetensors" })), "it lists `c` in a.safetensors");
+    refused(&index(json!({ "c": "a.safetensors" })), "lists `c` in a.safetensors");
     refused(&index(json!({ "a": "missing.safetensors" })), "No such file");
     refused(&index(json!({ "a": "model.safetensors.index.json" })), "cut off");
-    refused(&index(json!({ "a": 1 })), "no index of safetensors files");
+    refused(&index(json!({ "a": 1 })), "not an index of safetensors files");
     refused(&index(json!({ "a\n": "a.safetensors" })), "control characters");
     let files = (0..=1024).map(|i| (i.to_string(), Value::from(format!("{i}.safetensors"))));
     refused(&index(Value::Object(files.collect())), "more than 1024 files");
     let path = inner.join("model.safetensors.index.json");
     let twice = r#"{"weight_map":{"a":"a.safetensors","a":"b.safetensors"}}"#;
-    for (text, part) in [(twice, "`a` is listed twice"), ("{}", "weight_map"), ("", "no index")] {
+    for (text, part) in [(twice, "`a` is listed twice"), ("{}", "weight_map"), ("", "not an index")]
+    {
         std::fs::write(&path, text).unwrap();
         refused(&path, part);
     }
@@ -131,7 +132,7 @@ fn a_gpt2_of_names_alone_is_refused() {
     all.extend((2..50_000).map(block));
     write(&file, &all);
     let said = Checkpoint::open(&file).unwrap().known().unwrap_err().to_string();
-    assert!(said.contains("a GPT-2 of 50000 blocks, most of whose tensors are missing"), "{said}");
+    assert!(said.contains("a GPT-2 of 50000 blocks, but most tensors are missing"), "{said}");
     // A file that lacks only some tensors is accepted, and its missing tensors are listed.
     all.truncate(28);
     all.remove(3);

@@ -90,8 +90,8 @@ fn a_gpt2_writes_a_text_and_it_is_said_what_was_done_to_its_tensors() {
     }
     let names = ["--rename", "gpt/*=*", "--heads", "4"];
     refused(&[&["generate", index][..], &names].concat(), 2, "`steps` is not in the network");
-    refused(&["generate", index], 1, "it has no run in it");
-    refused(&["generate", index, "--rename", "gpt/*=x"], 2, "expected as many");
+    refused(&["generate", index], 1, "the file is not from `remat train --save`");
+    refused(&["generate", index, "--rename", "gpt/*=x"], 2, "expected the same number");
     write_index(&folder, &serde_json::json!({ "a": "../a.safetensors" }));
     refused(&["generate", index], 1, "`../a.safetensors`, which is not in its folder");
     std::fs::remove_dir_all(folder).unwrap();
@@ -103,23 +103,23 @@ fn heads_are_those_of_the_configuration_or_given() {
     let file = gpt2(&folder, "F32");
     let options = ["generate", &file, "Call me", "--length", "40"];
     let with = |more: &[&'static str]| [&options[..], more].concat();
-    refused(&options, 2, "the number of its heads is not in it: add --heads N");
-    refused(&with(&["--heads", "5"]), 2, "is no multiple of 5 heads");
+    refused(&options, 2, "without a number of heads; add --heads N");
+    refused(&with(&["--heads", "5"]), 2, "is not a multiple of 5 heads");
     let [four, two] = ["4", "2"].map(|heads| told(&with(&["--heads", heads])).0);
     assert_ne!(four, two);
     for (heads, expected) in [(4, &four), (2, &two)] {
         config(&folder, &format!("{{\"n_head\": {heads}, \"model_type\": \"gpt2\"}}"));
         assert_eq!(told(&options).0, *expected, "{heads}");
     }
-    refused(&with(&["--heads", "4"]), 2, "n_head is 2, and --heads 4");
+    refused(&with(&["--heads", "4"]), 2, "n_head is 2, but --heads is 4");
     for (text, part) in [
         ("{\"n_head\": 4, \"activation_function\": \"relu\"}", "activation_function is \"relu\""),
         ("{\"n_head\": 4, \"layer_norm_epsilon\": 1e-6}", "layer_norm_epsilon is 0.000001"),
         ("{\"n_head\": 4, \"scale_attn_weights\": false}", "scale_attn_weights is false"),
         ("{\"scale_attn_by_inverse_layer_idx\": true}", "scale_attn_by_inverse_layer_idx is true"),
         ("{\"n_head\": 4, \"tie_word_embeddings\": false}", "tie_word_embeddings is false"),
-        ("{\"n_head\": 0}", "no multiple of 0 heads"),
-        ("[]", "no configuration of a GPT-2"),
+        ("{\"n_head\": 0}", "not a multiple of 0 heads"),
+        ("[]", "not a configuration of a GPT-2"),
     ] {
         config(&folder, text);
         refused(&options, 2, part);
@@ -143,26 +143,26 @@ fn a_tokenizer_makes_the_tokens_of_the_transformers_library() {
     refused(
         &["generate", &file],
         2,
-        "has 320 tokens, and a text has 256 bytes: add its --tokenizer",
+        "has 320 tokens, but a text without a tokenizer has 256 bytes; add --tokenizer",
     );
     refused(
         &["evaluate", &file],
         2,
-        "has 320 tokens, and a text has 256 bytes: add its --tokenizer",
+        "has 320 tokens, but a text without a tokenizer has 256 bytes; add --tokenizer",
     );
     let bytes = gpt2(&folder, "F32");
     let with = |tokenizer: &str, code, part: &str| {
         refused(&["generate", &bytes, "--tokenizer", tokenizer], code, part);
     };
-    with(TOKENIZER, 2, "--tokenizer has 320 tokens, and the network 256");
-    with(&bytes, 1, "this is no tokenizer.json");
-    with(folder.to_str().unwrap(), 1, "this is no regular file");
-    with("/dev/zero", 1, "this is no regular file");
+    with(TOKENIZER, 2, "--tokenizer has 320 tokens, but the network has 256");
+    with(&bytes, 1, "not a tokenizer.json");
+    with(folder.to_str().unwrap(), 1, "not a regular file");
+    with("/dev/zero", 1, "not a regular file");
     with("nowhere", 1, "No such file");
     refused(
         &["train", "mlp", "--steps", "1", "--tokenizer", TOKENIZER],
         2,
-        "--tokenizer is for models of texts, and mlp is none",
+        "--tokenizer is for text models, but mlp is not a text model",
     );
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -187,12 +187,12 @@ fn a_run_of_ours_learns_tokens_too() {
     refused(
         &[&["train", "gpt"], &few[..]].concat(),
         2,
-        "--tokenizer has 320 tokens, and the network 300",
+        "--tokenizer has 320 tokens, but the network has 300",
     );
     refused(
         &["train", "gpt", "--vocabulary", "300"],
         2,
-        "the network has 300 tokens, and a text has 256",
+        "the network has 300 tokens, but a text without a tokenizer has 256",
     );
     refused(&["train", "mlp", "--vocabulary", "300"], 2, "mlp has no --vocabulary");
     std::fs::remove_dir_all(folder).unwrap();
@@ -216,7 +216,7 @@ fn a_run_begins_with_weights_alone_and_says_so() {
         "gpt2 on text:",
         "weights from",
         ": 28 tensors",
-        "the optimizer, steps and random numbers begin anew",
+        "optimizer, steps and random numbers begin anew",
         "step 30/30",
     ] {
         assert!(said.contains(part), "{part} in {said}");
@@ -237,17 +237,17 @@ fn a_run_begins_with_weights_alone_and_says_so() {
     let more = ["--steps", "30", "--save", saved, "--no-test"];
     let (_, said) = told(&[&["train", "--resume", saved], &more[..]].concat());
     assert!(said.contains("after 30 steps"), "{said}");
-    refused(&["evaluate", saved, "--heads", "4"], 2, "says its heads itself");
+    refused(&["evaluate", saved, "--heads", "4"], 2, "has its number of heads");
     // Options beside the file must agree with the file.
     let resume = |more: &[&str], code, part: &str| {
         refused(&[&["train", "--resume", &file], &options[..], more].concat(), code, part);
     };
-    resume(&["--width", "64"], 2, "--width is 64 here, and 32 in");
-    resume(&["--layers", "3"], 2, "--layers is 3 here, and 2 in");
-    resume(&["--heads", "2"], 2, "n_head is 4, and --heads 2");
+    resume(&["--width", "64"], 2, "--width is 64 here, but 32 in");
+    resume(&["--layers", "3"], 2, "--layers is 3 here, but 2 in");
+    resume(&["--heads", "2"], 2, "n_head is 4, but --heads is 2");
     resume(&["--save", &file], 2, "would overwrite");
-    refused(&["train", "mlp", "--resume", &file], 2, "the model is mlp here, and");
-    refused(&["train", "--resume", &file, "--data", &data], 2, "add its --tokenizer");
+    refused(&["train", "mlp", "--resume", &file], 2, "the model is mlp here, but");
+    refused(&["train", "--resume", &file, "--data", &data], 2, "add --tokenizer");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -279,12 +279,16 @@ fn images_have_to_be_those_of_the_file() {
     {
         assert!(said.contains(part) || part == "122 tensors", "{part} in {said}");
     }
-    refused(&["evaluate", file], 2, "name images to test it on, as --data images:DIR");
+    refused(
+        &["evaluate", file],
+        2,
+        "does not name data to test on; name images, as --data images:DIR",
+    );
     refused(&with(&["--image-size", "32x32"]), 2, "takes images of at least 64 pixels each way");
     refused(
         &["evaluate", file, "--data", "digits"],
         2,
-        "takes images of 3 channels, and the data has 1",
+        "takes images of 3 channels, but the data has 1",
     );
     let report = train(&[
         "--resume",
@@ -299,7 +303,7 @@ fn images_have_to_be_those_of_the_file() {
     ]);
     assert_eq!(report["model"], "resnet18");
     std::fs::remove_dir_all(photos.join("class9")).unwrap();
-    refused(&with(&["--image-size", "64x64"]), 2, "tells 10 classes apart, and the data has 9");
+    refused(&with(&["--image-size", "64x64"]), 2, "tells 10 classes apart, but the data has 9");
     refused(&["generate", file], 2, "is a resnet18, which learns from images");
     refused(&["train", "resnet50", "--resume", file, "--data", &data], 2, "is a resnet18");
     std::fs::remove_dir_all(folder).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum CaptureError {
     /// An op uses a buffer that is not made yet, or a number that no buffer has.
     #[error(
-        "op {op} (`{name}`) uses buffer {buffer}, which is not there: make it by an earlier op, or say that it is there before"
+        "op {op} (`{name}`) uses buffer {buffer}, which does not exist yet: make it by an earlier op, or set `before`"
     )]
     NotThere {
         /// Position of the op.
@@ -20,7 +20,8 @@ pub enum CaptureError {
     },
     /// An op makes a buffer that exists, or a number that no buffer has.
     #[error(
-        "op {op} (`{name}`) makes buffer {buffer}, but this number is unknown or its buffer exists already: make a buffer that is not there yet"
+        "op {op} (`{name}`) makes buffer {buffer}, but this number is unknown, or the buffer exists already: make a \
+         buffer that does not exist yet"
     )]
     MadeTwice {
         /// Position of the op.
@@ -32,7 +33,7 @@ pub enum CaptureError {
     },
     /// An op names a buffer more than once among its reads, makes and updates.
     #[error(
-        "op {op} (`{name}`) names buffer {buffer} twice: what it updates it also reads, without saying so"
+        "op {op} (`{name}`) names buffer {buffer} twice: an op reads what it updates, so name each buffer once"
     )]
     NamedTwice {
         /// Position of the op.
@@ -43,13 +44,13 @@ pub enum CaptureError {
         buffer: usize,
     },
     /// A buffer neither exists before the step nor is made by an op.
-    #[error("buffer {buffer} is never there: no op makes it, and it is not there before")]
+    #[error("buffer {buffer} never exists: no op makes it, and it does not exist before the step")]
     NeverMade {
         /// Number of the buffer.
         buffer: usize,
     },
     /// An alignment is no power of two.
-    #[error("buffer {buffer} is to be aligned to {align}: that must be a power of two")]
+    #[error("buffer {buffer} has an alignment of {align}: give a power of two")]
     Alignment {
         /// Number of the buffer.
         buffer: usize,
@@ -57,7 +58,7 @@ pub enum CaptureError {
         align: u64,
     },
     /// A cost is negative or not finite.
-    #[error("op {op} costs {cost}: a finite number from 0 up was expected")]
+    #[error("op {op} costs {cost}: expected a finite number from 0 up")]
     Cost {
         /// Position of the op.
         op: usize,

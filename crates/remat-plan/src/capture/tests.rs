@@ -114,7 +114,7 @@ fn invalid_steps_are_errors() {
     let kept = CapturedBuffer::kept(8);
     let made = CapturedBuffer::transient(8);
     for (buffers, ops, expected) in [
-        (vec![kept], vec![op().reads([1])], "op 0 (`f`) uses buffer 1, which is not there"),
+        (vec![kept], vec![op().reads([1])], "op 0 (`f`) uses buffer 1, which does not exist yet"),
         (vec![made], vec![op().reads([0]), op().makes([0])], "op 0 (`f`) uses buffer 0"),
         (vec![made], vec![op().updates([0]), op().makes([0])], "op 0 (`f`) uses buffer 0"),
         (vec![kept], vec![op().makes([0])], "op 0 (`f`) makes buffer 0, but this number"),
@@ -123,8 +123,8 @@ fn invalid_steps_are_errors() {
         (vec![made], vec![op().makes([0, 0])], "op 0 (`f`) names buffer 0 twice"),
         (vec![kept], vec![op().reads([0, 0])], "op 0 (`f`) names buffer 0 twice"),
         (vec![kept], vec![op().reads([0]).updates([0])], "op 0 (`f`) names buffer 0 twice"),
-        (vec![made], vec![], "buffer 0 is never there"),
-        (vec![kept.aligned(3)], vec![], "buffer 0 is to be aligned to 3"),
+        (vec![made], vec![], "buffer 0 never exists"),
+        (vec![kept.aligned(3)], vec![], "buffer 0 has an alignment of 3"),
         (vec![], vec![op().costs(-1.0)], "op 0 costs -1"),
         (vec![], vec![op().costs(f64::NAN)], "op 0 costs NaN"),
         (vec![CapturedBuffer::kept(u64::MAX), kept], vec![], "2^64 bytes"),

@@ -82,13 +82,16 @@ impl Columns {
             let Some(&(name, field)) = known else {
                 let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
                 return Err(refused(format!(
-                    "no column has that name: there are {}",
+                    "no column has this name: choose one of {}",
                     names.join(", ")
                 )));
             };
             if let Some(first) = fields.iter().position(|(other, _)| *other == field) {
                 let other = fields[first].1;
-                return Err(refused(format!("column {} ({other}) says that already", first + 1)));
+                return Err(refused(format!(
+                    "column {} ({other}) has the same meaning",
+                    first + 1
+                )));
             }
             fields.push((field, name));
         }

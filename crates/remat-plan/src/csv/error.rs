@@ -23,7 +23,7 @@ pub enum CsvError {
     #[error("the file is empty: write id,lower,upper,size and a line for each buffer")]
     Empty,
     /// A line is longer than the limit for a line.
-    #[error("line {line} has {LONGEST} bytes or more: no line of a buffer has")]
+    #[error("line {line} has {LONGEST} bytes or more, too many for a line")]
     LongLine {
         /// Number of the line.
         line: usize,
@@ -35,7 +35,7 @@ pub enum CsvError {
         line: usize,
     },
     /// The file has more buffers or gaps than the limit.
-    #[error("line {line}: there are more than {MOST} {what}, which is as many as are read")]
+    #[error("line {line}: there are more than {MOST} {what}, the most that can be read")]
     TooMany {
         /// Number of the line.
         line: usize,
@@ -43,7 +43,7 @@ pub enum CsvError {
         what: &'static str,
     },
     /// A line is no UTF-8 text.
-    #[error("line {line} is no UTF-8 text")]
+    #[error("line {line} is not UTF-8 text")]
     NoText {
         /// Number of the line.
         line: usize,
@@ -73,7 +73,7 @@ pub enum CsvError {
         found: String,
     },
     /// The number of fields in a line is not the number of columns.
-    #[error("line {line} has {found} fields: it should have {expected}, {columns}")]
+    #[error("line {line} has {found} fields, expected {expected}: {columns}")]
     Fields {
         /// Number of the line.
         line: usize,
@@ -100,7 +100,7 @@ pub enum CsvError {
     },
     /// An earlier buffer has the same id.
     #[error(
-        "line {line}, column {column} (id) is {id:?}: the buffer of line {first} has that id already"
+        "line {line}, column {column} (id) is {id:?}: the buffer of line {first} has the same id"
     )]
     Twice {
         /// Number of the line.
@@ -116,7 +116,7 @@ pub enum CsvError {
     #[error(transparent)]
     Lifetimes(#[from] PlanError),
     /// A buffer has a property for which the format has no place.
-    #[error("buffer {id} has {what}: the format has no place for that")]
+    #[error("buffer {id} has {what}, which the format cannot store")]
     NoPlace {
         /// Id of the buffer.
         id: String,
@@ -124,7 +124,7 @@ pub enum CsvError {
         what: &'static str,
     },
     /// The number of offsets in the placement is not the number of buffers.
-    #[error("the placement has {offsets} offsets, and there are {buffers} buffers")]
+    #[error("the placement has {offsets} offsets, but there are {buffers} buffers")]
     Count {
         /// Number of offsets.
         offsets: usize,
@@ -132,7 +132,7 @@ pub enum CsvError {
         buffers: usize,
     },
     /// The number of ids is not the number of buffers.
-    #[error("there are {ids} ids, and {buffers} buffers")]
+    #[error("there are {ids} ids, but {buffers} buffers")]
     Ids {
         /// Number of ids.
         ids: usize,
@@ -140,7 +140,7 @@ pub enum CsvError {
         buffers: usize,
     },
     /// An id cannot be written in the format.
-    #[error("{id:?} is no id: a comma or a line's end is in it, or there are spaces around it")]
+    #[error("{id:?} is not a valid id: remove commas, line ends, and spaces at both ends")]
     Id {
         /// Text of the id.
         id: String,

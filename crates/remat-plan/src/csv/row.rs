@@ -43,7 +43,7 @@ impl Columns {
             }
         };
         let number_of = |column: Field, text: &str| {
-            let why = || "a whole number from 0 to below 2^64 was expected".to_owned();
+            let why = || "expected a whole number from 0 to below 2^64".to_owned();
             whole(text).ok_or_else(|| refused(column, why()))
         };
         // Reads each field by itself.
@@ -73,20 +73,20 @@ impl Columns {
         let Some(end) = end else {
             return Err(refused(
                 Field::Upper,
-                "it is the last instant of all; give an earlier one".into(),
+                "this is the last possible instant; give an earlier one".into(),
             ));
         };
         // Checks the fields together: life, alignment, total size, gaps.
         if lower >= end {
             let is_included = if self.is_closed { "included" } else { "excluded" };
             let why = format!(
-                "the buffer begins at {lower} and lives to {upper}, {is_included}: that is no time at all"
+                "the buffer lives from {lower} to {upper}, {is_included}: the life is empty"
             );
             return Err(refused(Field::Upper, why));
         }
         (row.buffer.lower, row.buffer.upper) = (lower, end);
         if row.buffer.align == 0 {
-            return Err(refused(Field::Alignment, "1 or more was expected".into()));
+            return Err(refused(Field::Alignment, "expected 1 or more".into()));
         }
         let bytes = row.buffer.size.checked_add(row.buffer.align - 1);
         *total = bytes.and_then(|bytes| total.checked_add(bytes)).ok_or_else(|| {
@@ -118,11 +118,15 @@ impl Columns {
         let time = pair(time, '-');
         let kept = kept.map_or(Some((0, 0)), |kept| pair(kept, ':'));
         let (Some((lower, upper)), Some((start, end))) = (time, kept) else {
-            return Err(format!("{:?} is no gap such as 7-9 or 7-9@0:16", excerpt(text)));
+            return Err(format!(
+                "{:?} is not a gap: write for example 7-9 or 7-9@0:16",
+                excerpt(text)
+            ));
         };
         let upper = if self.is_closed { upper.checked_add(1) } else { Some(upper) };
-        let upper =
-            upper.ok_or_else(|| format!("{:?} goes to the last instant of all", excerpt(text)))?;
+        let upper = upper.ok_or_else(|| {
+            format!("{:?} ends at the last possible instant: give an earlier end", excerpt(text))
+        })?;
         Ok(Gap { lower, upper, kept: start..end })
     }
 

@@ -153,18 +153,21 @@ fn all_that_can_be_said_comes_back() {
 fn invalid_files_are_refused_with_their_line() {
     let large = "18446744073709551616";
     let error = |bytes: &[u8], lives| Instance::read(bytes, lives).unwrap_err().to_string();
-    let columns = "there are id, buffer, buffer_id, lower, start, begin, upper, end, size";
+    let columns = "choose one of id, buffer, buffer_id, lower, start, begin, upper, end, size";
     for (bytes, start) in [
         ("", "the file is empty"),
         ("\n \r\n\n", "the file is empty"),
         (
             "name,start,end,size\n",
-            &format!("line 1, column 1: \"name\": no column has that name: {columns}"),
+            &format!("line 1, column 1: \"name\": no column has this name: {columns}"),
         ),
         ("\nid;lower;upper;size\na;0;1;2", "line 2, column 1: \"id;lower;upper;size\": no column"),
-        ("id,lower,upper,size,colour\n", "line 1, column 5: \"colour\": no column has that name"),
-        ("id,lower,upper,size,start\n", "line 1, column 5: \"start\": column 2 (lower) says that"),
-        ("id,lower,upper,size,end\n", "line 1, column 5: \"end\": column 3 (upper) says that"),
+        ("id,lower,upper,size,colour\n", "line 1, column 5: \"colour\": no column has this name"),
+        (
+            "id,lower,upper,size,start\n",
+            "line 1, column 5: \"start\": column 2 (lower) has the same",
+        ),
+        ("id,lower,upper,size,end\n", "line 1, column 5: \"end\": column 3 (upper) has the same"),
         ("id,lower,size\n", "line 1 is \"id,lower,size\", which has no column upper: id, lower"),
         (
             "lower,upper,size,offset\n",
@@ -172,14 +175,17 @@ fn invalid_files_are_refused_with_their_line() {
         ),
         (
             "id,lower,upper,size\na,0,1,2\na,1,2",
-            "line 3 has 3 fields: it should have 4, id,lower,upper,size",
+            "line 3 has 3 fields, expected 4: id,lower,upper,size",
         ),
         ("id,lower,upper,size\na,0,1,2,3", "line 2 has 5 fields"),
         (
             "id,lower,upper,size\na,0,1,2\nid,lower,upper,size",
-            "line 3, column 2 (lower) is \"lower\": a whole number from 0 to below 2^64",
+            "line 3, column 2 (lower) is \"lower\": expected a whole number from 0 to below 2^64",
         ),
-        ("size,id,lower,upper\nx,a,0,1", "line 2, column 1 (size) is \"x\": a whole number"),
+        (
+            "size,id,lower,upper\nx,a,0,1",
+            "line 2, column 1 (size) is \"x\": expected a whole number",
+        ),
         ("a,-1,1,2", "line 1, column 2 (lower) is \"-1\""),
         ("a,0,+1,2", "line 1, column 3 (upper) is \"+1\""),
         ("a,0,1,", "line 1, column 4 (size) is \"\""),
@@ -194,19 +200,16 @@ fn invalid_files_are_refused_with_their_line() {
         ),
         (
             "a,0,1,2\n\nb,5,5,2",
-            "line 3, column 3 (upper) is \"5\": the buffer begins at 5 and lives to 5, excluded",
+            "line 3, column 3 (upper) is \"5\": the buffer lives from 5 to 5, excluded",
         ),
-        (
-            "a,5,4,2",
-            "line 1, column 3 (upper) is \"4\": the buffer begins at 5 and lives to 4, excluded",
-        ),
+        ("a,5,4,2", "line 1, column 3 (upper) is \"4\": the buffer lives from 5 to 4, excluded"),
         (
             "id,start,end,size\na,5,4,2",
-            "line 2, column 3 (end) is \"4\": the buffer begins at 5 and lives to 4, included",
+            "line 2, column 3 (end) is \"4\": the buffer lives from 5 to 4, included",
         ),
         (
             "a,0,1,2\nb,0,1,2\n\nb,0,1,2\na,0,1,2",
-            "line 4, column 1 (id) is \"b\": the buffer of line 2 has that id already",
+            "line 4, column 1 (id) is \"b\": the buffer of line 2 has the same id",
         ),
         (
             "size,id,lower,upper\n1,a,0,1\n1,a,0,1",
@@ -222,55 +225,56 @@ fn invalid_files_are_refused_with_their_line() {
         ),
         (
             "id,lower,upper,size,alignment\na,0,1,2,0\n",
-            "line 2, column 5 (alignment) is \"0\": 1 or more was expected",
+            "line 2, column 5 (alignment) is \"0\": expected 1 or more",
         ),
         (
             "id,lower,upper,size,alignment\na,0,1,2,-8\n",
-            "line 2, column 5 (alignment) is \"-8\": a whole",
+            "line 2, column 5 (alignment) is \"-8\": expected a whole",
         ),
         (
             "id,lower,upper,size,offset\na,0,1,2,x\n",
-            "line 2, column 5 (offset) is \"x\": a whole number",
+            "line 2, column 5 (offset) is \"x\": expected a whole number",
         ),
         (
             "id,lower,upper,size,hint\na,0,1,2,-1\n",
-            "line 2, column 5 (hint) is \"-1\": a whole number",
+            "line 2, column 5 (hint) is \"-1\": expected a whole number",
         ),
         (
             "id,lower,upper,size,gaps\na,0,9,2,1-2-3\n",
-            "line 2, column 5 (gaps) is \"1-2-3\": \"1-2-3\" is no gap such as 7-9 or 7-9@0:16",
+            "line 2, column 5 (gaps) is \"1-2-3\": \"1-2-3\" is not a gap: write for example 7-9 or 7-9@0:16",
         ),
         (
             "gaps,id,lower,upper,size\nA-B,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"A-B\": \"A-B\" is no gap",
+            "line 2, column 1 (gaps) is \"A-B\": \"A-B\" is not a gap",
         ),
         (
             "gaps,id,lower,upper,size\n1-2 4,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"1-2 4\": \"4\" is no gap",
+            "line 2, column 1 (gaps) is \"1-2 4\": \"4\" is not a gap",
         ),
         (
             "gaps,id,lower,upper,size\n1-2@1,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"1-2@1\": \"1-2@1\" is no",
+            "line 2, column 1 (gaps) is \"1-2@1\": \"1-2@1\" is not",
         ),
         (
             "gaps,id,lower,upper,size\n3-6 5-8,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"3-6 5-8\": the buffer has a gap 5-8, and another one meanwhile",
+            "line 2, column 1 (gaps) is \"3-6 5-8\": the buffer has a gap 5-8, which overlaps another gap",
         ),
         (
             "gaps,id,start,end,size\n3-6 6-8,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"3-6 6-8\": the buffer has a gap 6-8, and another one meanwhile",
+            "line 2, column 1 (gaps) is \"3-6 6-8\": the buffer has a gap 6-8, which overlaps another gap",
         ),
         (
             "gaps,id,lower,upper,size\n6-3,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"6-3\": the buffer has a gap 6-3, which is no time",
+            "line 2, column 1 (gaps) is \"6-3\": the buffer has a gap 6-3, which is empty",
         ),
         (
             "gaps,id,lower,upper,size\n6-10,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"6-10\": the buffer has a gap 6-10, which is not within its life",
+            "line 2, column 1 (gaps) is \"6-10\": the buffer has a gap 6-10, which is not within the life of the \
+             buffer",
         ),
         (
             "gaps,id,lower,upper,size\n6-7@1:3,a,0,9,2\n",
-            "line 2, column 1 (gaps) is \"6-7@1:3\": the buffer has a gap 6-7, in which it keeps bytes",
+            "line 2, column 1 (gaps) is \"6-7@1:3\": the buffer has a gap 6-7, which keeps bytes",
         ),
         (&"x".repeat(1 << 17), "line 1 has 65536 bytes or more"),
         (&format!("a,0,1,2\n{}", ",".repeat(1 << 20)), "line 2 has 65536 bytes or more"),
@@ -283,11 +287,11 @@ fn invalid_files_are_refused_with_their_line() {
         let found = error(bytes.as_bytes(), Lives::HalfOpen);
         assert!(found.starts_with(start), "{found}\n{start}");
     }
-    assert_eq!(error(b"a,0,1,2\n\xff,0,1,2\n", Lives::HalfOpen), "line 2 is no UTF-8 text");
+    assert_eq!(error(b"a,0,1,2\n\xff,0,1,2\n", Lives::HalfOpen), "line 2 is not UTF-8 text");
     let end = u64::MAX;
     let found = error(format!("a,0,{end},2").as_bytes(), Lives::Closed);
     assert!(
-        found.starts_with("line 1, column 3 (upper) is \"18446744073709551615\": it is the last"),
+        found.starts_with("line 1, column 3 (upper) is \"18446744073709551615\": this is the last"),
         "{found}"
     );
     assert!(Instance::read(format!("a,0,{end},2").as_bytes(), Lives::HalfOpen).is_ok());
@@ -321,7 +325,7 @@ fn buffers_and_gaps_without_end_are_an_error_at_last() {
     let error = error.unwrap_err().to_string();
     assert_eq!(
         error,
-        "line 4194306: there are more than 4194304 buffers, which is as many as are read"
+        "line 4194306: there are more than 4194304 buffers, the most that can be read"
     );
 }
 
@@ -367,15 +371,12 @@ fn instances_the_format_cannot_express_are_not_written() {
     let coloured = Buffer { colour: 1, ..buffer };
     let instance = Instance::numbered(Lifetimes::new([buffer, coloured]).unwrap());
     let error = instance.write(Vec::new(), Lives::HalfOpen).unwrap_err();
-    assert_eq!(error.to_string(), "buffer 1 has a colour: the format has no place for that");
+    assert_eq!(error.to_string(), "buffer 1 has a colour, which the format cannot store");
     for (ids, what) in [
-        (vec!["a"], "there are 1 ids, and 2 buffers"),
+        (vec!["a"], "there are 1 ids, but 2 buffers"),
         (vec!["a", "a"], "two buffers have the id \"a\""),
-        (
-            vec!["a", "b,c"],
-            "\"b,c\" is no id: a comma or a line's end is in it, or there are spaces",
-        ),
-        (vec!["a", " b"], "\" b\" is no id"),
+        (vec!["a", "b,c"], "\"b,c\" is not a valid id: remove commas, line ends, and spaces"),
+        (vec!["a", " b"], "\" b\" is not a valid id"),
     ] {
         let lifetimes = Lifetimes::new([buffer; 2]).unwrap();
         let ids = ids.into_iter().map(str::to_owned).collect();
@@ -385,7 +386,7 @@ fn instances_the_format_cannot_express_are_not_written() {
     let one = Instance::numbered(Lifetimes::new([buffer]).unwrap());
     let none = Placement::new(&Lifetimes::default(), vec![]).unwrap();
     let error = one.write_placement(&none, Vec::new(), Lives::HalfOpen).unwrap_err();
-    assert_eq!(error.to_string(), "the placement has 0 offsets, and there are 1 buffers");
+    assert_eq!(error.to_string(), "the placement has 0 offsets, but there are 1 buffers");
 }
 
 #[test]

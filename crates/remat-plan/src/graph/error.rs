@@ -46,16 +46,16 @@ pub enum GraphError {
     #[error("the graph cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// The file has more bytes than a graph may have.
-    #[error("the graph has more than {limit} bytes, which is as many as are read")]
+    #[error("the graph has more than {limit} bytes, the most that can be read")]
     TooLong {
         /// Limit on the bytes.
         limit: u64,
     },
     /// The text is not JSON, or its JSON is not that of a graph.
-    #[error("the graph is not as expected: {0}")]
+    #[error("the graph is invalid: {0}")]
     Json(#[from] serde_json::Error),
     /// The file is of another format.
-    #[error("format is {found:?}: {FORMAT:?} was expected")]
+    #[error("format is {found:?}: expected {FORMAT:?}")]
     Format {
         /// Value of `format` in the file.
         found: String,
@@ -68,7 +68,7 @@ pub enum GraphError {
     },
     /// A tensor has an invalid name.
     #[error(
-        "tensor {number} is called {tensor:?}: a name without commas, line ends and spaces around it was expected"
+        "tensor {number} is called {tensor:?}: expected a name without commas, line ends, and spaces at both ends"
     )]
     Name {
         /// Number of the tensor.
@@ -77,13 +77,13 @@ pub enum GraphError {
         tensor: String,
     },
     /// Two tensors have the same name.
-    #[error("tensor {tensor:?} is there twice: names must differ")]
+    #[error("two tensors are called {tensor:?}: names must differ")]
     SameName {
         /// Name of the tensors.
         tensor: String,
     },
     /// An alignment is no power of two.
-    #[error("tensor {tensor:?}: alignment is {alignment}: a power of two was expected")]
+    #[error("tensor {tensor:?}: alignment is {alignment}: expected a power of two")]
     Alignment {
         /// Name of the tensor.
         tensor: String,
@@ -105,13 +105,15 @@ pub enum GraphError {
         why: &'static str,
     },
     /// A tensor neither exists before the step nor is made by an op.
-    #[error("tensor {tensor:?} is never there: no op makes it, and it is not there before")]
+    #[error(
+        "tensor {tensor:?} never exists: no op makes it, and it does not exist before the step"
+    )]
     NeverMade {
         /// Name of the tensor.
         tensor: String,
     },
     /// A cost is negative or not finite.
-    #[error("op {op} ({name:?}): cost is {cost}: a finite number from 0 up was expected")]
+    #[error("op {op} ({name:?}): cost is {cost}: expected a finite number from 0 up")]
     Cost {
         /// Position of the op.
         op: usize,

@@ -219,58 +219,58 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
         (
             &both[..],
             r#"{"name":"f","inputs":["z"]}"#,
-            r#"op 0 ("f"): inputs: "z": there is no such tensor"#,
+            r#"op 0 ("f"): inputs: "z": no tensor has this name"#,
         ),
         (
             &both,
             r#"{"name":"f","inputs":["y"],"outputs":["y"]}"#,
-            r#"op 0 ("f"): inputs: "y": it is not there yet"#,
+            r#"op 0 ("f"): inputs: "y": the tensor does not exist yet"#,
         ),
         (
             &both,
             &format!(r"{f},{f}"),
-            r#"op 1 ("f"): outputs: "y": it is there already: make a new tensor"#,
+            r#"op 1 ("f"): outputs: "y": the tensor exists already: make a new tensor"#,
         ),
         (
             &both,
             r#"{"name":"f","outputs":["x"]}"#,
-            r#"op 0 ("f"): outputs: "x": it is there already"#,
+            r#"op 0 ("f"): outputs: "x": the tensor exists already"#,
         ),
         (
             &both,
             r#"{"name":"f","outputs":["y","y"]}"#,
-            r#"op 0 ("f"): outputs: "y": it is named twice"#,
+            r#"op 0 ("f"): outputs: "y": the tensor is named twice"#,
         ),
         (
             &both,
             r#"{"name":"f","updates":["x","x"]}"#,
-            r#"op 0 ("f"): updates: "x": it is named twice"#,
+            r#"op 0 ("f"): updates: "x": the tensor is named twice"#,
         ),
         (
             &both,
             r#"{"name":"f","updates":["y"]}"#,
-            r#"op 0 ("f"): updates: "y": it is not there yet"#,
+            r#"op 0 ("f"): updates: "y": the tensor does not exist yet"#,
         ),
-        (&both, "", r#"tensor "y" is never there: no op makes it"#),
+        (&both, "", r#"tensor "y" never exists: no op makes it"#),
         (
             &both,
             r#"{"name":"f","inputs":["x"],"outputs":["y"],"in_place":[["y","x"]]}"#,
-            r#"op 0 ("f"): in_place: "y": it is no input of the op"#,
+            r#"op 0 ("f"): in_place: "y": the tensor is not an input of the op"#,
         ),
         (
             &both,
             r#"{"name":"f","inputs":["x"],"outputs":["y"],"in_place":[["x","x"]]}"#,
-            r#"op 0 ("f"): in_place: "x": it is no output of the op"#,
+            r#"op 0 ("f"): in_place: "x": the tensor is not an output of the op"#,
         ),
         (
             &both,
             r#"{"name":"f","inputs":["x"],"outputs":["y"],"in_place":[["x"]]}"#,
-            "the graph is not as expected: invalid length 1",
+            "the graph is invalid: invalid length 1",
         ),
         (
             &both,
             r#"{"name":"f","inputs":["x"],"outputs":["y"],"cost":-1}"#,
-            r#"op 0 ("f"): cost is -1: a finite number from 0 up"#,
+            r#"op 0 ("f"): cost is -1: expected a finite number from 0 up"#,
         ),
         (
             &both,
@@ -283,14 +283,14 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
             "unknown field `costs`, expected one of `name`, `inputs`",
         ),
         (&both, r#"{"inputs":["x"]}"#, "missing field `name` at line 1"),
-        (&format!("{both},{x}"), f, r#"tensor "x" is there twice: names must differ"#),
+        (&format!("{both},{x}"), f, r#"two tensors are called "x": names must differ"#),
         (r#"{"name":"x","bytes":-8}"#, "", "invalid value: integer `-8`, expected u64 at line 1"),
         (r#"{"name":"x","bytes":8.5}"#, "", "invalid type: floating point `8.5`, expected u64"),
         (r#"{"name":"x","bytes":18446744073709551616}"#, "", "expected u64"),
         (
             r#"{"name":"x","bytes":8,"before":true,"alignment":12}"#,
             "",
-            r#"tensor "x": alignment is 12: a power of two"#,
+            r#"tensor "x": alignment is 12: expected a power of two"#,
         ),
         (
             r#"{"name":"x","bytes":8,"before":true,"alignment":0}"#,
@@ -300,10 +300,14 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
         (
             r#"{"name":"a,b","bytes":8,"before":true}"#,
             "",
-            r#"tensor 0 is called "a,b": a name without commas"#,
+            r#"tensor 0 is called "a,b": expected a name without commas"#,
         ),
-        (r#"{"name":"","bytes":8,"before":true}"#, "", r#"tensor 0 is called "": a name"#),
-        (r#"{"name":" x","bytes":8,"before":true}"#, "", r#"tensor 0 is called " x": a name"#),
+        (r#"{"name":"","bytes":8,"before":true}"#, "", r#"tensor 0 is called "": expected a name"#),
+        (
+            r#"{"name":" x","bytes":8,"before":true}"#,
+            "",
+            r#"tensor 0 is called " x": expected a name"#,
+        ),
         (
             r#"{"name":"x","bytes":18446744073709551615,"before":true},{"name":"z","bytes":1,"before":true}"#,
             "",
@@ -314,13 +318,13 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
         assert!(error.contains(said), "{error}\n{said}");
     }
     for (text, said) in [
-        ("", "the graph is not as expected: EOF"),
-        ("{", "the graph is not as expected: EOF"),
+        ("", "the graph is invalid: EOF"),
+        ("{", "the graph is invalid: EOF"),
         ("[]", "invalid length 0, expected struct Graph"),
         ("{}", "missing field `format`"),
         (
             r#"{"format":"onnx","version":1,"tensors":[],"ops":[]}"#,
-            r#"format is "onnx": "remat-graph" was expected"#,
+            r#"format is "onnx": expected "remat-graph""#,
         ),
         (
             r#"{"format":"remat-graph","version":2,"tensors":[],"ops":[]}"#,
@@ -334,5 +338,5 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
     }
     let endless = std::io::BufReader::new(std::io::repeat(b' '));
     let error = Graph::read(endless).unwrap_err().to_string();
-    assert_eq!(error, "the graph has more than 33554432 bytes, which is as many as are read");
+    assert_eq!(error, "the graph has more than 33554432 bytes, the most that can be read");
 }

@@ -63,7 +63,7 @@ pub fn named(name: &str) -> Result<Box<dyn Scheduler>, UnknownOrder> {
 
 /// Error: no scheduler has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no order `{name}`; there are {names}")]
+#[error("no order is called `{name}`; choose one of {names}")]
 pub struct UnknownOrder {
     name: String,
     names: String,

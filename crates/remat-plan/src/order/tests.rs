@@ -208,9 +208,9 @@ fn invalid_orders_are_errors() {
     )
     .unwrap();
     for (ops, expected) in [
-        (vec![1, 0], "2 ops of a step that has 3"),
-        (vec![0, 1, 0], "op 0 is there twice, or is no op of the step"),
-        (vec![0, 1, 3], "op 3 is there twice, or is no op of the step"),
+        (vec![1, 0], "the order has 2 ops, but the step has 3"),
+        (vec![0, 1, 0], "op 0 occurs twice, or is not an op of the step"),
+        (vec![0, 1, 3], "op 3 occurs twice, or is not an op of the step"),
         (vec![1, 2, 0], "op 2 (`update`) runs before op 0 (`f`), which must run first"),
         (vec![0, 2, 1], "op 2 (`update`) runs before op 1 (`read`), which must run first"),
     ] {
@@ -226,7 +226,7 @@ fn schedulers_have_names() {
     }
     assert_eq!(
         named("fastest").err().unwrap().to_string(),
-        "there is no order `fastest`; there are program, bfs, dfs, reverse-dfs, sink, least-peak, exact",
+        "no order is called `fastest`; choose one of program, bfs, dfs, reverse-dfs, sink, least-peak, exact",
     );
 }
 
@@ -240,15 +240,15 @@ fn a_search_refuses_what_is_too_wide() {
     let capture = Capture::new(buffers.collect(), wide.collect()).unwrap();
     let exact = Exact { sets: 1000 };
     let error = exact.order(&capture, Reach::Offline, &Limits::none()).unwrap_err();
-    assert!(error.to_string().starts_with("exact looks at 1000 sets of ops at most"), "{error}");
+    assert!(error.to_string().starts_with("exact searches at most 1000 sets of ops"), "{error}");
     let late = Limits::within(std::time::Duration::ZERO);
     let error = exact.order(&capture, Reach::Offline, &late).unwrap_err();
-    assert!(error.to_string().starts_with("exact was not done in time"), "{error}");
+    assert!(error.to_string().starts_with("exact ran out of time"), "{error}");
     // The schedulers that look at all ready ops (least-peak) or at all users of a buffer (sink)
     // also stop when the time is up.
     for name in ["least-peak", "sink"] {
         let error = named(name).unwrap().order(&capture, Reach::Offline, &late).unwrap_err();
-        assert!(error.to_string().starts_with(&format!("{name} was not done in time")), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name} ran out of time")), "{error}");
     }
 }
 

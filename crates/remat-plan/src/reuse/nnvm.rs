@@ -226,5 +226,5 @@ impl FromStr for Nnvm {
 
 /// Error: the text is not a name of the planner [`Nnvm`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not nnvm, nnvm:auto or nnvm: and a number")]
+#[error("{0} is not nnvm, nnvm:auto or nnvm:N")]
 pub struct UnknownRange(String);

@@ -172,7 +172,7 @@ mod tests {
         let two = [Buffer { colour: 1, ..Buffer::new(0, 1, 1) }, Buffer::new(1, 2, 1)];
         let lifetimes = Lifetimes::new(two).unwrap();
         let error = Portfolio::default().plan(&lifetimes, &Limits::none()).unwrap_err();
-        assert_eq!(error.to_string(), "portfolio does not know colours");
+        assert_eq!(error.to_string(), "portfolio does not support colours");
     }
 
     #[test]

@@ -200,7 +200,7 @@ fn colours_are_refused_or_kept_apart() {
             let planned = match planner.plan(&lifetimes, &Limits::none()) {
                 Ok(planned) => planned,
                 Err(error) => {
-                    assert_eq!(error.to_string(), format!("{name} does not know colours"));
+                    assert_eq!(error.to_string(), format!("{name} does not support colours"));
                     continue;
                 }
             };

@@ -8,7 +8,7 @@ use crate::PlanError;
 #[non_exhaustive]
 pub enum ScheduleError {
     /// The step has no op of this position.
-    #[error("action {at} runs op {op}, and the step has no such op")]
+    #[error("action {at} runs op {op}, but the step has no such op")]
     NoOp {
         /// Position of the action.
         at: usize,
@@ -16,7 +16,7 @@ pub enum ScheduleError {
         op: usize,
     },
     /// A buffer is not in memory when it is read or dropped, or at the end although it must stay.
-    #[error("buffer {buffer} is not there at action {at}: run the op again that makes it")]
+    #[error("buffer {buffer} is not resident at action {at}: run its op again first")]
     NotThere {
         /// Position of the action.
         at: usize,
@@ -24,7 +24,7 @@ pub enum ScheduleError {
         buffer: usize,
     },
     /// A buffer is dropped that cannot be made again with the same contents.
-    #[error("action {at} drops buffer {buffer}, which nothing makes again as it is")]
+    #[error("action {at} evicts buffer {buffer}, which cannot be recomputed")]
     Lost {
         /// Position of the action.
         at: usize,
@@ -32,7 +32,7 @@ pub enum ScheduleError {
         buffer: usize,
     },
     /// An op runs again, but may run only once.
-    #[error("action {at} runs op {op} again, which may run once only")]
+    #[error("action {at} runs op {op} again, which may run only once")]
     Once {
         /// Position of the action.
         at: usize,
@@ -40,7 +40,7 @@ pub enum ScheduleError {
         op: usize,
     },
     /// A repeated run would give other results than the first run.
-    #[error("action {at} runs op {op} again, and what it reads or makes was updated meanwhile")]
+    #[error("action {at} runs op {op} again, but a buffer of the op was updated since")]
     Changed {
         /// Position of the action.
         at: usize,

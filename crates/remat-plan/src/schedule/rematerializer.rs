@@ -41,7 +41,7 @@ pub fn named(name: &str) -> Result<Box<dyn Rematerializer>, UnknownRematerialize
 
 /// Error: no rematerializer has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing that finds schedules is called `{name}`; there are {names}")]
+#[error("no rematerializer is called `{name}`; choose one of {names}")]
 pub struct UnknownRematerializer {
     name: String,
     names: String,

@@ -205,19 +205,19 @@ fn invalid_schedules_are_errors() {
     let [f, g, h, k, sgd] = [0, 1, 2, 3, 4].map(Run);
     for (actions, expected) in [
         (vec![f, g, h, k], "op 4 never runs"),
-        (vec![g], "buffer 1 is not there at action 0: run the op again that makes it"),
-        (vec![f, sgd, g, h, k, Run(9)], "action 5 runs op 9, and the step has no such op"),
+        (vec![g], "buffer 1 is not resident at action 0: run its op again first"),
+        (vec![f, sgd, g, h, k, Run(9)], "action 5 runs op 9, but the step has no such op"),
         (vec![sgd, f], "action 0 runs op 4, before op 0 has run"),
-        (vec![f, Drop(1), g], "buffer 1 is not there at action 2"),
-        (vec![f, Drop(1), Drop(1)], "buffer 1 is not there at action 2"),
-        (vec![f, Drop(7)], "buffer 7 is not there at action 1"),
-        (vec![f, Drop(0)], "action 1 drops buffer 0, which nothing makes again as it is"),
-        (vec![f, g, h, Drop(2)], "action 3 drops buffer 2, which nothing makes again as it is"),
-        (vec![f, g, h, h], "action 3 runs op 2 again, which may run once only"),
-        (vec![f, g, h, k, k], "action 4 runs op 3 again, which may run once only"),
-        (vec![f, g, h, g], "action 3 runs op 1 again, and what it reads or makes was updated"),
-        (vec![f, g, h, sgd, f], "action 4 runs op 0 again, and what it reads or makes was updated"),
-        (vec![f, g, h, k, Drop(3)], "action 4 drops buffer 3"),
+        (vec![f, Drop(1), g], "buffer 1 is not resident at action 2"),
+        (vec![f, Drop(1), Drop(1)], "buffer 1 is not resident at action 2"),
+        (vec![f, Drop(7)], "buffer 7 is not resident at action 1"),
+        (vec![f, Drop(0)], "action 1 evicts buffer 0, which cannot be recomputed"),
+        (vec![f, g, h, Drop(2)], "action 3 evicts buffer 2, which cannot be recomputed"),
+        (vec![f, g, h, h], "action 3 runs op 2 again, which may run only once"),
+        (vec![f, g, h, k, k], "action 4 runs op 3 again, which may run only once"),
+        (vec![f, g, h, g], "action 3 runs op 1 again, but a buffer of the op was updated"),
+        (vec![f, g, h, sgd, f], "action 4 runs op 0 again, but a buffer of the op was updated"),
+        (vec![f, g, h, k, Drop(3)], "action 4 evicts buffer 3"),
     ] {
         let error = RecomputeSchedule::new(&capture, actions).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
@@ -227,7 +227,7 @@ fn invalid_schedules_are_errors() {
         RecomputeSchedule::new(&capture, actions)
             .unwrap_err()
             .to_string()
-            .contains("drops buffer 2")
+            .contains("evicts buffer 2")
     );
     let actions = vec![f, g, Drop(2), g, Drop(1), h, f, k, sgd];
     let schedule = RecomputeSchedule::new(&capture, actions).unwrap();
@@ -241,7 +241,7 @@ fn rematerializers_have_names() {
     }
     assert_eq!(
         named("none").err().unwrap().to_string(),
-        "nothing that finds schedules is called `none`; there are sqrt, static-dtr",
+        "no rematerializer is called `none`; choose one of sqrt, static-dtr",
     );
 }
 

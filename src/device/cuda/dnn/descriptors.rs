@@ -51,7 +51,7 @@ pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, Devic
     match found {
         Ok(found) => Ok(Some(found)),
         Err(Failure::Unsupported(error)) => {
-            tracing::debug!(target: "remat", %error, "not by cuDNN");
+            tracing::debug!(target: "remat", %error, "cuDNN does not support this task");
             Ok(None)
         }
         Err(Failure::Broken(error)) => Err(error),

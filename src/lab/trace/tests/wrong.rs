@@ -25,7 +25,7 @@ fn a_wrong_log_is_told_where_and_why() {
         (r#""MEMORY":"8""#, r#""MEMORY":"18446744073709551615""#, 12, "more than any device has"),
         (r#""MEMORY":"8","#, "", 12, "MEMORY without MEMORY"),
         (r#""TIME":"10""#, r#""TIME":"-1""#, 14, "column 84: invalid value: string \"-1\""),
-        (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":"JUMP""#, 14, "`JUMP` is no instruction"),
+        (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":"JUMP""#, 14, "`JUMP` is not an instruction"),
         (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":5"#, 14, "invalid type: integer `5`"),
         (r#"["x","w2"]"#, r#"["y","w2"]"#, 14, "no line before this one made `y`"),
         (r#"["x","w2"]"#, r#"["early","w2"]"#, 14, "no line before this one made `early`"),
@@ -36,20 +36,20 @@ fn a_wrong_log_is_told_where_and_why() {
             r#""MEMORY":"64","NAME":"v""#,
             r#""MEMORY":"64","NAME":"f""#,
             15,
-            "MEMORY of `v` was expected, MEMORY of `f` was found",
+            "expected MEMORY of `v`, found MEMORY of `f`",
         ),
         (
             r#"{"ALIAS":"1","#,
             r#"{"ALIAS":"2","#,
             16,
-            "ALIAS refers to argument 2, counted from 0, of 2",
+            "ALIAS refers to argument 2, counted from 0, but the op has 2",
         ),
         (r#"{"ALIAS":"1","#, r#"{"ALIAS":"-2","#, 16, "expected a whole number from -1"),
         (
             "{\"ALIAS\":\"1\",\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"v\"}\n",
             "",
             16,
-            "ALIAS of `v` was expected, MEMORY of `f` was found",
+            "expected ALIAS of `v`, found MEMORY of `f`",
         ),
         (r#""MUTATE":[0]"#, r#""MUTATE":[2]"#, 19, "MUTATE refers to argument 2"),
         (r#""MUTATE":[0]"#, r#""MUTATE":[0,0]"#, 19, "changes one argument twice"),
@@ -78,7 +78,7 @@ fn a_wrong_log_is_told_where_and_why() {
     assert!(error.ends_with("line 23: `x` was released before"), "{error}");
     let cut = LOG.split_inclusive('\n').take(15).collect::<String>();
     let error = read(&cut).unwrap_err().to_string();
-    assert!(error.ends_with("line 15: ALIAS of `v` was expected, the end was found"), "{error}");
+    assert!(error.ends_with("line 15: expected ALIAS of `v`, found the end"), "{error}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_wrong_recording_is_told_where_and_why() {
         (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
         (r#""version":1"#, r#""version":0"#, 1, "the trace is of version 0"),
         (r#""version":1"#, r#""version":2"#, 17, "the recording was cut off"),
-        (r#"{"event":"step"}"#, r#"{"event":"end"}"#, 9, "goes on after its end"),
+        (r#"{"event":"step"}"#, r#"{"event":"end"}"#, 9, "continues after its end"),
         (
             r#""bytes":4,"cost":0.5"#,
             r#""bytes":-4,"cost":0.5"#,
@@ -111,17 +111,17 @@ fn a_wrong_recording_is_told_where_and_why() {
             r#""bytes":4,"cost":0.5"#,
             r#""bytes":4,"cost":-0.5"#,
             3,
-            "the cost is -0.5; a finite number from 0 up",
+            "the cost is -0.5, expected a finite number from 0 up",
         ),
         (r#""bytes":4,"cost":0.5"#, r#""bytes":4,"cost":null"#, 3, "expected f64"),
         (r#""bytes":4,"cost":0.5"#, r#""bytes":4,"cost":1e999"#, 3, "number out of range"),
         (r#""bytes":4,"cost":0.5"#, r#""bytes":4"#, 3, "missing field `cost`"),
-        (r#""tensor":11,"bytes":4"#, r#""tensor":10,"bytes":4"#, 3, "tensor 10 is there already"),
-        (r#""inputs":[10,11]"#, r#""inputs":[10,12]"#, 4, "tensor 12 is not there"),
-        (r#"{"tensor":21"#, r#"{"tensor":20"#, 4, "tensor 20 is there already"),
-        (r#""input":0"#, r#""input":7"#, 7, "an output refers to input 7, of 2"),
+        (r#""tensor":11,"bytes":4"#, r#""tensor":10,"bytes":4"#, 3, "tensor 10 exists already"),
+        (r#""inputs":[10,11]"#, r#""inputs":[10,12]"#, 4, "tensor 12 does not exist"),
+        (r#"{"tensor":21"#, r#"{"tensor":20"#, 4, "tensor 20 exists already"),
+        (r#""input":0"#, r#""input":7"#, 7, "an output refers to input 7, but the op has 2"),
         (r#""input":0"#, r#""input":4294967296"#, 7, "an output refers to input"),
-        (r#""get","tensor":20"#, r#""get","tensor":10"#, 9, "tensor 10 is not there"),
+        (r#""get","tensor":20"#, r#""get","tensor":10"#, 9, "tensor 10 does not exist"),
         (r#""event":"get""#, r#""event":"got""#, 9, "unknown variant `got`"),
         (
             r#"{"event":"step"}"#,
@@ -151,30 +151,35 @@ fn a_wrong_recording_of_today_is_told_where_and_why() {
         (r#""budget":2048"#, r#""budget":-2048"#, 17, "invalid value: integer `-2048`"),
         (r#""enabled":false"#, r#""colour":"red""#, 22, "no variant of enum Setting"),
         (r#""commands":3"#, r#""commands":-3"#, 1, "invalid value: integer `-3`"),
-        (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 is not there"),
-        (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 is there already"),
-        (r#""tensor":10,"label""#, r#""tensor":20,"label""#, 5, "tensor 20 is not there"),
+        (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 does not exist"),
+        (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 exists already"),
+        (r#""tensor":10,"label""#, r#""tensor":20,"label""#, 5, "tensor 20 does not exist"),
         // The number of an output is already that of an input, or of an updated tensor.
-        (r#""made":20"#, r#""made":12"#, 6, "tensor 12 is there already"),
-        (r#""made":30"#, r#""made":10"#, 7, "tensor 10 is there already"),
-        (r#""made":31"#, r#""made":30"#, 7, "tensor 30 is there already"),
-        (r#""made":32"#, r#""made":21"#, 9, "tensor 21 is there already"),
-        (r#""made":20"#, &format!(r#""made":{MOST}"#), 6, "too few numbers after that"),
-        (r#""targets":1"#, r#""targets":3"#, 7, "an output refers to input 2, of 2"),
-        (r#""targets":1"#, &format!(r#""targets":{MOST}"#), 7, "an output refers to input 2, of 2"),
+        (r#""made":20"#, r#""made":12"#, 6, "tensor 12 exists already"),
+        (r#""made":30"#, r#""made":10"#, 7, "tensor 10 exists already"),
+        (r#""made":31"#, r#""made":30"#, 7, "tensor 30 exists already"),
+        (r#""made":32"#, r#""made":21"#, 9, "tensor 21 exists already"),
+        (r#""made":20"#, &format!(r#""made":{MOST}"#), 6, "too few numbers are left"),
+        (r#""targets":1"#, r#""targets":3"#, 7, "an output refers to input 2, but the op has 2"),
+        (
+            r#""targets":1"#,
+            &format!(r#""targets":{MOST}"#),
+            7,
+            "an output refers to input 2, but the op has 2",
+        ),
         (r#""consumed":[0]"#, r#""consumed":[-1]"#, 7, "invalid value: integer `-1`"),
-        (r#""consumed":[0]"#, r#""consumed":[1048576]"#, 7, "no op has so many inputs"),
+        (r#""consumed":[0]"#, r#""consumed":[1048576]"#, 7, "no op has as many inputs"),
         (
             r#""inputs":[11,21],"#,
             r#""inputs":[10,21],"consumed":[0],"#,
             7,
             "updated by two outputs",
         ),
-        (r#""value":21"#, r#""value":22"#, 9, "tensor 22 is not there"),
-        (r#""target":12"#, r#""target":99"#, 9, "tensor 99 is not there"),
-        (r#"{"del":21}"#, r#"{"del":20}"#, 10, "tensor 20 is not there"),
-        (r#"{"get":31}"#, r#"{"get":10}"#, 13, "tensor 10 is not there"),
-        (r#"{"get":31}"#, r#"{"get":12}"#, 13, "tensor 12 is not there"),
+        (r#""value":21"#, r#""value":22"#, 9, "tensor 22 does not exist"),
+        (r#""target":12"#, r#""target":99"#, 9, "tensor 99 does not exist"),
+        (r#"{"del":21}"#, r#"{"del":20}"#, 10, "tensor 20 does not exist"),
+        (r#"{"get":31}"#, r#"{"get":10}"#, 13, "tensor 10 does not exist"),
+        (r#"{"get":31}"#, r#"{"get":12}"#, 13, "tensor 12 does not exist"),
         (r#"{"get":31}"#, r#"{"get":31,"del":31}"#, 13, "expected"),
         (r#""command":"sync""#, r#""command":"sink""#, 15, "unknown variant `sink`"),
         (r#""command":"sync","#, "", 15, "missing field `command`"),
@@ -185,7 +190,12 @@ fn a_wrong_recording_of_today_is_told_where_and_why() {
             16,
             "after its end",
         ),
-        (r#""cost":2.0"#, r#""cost":-2.0"#, 6, "the cost is -2; a finite number from 0 up"),
+        (
+            r#""cost":2.0"#,
+            r#""cost":-2.0"#,
+            6,
+            "the cost is -2, expected a finite number from 0 up",
+        ),
         (r#""cost":1.5"#, r#""cost":-1.5"#, 2, "the cost is -1.5"),
         (r#""flops":99.0"#, r#""flops":-99.0"#, 6, "the number of flops is -99"),
         (r#""workspace":16"#, &format!(r#""workspace":{MOST}"#), 6, "more than any device has"),
@@ -209,7 +219,10 @@ fn errors_for_other_files_name_the_expected_formats() {
     let nothing = r#"{"event":"begin","version":1,"cost_model":"flops"}"#;
     assert!(matches!(read(nothing).unwrap_err().problem, TraceProblem::NoInstructions));
     let missing = Trace::open("/nowhere/a.log").unwrap_err();
-    assert!(missing.to_string().starts_with("/nowhere/a.log: it cannot be read"), "{missing}");
+    assert!(
+        missing.to_string().starts_with("/nowhere/a.log: the trace cannot be read"),
+        "{missing}"
+    );
     assert!(Trace::open("/").is_err());
 }
 
@@ -246,13 +259,13 @@ fn half_a_recording_never_looks_whole() {
 fn gigabytes_without_instructions_are_refused() {
     let bomb = |line: &str| packed(&line.repeat((1 << 20) / line.len())).repeat(1 << 10);
     for (line, message) in [
-        ("\n", "bytes without a word"),
-        ("   \r\n", "bytes without a word"),
+        ("\n", "blank bytes in a row"),
+        ("   \r\n", "blank bytes in a row"),
         ("{\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"FORWARD\"}\n", "without an instruction"),
         ("{\"INSTRUCTION\":\"RELEASE\"}\n", "without an instruction"),
     ] {
         let error = Trace::read(&*bomb(line), "bomb.gz").unwrap_err().to_string();
-        assert!(error.contains(message) && error.contains("a trace as"), "{error}");
+        assert!(error.contains(message) && error.contains("expected a trace of"), "{error}");
         // The same bytes inside a trace, and after one.
         let (start, end) = LOG.split_at(LOG.find("{\"DST\"").unwrap());
         for text in [vec![packed(start), bomb(line), packed(end)], vec![packed(LOG), bomb(line)]] {

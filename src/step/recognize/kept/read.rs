@@ -20,7 +20,7 @@ impl TryFrom<Kept> for KnownSteps {
         let Kept { nodes, roles, same, heirs, .. } = &kept;
         if nodes.len() > MOST {
             return Err(format!(
-                "{} commands of steps are known, and {MOST} are the most",
+                "the known steps have {} commands, but at most {MOST} are allowed",
                 nodes.len()
             ));
         }
@@ -44,7 +44,7 @@ impl TryFrom<Kept> for KnownSteps {
                 })
         };
         if let Some(node) = nodes.iter().position(|node| !makes_sense(node)) {
-            return Err(format!("command {node} of the known steps makes no sense"));
+            return Err(format!("command {node} of the known steps is invalid"));
         }
         let is_value = |&(bytes, node): &(u64, NodeId)| {
             bytes <= MOST_BYTES && (node == NOWHERE || is_node(node))
@@ -57,7 +57,7 @@ impl TryFrom<Kept> for KnownSteps {
             && same.iter().all(|&(role, now)| is_role(role) && is_role(now))
             && heirs.iter().all(inherit);
         if !makes_sense {
-            return Err("the values of the known steps make no sense".to_owned());
+            return Err("the values of the known steps are invalid".to_owned());
         }
         Ok(Self(kept))
     }

@@ -395,7 +395,7 @@ pub enum GraphError {
     /// The value does not suit the variable, or the entry to write into is no variable.
     #[error(
         "output {} of node {} cannot be written into node {}: \
-         that must be a variable of as many elements of the same type",
+         give a variable with as many elements of the same type",
         .value.output, .value.node, .variable.node
     )]
     Assign {

@@ -152,7 +152,7 @@ pub(super) fn behind(top: u64, bytes: u64, align: u64) -> Option<(u64, u64)> {
 #[non_exhaustive]
 pub enum PoolError {
     /// The alignment is no power of two.
-    #[error("storages are to be aligned to {0}: that must be a power of two")]
+    #[error("storages have an alignment of {0}: give a power of two")]
     Alignment(u64),
     /// A variable is on different devices in two plans.
     #[error("variable {name} is on device {} in one plan and on {} in another", .devices[0], .devices[1])]

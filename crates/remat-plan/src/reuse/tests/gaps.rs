@@ -188,13 +188,16 @@ fn gaps_that_no_buffer_can_have_are_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "this is what is refused")]
     let backwards = kept(12, 13, 5..4);
     for (gaps, why) in [
-        (vec![Gap::new(12, 12)], "buffer 0 has a gap from 12 to 12, which is no time at all"),
-        (vec![Gap::new(13, 12)], "a gap from 13 to 12, which is no time"),
-        (vec![Gap::new(9, 12)], "a gap from 9 to 12, which is not within its life"),
-        (vec![Gap::new(12, 21)], "a gap from 12 to 21, which is not within its life"),
-        (vec![Gap::new(14, 16), Gap::new(12, 15)], "from 14 to 16, and another one meanwhile"),
-        (vec![kept(12, 13, 0..101)], "from 12 to 13, in which it keeps bytes that it has not"),
-        (vec![backwards], "in which it keeps bytes that it has not"),
+        (vec![Gap::new(12, 12)], "buffer 0 has a gap from 12 to 12, which is empty"),
+        (vec![Gap::new(13, 12)], "a gap from 13 to 12, which is empty"),
+        (vec![Gap::new(9, 12)], "a gap from 9 to 12, which is not within the life of the buffer"),
+        (vec![Gap::new(12, 21)], "a gap from 12 to 21, which is not within the life of the buffer"),
+        (vec![Gap::new(14, 16), Gap::new(12, 15)], "from 14 to 16, which overlaps another gap"),
+        (
+            vec![kept(12, 13, 0..101)],
+            "from 12 to 13, which keeps bytes that the buffer does not have",
+        ),
+        (vec![backwards], "which keeps bytes that the buffer does not have"),
     ] {
         let error = one.clone().with_gaps(0, gaps).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
@@ -258,7 +261,7 @@ fn who_looks_long_stops_in_time() {
         let planner = crate::named(name).unwrap();
         let error = planner.plan(&lifetimes, &Limits::within(Duration::ZERO)).unwrap_err();
         assert!(matches!(error, PlanError::TooLong { .. }), "{error}");
-        assert!(error.to_string().starts_with(&format!("{name} was not done in time")), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name} ran out of time")), "{error}");
         assert!(planner.plan(&lifetimes, &Limits::none()).is_ok());
     }
     let few = Lifetimes::new(lifetimes.buffers()[..600].to_vec()).unwrap();
