@@ -50,6 +50,7 @@
 //! reported by the next read of a tensor that depends on it, or by the next [`Runtime::sync`].
 //! [`Error`] has a variant for each family of errors.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Only where bytes meet kernels: a file that needs it allows it.
 #![deny(unsafe_code)]
 

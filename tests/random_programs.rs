@@ -75,7 +75,7 @@ fn any_call_to_the_device_may_fail() {
     say_nothing_of_what_is_on_purpose();
     let figures = RefCell::<Figures>::default();
     let [injected, heard] = [0u64, 0].map(Cell::new);
-    let usual = check("faults", 40, 50, (small(16), shares()), |(program, shares)| {
+    let usual = check("faults", 20, 50, (small(16), shares()), |(program, shares)| {
         let case = Case::new(program, shares.rest.seed);
         let setup = shares.of(case.peak());
         let may = May { run_out: true, break_down: true };

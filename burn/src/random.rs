@@ -1,10 +1,10 @@
 //! Random operations that make the same numbers in each run.
 
-use remat_rng::{SplitMix64, spread};
 use burn_backend::{DType, Distribution, Shape, TensorData};
 use burn_ir::{FloatOperationIr as Float, NumericOperationIr as Numeric, OperationIr, RandomOpIr};
 use burn_std::rand::{SeedableRng, StdRng};
 use burn_std::{bf16, f16};
+use remat_rng::{SplitMix64, spread};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Seed for the backend before random operation number `counter` of a session.

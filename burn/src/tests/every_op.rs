@@ -321,9 +321,12 @@ impl Found {
     }
 }
 
+/// A third of the variants of operations. All of them if `REMAT_ALL_CELLS` is set, as `.ci/release`
+/// does.
 #[test]
 fn every_operation_gives_the_bits_of_flex() {
-    let all = samples::all();
+    let is_whole = std::env::var_os("REMAT_ALL_CELLS").is_some();
+    let all: Vec<_> = samples::all().into_iter().step_by(if is_whole { 1 } else { 3 }).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         quiet();
@@ -346,7 +349,8 @@ fn every_operation_gives_the_bits_of_flex() {
         wrong[..wrong.len().min(50)].join("\n")
     );
     assert!(wrong.is_empty());
-    assert!(refused.keys().map(String::as_str).eq(REFUSED));
+    assert!(refused.keys().all(|name| REFUSED.contains(&name.as_str())));
+    assert!(!is_whole || refused.len() == REFUSED.len());
 }
 
 /// Suppresses the printing of caught panics on this thread.

@@ -1,7 +1,6 @@
 //! Small models, and their training with comparable bits.
 #![allow(dead_code)] // Each test uses a part of this module.
 
-
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
