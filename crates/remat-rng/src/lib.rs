@@ -6,7 +6,7 @@
 //!
 //! let mut rng = SplitMix64::new(7);
 //! let dice: Vec<usize> = (0..5).map(|_| 1 + rng.below(6)).collect();
-//! assert_eq!(dice, [3, 1, 6, 3, 4]);
+//! assert_eq!(dice, [3, 1, 6, 4, 3]);
 //! ```
 
 #![no_std]
