@@ -119,3 +119,8 @@ pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
 /// Default granularity, in bytes: offsets and sizes are multiples of this. Enough for any alignment
 /// that a kernel asks for.
 pub const ALIGNMENT: u64 = 256;
+
+/// README, whose program is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

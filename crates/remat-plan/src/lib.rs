@@ -48,3 +48,8 @@ pub use reuse::{
     Answer, BestFit, BinaryBlock, Exact, First, Gaps, IntervalMove, MaxBlock, Portfolio, Pushdown,
     Take, TwoLevel, nnvm,
 };
+
+/// README, whose program is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
