@@ -149,7 +149,7 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// With --policy megengine: add the cost of the tensor itself to the score, like
+    /// Add the cost of the tensor itself to the score of --policy megengine, like
     /// megengine:own-cost
     #[arg(long)]
     pub own_cost: bool,
@@ -192,7 +192,7 @@ pub struct MemoryArgs {
     /// Check that recomputed values have the bits that were evicted: all values, or a share such as
     /// 0.25
     ///
-    /// If bits differ, the run ends with an error that names the op, the step and the first
+    /// The run ends with an error if bits differ, which names the op, the step and the first
     /// different element. The summary has the number of compared values, and the host memory for
     /// their hashes. Results do not change.
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]

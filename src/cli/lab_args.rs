@@ -58,8 +58,8 @@ pub struct ReplayArgs {
 /// the same options and the same budget in bytes, a replay has exactly the evictions of the
 /// recorded run; with --policy learned, add --as-run. The default policy is that of the run.
 ///
-/// If settings changed during the recorded run, the budget, threshold and policy of the replay
-/// change at the same places. A setting that is given here holds from beginning to end.
+/// The budget, threshold and policy of the replay change where they changed in the recorded run. A
+/// setting that is given here holds from beginning to end.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -6,7 +6,7 @@ mod difference;
 mod error;
 mod op;
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
 mod usage;
 
 pub use buffer::{CapturedBuffer, Class};
