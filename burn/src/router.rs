@@ -52,8 +52,10 @@ impl<B: BackendIr> Slot<B> {
     }
 
     /// Opens a session.
-    pub fn open(&self, session: Session<B>) {
-        *self.state() = State::Open(Box::new(session));
+    pub fn open(&self, mut session: Session<B>) {
+        let mut state = self.state();
+        session.opened();
+        *state = State::Open(Box::new(session));
     }
 
     /// Closes the session. On return, all memory of the session is free.

@@ -32,8 +32,8 @@ pub(crate) struct Session<B: BackendIr> {
     /// [`Builder::look_ahead`](crate::Builder::look_ahead) is 0.
     ahead: Option<Ahead>,
     waiting: VecDeque<Do<B>>,
-    /// First tensor number of this session. Tensors with smaller numbers are of earlier sessions,
-    /// and are gone.
+    /// Tensors with smaller numbers were made before this session was opened, and are gone. Their
+    /// operations may still arrive.
     first: TensorId,
     /// Tensors without a value, and the reason: they were made from a tensor without a value, or
     /// could not be moved to this device.
@@ -113,8 +113,17 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
+    /// Declares all tensors made so far to be gone. To be called when the session is opened: until
+    /// then, clients of the slot's last session take numbers for tensors that have no value.
+    pub fn opened(&mut self) {
+        self.first = numbers(0);
+    }
+
     /// Uploads a value from the host as `tensor`.
     pub fn put(&mut self, tensor: TensorId, data: TensorData) {
+        if tensor < self.first {
+            return;
+        }
         self.mark_if_due();
         // If the device uses the host's memory, a copy from which to restore the tensor would take
         // as many bytes as its eviction frees. The tensor is therefore a leaf.
@@ -136,7 +145,10 @@ impl<B: BackendIr> Session<B> {
             _ => {}
         }
         let (form, tensors) = self.forms.of(ir);
-        if let Some(why) = form.inputs_of(&tensors).find_map(|(input, _)| self.why_lost(input)) {
+        let inputs = form.inputs_of(&tensors).map(|(input, _)| input);
+        if let Some(why) =
+            inputs.chain(form.outputs_of(&tensors)).find_map(|tensor| self.why_lost(tensor))
+        {
             self.lost.extend(form.outputs_of(&tensors).map(|out| (out, why.clone())));
         } else if let Some((input, view)) = self.look(&form, &tensors) {
             self.apply_view(&form, &tensors, input, view);
@@ -257,7 +269,7 @@ impl<B: BackendIr> Session<B> {
 
     /// Deletes a tensor that Burn no longer uses.
     fn let_go(&mut self, tensor: TensorId) {
-        if tensor >= self.first && self.lost.remove(&tensor).is_none() {
+        if self.lost.remove(&tensor).is_none() && tensor >= self.first {
             self.views.remove(&tensor);
             self.push(Command::Del(tensor));
         }

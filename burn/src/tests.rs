@@ -2,10 +2,16 @@
 //! [`Session::run`](crate::session::Session::run).
 
 use crate::Guard;
-use burn_flex::Flex;
+use crate::error::Error;
+use crate::router::{Client, Slot, SlotDevice};
+use crate::session::numbers;
+use burn_backend::TensorData;
+use burn_flex::{Flex, FlexDevice};
+use burn_router::RouterClient;
 use common::{Cnn, Mlp, MlpDropout, Net, Recurrent, Transformer, train};
 use remat::evict::{ByStep, Policy, View};
 use remat::graph::StorageKey;
+use std::sync::Arc;
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -62,6 +68,29 @@ fn no_bytes_stay_counted_with_a_policy_that_keeps_unheld_tensors() {
     }
     looked_at::<Mlp>();
     looked_at::<Transformer>();
+}
+
+/// A session may be made while another has its slot, and opened later.
+#[test]
+fn a_session_knows_no_tensor_made_before_it_is_opened() {
+    let slot = Arc::new(Slot::new(SlotDevice::new(FlexDevice).unwrap()));
+    let client = Client(Arc::clone(&slot));
+    let upload = || client.register_tensor_data(TensorData::from([1.0_f32]));
+    let used = || slot.with(|session| session.ask(|driver| driver.engine().used_bytes())).unwrap();
+    let session = every_op::session(1 << 20);
+    let [gone, also_gone] = [upload(), upload()];
+    let late = numbers(1);
+    slot.open(session);
+    // This upload was begun before the session was opened, and arrives now.
+    slot.with(|session| session.put(late, TensorData::from([1.0_f32]))).unwrap();
+    assert_eq!(used(), 0);
+    let error = slot.with(|session| session.read(&gone.into_ir())).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Dropped), "{error}");
+    drop(also_gone);
+    let present = upload();
+    assert_eq!(used(), 4);
+    drop(present);
+    assert_eq!(used(), 0);
 }
 
 #[test]

@@ -72,7 +72,7 @@ const ONLY_OURS: [&str; 8] = [
 ];
 
 /// Session on Flex, without a server.
-fn session(budget: u64) -> Session<Flex> {
+pub(super) fn session(budget: u64) -> Session<Flex> {
     let facts = Facts::of::<Flex>(&FlexDevice);
     with(BurnDevice::new(FlexDevice, facts, budget, Default::default()), facts)
 }
