@@ -14,11 +14,10 @@
 
 use remat::device::sim::Sim;
 use remat::op::Outputs;
-use remat::ops::Unary;
-use remat::program::{Apply, Command, Driver, TensorId};
-use remat::{
-    CostModelKind, DType, Engine, HostTensor, Layout, Op, Plan, PolicyKind, Runtime, Settings,
-};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::ops::Unary;
+use remat::unstable::program::{Apply, Command, Driver, TensorId};
+use remat::{CostModelKind, DType, HostTensor, Layout, Op, Plan, PolicyKind, Runtime};
 use remat_rng::SplitMix64;
 use std::sync::Arc;
 use std::time::Instant;

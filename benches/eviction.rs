@@ -15,8 +15,9 @@
 //! where `../shared` has them. Budgets are 20 % to 90 %.
 
 use remat::device::sim::Sim;
-use remat::engine::{Engine, Settings};
-use remat::ops::{Op, Unary};
+use remat::ops::Op;
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::ops::Unary;
 use remat::{CostModelKind, HostTensor, PolicyKind};
 use std::sync::Arc;
 
@@ -75,10 +76,10 @@ fn main() {
 #[cfg(feature = "lab")]
 mod steps {
     use super::ROUNDS;
-    use remat::engine::Dead;
-    use remat::lab::{Replay, Trace};
+    use remat::Dead;
     use remat::op::Outputs;
-    use remat::program::{Command, RecordedOp, RecordedProgram, RecordedValue};
+    use remat::unstable::lab::{Replay, Trace};
+    use remat::unstable::program::{Command, RecordedOp, RecordedProgram, RecordedValue};
     use remat::{Layout, PolicyKind};
     use std::path::Path;
     use std::time::{Duration, Instant};

@@ -10,13 +10,15 @@
 //!
 //! `cargo bench --features cuda --bench kernels`; with `-- small`, all batches are 1.
 
-use remat::device::cuda::{Context, Cuda, Options};
+use remat::device::cuda::Options;
 use remat::device::{Call, Device, DeviceError, Place};
 use remat::op::Operation as _;
-use remat::ops::{
-    Accumulate, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormGrad, Binary, Contiguous, Conv2d,
+use remat::ops::{Conv2d, Op, Pool2d};
+use remat::unstable::device::cuda::{Context, Cuda};
+use remat::unstable::ops::{
+    Accumulate, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormGrad, Binary, Contiguous,
     Conv2dGradInput, Conv2dGradWeight, CrossEntropy, CrossEntropyGrad, Fill, MatMul, MaxPool2d,
-    MaxPool2dGrad, Op, Pool2d, Reduce, Reduction, SgdMomentum, Softmax, SoftmaxGrad, Unary,
+    MaxPool2dGrad, Reduce, Reduction, SgdMomentum, Softmax, SoftmaxGrad, Unary,
 };
 use remat::{DType, Dims, HostTensor, Layout};
 

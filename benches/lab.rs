@@ -10,9 +10,9 @@
 //!
 //! `cargo bench --bench lab`
 
+use remat::Dead;
 use remat::PolicyKind;
-use remat::engine::Dead;
-use remat::lab::{Replay, Trace};
+use remat::unstable::lab::{Replay, Trace};
 use serde_json::Value;
 use std::hint::black_box;
 use std::path::Path;

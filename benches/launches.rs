@@ -16,7 +16,8 @@
 use remat::device::sim::{Sim, Speed};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::op::Operation as _;
-use remat::ops::{Op, Unary};
+use remat::ops::Op;
+use remat::unstable::ops::Unary;
 use remat::{Builder, DType, HostTensor, Layout, Runtime};
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -182,7 +183,8 @@ fn main() {
 
 #[cfg(feature = "cuda")]
 fn gpu() {
-    use remat::device::cuda::{Context, Cuda, Options};
+    use remat::device::cuda::Options;
+    use remat::unstable::device::cuda::{Context, Cuda};
     for elements in [1 << 10, 1 << 16, 1 << 20] {
         match Context::open(Options::default()) {
             Ok(gpu) => {

@@ -10,7 +10,7 @@
 //! The quickest of up to five rounds counts. No round begins after a second. Planners that search
 //! have three seconds. `-- NAME ...` runs only the planners of these names.
 
-use remat::plan::{self, Instance, Lifetimes, Limits, Lives, random};
+use remat::unstable::plan::{self, Instance, Lifetimes, Limits, Lives, random};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::BufReader;

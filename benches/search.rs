@@ -12,11 +12,11 @@
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
-use remat::lab::{Replay, Search, Trace};
 use remat::nn::{Mode, Module, ResNet, Sequential, resnet};
 use remat::optim::Optimizer;
-use remat::program::{Allowance, RecordedProgram};
 use remat::trace::JsonLines;
+use remat::unstable::lab::{Replay, Search, Trace};
+use remat::unstable::program::{Allowance, RecordedProgram};
 use remat::{HostTensor, PolicyKind, Runtime};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;

@@ -6,8 +6,8 @@
 //! `cargo run --release --example 04_your_own_device`
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
-use remat::engine::{Engine, Settings};
 use remat::op::{OpError, Operation, Outputs};
+use remat::unstable::engine::{Engine, Settings};
 use remat::{CostModelKind, Layout, PolicyKind};
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 
 use remat::PolicyKind;
 use remat::evict::{Policy, View};
-use remat::graph::StorageKey;
 use remat::prelude::*;
+use remat::unstable::graph::StorageKey;
 
 /// Evicts the storage with the least recompute cost per byte, however long ago it was used.
 #[derive(Debug)]

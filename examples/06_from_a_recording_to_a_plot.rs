@@ -3,12 +3,12 @@
 //!
 //! `cargo run --release --example 06_from_a_recording_to_a_plot`
 
-use remat::lab::plot::{Line, Panel, Point, slowdown};
-use remat::lab::{Grid, Job, Replay, Trace, sweep};
 use remat::nn::{ResNet, resnet};
 use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::trace::JsonLines;
+use remat::unstable::lab::plot::{Line, Panel, Point, slowdown};
+use remat::unstable::lab::{Grid, Job, Replay, Trace, sweep};
 use remat::{Dead, PolicyKind};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let line = |policy: &PolicyKind| {
         let label = policy.to_string();
         let of_policy = rows.iter().filter(|row| row.policy == label);
-        let point = |row: &remat::lab::Row| Point {
+        let point = |row: &remat::unstable::lab::Row| Point {
             budget_ratio: row.budget_ratio,
             slowdown: row.slowdown,
         };

@@ -7,7 +7,8 @@
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::op::{OpError, Operation, Outputs};
-use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Settings};
+use remat::unstable::engine::{Engine, Settings};
+use remat::{CostModelKind, DType, Layout, PolicyKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! ```
 //! use remat::Layout;
-//! use remat::bound::Demand;
+//! use remat::unstable::bound::Demand;
 //! use remat::op::Outputs;
-//! use remat::program::{Command, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
+//! use remat::unstable::program::{Command, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
 //!
 //! // x stays in memory; y and z are made from it, and both are read at the end.
 //! let mut program = RecordedProgram::default();

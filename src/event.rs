@@ -181,7 +181,7 @@ pub enum Event {
 /// Set of kinds of events that an evictor or a policy wants to hear.
 ///
 /// ```
-/// use remat::event::Hears;
+/// use remat::unstable::event::Hears;
 /// assert_eq!(Hears::RUNS.and(Hears::USES), Hears::USES.and(Hears::RUNS));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

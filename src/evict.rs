@@ -16,6 +16,7 @@ mod forest;
 mod formula;
 mod hubs;
 mod kind;
+#[doc(hidden)]
 pub mod learned;
 mod megengine;
 mod megengine_article;
@@ -27,22 +28,30 @@ mod policy;
 mod random;
 mod search;
 
-pub use belady::Belady;
 pub use by_score::ByScore;
 pub use by_step::ByStep;
 pub(crate) use candidates::Candidates;
 pub use candidates::Tier;
-pub use coop::Coop;
 pub use expression::ParseFormulaError;
-pub use formula::{Around, Exponents, Formula, Ranking};
-pub use hubs::LockHubs;
+pub use formula::Exponents;
 pub use kind::{ParsePolicyError, PolicyKind};
-pub use learned::{Clock, Forecast, ForecastError, Foresight, Learn, Learned, Setting};
-pub use megengine::MegEngine;
-pub use megengine_article::{ArticleConstants, MegEngineArticle};
-pub use none::NeverEvict;
+pub use learned::{Clock, Forecast, ForecastError, Learn};
+pub use megengine_article::ArticleConstants;
 pub use policy::{Aging, Floors, Lowered, Policy};
-pub use random::EvictAtRandom;
+
+// Documented in `unstable`.
+#[doc(hidden)]
+pub use {
+    belady::Belady,
+    coop::Coop,
+    formula::{Around, Formula, Ranking},
+    hubs::LockHubs,
+    learned::{Foresight, Learned, Setting},
+    megengine::MegEngine,
+    megengine_article::MegEngineArticle,
+    none::NeverEvict,
+    random::EvictAtRandom,
+};
 
 use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
@@ -247,7 +256,7 @@ impl<'a> View<'a> {
     ///
     /// ```
     /// use remat::evict::{Policy, View};
-    /// use remat::graph::StorageKey;
+    /// use remat::unstable::graph::StorageKey;
     /// use remat::prelude::*;
     ///
     /// /// Large storages that were not used for long go first.

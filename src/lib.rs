@@ -29,17 +29,12 @@
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
 //! | `checkpoint` | networks and optimizers in files, PyTorch's among them |
 //! | [`ops`] | each op with its shapes, gradient and kernels; [`CustomOp`](ops::CustomOp) for your own |
-//! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
-//! | [`graph`] | the engine's tables: storages, compute paths, and the edges between them |
-//! | [`event`] | the engine's events, for every [`Listener`] |
 //! | [`evict`] | choosing tensors to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
-//! | [`program`] | the command language of runtimes, recordings and the lab |
-//! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
+//! | [`trace`] | recordings of programs |
 //! | `tune` | a budget that passes, and the best way to run in it, found before the first step |
-//! | [`plan`] | buffers of a step known ahead, and the best places for them |
-//! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
 //! | [`error`] | all errors, by family |
+//! | [`unstable`] | rooms that may change in any version: engine, graph, command language, lab, planners |
 //!
 //! Features: `data` adds data sets, `serde` traces, snapshots and ops as text, `lab` the lab, and
 //! `cuda` NVIDIA GPUs. `cli`, a default, adds the program.
@@ -55,56 +50,68 @@
 #![deny(unsafe_code)]
 
 pub mod autograd;
+#[doc(hidden)]
 pub mod bound;
 mod capture;
 #[cfg(feature = "serde")]
 pub mod checkpoint;
+#[doc(hidden)]
 pub mod command;
 mod cost;
 #[cfg(feature = "data")]
 pub mod data;
 pub mod device;
 mod driver;
+#[doc(hidden)]
 pub mod engine;
 pub mod error;
+#[doc(hidden)]
 pub mod event;
 pub mod evict;
+#[doc(hidden)]
 pub mod graph;
 mod guard;
 mod hint;
 mod host;
 mod interpreter;
 #[cfg(feature = "lab")]
+#[doc(hidden)]
 pub mod lab;
 mod layout;
 pub mod nn;
 pub mod op;
 pub mod ops;
 pub mod optim;
+#[doc(hidden)]
 pub mod program;
 mod runtime;
+#[doc(hidden)]
 pub mod step;
 mod store;
 mod sync;
 pub mod trace;
 #[cfg(feature = "lab")]
 pub mod tune;
+pub mod unstable;
 
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
 pub use driver::Plan;
-pub use engine::{Dead, Engine, Listener, RecomputeLimit, Settings, Stats};
+pub use engine::{Dead, Listener, RecomputeLimit, Stats};
+#[doc(hidden)]
+pub use engine::{Engine, Settings};
 pub use error::{Error, OutOfMemory};
 pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};
 pub use layout::{DType, Dims, Layout, MAX_RANK, ParseDTypeError, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
-#[doc(inline)]
+#[doc(hidden)]
 pub use remat_memory as memory;
 pub use remat_memory::{ByteSize, ParseByteSizeError};
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
 /// Plans of memory for a known step: the planners of [`remat_plan`], and steps of recorded programs
 /// as captures.
+#[doc(hidden)]
 pub mod plan {
     pub use crate::capture::CapturedProgram;
     pub use remat_plan::*;

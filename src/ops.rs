@@ -15,7 +15,8 @@
 //! [`Runtime::apply`](crate::Runtime::apply) runs:
 //!
 //! ```
-//! use remat::ops::{Conv2d, MaxPool2d, Pool2d};
+//! use remat::ops::{Conv2d, Pool2d};
+//! use remat::unstable::ops::MaxPool2d;
 //! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("64KiB").cpu()?;
@@ -59,6 +60,7 @@ mod random;
 mod reduce;
 mod resize;
 mod rotary;
+#[doc(hidden)]
 pub mod samples;
 mod softmax;
 mod tensor;
@@ -69,7 +71,9 @@ mod views;
 
 pub use batch_norm::{BatchNormOutput, BatchNormParameters};
 pub use conv2d::{Conv1d, ConvTranspose2d};
-pub use custom::{CudaKernel, Custom, CustomOp};
+#[doc(hidden)]
+pub use custom::Custom;
+pub use custom::{CudaKernel, CustomOp};
 pub(crate) use gradient::Log;
 pub use gradient::{Gradient, InputGradients, Recorded};
 #[cfg(feature = "serde")]
@@ -78,6 +82,7 @@ pub(crate) use lstm::AfterSteps;
 pub use pool::Pool2d;
 pub use random::Distribution;
 pub(crate) use random::unit;
+#[doc(hidden)]
 pub use reduce::{Extreme, Reduction};
 pub use resize::Interpolation;
 pub(crate) use tensor::{Home, Runs, dims};
@@ -105,9 +110,20 @@ macro_rules! held {
     ($op:ident in Box) => { Box<$op> };
 }
 
+/// Export of an op. Ops that no method takes are documented in [`unstable`](crate::unstable) only.
+macro_rules! export {
+    ($family:ident $op:ident by method) => {
+        pub use $family::$op;
+    };
+    ($family:ident $op:ident) => {
+        #[doc(hidden)]
+        pub use $family::$op;
+    };
+}
+
 macro_rules! registry {
-    ($($family:ident: $($op:ident $(in $boxed:ident)?),*;)*) => {
-        $(pub use $family::{$($op),*};)*
+    ($($family:ident: $($op:ident $(in $boxed:ident)? $(by $method:ident)?),*;)*) => {
+        $($(export!($family $op $(by $method)?);)*)*
 
         /// An op. The documentation of the op inside each variant describes inputs and outputs.
         #[derive(Clone, Debug, PartialEq)]
@@ -186,13 +202,13 @@ macro_rules! registry {
     };
 }
 
-// One line for each module.
+// One line for each module. `by method`: a method of `Tensor` takes the op.
 registry! {
     elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
-    attention: Attention, AttentionGrad;
+    attention: Attention by method, AttentionGrad;
     lstm: LstmSteps, LstmStepsGrad;
-    conv2d: Conv2d in Box, Conv2dGradInput in Box, Conv2dGradWeight in Box;
+    conv2d: Conv2d in Box by method, Conv2dGradInput in Box, Conv2dGradWeight in Box;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
     norm: LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, GroupNorm, GroupNormGrad;
     pool: MaxPool2d in Box, MaxPool2dGrad in Box, MaxPool2dPick in Box, AvgPool2d in Box, AvgPool2dGrad in Box;

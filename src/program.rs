@@ -8,9 +8,10 @@
 //! ```
 //! use remat::device::sim::Sim;
 //! use remat::op::Outputs;
-//! use remat::ops::{MatMul, Unary};
-//! use remat::program::{Command, Driver, Program};
-//! use remat::{CostModelKind, Engine, HostTensor, Op, PolicyKind, Settings};
+//! use remat::unstable::ops::{MatMul, Unary};
+//! use remat::unstable::program::{Command, Driver, Program};
+//! use remat::{CostModelKind, HostTensor, Op, PolicyKind};
+//! use remat::unstable::engine::{Engine, Settings};
 //!
 //! let mut program = Program::<Op, HostTensor>::default();
 //! let host = HostTensor::f32([8, 8], vec![1.0; 64])?;

@@ -184,7 +184,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// [`Runtime::update`].
     ///
     /// ```
-    /// use remat::ops::Accumulate;
+    /// use remat::unstable::ops::Accumulate;
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("1MiB").cpu()?;

@@ -8,6 +8,7 @@
 //! `ops::Library::program` turns a recording that was read from a file into a program that can be
 //! executed.
 
+#[doc(hidden)]
 pub use crate::command::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
 pub use crate::driver::{Entry, Recorder, VERSION};
 
@@ -25,7 +26,9 @@ mod whole_file;
 pub use {
     json_lines::JsonLines,
     load::{LoadProblem, LoadProgramError},
-    read_whole::read_whole,
-    unpacked::unpacked,
-    whole_file::WholeFile,
 };
+
+// Documented in `unstable`.
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+pub use {read_whole::read_whole, unpacked::unpacked, whole_file::WholeFile};

@@ -128,13 +128,13 @@ impl fmt::Debug for StandIn {
 ///
 /// ```
 /// use remat::Runtime;
-/// use remat::tune::{Names, Tuner};
+/// use remat::tune::{OptionNames, Tuner};
 ///
-/// let names = Names { budget: "--budget", batch: "--batch", ..Names::WORDS };
+/// let names = OptionNames { budget: "--budget", batch: "--batch", ..OptionNames::WORDS };
 /// let tuner = Tuner::new(Runtime::builder).names(names);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Names {
+pub struct OptionNames {
     /// The budget.
     pub budget: &'static str,
     /// The eviction threshold.
@@ -147,7 +147,7 @@ pub struct Names {
     pub cache: &'static str,
 }
 
-impl Names {
+impl OptionNames {
     /// Plain words.
     pub const WORDS: Self = Self {
         budget: "the budget",
@@ -235,7 +235,7 @@ pub struct Tuner<'a> {
     steps: usize,
     stand_in: StandIn,
     cache: Option<PathBuf>,
-    names: Names,
+    names: OptionNames,
     progress: Box<dyn Fn(Progress) + Send + Sync + 'a>,
     interrupt: Box<dyn Fn() -> bool + Send + Sync + 'a>,
     wrong: Option<String>,
@@ -286,7 +286,7 @@ impl<'a> Tuner<'a> {
             steps: usize::MAX,
             stand_in: StandIn::cpu(threads),
             cache: None,
-            names: Names::WORDS,
+            names: OptionNames::WORDS,
             progress: Box::new(|_| {}),
             interrupt: Box::new(|| false),
             wrong: None,
@@ -374,9 +374,9 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Names of the options in messages. Default: [`Names::WORDS`].
+    /// Names of the options in messages. Default: [`OptionNames::WORDS`].
     #[must_use]
-    pub const fn names(mut self, names: Names) -> Self {
+    pub const fn names(mut self, names: OptionNames) -> Self {
         self.names = names;
         self
     }

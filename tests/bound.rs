@@ -9,14 +9,14 @@ mod working_set;
 use exact::Exact;
 use random::program;
 use relaxed::Relaxed;
-use remat::bound::{Demand, Effort};
-use remat::engine::Dead;
-use remat::lab::{MemoryKind, Replay, Status, Trace};
+use remat::Dead;
 use remat::op::Outputs;
-use remat::program::{
+use remat::trace::{Entry, JsonLines, Recorder as _, VERSION};
+use remat::unstable::bound::{Demand, Effort};
+use remat::unstable::lab::{MemoryKind, Replay, Status, Trace};
+use remat::unstable::program::{
     Command, Knowledge, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue, Window,
 };
-use remat::trace::{Entry, JsonLines, Recorder as _, VERSION};
 use remat::{Layout, PolicyKind};
 use std::fmt::Write as _;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! hold no more slots than ten, however the loop updates its state.
 
 use crate::common::toy::{Bytes, Toy, ToyEngine, engine, mix};
-use remat::graph::TensorKey;
+use remat::unstable::graph::TensorKey;
 
 const SIZE: usize = 64;
 

@@ -1,9 +1,9 @@
 //! A recorded step of ResNet-20, captured and planned.
 
-use remat::lab::Trace;
-use remat::memory::ALIGNMENT;
-use remat::plan::order::{LeastPeak, Reach, Scheduler};
-use remat::plan::{self, BestFit, Capture, First, Gaps, Limits, Planner, TwoLevel};
+use remat::unstable::lab::Trace;
+use remat::unstable::memory::ALIGNMENT;
+use remat::unstable::plan::order::{LeastPeak, Reach, Scheduler};
+use remat::unstable::plan::{self, BestFit, Capture, First, Gaps, Limits, Planner, TwoLevel};
 
 /// Captures the second of two steps, since the first makes the parameters.
 fn captured() -> Capture {

@@ -391,10 +391,13 @@ fn a_recording_is_read_by_the_lab_and_its_last_step_repeated() {
     // anew. The first step also makes the parameters and velocities.
     let args = ["resnet20", "--batch", "8", "--steps", "2", "--budget", "90%", "--record"];
     train(&[&args[..], &[path.to_str().unwrap()]].concat());
-    let trace = remat::lab::Trace::open(&path).unwrap();
-    assert_eq!((trace.name(), trace.unit()), ("resnet20", &remat::lab::CostUnit::Gigaflops));
+    let trace = remat::unstable::lab::Trace::open(&path).unwrap();
+    assert_eq!(
+        (trace.name(), trace.unit()),
+        ("resnet20", &remat::unstable::lab::CostUnit::Gigaflops)
+    );
     assert!(trace.program().has_flops());
-    let size = |trace: &remat::lab::Trace| {
+    let size = |trace: &remat::unstable::lab::Trace| {
         let program = trace.program();
         (program.commands().len(), program.ops(), program.alive().count())
     };

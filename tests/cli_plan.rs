@@ -1,10 +1,10 @@
 //! `remat plan`, as a user runs it.
 
 use crate::common::command::{folder, names, run, stderr};
-use remat::lab::{Replay, Trace};
-use remat::memory::ALIGNMENT;
-use remat::plan::order::{self, Reach};
-use remat::plan::{self, Capture, Instance, Limits, Lives};
+use remat::unstable::lab::{Replay, Trace};
+use remat::unstable::memory::ALIGNMENT;
+use remat::unstable::plan::order::{self, Reach};
+use remat::unstable::plan::{self, Capture, Instance, Limits, Lives};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -315,7 +315,7 @@ fn a_step_alone_replays_as_it_was() {
     let trace = Trace::open(log()).unwrap();
     let capture = trace.program().capture_whole(1).unwrap().capture;
     let order = capture.program();
-    let program = remat::program::RecordedProgram::of_order(&order).unwrap();
+    let program = remat::unstable::program::RecordedProgram::of_order(&order).unwrap();
     let replay = Replay::new("none".parse().unwrap(), 1);
     let unbudgeted = replay.unbudgeted(&program).unwrap();
     assert!((unbudgeted.cost / capture.cost() - 1.0).abs() < 1e-9);

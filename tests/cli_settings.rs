@@ -1,9 +1,9 @@
 //! `remat simulate` on recordings of runs whose settings changed.
 
 use crate::common::command::{folder, run, stderr};
-use remat::evict::Formula;
 use remat::prelude::*;
 use remat::trace::JsonLines;
+use remat::unstable::evict::Formula;
 use remat::{PolicyKind, Stats};
 use serde_json::Value;
 use std::path::Path;
@@ -102,7 +102,7 @@ fn the_history_of_a_run_draws_each_budget() {
     record(&path, Runtime::builder().budget(BUDGET), |runtime, step| {
         runtime.set_budget(if step % 2 == 0 { BUDGET } else { 32 << 10 }).unwrap();
     });
-    let history = remat::lab::Trace::open(&path).unwrap().history().unwrap().clone();
+    let history = remat::unstable::lab::Trace::open(&path).unwrap().history().unwrap().clone();
     let budgets: Vec<u64> = history.timeline.budgets.iter().map(|(_, bytes)| *bytes).collect();
     assert_eq!(budgets, [BUDGET, 32 << 10].repeat(3));
     let times: Vec<f64> = history.timeline.budgets.iter().map(|(at, _)| *at).collect();

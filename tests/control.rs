@@ -6,11 +6,11 @@ use crate::common::heard::{Heard, storage};
 use crate::common::learner::faulty_cpu;
 use remat::autograd::Tape;
 use remat::error::{RegenerationError, RuntimeError};
-use remat::event::Event;
 use remat::nn::parameters;
 use remat::ops::Op;
 use remat::optim::Optimizer;
 use remat::trace::{Entry, Recorder};
+use remat::unstable::event::Event;
 use remat::{
     ByteSize, CostModel, CostModelKind, Error, HostTensor, PolicyKind, Run, Runtime, Tensor,
 };

@@ -1,8 +1,8 @@
 //! Regeneration of any depth needs no call stack. Its work is linear in the ops that must run.
 
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
-use remat::engine::Dead;
-use remat::graph::TensorKey;
+use remat::Dead;
+use remat::unstable::graph::TensorKey;
 use remat::{CostModelKind, PolicyKind};
 
 const BLOCK: usize = GRANULE as usize;

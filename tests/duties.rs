@@ -6,11 +6,12 @@
 
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
-use remat::event::Event;
 use remat::evict::View;
-use remat::ops::{Accumulate, CustomOp};
+use remat::ops::CustomOp;
 use remat::prelude::*;
-use remat::program::{Entry, Recorder};
+use remat::unstable::event::Event;
+use remat::unstable::ops::Accumulate;
+use remat::unstable::program::{Entry, Recorder};
 use remat::{Builder, CostModelKind, Layout, Listener, Plan, PolicyKind, Stats};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

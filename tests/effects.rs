@@ -3,7 +3,7 @@
 use crate::common::toy::{
     Broken, Bytes, GRANULE, Toy, engine, engine_with, mix, runtime, settings,
 };
-use remat::graph::TensorKey;
+use remat::unstable::graph::TensorKey;
 use remat::{CostModelKind, Error, PolicyKind};
 use std::sync::Arc;
 

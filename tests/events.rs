@@ -4,11 +4,12 @@ use crate::common::heard::{Heard, storage};
 use crate::common::toy::{
     Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings, update,
 };
-use remat::engine::Engine;
-use remat::event::{Cause, Event, Hears};
 use remat::evict::{Evictor, Victim, View, Want};
-use remat::graph::{PathKey, StorageKey};
-use remat::{CostModel, CostModelKind, Dead, PolicyKind, Run, Settings, Stats};
+use remat::unstable::engine::Engine;
+use remat::unstable::engine::Settings;
+use remat::unstable::event::{Cause, Event, Hears};
+use remat::unstable::graph::{PathKey, StorageKey};
+use remat::{CostModel, CostModelKind, Dead, PolicyKind, Run, Stats};
 use remat_rng::SplitMix64;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};

@@ -6,8 +6,9 @@ use crate::common::device::{Target, targets};
 use crate::common::walk::{Case, H, Pass, constant_inputs};
 use remat::autograd::Tape;
 use remat::op::Operation;
-use remat::ops::samples::each;
-use remat::ops::{Accumulate, BatchNormParameters, CrossEntropy, Distribution, Op, Random};
+use remat::ops::{BatchNormParameters, Distribution, Op};
+use remat::unstable::ops::samples::each;
+use remat::unstable::ops::{Accumulate, CrossEntropy, Random};
 use remat::{Error, HostTensor, PolicyKind, Runtime, Stats, Tensor};
 use std::collections::BTreeSet;
 

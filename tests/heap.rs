@@ -8,11 +8,12 @@
 mod counting;
 
 use counting::peak_during;
-use remat::device::cpu::{self, Kernels as _};
+use remat::device::cpu;
 use remat::device::{Call, Device, Place};
 use remat::op::Operation as _;
 use remat::ops::Op;
-use remat::ops::samples::{Operand, Sample, each, samples};
+use remat::unstable::device::cpu::Kernels as _;
+use remat::unstable::ops::samples::{Operand, Sample, each, samples};
 use remat::{DType, HostTensor, Layout};
 use std::collections::BTreeSet;
 
@@ -123,9 +124,9 @@ fn kernels_take_no_memory_that_grows_with_the_shapes() {
         check(&mut rig, &samples, &format!("cpu, {threads} threads"));
     }
     #[cfg(feature = "cuda")]
-    match remat::device::cuda::Context::open(remat::device::cuda::Options::default()) {
+    match remat::unstable::device::cuda::Context::open(remat::device::cuda::Options::default()) {
         Ok(gpu) => {
-            let device = remat::device::cuda::Cuda::<Op>::of(&gpu, BYTES).unwrap();
+            let device = remat::unstable::device::cuda::Cuda::<Op>::of(&gpu, BYTES).unwrap();
             let mut rig = Rig::new(device, 0, gpu_allocations());
             assert_ne!((rig.elsewhere)(), 0, "not even memory for tensors was counted");
             check(&mut rig, &some(&samples, 7), "cuda");

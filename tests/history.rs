@@ -3,14 +3,14 @@
 
 use crate::common::training::Shared;
 use remat::autograd::Tape;
-use remat::event::{Cause, Event};
 use remat::evict::View;
-use remat::graph::Residence;
-use remat::lab::{History, NoHistory, Replay, Trace};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::optim::Optimizer;
-use remat::program::Command;
 use remat::trace::{Entry, JsonLines, Recorder};
+use remat::unstable::event::{Cause, Event};
+use remat::unstable::graph::Residence;
+use remat::unstable::lab::{History, NoHistory, Replay, Trace};
+use remat::unstable::program::Command;
 use remat::{Builder, DType, Dead, Error, HostTensor, Listener, PolicyKind, Runtime, Stats};
 use std::sync::{Arc, Mutex};
 
@@ -193,7 +193,7 @@ fn single_ops(watched: &mut Watched) -> Result<(), Error> {
             watched.look(tensor.to_host())?;
         }
         let others = &held[held.len() - 1];
-        let done = runtime.update(remat::ops::Accumulate, &mut [&mut state], &[others]);
+        let done = runtime.update(remat::unstable::ops::Accumulate, &mut [&mut state], &[others]);
         watched.look(done)?;
         if step == 1 {
             let done = state.replace(&held[2]);
@@ -230,7 +230,7 @@ fn full_budget(work: impl FnOnce(&mut Watched) -> Result<(), Error>) -> u64 {
     let mut watched = Watched::new(Runtime::builder().budget("1GiB"), Builder::sim);
     work(&mut watched).unwrap();
     let mut replay = Replay::new(PolicyKind::None, 1);
-    replay.memory = remat::lab::MemoryKind::Arena;
+    replay.memory = remat::unstable::lab::MemoryKind::Arena;
     let trace = watched.kept.trace();
     replay.unbudgeted(trace.program()).unwrap().full_budget
 }

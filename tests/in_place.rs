@@ -3,7 +3,7 @@
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
 use remat::Error;
-use remat::graph::TensorKey;
+use remat::unstable::graph::TensorKey;
 
 const SIZE: usize = 64;
 

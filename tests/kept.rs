@@ -3,8 +3,8 @@
 #[path = "common/counting.rs"]
 mod counting;
 
-use remat::ops::Accumulate;
 use remat::prelude::*;
+use remat::unstable::ops::Accumulate;
 use remat::{Plan, PolicyKind};
 
 const POLICIES: [&str; 4] = ["learned", "learned:portfolio", "dtr-eq", "lru"];

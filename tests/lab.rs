@@ -6,15 +6,15 @@
 
 use crate::common::custom::Clip;
 use crate::common::training::{Model, Shared, record};
+use remat::Dead;
 use remat::autograd::Tape;
-use remat::engine::Dead;
-use remat::lab::{CostUnit, Costs, Grid, Job, MemoryKind, Replay, Row, Trace, sweep};
 use remat::nn::ResNet;
 use remat::op::Outputs;
-use remat::program::{
+use remat::trace::JsonLines;
+use remat::unstable::lab::{CostUnit, Costs, Grid, Job, MemoryKind, Replay, Row, Trace, sweep};
+use remat::unstable::program::{
     Apply, Command, Consumed, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
-use remat::trace::JsonLines;
 use remat::{ByteSize, CostModelKind, Dims, Layout, PolicyKind, RecomputeLimit, Runtime};
 use remat_rng::SplitMix64;
 use serde_json::Value;
@@ -413,7 +413,7 @@ fn memory_over_time_ends_where_the_run_does() {
     let regenerated: u64 = timeline.samples.iter().map(|s| s.regenerated).sum();
     assert_eq!(regenerated, outcome.stats.recomputed_bytes);
     assert!(regenerated > 0 && timeline.samples.iter().any(|s| s.evicted > 0));
-    let svg = remat::lab::plot::memory(&timeline).unwrap();
+    let svg = remat::unstable::lab::plot::memory(&timeline).unwrap();
     assert!(svg.contains("budget"));
 }
 
@@ -518,7 +518,7 @@ fn a_run_that_fails_says_so_in_its_picture() {
     let mut picture = |limit: Option<f64>| {
         replay.settings.recompute_limit = limit.map(RecomputeLimit::Multiple);
         let (outcome, timeline) = replay.run_with_timeline(&trace, unbudgeted, "small").unwrap();
-        let svg = remat::lab::plot::memory(&timeline).unwrap();
+        let svg = remat::unstable::lab::plot::memory(&timeline).unwrap();
         assert_eq!(outcome.slowdown().is_none(), svg.contains("fails: "));
         svg
     };
@@ -527,7 +527,7 @@ fn a_run_that_fails_says_so_in_its_picture() {
     let mut picture = |limit: Option<f64>| {
         replay.settings.recompute_limit = limit.map(RecomputeLimit::Multiple);
         let (_, timeline) = replay.run_with_timeline(&trace, unbudgeted, "small").unwrap();
-        remat::lab::plot::memory(&timeline).unwrap()
+        remat::unstable::lab::plot::memory(&timeline).unwrap()
     };
     assert!(picture(Some(0.0)).contains("fails: recomputed more than the limit"));
     assert!(!picture(None).contains("fails: "));

@@ -1,9 +1,9 @@
 //! Eviction by the known future, and policies of other systems for comparison.
 
-use remat::engine::Stats;
-use remat::lab::{Grid, Job, MemoryKind, Replay, Status, Trace, Verdict, sweep};
+use remat::Stats;
 use remat::op::Outputs;
-use remat::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
+use remat::unstable::lab::{Grid, Job, MemoryKind, Replay, Status, Trace, Verdict, sweep};
+use remat::unstable::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
 use remat::{Layout, PolicyKind};
 
 fn policy(name: &str) -> PolicyKind {

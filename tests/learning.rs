@@ -1,16 +1,17 @@
 //! A runtime learns, while its program runs, how the steps are best run. Learning changes nothing
 //! but evictions.
 
-use remat::evict::{Clock, Forecast, Learn, Setting, View};
+use remat::evict::{Clock, Forecast, Learn, View};
+use remat::unstable::evict::Setting;
 
 use remat::autograd::Gradients;
-use remat::event::Event;
-use remat::lab::Search;
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, Runtime, Tape, Tensor};
-use remat::program::{KnownSteps, Learner, Turn};
-use remat::step::StepFuture;
+use remat::unstable::event::Event;
+use remat::unstable::lab::Search;
+use remat::unstable::program::{KnownSteps, Learner, Turn};
+use remat::unstable::step::StepFuture;
 use remat::{Builder, CostModelKind, Listener, PolicyKind, Stats};
 use remat_rng::SplitMix64;
 use std::sync::{Arc, Mutex};

@@ -2,17 +2,16 @@
 //! evict the same for any window. The view of an evictor depends on the program alone.
 
 use remat::device::sim::Sim;
-use remat::event::Event;
 use remat::evict::{Evictor, Victim, View, Want};
 use remat::nn::{Mode, Module, ResNet, mlp, resnet};
 use remat::op::Outputs;
-use remat::ops::{Accumulate, Binary, Reshape};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, HostTensor, Runtime, Tape, Tensor};
-use remat::program::{Apply, Command, Driver, TensorId, Window};
-use remat::{
-    Builder, CostModelKind, DType, Engine, Layout, Listener, Op, PolicyKind, Settings, Stats,
-};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::event::Event;
+use remat::unstable::ops::{Accumulate, Binary, Reshape};
+use remat::unstable::program::{Apply, Command, Driver, TensorId, Window};
+use remat::{Builder, CostModelKind, DType, Layout, Listener, Op, PolicyKind, Stats};
 use remat_rng::SplitMix64;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -379,8 +378,8 @@ fn a_window_counts_commands_up_to_a_blocking_one() {
 #[test]
 fn a_replay_sees_what_the_run_saw() {
     use crate::common::training::Shared;
-    use remat::lab::{MemoryKind, Replay, Trace};
     use remat::trace::JsonLines;
+    use remat::unstable::lab::{MemoryKind, Replay, Trace};
     for deep in [false, true] {
         let peak = trained(Runtime::builder().budget("1GiB"), deep, || {}).0.peak_bytes;
         for window in [1, 3, 30, 300, 10_000] {

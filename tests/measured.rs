@@ -8,15 +8,16 @@ use crate::random_programs::public::draw::deterministic;
 use crate::random_programs::public::play::{Part, play};
 use crate::random_programs::public::setup::{Setup, shares};
 use remat::autograd::Tape;
-use remat::event::{Cause, Event, Hears};
 use remat::evict::{ByStep, Evictor, Victim, View, Want};
-use remat::lab::{MemoryKind, Outcome, Replay, Status, Trace};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::optim::Optimizer;
 use remat::trace::JsonLines;
+use remat::unstable::engine::Settings;
+use remat::unstable::event::{Cause, Event, Hears};
+use remat::unstable::lab::{MemoryKind, Outcome, Replay, Status, Trace};
 use remat::{
     Builder, CostModel, CostModelKind, DType, Dead, Dims, Error, HostTensor, Listener, PolicyKind,
-    Run, Runtime, Settings, Stats,
+    Run, Runtime, Stats,
 };
 use remat_rng::SplitMix64;
 use std::cell::Cell;

@@ -5,13 +5,13 @@
 //! graph from the engine's tables and events, and forgets nothing. Names are those of the code.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
-use remat::engine::{Dead, Engine};
-use remat::event::{Cause, Event};
-use remat::evict::{
-    ArticleConstants, ByScore, Exponents, MegEngine, MegEngineArticle, Policy, View,
-};
-use remat::graph::{PathKey, StorageKey, TensorKey};
-use remat::{CostModel, CostModelKind, Run, Settings};
+use remat::evict::{ArticleConstants, ByScore, Exponents, Policy, View};
+use remat::unstable::engine::Settings;
+use remat::unstable::engine::{Dead, Engine};
+use remat::unstable::event::{Cause, Event};
+use remat::unstable::evict::{MegEngine, MegEngineArticle};
+use remat::unstable::graph::{PathKey, StorageKey, TensorKey};
+use remat::{CostModel, CostModelKind, Run};
 use remat_rng::SplitMix64;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};

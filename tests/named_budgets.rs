@@ -160,7 +160,11 @@ fn without_a_policy_of_the_crate_the_op_alone_is_told_of() {
     #[derive(Debug)]
     struct First;
     impl remat::evict::Policy for First {
-        fn score(&mut self, _: remat::graph::StorageKey, _: remat::evict::View<'_>) -> f64 {
+        fn score(
+            &mut self,
+            _: remat::unstable::graph::StorageKey,
+            _: remat::evict::View<'_>,
+        ) -> f64 {
             0.0
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::common::heard::{Heard, storage};
 use crate::common::toy::{Broken, Bytes, Toy, engine, mix};
-use remat::event::{Cause, Event};
+use remat::unstable::event::{Cause, Event};
 
 #[test]
 fn evicting_and_regenerating_is_told_step_by_step() {

@@ -4,10 +4,10 @@
 use crate::common::say_nothing_of_what_is_on_purpose;
 use remat::device::{DeviceError, cpu};
 use remat::error::RuntimeError;
-use remat::event::Event;
 use remat::evict::View;
 use remat::ops::CustomOp;
 use remat::prelude::*;
+use remat::unstable::event::Event;
 use remat::{CostModel, Layout, Listener, Plan, Run};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;

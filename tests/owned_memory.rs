@@ -2,9 +2,10 @@
 //! anew, and the device can run out of memory by itself.
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
-use remat::graph::TensorKey;
 use remat::op::{OpError, Operation, Outputs};
-use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::graph::TensorKey;
+use remat::{CostModelKind, DType, Error, Layout, PolicyKind};
 use remat_rng::SplitMix64;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

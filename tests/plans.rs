@@ -1,10 +1,10 @@
 //! Steps that run by plan give the same bits as steps without, whatever comes instead of the
 //! expected commands.
 
-use remat::event::Event;
 use remat::evict::View;
-use remat::ops::{Accumulate, SgdMomentum};
 use remat::prelude::*;
+use remat::unstable::event::Event;
+use remat::unstable::ops::{Accumulate, SgdMomentum};
 use remat::{Listener, Plan, Stats};
 use remat_rng::SplitMix64;
 use std::sync::Arc;

@@ -4,18 +4,19 @@
 use crate::common::custom::Clip;
 use crate::common::training::Shared;
 use remat::device::cpu::Cpu;
-use remat::lab::Trace;
 use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};
 use remat::op::{Look, Outputs};
 use remat::ops::{Library, LoadOpError};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, HostTensor, Runtime, Tape, Tensor};
-use remat::program::{
+use remat::trace::{JsonLines, LoadProblem};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::lab::Trace;
+use remat::unstable::program::{
     Apply, Command, Driver, Program, ProgramError, RecordedCommand, RecordedOp, RecordedProgram,
     RecordedValue, TensorId,
 };
-use remat::trace::{JsonLines, LoadProblem};
-use remat::{CostModelKind, DType, Engine, Layout, Op, PolicyKind, Settings};
+use remat::{CostModelKind, DType, Layout, Op, PolicyKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -10,9 +10,9 @@ use remat::nn::{
     Gru, GruCell, Lstm, LstmCell, LstmState, Mode, Module, TransformerBlock, parameters,
 };
 use remat::op::Operation;
-use remat::ops::samples::each;
 use remat::ops::{Conv1d, Conv2d, ConvTranspose2d, Library};
 use remat::trace::{Entry, Recorder};
+use remat::unstable::ops::samples::each;
 use remat::{DType, Dims, Error, HostTensor, Runtime, Tensor, bf16};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,16 +3,19 @@
 
 use crate::common::training::{Shared, counts};
 use remat::autograd::Tape;
-use remat::event::Cause;
 use remat::evict::Learn;
-use remat::lab::{MemoryKind, NoHistory, RepeatError, Replay, Status, Trace, TraceProblem};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::op::Outputs;
-use remat::ops::Accumulate;
 use remat::optim::Optimizer;
-use remat::program::{Command, KnownSteps, RecordedCommand, TensorId, VERSION, Window};
 use remat::trace::{Entry, JsonLines, Recorder};
-use remat::{Builder, DType, Dead, Dims, Error, HostTensor, PolicyKind, Runtime, Settings};
+use remat::unstable::engine::Settings;
+use remat::unstable::event::Cause;
+use remat::unstable::lab::{
+    MemoryKind, NoHistory, RepeatError, Replay, Status, Trace, TraceProblem,
+};
+use remat::unstable::ops::Accumulate;
+use remat::unstable::program::{Command, KnownSteps, RecordedCommand, TensorId, VERSION, Window};
+use remat::{Builder, DType, Dead, Dims, Error, HostTensor, PolicyKind, Runtime};
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -391,7 +394,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
         let (repeated, real) = (repeated.program(), real.program());
         assert_eq!(repeated.ops(), real.ops(), "{net:?}");
         assert_eq!(kinds(repeated.commands().iter()), kinds(real.commands().iter()), "{net:?}");
-        let [a, b] = [repeated, real].map(remat::command::Program::base_cost);
+        let [a, b] = [repeated, real].map(remat::unstable::command::Program::base_cost);
         assert!((a / b - 1.0).abs() < 1e-12, "{net:?}: {a} {b}");
         assert_eq!(repeated.alive().count(), real.alive().count(), "{net:?}");
         for memory in [MemoryKind::Counted, MemoryKind::Arena] {
@@ -402,7 +405,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
             for percent in [100, 80] {
                 replay.budget = a.full_budget * percent / 100;
                 let [a, b] = [repeated, real].map(|program| replay.run(program).unwrap());
-                let of = |outcome: &remat::lab::Outcome| {
+                let of = |outcome: &remat::unstable::lab::Outcome| {
                     let stats = &outcome.stats;
                     (stats.evictions, stats.recomputed_ops, stats.peak_bytes, stats.steps)
                 };

@@ -3,7 +3,7 @@
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::{Learner, Net, batch, faulty_cpu};
-use remat::ops::Accumulate;
+use remat::unstable::ops::Accumulate;
 use remat::{Error, HostTensor, Runtime};
 use std::sync::Arc;
 

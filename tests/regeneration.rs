@@ -3,7 +3,7 @@
 
 use crate::common::history::{Evicted, History};
 
-use remat::engine::Dead;
+use remat::Dead;
 use remat::error::RegenerationError;
 use remat::{CostModel, Error, PolicyKind, Run};
 use std::sync::Arc;

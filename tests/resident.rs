@@ -6,7 +6,8 @@ mod common;
 
 use common::device::Target;
 use remat::device::cpu::PACKING_BYTES;
-use remat::ops::{BatchNorm, BatchNormGrad, Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use remat::ops::Conv2d;
+use remat::unstable::ops::{BatchNorm, BatchNormGrad, Conv2dGradInput, Conv2dGradWeight};
 use remat::{Error, Runtime, Tensor};
 use std::process::Command;
 

@@ -2,9 +2,9 @@
 //! history is kept. The bits stay the same, and the budget holds at every instant.
 
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
-use remat::graph::TensorKey;
-use remat::memory::SplitRule;
 use remat::prelude::*;
+use remat::unstable::graph::TensorKey;
+use remat::unstable::memory::SplitRule;
 use remat::{Dead, PolicyKind};
 use remat_rng::SplitMix64;
 

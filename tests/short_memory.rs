@@ -5,7 +5,7 @@ use crate::common::toy::{
     Bytes, GRANULE, Toy, ToyDevice, ToyEngine, engine, engine_by, engine_with, mix, settings,
 };
 use remat::error::{Failure, RegenerationError};
-use remat::graph::TensorKey;
+use remat::unstable::graph::TensorKey;
 use remat::{CostModelKind, Error, OutOfMemory, PolicyKind, RecomputeLimit};
 use std::sync::atomic::Ordering;
 
@@ -226,11 +226,16 @@ fn recomputing_beyond_the_limit_is_an_error() {
 
 #[test]
 fn settings_that_make_no_sense_are_errors() {
-    let error_on = |device: ToyDevice, change: fn(&mut remat::Settings)| {
+    let error_on = |device: ToyDevice, change: fn(&mut remat::unstable::engine::Settings)| {
         let mut settings = settings();
         change(&mut settings);
         let policy = PolicyKind::default().build(0);
-        let made = remat::Engine::new(device, settings, policy, CostModelKind::Flops.build());
+        let made = remat::unstable::engine::Engine::new(
+            device,
+            settings,
+            policy,
+            CostModelKind::Flops.build(),
+        );
         made.expect_err("no sense").to_string()
     };
     assert!(error_on(ToyDevice::new(0), |_| ()).contains("a budget of 0 bytes"));

@@ -2,10 +2,11 @@
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::faulty_cpu;
-use remat::event::Event;
 use remat::evict::{Policy, View};
-use remat::graph::StorageKey;
-use remat::ops::{Accumulate, Distribution, Op};
+use remat::ops::{Distribution, Op};
+use remat::unstable::event::Event;
+use remat::unstable::graph::StorageKey;
+use remat::unstable::ops::Accumulate;
 use remat::{CostModel, Error, HostTensor, Run, Runtime, Tensor, Update};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,9 @@
 
 use crate::common::torch::{Optimizer, Param, Sent, T, Torch, Var};
 use remat::device::sim::{Sim, Speed};
-use remat::program::{Driver, RecordedOp};
-use remat::{CostModelKind, Engine, Layout, PolicyKind, RecomputeLimit, Settings};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::program::{Driver, RecordedOp};
+use remat::{CostModelKind, Layout, PolicyKind, RecomputeLimit};
 
 /// Limit on the recomputed work, as a multiple of a run's own work.
 const MOST: f64 = 2.0;

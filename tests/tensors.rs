@@ -1,8 +1,9 @@
 //! Tensors in user code: methods, operators, values, and handles that outlive their runtime.
 
 use crate::common::toy;
-use remat::ops::{BatchNormParameters, MatMul};
+use remat::ops::BatchNormParameters;
 use remat::prelude::*;
+use remat::unstable::ops::MatMul;
 
 fn runtime() -> Runtime {
     Runtime::builder().budget("1MiB").threads(1).cpu().unwrap()
@@ -120,7 +121,7 @@ fn methods_pack_what_must_be_contiguous() {
     let with = BatchNormParameters { gamma: &c, beta: &c, running_mean: &c, running_var: &c };
     let normal = |x: &Tensor| x.batch_norm(&with, 0.1, 1e-5).map(|new| new.y);
     assert_eq!(read(normal(&turned)), read(normal(&packed)));
-    let error = runtime.apply(remat::ops::Softmax, &[&turned]).unwrap_err().to_string();
+    let error = runtime.apply(remat::unstable::ops::Softmax, &[&turned]).unwrap_err().to_string();
     assert!(error.contains("expected contiguous"), "{error}");
     assert!(runtime.apply(MatMul, &[&turned, &turned.t().unwrap()]).is_ok());
 }

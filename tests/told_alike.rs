@@ -6,8 +6,9 @@
 
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
-use remat::ops::{Accumulate, CustomOp, Gradient, Op, Recorded, SgdMomentum};
+use remat::ops::{CustomOp, Gradient, Op, Recorded};
 use remat::prelude::*;
+use remat::unstable::ops::{Accumulate, SgdMomentum};
 use remat::{CostModelKind, Layout, Plan, PolicyKind, Stats, Update};
 use remat_rng::SplitMix64;
 use std::collections::BTreeMap;

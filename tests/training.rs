@@ -6,10 +6,11 @@ use crate::common::device::{Target, gpu, targets};
 use crate::common::learner::values;
 use crate::common::program::draw::policy;
 use proptest::prelude::*;
+use remat::Dead;
 use remat::autograd::Tape;
-use remat::engine::Dead;
-use remat::ops::{BatchNormParameters, Conv2d, Pool2d, SgdMomentum};
-use remat::program::TensorId;
+use remat::ops::{BatchNormParameters, Conv2d, Pool2d};
+use remat::unstable::ops::SgdMomentum;
+use remat::unstable::program::TensorId;
 use remat::{CostModelKind, Error, HostTensor, PolicyKind, Runtime, Tensor};
 
 /// Layer of a network. Images stay `[4, 3, 8, 8]` throughout.

@@ -4,8 +4,9 @@
 use crate::common::device::targets;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took, cpu};
 use remat::op::{OpError, Operation, Outputs};
-use remat::ops::samples::{Draw, Sizes, each};
-use remat::ops::{Contiguous, CustomOp, Op};
+use remat::ops::{CustomOp, Op};
+use remat::unstable::ops::Contiguous;
+use remat::unstable::ops::samples::{Draw, Sizes, each};
 use remat::{
     Builder, DType, Dims, Element, Error, HostTensor, Layout, MAX_RANK, Runtime, Tensor, bf16, f16,
 };

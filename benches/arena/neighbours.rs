@@ -10,7 +10,7 @@
 //! The baseline makes the same look-ups in a bare table as long as the arena's records: one at
 //! random, and the two it names.
 
-use remat::memory::{Arena, Block};
+use remat::unstable::memory::{Arena, Block};
 use remat_rng::SplitMix64;
 use std::hint::black_box;
 use std::time::Instant;

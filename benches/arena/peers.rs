@@ -1,7 +1,7 @@
 //! All allocators behind one trait. Sizes are multiples of 256 bytes.
 
 use memmap2::{MmapMut, MmapOptions};
-use remat::memory::{ALIGNMENT, Arena, Block, SplitRule};
+use remat::unstable::memory::{ALIGNMENT, Arena, Block, SplitRule};
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
 use std::ops::Range;

@@ -50,8 +50,10 @@ struct Queue<B: BackendIr> {
 enum Job<B: BackendIr> {
     Run(Run),
     Forget(u64),
-    Ask(Box<dyn FnOnce(&mut Worker<B>) + Send>),
+    Ask(Question<B>),
 }
+
+type Question<B> = Box<dyn FnOnce(&mut Worker<B>) + Send>;
 
 /// State of the thread.
 struct Worker<B: BackendIr> {

@@ -12,10 +12,11 @@ use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
 use remat::evict::{Evictor, Forecast};
-use remat::program::{Driver, Knowledge, KnownSteps, Recorder, Window};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::program::{Driver, Knowledge, KnownSteps, Recorder, Window};
 use remat::{
-    ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
-    RecomputeLimit, Settings,
+    ByteSize, CostModelChoice, CostModelKind, Dead, Listener, PolicyChoice, PolicyKind,
+    RecomputeLimit,
 };
 use std::fmt::Display;
 
@@ -217,7 +218,7 @@ impl Builder {
     /// ```
     /// use burn::tensor::{Device, Tensor};
     /// use burn_flex::Flex;
-    /// use remat_burn::remat::program::KnownSteps;
+    /// use remat_burn::remat::unstable::program::KnownSteps;
     ///
     /// fn train(device: &remat_burn::Guard, steps: usize) -> Result<(), remat_burn::Error> {
     ///     let mut weight = Tensor::<2>::ones([64, 64], device);

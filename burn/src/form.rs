@@ -11,7 +11,7 @@ use burn_ir::{
     BaseOperationIr as Base, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus,
 };
 use remat::op::Outputs;
-use remat::program::TensorId as Number;
+use remat::unstable::program::TensorId as Number;
 use remat::{Dims, Layout};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};

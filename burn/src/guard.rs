@@ -6,7 +6,7 @@ use crate::server::Served;
 use burn::tensor::{Device, MemoryPoolUsage, TensorCreationOptions};
 use burn_ir::BackendIr;
 use remat::evict::{Evictor, Forecast, Learn};
-use remat::program::{Driver, KnownSteps};
+use remat::unstable::program::{Driver, KnownSteps};
 use remat::{ByteSize, PolicyChoice, Stats};
 use std::fmt;
 use std::net::SocketAddr;

@@ -2,8 +2,8 @@
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
-use remat::program::{Learner, Rehearse, Turn};
-use remat::step::StepFuture;
+use remat::unstable::program::{Learner, Rehearse, Turn};
+use remat::unstable::step::StepFuture;
 
 /// Effort of the default policy's search.
 pub(crate) const BY_DEFAULT: Learn =
@@ -12,17 +12,17 @@ pub(crate) const BY_DEFAULT: Learn =
 /// Function that finds a budget that suffices, which an out-of-memory error then names; `None`
 /// without the feature `lab`.
 #[cfg(feature = "lab")]
-pub(crate) const REHEARSE: Option<Rehearse> = Some(remat::lab::passing_budget);
+pub(crate) const REHEARSE: Option<Rehearse> = Some(remat::unstable::lab::passing_budget);
 #[cfg(not(feature = "lab"))]
 pub(crate) const REHEARSE: Option<Rehearse> = None;
 
-/// Makes the learner of this effort, for [`Driver::learn_by`](remat::program::Driver::learn_by).
+/// Makes the learner of this effort, for [`Driver::learn_by`](remat::unstable::program::Driver::learn_by).
 ///
 /// # Errors
 /// An error if the effort needs a search, and this crate was built without it.
 #[cfg(feature = "lab")]
 pub(crate) fn learner(learn: Learn, seed: u64) -> Result<Option<Box<dyn Learner>>, Error> {
-    Ok(remat::lab::learner(learn, seed))
+    Ok(remat::unstable::lab::learner(learn, seed))
 }
 
 #[cfg(not(feature = "lab"))]

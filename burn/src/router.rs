@@ -183,7 +183,7 @@ impl<B: BackendIr> Client<B> {
         &self,
         shape: Shape,
         dtype: DType,
-        make: impl FnOnce(&mut Session<B>, remat::program::TensorId),
+        make: impl FnOnce(&mut Session<B>, remat::unstable::program::TensorId),
     ) -> RouterTensor<Self> {
         let number = numbers(1);
         // If the slot has no session, the tensor has no value, and the next read of it reports an

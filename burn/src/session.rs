@@ -14,7 +14,7 @@ use remat::Layout;
 use remat::device::Device;
 use remat::evict::Forecast;
 use remat::op::Outputs;
-use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
+use remat::unstable::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use burn_flex::{Flex, FlexDevice};
 use burn_router::RouterClient;
 use common::{Cnn, Mlp, MlpDropout, Net, Recurrent, Transformer, train};
 use remat::evict::{ByStep, Policy, View};
-use remat::graph::StorageKey;
+use remat::unstable::graph::StorageKey;
 use std::sync::Arc;
 
 #[path = "../tests/common/mod.rs"]

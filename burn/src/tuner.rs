@@ -6,9 +6,9 @@ use crate::guard::Guard;
 use burn_ir::BackendIr;
 use remat::error::RuntimeError;
 use remat::evict::Learn;
-use remat::lab::{InMemory, MemoryKind, Replay, Status, smallest};
-use remat::program::{Knowledge, KnownSteps, RecordedProgram};
-use remat::tune::{Budget, Names, StandIn, TuneError, USUAL};
+use remat::tune::{Budget, OptionNames, StandIn, TuneError, USUAL};
+use remat::unstable::lab::{InMemory, MemoryKind, Replay, Status, smallest};
+use remat::unstable::program::{Knowledge, KnownSteps, RecordedProgram};
 use remat::{ByteSize, PolicyKind, RecomputeLimit};
 use std::fmt::{self, Display};
 
@@ -97,7 +97,8 @@ impl Tuner {
         let budget = match self.budget {
             None => rehearsal.choose()?,
             Some(Budget::Auto) => {
-                let unknown = || settings(TuneError::FreeUnknown(Names::WORDS.budget).to_string());
+                let unknown =
+                    || settings(TuneError::FreeUnknown(OptionNames::WORDS.budget).to_string());
                 rehearsal.asked(StandIn::cpu(1).free_bytes.ok_or_else(unknown)?)?
             }
             Some(Budget::Share(share)) => rehearsal.asked(share.of(rehearsal.full))?,

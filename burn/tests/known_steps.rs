@@ -9,7 +9,7 @@ use common::{
     Cnn, Mlp, MlpDropout, Net, Outcome, Recurrent, Training, Transformer, TransformerDropout,
 };
 use remat_burn::remat::evict::Learn;
-use remat_burn::remat::program::KnownSteps;
+use remat_burn::remat::unstable::program::KnownSteps;
 use remat_burn::remat::{PolicyKind, Stats};
 use remat_burn::{Builder, Guard};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,12 +4,13 @@ mod common;
 
 use burn_flex::Flex;
 use common::{Cnn, MlpDropout, Net, Transformer, train};
-use remat_burn::remat::event::{Event, Hears};
 use remat_burn::remat::evict::{Evictor, Learn, Victim, View, Want};
-use remat_burn::remat::lab::{Replay, Trace};
-use remat_burn::remat::program::KnownSteps;
 use remat_burn::remat::trace::JsonLines;
-use remat_burn::remat::{Listener, PolicyKind, RecomputeLimit, Settings};
+use remat_burn::remat::unstable::engine::Settings;
+use remat_burn::remat::unstable::event::{Event, Hears};
+use remat_burn::remat::unstable::lab::{Replay, Trace};
+use remat_burn::remat::unstable::program::KnownSteps;
+use remat_burn::remat::{Listener, PolicyKind, RecomputeLimit};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 

@@ -5,9 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use remat::memory::{
-    Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource, SplitRule,
-};
+use remat::unstable::memory::{Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource, SplitRule};
 
 #[path = "../../crates/remat-memory/src/model.rs"]
 mod model;

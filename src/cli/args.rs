@@ -10,9 +10,9 @@ use super::sizes::SizeArgs;
 use super::source::Source;
 use super::values::{self, Budget, DeviceName, Share};
 use clap::{Args, ValueEnum};
-use remat::engine::Dead;
+use remat::Dead;
 use remat::evict::{Exponents, Learn};
-use remat::memory::SplitRule;
+use remat::unstable::memory::SplitRule;
 use remat::{Builder, ByteSize, CostModelKind, DType, Plan, PolicyKind, Runtime};
 use std::path::PathBuf;
 

@@ -4,9 +4,10 @@
 use super::failure::Failure;
 use super::machine::{Device, Gpus};
 use super::values::DeviceName;
-use remat::device::cuda::{self, Context, Cuda, Description, Options};
+use remat::device::cuda::{self, Description, Options};
 use remat::ops::Op;
 use remat::tune::SimOf;
+use remat::unstable::device::cuda::{Context, Cuda};
 use remat::{Builder, Error, Runtime};
 use std::fmt;
 use std::sync::Arc;

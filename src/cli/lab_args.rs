@@ -4,7 +4,7 @@ use super::output::svg;
 use super::values::{self, Share, distinct};
 use clap::{Args, ValueEnum};
 use remat::evict::Exponents;
-use remat::lab::Costs;
+use remat::unstable::lab::Costs;
 use remat::{ByteSize, PolicyKind};
 use std::path::PathBuf;
 

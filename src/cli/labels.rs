@@ -2,7 +2,7 @@
 
 use super::values::{Share, distinct};
 use remat::ByteSize;
-use remat::lab::{Job, Row};
+use remat::unstable::lab::{Job, Row};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 

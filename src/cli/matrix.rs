@@ -3,7 +3,7 @@
 use super::labels::{BOUND, Labels};
 use super::values::distinct;
 use super::words::{Counted, rounded_down};
-use remat::lab::{Row, Spread, Verdict};
+use remat::unstable::lab::{Row, Spread, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 

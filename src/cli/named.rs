@@ -4,7 +4,7 @@ use super::values::distinct;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
-use remat::plan::{self, order};
+use remat::unstable::plan::{self, order};
 use remat::{CostModelKind, PolicyKind};
 use std::ffi::OsStr;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! `--record`: the trace of a run, in whole steps.
 
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use remat::program::Command;
 use remat::trace::{Entry, JsonLines, Recorder};
+use remat::unstable::program::Command;
 use std::collections::VecDeque;
 use std::io::{self, Stdout, Write};
 use std::path::Path;
@@ -141,7 +141,7 @@ fn unless_it_left<T>(written: io::Result<T>, all: T) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remat::program::TensorId;
+    use remat::unstable::program::TensorId;
 
     /// Records three steps and half of a fourth, and reports `done_steps` steps as done. Returns
     /// the content of the file, if there is one.

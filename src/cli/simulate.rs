@@ -10,11 +10,13 @@ use super::values::Share;
 use super::waiting::Waiting;
 use super::words::{Counted, at_least, percent};
 use indicatif::HumanCount;
-use remat::lab::plot::Timeline;
-use remat::lab::smallest;
-use remat::lab::{Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
-use remat::program::Setting;
 use remat::tune::USUAL;
+use remat::unstable::lab::plot::Timeline;
+use remat::unstable::lab::smallest;
+use remat::unstable::lab::{
+    Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot,
+};
+use remat::unstable::program::Setting;
 use remat::{ByteSize, RecomputeLimit};
 use serde::Serialize;
 use std::io::{BufReader, stdin};

@@ -12,9 +12,11 @@ use super::words::Counted;
 use super::wrap::Stream;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use remat::ByteSize;
-use remat::bound::Effort;
-use remat::lab::plot::{self, Line, Panel, Point};
-use remat::lab::{Feasibility, Grid, Job, Replay, Row, Trace, Unbudgeted, feasibility, sweep};
+use remat::unstable::bound::Effort;
+use remat::unstable::lab::plot::{self, Line, Panel, Point};
+use remat::unstable::lab::{
+    Feasibility, Grid, Job, Replay, Row, Trace, Unbudgeted, feasibility, sweep,
+};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;

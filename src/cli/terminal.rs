@@ -201,7 +201,8 @@ pub fn start_logging(quiet: bool) {
 /// program warns itself in their place, with the option that is to blame. Errors are not shown,
 /// because they end the run and are printed at its end.
 fn is_warning(event: &Metadata<'_>) -> bool {
-    let from_engine = event.module_path().is_some_and(|path| path.starts_with("remat::engine"));
+    let from_engine =
+        event.module_path().is_some_and(|path| path.starts_with("remat::unstable::engine"));
     *event.level() == Level::WARN && !from_engine
 }
 

@@ -1,7 +1,7 @@
 //! Tokens of a text, by a `tokenizer.json` of the transformers library.
 
 use super::failure::Failure;
-use remat::trace::read_whole;
+use remat::unstable::trace::read_whole;
 use std::path::Path;
 
 /// Size limit of a tokenizer's file, in bytes.

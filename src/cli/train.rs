@@ -31,8 +31,8 @@ use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::data::{Augment, Batches, Text};
-use remat::program::Plan;
 use remat::tune::{self, Forecasts, Rehearsal, Tuned, Warning};
+use remat::unstable::program::Plan;
 use remat::{ByteSize, Error, PolicyKind, Runtime};
 use std::path::PathBuf;
 

@@ -7,8 +7,8 @@ use super::interrupt;
 use super::session::{Session, Setup};
 use super::target::Target;
 use super::task::Batch;
-use remat::program::Plan;
-use remat::tune::{Names, Rehearsal, Trainable, Training, TuneError, Tuner};
+use remat::tune::{OptionNames, Rehearsal, Trainable, Training, TuneError, Tuner};
+use remat::unstable::program::Plan;
 use remat::{Error, Runtime};
 
 /// Number of full test batches in a rehearsal. The second batch finds memory as the first one left
@@ -16,7 +16,7 @@ use remat::{Error, Runtime};
 const TEST_BATCHES: usize = 2;
 
 /// Names of the command-line options, for messages of the library.
-const FLAGS: Names = Names {
+const FLAGS: OptionNames = OptionNames {
     budget: "--budget",
     threshold: "--eviction-threshold",
     batch: "--batch",

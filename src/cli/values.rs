@@ -2,8 +2,8 @@
 
 use remat::ByteSize;
 use remat::evict::Exponents;
-use remat::memory::SplitRule;
 pub use remat::tune::{Budget, Share};
+use remat::unstable::memory::SplitRule;
 use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;

@@ -71,7 +71,7 @@ impl Waiting {
 /// for a caller that drives a [`Driver`](crate::program::Driver) and admits commands ahead.
 ///
 /// ```
-/// use remat::program::{Ahead, Command, TensorId, Waiting, Window};
+/// use remat::unstable::program::{Ahead, Command, TensorId, Waiting, Window};
 ///
 /// let waiting = |command: Command<(), ()>| Waiting::of(&command, |()| 0);
 /// let mut ahead = Ahead::new(Window::of(1));

@@ -40,9 +40,11 @@ pub const PACKING_BYTES: usize = 640 << 10;
 pub const MAX_THREADS: usize = 1024;
 
 pub use self::operands::Operands;
+#[doc(hidden)]
 pub use self::team::Team;
 
 /// Ops that run on the processor.
+#[doc(hidden)]
 pub trait Kernels: Operation + Sync {
     /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The
     /// updated inputs are the first outputs.

@@ -41,12 +41,17 @@ mod timing;
 mod versions;
 pub(crate) mod windows;
 
-pub use self::context::Context;
 pub use self::driver::{Description, devices};
-pub use self::gpu::Gpu;
-pub use self::libraries::Libraries;
 pub use self::options::Options;
-pub use self::versions::{Library, libraries};
+
+// Documented in `unstable`.
+#[doc(hidden)]
+pub use self::{
+    context::Context,
+    gpu::Gpu,
+    libraries::Libraries,
+    versions::{Library, libraries},
+};
 
 pub(crate) use self::kernels::Family;
 pub(crate) use self::launch::{Grid, Parameter, Ptr, THREADS};
@@ -65,6 +70,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Ops that run on a GPU.
+#[doc(hidden)]
 pub trait Kernels: Operation {
     /// Scratch bytes of a run. The answer depends on the arguments alone. A library chooses its
     /// algorithm for a shape when this function is first called with the shape.
@@ -88,6 +94,7 @@ pub trait Kernels: Operation {
 }
 
 /// Operands of one run.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Operands<'a> {
     /// Places of the inputs, in order.
@@ -99,6 +106,7 @@ pub struct Operands<'a> {
 }
 
 /// A device for ops on an NVIDIA GPU, used on the thread that opened the device.
+#[doc(hidden)]
 pub struct Cuda<O> {
     ops: PhantomData<fn(O)>,
     gpu: Gpu,

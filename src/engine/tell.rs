@@ -17,7 +17,7 @@ pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 /// A panic of a listener is an error of the current command; see [`Engine::take_failure`].
 ///
 /// ```
-/// use remat::event::Event;
+/// use remat::unstable::event::Event;
 /// use remat::evict::View;
 /// use remat::{Listener, Runtime};
 ///

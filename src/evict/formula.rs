@@ -12,7 +12,7 @@ use crate::graph::StorageKey;
 /// A part with the exponent 0 is left out. Without own cost and cost around, the numerator is 1.
 ///
 /// ```
-/// use remat::evict::Formula;
+/// use remat::unstable::evict::Formula;
 ///
 /// assert_eq!("(own+exact)/(size*stale)".parse(), Ok(Formula::DTR));
 /// assert_eq!(Formula::LRU.to_string(), "1/stale");
@@ -33,7 +33,7 @@ pub struct Formula {
 /// Evicted storages around a candidate whose costs count.
 ///
 /// ```
-/// use remat::evict::{Around, Formula};
+/// use remat::unstable::evict::{Around, Formula};
 ///
 /// let formula: Formula = "(own+sources)/size".parse()?;
 /// assert_eq!(formula.around, Around::Sources);
@@ -64,7 +64,8 @@ pub enum Around {
 /// Exponents of the parts of a score.
 ///
 /// ```
-/// use remat::evict::{Exponents, Formula};
+/// use remat::evict::Exponents;
+/// use remat::unstable::evict::Formula;
 ///
 /// let exponents = Exponents { staleness: 2.0, ..Exponents::default() };
 /// let formula = Formula { exponents, ..Formula::DTR_LOCAL };
@@ -113,7 +114,7 @@ impl Formula {
     /// Builds the policy of the formula.
     ///
     /// ```
-    /// use remat::evict::Formula;
+    /// use remat::unstable::evict::Formula;
     /// use remat::prelude::*;
     ///
     /// let policy = Formula { own_cost: false, ..Formula::DTR }.policy();

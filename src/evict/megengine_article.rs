@@ -69,7 +69,8 @@ pub struct MegEngineArticle {
 /// Constants of [`MegEngineArticle`]. The default has the values of MegEngine 1.4.
 ///
 /// ```
-/// use remat::evict::{ArticleConstants, MegEngineArticle};
+/// use remat::evict::ArticleConstants;
+/// use remat::unstable::evict::MegEngineArticle;
 /// # fn main() -> Result<(), remat::Error> {
 /// // Costs in the units of the clock.
 /// let constants = ArticleConstants { cost_scale: 1.0, ..ArticleConstants::default() };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The memory of a recorded run.
 ///
 /// ```
-/// use remat::lab::{Trace, plot};
+/// use remat::unstable::lab::{Trace, plot};
 ///
 /// let recording = r#"{"event":"begin","version":3,"cost_model":"flops","budget":64}
 /// {"event":"put","tensor":0,"bytes":48,"cost":1.0,"used":48}

@@ -194,7 +194,7 @@ pub enum PlotError {
 /// [`PlotError::Nothing`] if no point is left, [`PlotError::Limit`] if `limit` is not above 1 and finite.
 ///
 /// ```
-/// use remat::lab::plot::{Line, Panel, Point, slowdown};
+/// use remat::unstable::lab::plot::{Line, Panel, Point, slowdown};
 /// let points = [(1.0, Some(1.0)), (0.5, Some(1.2)), (0.2, None)]
 ///     .map(|(budget_ratio, slowdown)| Point { budget_ratio, slowdown })
 ///     .to_vec();
@@ -221,7 +221,7 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
 /// [`PlotError::Nothing`] if no sample is left.
 ///
 /// ```
-/// use remat::lab::plot::{Sample, Timeline, memory};
+/// use remat::unstable::lab::plot::{Sample, Timeline, memory};
 /// let samples = (0..100u64)
 ///     .map(|i| Sample { at: i as f64 * 1e6, used: (i % 10) << 20, evicted: 0, regenerated: 0 })
 ///     .collect();
@@ -241,7 +241,7 @@ pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {
 /// [`PlotError::Nothing`] if there is no step, or no loss is finite.
 ///
 /// ```
-/// use remat::lab::plot::{Training, TrainingStep, training};
+/// use remat::unstable::lab::plot::{Training, TrainingStep, training};
 /// let step = |step| TrainingStep { step, loss: 1.0 / step as f64, ..TrainingStep::default() };
 /// let run = Training { steps: (1..=100).map(step).collect(), ..Training::default() };
 /// assert!(training(&run).unwrap().contains("loss"));
@@ -261,7 +261,7 @@ pub fn training(training: &Training) -> Result<String, PlotError> {
 /// [`PlotError::Nothing`] if no block has any bytes.
 ///
 /// ```
-/// use remat::lab::plot::{Block, Blocks, placement};
+/// use remat::unstable::lab::plot::{Block, Blocks, placement};
 /// let block = |i: u64| Block {
 ///     name: format!("b{i}"),
 ///     kind: None,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Recorder that keeps the program of a run. Clones share the program.
 ///
 /// ```
-/// use remat::lab::{InMemory, MemoryKind, Replay, Status};
+/// use remat::unstable::lab::{InMemory, MemoryKind, Replay, Status};
 /// use remat::prelude::*;
 /// use remat::PolicyKind;
 ///

@@ -19,7 +19,7 @@ impl Spread {
     /// slowdown.
     ///
     /// ```
-    /// use remat::lab::Spread;
+    /// use remat::unstable::lab::Spread;
     /// let spread = Spread::of([Some(1.2), None, Some(1.5)]);
     /// assert_eq!((spread.median, spread.range), (Some(1.5), Some((1.2, 1.5))));
     /// assert_eq!(Spread::of([Some(1.2), None]).median, None);

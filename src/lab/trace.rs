@@ -24,7 +24,7 @@ use std::path::Path;
 /// A trace file in memory.
 ///
 /// ```
-/// use remat::lab::Trace;
+/// use remat::unstable::lab::Trace;
 ///
 /// let log = r#"
 /// {"INSTRUCTION":"CONSTANT","NAME":"weight"}

@@ -44,7 +44,7 @@ impl CostUnit {
     /// Text of a cost, for people.
     ///
     /// ```
-    /// use remat::lab::CostUnit;
+    /// use remat::unstable::lab::CostUnit;
     /// assert_eq!(CostUnit::Gigaflops.show(0.5), "500 Mflop");
     /// assert_eq!(CostUnit::HundredMegabytes.show(25.0), "2.5 GB");
     /// assert_eq!(CostUnit::Nanoseconds.show(3e9), "3 s");

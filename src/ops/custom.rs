@@ -218,7 +218,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat::prelude::*;
-    /// use remat::ops::CumSum;
+    /// use remat::unstable::ops::CumSum;
     ///
     /// # let runtime = Runtime::builder().budget("1MiB").cpu()?;
     /// let x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;

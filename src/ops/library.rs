@@ -23,7 +23,8 @@ pub(super) type Load = Arc<dyn Fn(Option<&str>) -> Result<Op, Fault> + Send + Sy
 ///
 /// ```
 /// use remat::op::Operation;
-/// use remat::ops::{Library, Op, Slice};
+/// use remat::ops::{Library, Op};
+/// use remat::unstable::ops::Slice;
 ///
 /// let part = Op::from(Slice { axis: 1, start: 2, len: 3 });
 /// let attributes = part.attributes().expect("an op of the crate has attributes");
@@ -108,7 +109,8 @@ impl Library {
     /// Makes the op with the name `name` and these [attributes](crate::op::Operation::attributes).
     ///
     /// ```
-    /// use remat::ops::{Flip, Library};
+    /// use remat::ops::Library;
+    /// use remat::unstable::ops::Flip;
     ///
     /// let library = Library::default();
     /// assert_eq!(library.op("flip", Some(r#"{"axis":1}"#))?, Flip { axis: 1 }.into());

@@ -208,7 +208,7 @@ impl Operand {
 ///
 /// ```
 /// use remat::op::Operation;
-/// use remat::ops::samples;
+/// use remat::unstable::ops::samples;
 ///
 /// assert!(samples::each().iter().any(|op| op.name() == "matmul"));
 /// ```
@@ -221,7 +221,7 @@ pub fn each() -> Vec<Op> {
 ///
 /// ```
 /// use remat::op::Operation;
-/// use remat::ops::samples;
+/// use remat::unstable::ops::samples;
 ///
 /// for sample in samples::samples() {
 ///     assert!(sample.op.infer(&sample.layouts()).is_ok());
@@ -267,7 +267,7 @@ impl Draw {
     /// Draws random attributes for an op of the same name, and operands that the op accepts.
     ///
     /// ```
-    /// use remat::ops::samples::{Draw, Sizes, each};
+    /// use remat::unstable::ops::samples::{Draw, Sizes, each};
     ///
     /// let ops = each();
     /// let [mut one, mut other] = [Draw::new(7, Sizes::Small), Draw::new(7, Sizes::Small)];

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// A policy of the crate, or a custom one.
 ///
 /// ```
-/// use remat::evict::EvictAtRandom;
+/// use remat::unstable::evict::EvictAtRandom;
 /// use remat::{PolicyChoice, PolicyKind};
 ///
 /// assert_eq!(PolicyChoice::from(PolicyKind::Dtr).kind(), Some(PolicyKind::Dtr));
@@ -270,7 +270,7 @@ impl Builder {
     /// [`SplitRule::Exact`].
     ///
     /// ```
-    /// use remat::memory::SplitRule;
+    /// use remat::unstable::memory::SplitRule;
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("1MiB").split_rule(SplitRule::Exact).cpu()?;
@@ -332,7 +332,7 @@ impl Builder {
     /// A custom [`Evictor`] in place of a policy.
     ///
     /// ```
-    /// use remat::evict::NeverEvict;
+    /// use remat::unstable::evict::NeverEvict;
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("8KiB").evictor(NeverEvict).cpu()?;
@@ -513,7 +513,7 @@ impl Builder {
     /// Records all commands; see [`crate::trace`].
     ///
     /// ```
-    /// use remat::lab::InMemory;
+    /// use remat::unstable::lab::InMemory;
     /// use remat::prelude::*;
     ///
     /// let recorder = InMemory::default();
@@ -591,7 +591,7 @@ impl Builder {
     ///
     /// ```
     /// use remat::Listener;
-    /// use remat::event::Event;
+    /// use remat::unstable::event::Event;
     /// use remat::evict::View;
     /// use remat::prelude::*;
     ///
@@ -716,7 +716,7 @@ impl Builder {
     ///
     /// ```
     /// use remat::prelude::*;
-    /// use remat::program::KnownSteps;
+    /// use remat::unstable::program::KnownSteps;
     ///
     /// fn train(runtime: &Runtime, steps: usize) -> Result<(), Error> {
     ///     let mut weight = runtime.ones(&[64, 64])?;

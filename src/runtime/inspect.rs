@@ -61,7 +61,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// ```
     /// use remat::prelude::*;
-    /// use remat::program::KnownSteps;
+    /// use remat::unstable::program::KnownSteps;
     ///
     /// let runtime = Runtime::builder().budget("1MiB").known_steps(KnownSteps::default()).cpu()?;
     /// let mut x = runtime.ones(&[2])?;

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 ///
 /// ```
 /// use remat::Update;
-/// use remat::ops::{Accumulate, Op};
+/// use remat::ops::Op;
+/// use remat::unstable::ops::Accumulate;
 /// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
@@ -36,7 +37,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// are the new values of `targets`. The handles in `targets` name the new values afterwards.
     ///
     /// ```
-    /// use remat::ops::Accumulate;
+    /// use remat::unstable::ops::Accumulate;
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
@@ -80,7 +81,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// ```
     /// use remat::Update;
-    /// use remat::ops::Accumulate;
+    /// use remat::unstable::ops::Accumulate;
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("1MiB").cpu()?;

@@ -9,8 +9,8 @@ use crate::layout::Layout;
 ///
 /// ```
 /// use remat::op::Outputs;
-/// use remat::program::{Apply, Command, TensorId};
-/// use remat::step::StepTeller;
+/// use remat::unstable::program::{Apply, Command, TensorId};
+/// use remat::unstable::step::StepTeller;
 /// use remat::Layout;
 ///
 /// let (x, y) = (TensorId(7), TensorId(8));

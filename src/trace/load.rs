@@ -71,12 +71,13 @@ impl Library {
     ///
     /// ```
     /// use remat::device::cpu::Cpu;
-    /// use remat::lab::Trace;
+    /// use remat::unstable::lab::Trace;
     /// use remat::ops::Library;
     /// use remat::prelude::*;
-    /// use remat::program::Driver;
+    /// use remat::unstable::program::Driver;
     /// use remat::trace::JsonLines;
-    /// use remat::{CostModelKind, Engine, PolicyKind, Settings};
+    /// use remat::{CostModelKind, PolicyKind};
+    /// use remat::unstable::engine::{Engine, Settings};
     ///
     /// # let file = std::env::temp_dir().join(format!("remat-load-{}.jsonl", std::process::id()));
     /// // A step is recorded in simulation ..

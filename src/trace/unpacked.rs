@@ -18,7 +18,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// memory.
 ///
 /// ```
-/// use remat::trace::unpacked;
+/// use remat::unstable::trace::unpacked;
 /// use std::io::Read as _;
 ///
 /// let mut text = String::new();

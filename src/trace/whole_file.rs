@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// for `>(..)`) and `/dev/null` are written to directly.
 ///
 /// ```
-/// use remat::trace::WholeFile;
+/// use remat::unstable::trace::WholeFile;
 /// use std::io::Write as _;
 ///
 /// let path = std::env::temp_dir().join(format!("remat-whole-{}", std::process::id()));

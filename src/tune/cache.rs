@@ -1,6 +1,6 @@
 //! Forecasts in a file, kept from run to run.
 
-use super::{Names, TuneError};
+use super::{OptionNames, TuneError};
 use crate::evict::Forecast;
 use crate::trace::{WholeFile, read_whole};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ impl Origin {
         }
     }
 
-    fn told(&self, names: &Names) -> String {
+    fn told(&self, names: &OptionNames) -> String {
         let Self { remat, device, cost_model } = self;
         format!("remat {remat}, device {device}, {} {cost_model}", names.cost_model)
     }
@@ -48,7 +48,7 @@ impl Origin {
 
 impl Cache {
     /// Reads the file. A missing file is an empty cache.
-    pub fn read(path: &Path, here: Origin, names: &Names) -> Result<Self, TuneError> {
+    pub fn read(path: &Path, here: Origin, names: &OptionNames) -> Result<Self, TuneError> {
         let refused = |what: &dyn fmt::Display| {
             let name = names.cache;
             TuneError::Cache(format!(
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::evict::{Clock, Setting};
 
-    const NAMES: Names = Names { cost_model: "--cost", ..Names::WORDS };
+    const NAMES: OptionNames = OptionNames { cost_model: "--cost", ..OptionNames::WORDS };
 
     fn forecast(step: u64, budget: u64, time: f64) -> Forecast {
         Forecast {

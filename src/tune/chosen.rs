@@ -2,7 +2,9 @@
 //! default 40 % ([`USUAL`]) of the smallest budget that evicts nothing.
 
 use super::rehearsal::Verdict;
-use super::{Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError};
+use super::{
+    Budget, OptionNames, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError,
+};
 use crate::cost::CostModelKind;
 use crate::error::Error;
 use crate::lab::smallest;
@@ -85,7 +87,7 @@ pub struct ChosenBudget {
     threshold_thrashes: bool,
     /// Free memory of the device in bytes, less a margin; `None` if unknown.
     free: Option<u64>,
-    names: Names,
+    names: OptionNames,
 }
 
 impl<P: Trainable> Rehearsal<'_, '_, P> {
@@ -278,7 +280,7 @@ impl ChosenBudget {
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        let Names { budget, threshold: name, batch, .. } = self.names;
+        let OptionNames { budget, threshold: name, batch, .. } = self.names;
         let Rehearsed { peak_bytes: peak, unevictable_bytes: least, .. } = self.rehearsed;
         if let Some(threshold) = self.needs.threshold.filter(|&threshold| threshold < least) {
             let enough = self.needs.percent(least).ceil() as u32;
@@ -303,7 +305,7 @@ impl ChosenBudget {
     /// A text that tells the user how to make the run recompute less.
     #[must_use]
     pub fn cure(&self) -> String {
-        let Names { budget, threshold, .. } = self.names;
+        let OptionNames { budget, threshold, .. } = self.names;
         match self.needs.threshold {
             Some(_) if self.threshold_thrashes => format!("raise {threshold}, or drop it"),
             Some(_) => format!("raise {budget} and {threshold}"),

@@ -1,6 +1,6 @@
 //! Reasons why there is no budget for a run.
 
-use super::Names;
+use super::OptionNames;
 use crate::error::Error;
 use remat_memory::ByteSize;
 use std::fmt;
@@ -38,7 +38,7 @@ pub enum TuneError {
         /// Free memory of the device in bytes, less a margin.
         free: u64,
         /// Names of options in the message.
-        names: Names,
+        names: OptionNames,
     },
     /// The budget was given as `auto`, and the free memory is unknown.
     #[error("this system does not say how much memory is free; give {0} a size")]
@@ -60,9 +60,9 @@ impl From<Refusal> for TuneError {
     }
 }
 
-fn above_free(budget: u64, free: u64, names: &Names) -> String {
+fn above_free(budget: u64, free: u64, names: &OptionNames) -> String {
     let [budget, free] = ByteSize::apart(budget, free);
-    let Names { batch, budget: name, .. } = names;
+    let OptionNames { batch, budget: name, .. } = names;
     format!(
         "the default budget would be {budget}, but only {free} are free; lower {batch}, or try \
          {name} auto"
@@ -106,7 +106,7 @@ pub struct Refusal {
     pub(super) threshold: Option<u64>,
     pub(super) margin: String,
     pub(super) is_auto: bool,
-    pub(super) names: Names,
+    pub(super) names: OptionNames,
 }
 
 impl std::error::Error for Refusal {}

@@ -1,11 +1,13 @@
 //! Least cost that any run recomputes, found by trying all runs: Dijkstra's algorithm over the sets
 //! of resident values, command by command.
 //!
-//! The search makes the same assumptions as the theorem (`remat::bound`), and shares no code with
+//! The search makes the same assumptions as the theorem (`remat::unstable::bound`), and shares no code with
 //! the bound.
 
 use remat::op::Outputs;
-use remat::program::{Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, TensorId};
+use remat::unstable::program::{
+    Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, TensorId,
+};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 

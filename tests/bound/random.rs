@@ -2,7 +2,7 @@
 
 use remat::Layout;
 use remat::op::{Look, Outputs};
-use remat::program::{
+use remat::unstable::program::{
     Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
 use remat_rng::SplitMix64;

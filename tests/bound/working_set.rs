@@ -4,7 +4,7 @@
 //! This module shares no code with the bound, nor with the search in `exact`.
 
 use remat::op::Outputs;
-use remat::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
+use remat::unstable::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
 use std::collections::HashMap;
 
 /// Bytes with one content.

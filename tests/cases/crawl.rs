@@ -2,11 +2,11 @@
 //! later steps spend nothing on it.
 
 use crate::common::cells;
-use remat::event::Event;
 use remat::evict::View;
 use remat::nn::{Embedding, Gru, Linear, Lstm, State, join};
 use remat::optim::Optimizer;
 use remat::prelude::*;
+use remat::unstable::event::Event;
 use remat::{CostModelKind, Listener, Plan, PolicyKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

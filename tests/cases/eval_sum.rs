@@ -2,9 +2,9 @@
 //! numbers of memory, whatever the number of batches.
 
 use remat::nn::{Linear, Sequential};
-use remat::ops::Accumulate;
 use remat::optim::Optimizer;
 use remat::prelude::*;
+use remat::unstable::ops::Accumulate;
 use remat::{Plan, PolicyKind, Stats};
 
 const POLICIES: [&str; 4] = ["learned", "learned:portfolio", "dtr-eq", "lru"];

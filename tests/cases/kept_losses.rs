@@ -1,7 +1,7 @@
 //! A loop that keeps the loss of each step, for a plot or for the end of the epoch.
 
-use remat::ops::Accumulate;
 use remat::prelude::*;
+use remat::unstable::ops::Accumulate;
 use remat::{Plan, PolicyKind};
 
 struct Loop {

@@ -1,7 +1,7 @@
 //! MiniMalloc's columns and the limits of packed files: `remat plan` as a user runs it.
 
 use crate::common::command::{folder, run, stderr};
-use remat::plan::{self, Instance, Lives, Placement};
+use remat::unstable::plan::{self, Instance, Lives, Placement};
 use serde_json::Value;
 use std::fs;
 use std::io::Write as _;

@@ -4,9 +4,10 @@
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
 use remat::nn::{Linear, Sequential};
-use remat::ops::{Accumulate, CustomOp, Gradient, Recorded};
+use remat::ops::{CustomOp, Gradient, Recorded};
 use remat::optim::Optimizer;
 use remat::prelude::*;
+use remat::unstable::ops::Accumulate;
 use remat::{Layout, Plan};
 
 const STEPS: usize = 80;

@@ -1,8 +1,8 @@
 //! A replacement is reverted if something else fails in its step. The next read of the handle says
 //! so, once.
 
-use remat::ops::Accumulate;
 use remat::prelude::*;
+use remat::unstable::ops::Accumulate;
 use remat::{Error, Plan};
 
 /// End of a step, after the mean was replaced.

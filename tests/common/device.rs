@@ -1,9 +1,10 @@
 //! Devices that run the built-in ops, so that one test body serves all of them.
 
 #[cfg(feature = "cuda")]
-use remat::device::cuda::{Context, Cuda, Options};
+use remat::device::cuda::Options;
 #[cfg(feature = "cuda")]
 use remat::ops::Op;
+use remat::unstable::device::cuda::{Context, Cuda};
 use remat::{Builder, Runtime};
 
 /// Device of the machine.

@@ -1,10 +1,11 @@
 //! Listener that keeps the events it hears.
 
+use remat::Listener;
 use remat::device::Device;
-use remat::event::Event;
 use remat::evict::View;
-use remat::graph::{StorageKey, TensorKey};
-use remat::{Engine, Listener};
+use remat::unstable::engine::Engine;
+use remat::unstable::event::Event;
+use remat::unstable::graph::{StorageKey, TensorKey};
 use std::sync::{Arc, Mutex};
 
 /// Events heard so far. Clones share the list.

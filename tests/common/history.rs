@@ -1,9 +1,10 @@
 //! Deep histories of values, of equal or mixed sizes, in which only the last value is held.
 
 use super::toy::{Bytes, GRANULE, ToyDevice, ToyEngine, mix, settings};
-use remat::engine::Engine;
-use remat::graph::TensorKey;
-use remat::{CostModel, CostModelKind, Error, PolicyKind, Settings};
+use remat::unstable::engine::Engine;
+use remat::unstable::engine::Settings;
+use remat::unstable::graph::TensorKey;
+use remat::{CostModel, CostModelKind, Error, PolicyKind};
 use remat_rng::SplitMix64;
 
 /// Values in the order in which they are made. `sources[i]` are the earlier values that value `i`

@@ -9,8 +9,9 @@ pub mod play;
 mod resolve;
 
 use super::toy::{Broken, ToyDevice, ToyEngine, Watch};
-use remat::engine::Dead;
-use remat::{CostModelKind, Engine, PolicyKind, Settings};
+use remat::Dead;
+use remat::unstable::engine::{Engine, Settings};
+use remat::{CostModelKind, PolicyKind};
 use std::sync::Arc;
 
 /// Entry of a recipe, which becomes a command. A `usize` that stands for a tensor counts back from

@@ -11,7 +11,7 @@
 
 use remat::Layout;
 use remat::op::Outputs;
-use remat::program::{Apply, Command, RecordedOp, TensorId};
+use remat::unstable::program::{Apply, Command, RecordedOp, TensorId};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;

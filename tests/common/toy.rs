@@ -6,9 +6,10 @@
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
-use remat::memory::ALIGNMENT;
 use remat::op::{Look, OpError, Operation, Outputs};
-use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::memory::ALIGNMENT;
+use remat::{CostModelKind, DType, Layout, PolicyKind, Runtime};
 use remat_rng::{SplitMix64, spread};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;

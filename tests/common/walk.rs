@@ -4,7 +4,7 @@
 use remat::autograd::Tape;
 use remat::op::Operation;
 use remat::ops::Op;
-use remat::ops::samples::{Draw, Sample, Sizes, Values, samples};
+use remat::unstable::ops::samples::{Draw, Sample, Sizes, Values, samples};
 use remat::{DType, Dims, Error, HostTensor, Layout, Runtime, Tensor};
 
 /// Distance of the inner two points of a difference from its middle. The outer two points are at `2

@@ -4,7 +4,7 @@ use crate::common::{Net, Training};
 use burn::tensor::Device;
 use burn_flex::{Flex, FlexDevice};
 use remat_burn::remat::Stats;
-use remat_burn::remat::program::KnownSteps;
+use remat_burn::remat::unstable::program::KnownSteps;
 use remat_burn::{Builder, Guard};
 use std::time::Instant;
 

@@ -14,8 +14,9 @@ use burn_ir::{
 };
 use burn_router::TensorInterpreter;
 use remat::evict::Evictor;
-use remat::program::{Driver, Window};
-use remat::{CostModelChoice, CostModelKind, Engine, PolicyChoice, PolicyKind, Settings};
+use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::program::{Driver, Window};
+use remat::{CostModelChoice, CostModelKind, PolicyChoice, PolicyKind};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
@@ -151,7 +152,7 @@ fn upload(session: &mut Session<Flex>, case: &Case) {
         let nothing = burn_backend::TensorData::full_dtype(whole.shape.clone(), false, cases::BOOL);
         session.put(from, input.data.clone());
         session.put(mask, nothing);
-        let at = |id: remat::program::TensorId, dtype| TensorIr {
+        let at = |id: remat::unstable::program::TensorId, dtype| TensorIr {
             id: TensorId::new(id.0),
             shape: whole.shape.clone(),
             status: TensorStatus::ReadWrite,
@@ -176,7 +177,7 @@ fn upload(session: &mut Session<Flex>, case: &Case) {
 }
 
 fn evict(session: &mut Session<Flex>, tensors: impl Iterator<Item = TensorId>) {
-    tensors.for_each(|tensor| session.evict(remat::program::TensorId(tensor.value())));
+    tensors.for_each(|tensor| session.evict(remat::unstable::program::TensorId(tensor.value())));
 }
 
 fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {

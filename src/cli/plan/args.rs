@@ -27,7 +27,7 @@ buffer. A buffer is alive from lower on, until just before upper. Columns may be
 takes no bytes then), hint and offset (where a search begins). Files that --csv wrote can be read, too.
 
 Graphs are JSON: {\"format\": \"remat-graph\", \"version\": 1, \"tensors\": [...], \"ops\": [...]}, with names, bytes, \
-inputs, outputs, costs and in-place pairs; the documentation of remat::plan::graph has all keys.
+inputs, outputs, costs and in-place pairs; the documentation of remat::unstable::plan::graph has all keys.
 
 A packed file may unpack to 64 MiB, or to 100 times its size if that is more.
 

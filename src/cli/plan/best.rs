@@ -2,8 +2,8 @@
 
 use super::super::failure::Failure;
 use super::case::Case;
-use remat::lab::plot::{Block, Blocks};
-use remat::plan::{Lives, Part, Placement};
+use remat::unstable::lab::plot::{Block, Blocks};
+use remat::unstable::plan::{Lives, Part, Placement};
 use std::cmp::Ordering;
 use std::rc::Rc;
 

@@ -6,11 +6,11 @@ use super::super::values::Share;
 use super::super::words::at_least;
 use super::case::{Case, Ordered, Recomputed};
 use super::{Done, Task};
-use remat::lab::Replay;
-use remat::memory::ALIGNMENT;
-use remat::plan::Order;
-use remat::plan::schedule::{self, RecomputeSchedule, ScheduleError};
-use remat::program::RecordedProgram;
+use remat::unstable::lab::Replay;
+use remat::unstable::memory::ALIGNMENT;
+use remat::unstable::plan::Order;
+use remat::unstable::plan::schedule::{self, RecomputeSchedule, ScheduleError};
+use remat::unstable::program::RecordedProgram;
 use remat::{ByteSize, PolicyKind};
 use std::fmt::Write as _;
 

@@ -3,9 +3,9 @@
 
 use super::super::words::Counted;
 use remat::ByteSize;
-use remat::lab::plot::Kind;
-use remat::plan::schedule::RecomputeSchedule;
-use remat::plan::{Capture, Instance, Lifetimes, Order, PlanError};
+use remat::unstable::lab::plot::Kind;
+use remat::unstable::plan::schedule::RecomputeSchedule;
+use remat::unstable::plan::{Capture, Instance, Lifetimes, Order, PlanError};
 use std::fmt::Write as _;
 
 /// Buffers to be placed.
@@ -169,7 +169,7 @@ fn percent_of(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remat::plan::{CapturedBuffer, CapturedOp};
+    use remat::unstable::plan::{CapturedBuffer, CapturedOp};
 
     #[test]
     fn a_heading_says_how_far_an_order_delays_ops() {

@@ -3,7 +3,7 @@
 use super::super::words::{Seconds, rounded_down};
 use super::case::{Case, ratio};
 use remat::ByteSize;
-use remat::plan::{PlanError, Planned};
+use remat::unstable::plan::{PlanError, Planned};
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -14,7 +14,8 @@ use std::sync::Arc;
 ///
 /// ```
 /// use remat::device::Device;
-/// use remat::device::cpu::{Cpu, Team};
+/// use remat::device::cpu::Cpu;
+/// use remat::unstable::device::cpu::Team;
 ///
 /// let team = Team::new(Some(2))?;
 /// let mut device = Cpu::<remat::Op>::of(&team, 1 << 20)?;

@@ -24,7 +24,8 @@ const OTHERS: u64 = 50;
 /// between threads; a [`Cuda`](super::Cuda) is made from it on the thread that will use the device.
 ///
 /// ```no_run
-/// use remat::device::cuda::{Context, Cuda, Options};
+/// use remat::device::cuda::Options;
+/// use remat::unstable::device::cuda::{Context, Cuda};
 ///
 /// let gpu = Context::open(Options::default())?;
 /// let device = Cuda::<remat::Op>::of(&gpu, gpu.available_bytes()? / 2)?;

@@ -45,7 +45,7 @@ macro_rules! binary {
             /// Computes the function in f64, for tests.
             ///
             /// ```
-            /// use remat::ops::Binary;
+            /// use remat::unstable::ops::Binary;
             ///
             /// assert_eq!(Binary::Maximum.exact(1.0, 5.0), 5.0);
             /// ```

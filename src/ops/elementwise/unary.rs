@@ -43,7 +43,7 @@ macro_rules! unary {
             /// Computes the function in f64, for tests.
             ///
             /// ```
-            /// use remat::ops::Unary;
+            /// use remat::unstable::ops::Unary;
             ///
             /// assert_eq!(Unary::Square.exact(3.0), 9.0);
             /// ```

@@ -114,7 +114,7 @@ impl Tensor {
     /// Mean cross entropy with smoothed labels, or with another label that does not count.
     ///
     /// ```
-    /// use remat::ops::CrossEntropy;
+    /// use remat::unstable::ops::CrossEntropy;
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("64KiB").cpu()?;

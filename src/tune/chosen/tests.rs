@@ -3,11 +3,11 @@ use crate::runtime::Runtime;
 use crate::tune::Tuner;
 
 /// Flags of a program, so that messages name the flags to type.
-const FLAGS: Names = Names {
+const FLAGS: OptionNames = OptionNames {
     budget: "--budget",
     threshold: "--eviction-threshold",
     batch: "--batch",
-    ..Names::WORDS
+    ..OptionNames::WORDS
 };
 
 const PLAN: ChosenBudget = ChosenBudget {

@@ -3,8 +3,9 @@
 use super::super::toy::Broken;
 use super::{Drawn, Recipe, Setup};
 use proptest::prelude::*;
-use remat::engine::Dead;
-use remat::evict::{Exponents, MegEngine};
+use remat::Dead;
+use remat::evict::Exponents;
+use remat::unstable::evict::MegEngine;
 use remat::{CostModelKind, PolicyKind};
 
 fn tensor() -> impl Strategy<Value = usize> {

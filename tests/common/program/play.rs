@@ -3,11 +3,11 @@
 use super::super::toy::{Bytes, GRANULE, Toy, ToyDevice, Watch, compute, packed};
 use super::{Drawn, Recipe, Setup};
 use remat::device::Reading;
-use remat::engine::Issue;
 use remat::error::RegenerationError;
-use remat::graph::TensorKey;
 use remat::op::Operation as _;
-use remat::program::{Apply, Command, Driver, TensorId};
+use remat::unstable::engine::Issue;
+use remat::unstable::graph::TensorKey;
+use remat::unstable::program::{Apply, Command, Driver, TensorId};
 use remat::{DType, Error, Layout, PolicyKind, Stats};
 use std::sync::Arc;
 

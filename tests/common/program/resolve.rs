@@ -4,7 +4,7 @@ use super::super::toy::{Bytes, Toy};
 use super::Drawn;
 use super::play::Play;
 use remat::op::Operation as _;
-use remat::program::{Apply, Command, Consumed, TensorId};
+use remat::unstable::program::{Apply, Command, Consumed, TensorId};
 use remat::{Error, Layout};
 
 impl Play<'_> {

@@ -3,10 +3,10 @@
 use super::player::{Player, Slot};
 use super::program::{Calc, Data, Distribution, Pick, Window};
 use remat::op::Operation as _;
-use remat::ops::samples::{self, Draw, Sample, Sizes, Values};
-use remat::ops::{
-    BatchNormParameters, Contiguous, Conv2d, CrossEntropy, Distribution as From, MaxPool2d,
-    MaxPool2dPick, Op, Pool2d, Random, Reduce, Reduction,
+use remat::ops::{BatchNormParameters, Conv2d, Distribution as From, Op, Pool2d};
+use remat::unstable::ops::samples::{self, Draw, Sample, Sizes, Values};
+use remat::unstable::ops::{
+    Contiguous, CrossEntropy, MaxPool2d, MaxPool2dPick, Random, Reduce, Reduction,
 };
 use remat::{DType, Dims, Error, HostTensor, Layout, MAX_RANK, Tensor, broadcast_shapes};
 

@@ -4,8 +4,9 @@ use super::journal::{Fate, Request};
 use super::player::{Player, Slot};
 use super::program::{Gradients, Pick, Segment, Update};
 use remat::autograd::Tape;
-use remat::ops::{Accumulate, Contiguous, Lion, Op, SgdMomentum};
-use remat::program::TensorId;
+use remat::ops::Op;
+use remat::unstable::ops::{Accumulate, Contiguous, Lion, SgdMomentum};
+use remat::unstable::program::TensorId;
 use remat::{DType, Error, Layout, Tensor};
 
 /// Update with all its operands, taken out of the slots that it changes.

@@ -4,7 +4,7 @@ use super::program::{
     Act, Calc, Data, Distribution, Gradients, Pick, Program, Segment, Update, Window,
 };
 use proptest::prelude::*;
-use remat::ops::{Binary, Reduction, Unary};
+use remat::unstable::ops::{Binary, Reduction, Unary};
 
 /// Programs of mostly one thread and small tensors. A few have large tensors, which kernels share
 /// among threads.

@@ -44,7 +44,7 @@ impl Figures {
         assert!(sum.read > 5 * sum.unread && sum.read > 10 * sum.unknown, "{self}");
         assert!(sum.finite as f64 > 0.9 * sum.elements as f64, "{self}");
         let ran: BTreeSet<&str> = sum.ops.keys().map(String::as_str).collect();
-        let each = remat::ops::samples::each();
+        let each = remat::unstable::ops::samples::each();
         // `adamw` updates three tensors, one of which must not be negative. tests/optimizers.rs
         // runs it under every budget.
         let mut missing: Vec<&str> =

@@ -4,10 +4,10 @@
 //! so. With the recording, the value of every handle is known exactly, whatever failed.
 
 use remat::Listener;
-use remat::event::Event;
 use remat::evict::View;
 use remat::op::Outputs;
-use remat::program::{self, Command, RecordedCommand, Recorder, TensorId};
+use remat::unstable::event::Event;
+use remat::unstable::program::{self, Command, RecordedCommand, Recorder, TensorId};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 

@@ -3,7 +3,7 @@
 use super::journal::{Fate, Request};
 use super::player::Player;
 use super::program::Program;
-use remat::program::TensorId;
+use remat::unstable::program::TensorId;
 use remat::{Error, HostTensor, Runtime, Stats};
 use std::collections::HashMap;
 

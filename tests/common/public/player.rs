@@ -4,7 +4,7 @@ use super::change::is_like;
 use super::journal::Fate;
 use super::play::{Failure, Heard, Moment, Observed, Part, Value, alive};
 use super::program::{Act, Data, Pick, Program};
-use remat::program::TensorId;
+use remat::unstable::program::TensorId;
 use remat::{Error, HostTensor, Layout, Pending, Runtime, Tensor};
 use remat_rng::SplitMix64;
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! Program as plain data: the acts of each thread, in order.
 
-use remat::ops::{Binary, Reduction, Unary};
+use remat::unstable::ops::{Binary, Reduction, Unary};
 
 /// Choice of a tensor: counted back from the newest one, modulo the number of tensors that fit. If
 /// none fits, a new one is put.

@@ -2,7 +2,7 @@
 
 use crate::common::program::draw::policy as named_policy;
 use proptest::prelude::*;
-use remat::engine::Dead;
+use remat::Dead;
 use remat::{Builder, CostModelKind, PolicyKind, Runtime};
 
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use super::play::{Failure, Heard, Moment, Observed, Part, Played, Value, play};
 use super::program::Program;
 use super::setup::Setup;
 use remat::error::RegenerationError;
-use remat::program::TensorId;
+use remat::unstable::program::TensorId;
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::collections::{BTreeMap, HashSet};
 
