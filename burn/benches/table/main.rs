@@ -211,7 +211,7 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
         };
         let counted = ran.counted.map_or(String::new(), mib);
         let bits = match (row.how, name) {
-            (How::Plain | How::Served, "dropout") => "".to_owned(),
+            (How::Plain | How::Served, "dropout") => String::new(),
             _ if ran.outcome == same_as.outcome => format!("yes{whose}"),
             _ => "NO".to_owned(),
         };
