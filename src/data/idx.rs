@@ -113,8 +113,13 @@ impl<const N: usize> IdxFile<N> {
     fn open(path: PathBuf) -> Result<Self, DataError> {
         let io = |error| DataError::Io { path: path.clone(), error };
         let wrong = |message: String| Err(DataError::Format { path: path.clone(), message });
+        let found = path.metadata().map_err(io)?;
+        if !found.is_file() {
+            // Opening a pipe may wait for ever, and a pipe has no length to check the header against.
+            return wrong("not a regular file".to_owned());
+        }
+        let length = found.len();
         let file = File::open(&path).map_err(io)?;
-        let length = file.metadata().map_err(io)?.len();
         let mut file = BufReader::new(file);
         // The content tells whether the file is packed. The name of the file does not: browsers
         // unpack files and keep their names.

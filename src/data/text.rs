@@ -1,9 +1,15 @@
 use super::DataError;
 use crate::host::HostTensor;
 use flate2::read::GzDecoder;
+use remat_memory::ByteSize;
 use remat_rng::SplitMix64;
+use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+
+/// Limit on the bytes of a text file: some hundred times the King James Bible, and below what a
+/// device without end would fill memory with.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Text of Moby-Dick; `moby_dick.md` gives its source.
 const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
@@ -90,13 +96,25 @@ impl Text {
     /// ```
     ///
     /// # Errors
-    /// If the file cannot be read, or is not UTF-8.
+    /// An error if the file cannot be read, is not UTF-8, or has more than 1 GiB.
     pub fn file(path: &Path) -> Result<Self, DataError> {
+        Self::read(path, MOST_BYTES)
+    }
+
+    /// Reads a file or pipe of at most `most` bytes.
+    fn read(path: &Path, most: u64) -> Result<Self, DataError> {
         let io = |error| DataError::Io { path: path.to_owned(), error };
-        let bytes = std::fs::read(path).map_err(io)?;
+        let wrong = |message| Err(DataError::Format { path: path.to_owned(), message });
+        let mut bytes = Vec::new();
+        // Neither a pipe nor a device tells its length in advance.
+        File::open(path)
+            .and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
+            .map_err(io)?;
+        if bytes.len() as u64 > most {
+            return wrong(format!("a text has at most {}; train on a part of it", ByteSize(most)));
+        }
         if let Err(error) = std::str::from_utf8(&bytes) {
-            let message = format!("not UTF-8 at byte {}", error.valid_up_to());
-            return Err(DataError::Format { path: path.to_owned(), message });
+            return wrong(format!("not UTF-8 at byte {}", error.valid_up_to()));
         }
         Ok(Self::of(bytes))
     }
@@ -378,6 +396,9 @@ mod tests {
         assert!(error.ends_with("not UTF-8 at byte 5"), "{error}");
         std::fs::write(&path, "naïve").unwrap();
         assert_eq!(Text::file(&path).unwrap().bytes(), "naïve".as_bytes());
+        assert_eq!(Text::read(&path, 6).unwrap().len(), 6);
+        let error = Text::read(&path, 5).unwrap_err().to_string();
+        assert!(error.ends_with("a text has at most 5 B; train on a part of it"), "{error}");
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -156,3 +156,14 @@ fn nothing_is_unpacked_before_all_headers_fit() {
     let said = error(&folder);
     assert!(said.contains("train-images-idx3-ubyte: corrupt"), "{said}");
 }
+
+#[test]
+fn a_path_that_is_no_regular_file_is_refused() {
+    let folder = small("irregular");
+    let path = folder.join("train-labels-idx1-ubyte.gz");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let error = error(&folder);
+    assert!(error.ends_with("train-labels-idx1-ubyte.gz: not a regular file"), "{error}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
