@@ -31,7 +31,7 @@ struct Args {
     #[command(flatten)]
     options: Options,
     /// Number of steps
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Pieces of text in a step
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]

@@ -172,7 +172,7 @@ fn train<T: Task>(
     for step in 0..steps {
         let loss = task.loss(&model, step, device);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        model = adam.step(1e-3, model, gradients);
+        model = adam.step(3e-3, model, gradients);
         end()?;
         last = loss.try_into_scalar()?;
         if step == 0 {
