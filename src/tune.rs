@@ -58,6 +58,9 @@ mod share;
 mod trainable;
 mod tuned;
 
+// For remat-burn, whose tuner chooses by the same limits.
+#[doc(hidden)]
+pub use chosen::{CHOSEN_RATIO, NAMED_RATIO};
 pub use chosen::{ChosenBudget, USUAL, Warning};
 pub use error::{Refusal, TuneError};
 pub use forecasts::Forecasts;

@@ -6,7 +6,9 @@ use crate::guard::Guard;
 use burn_ir::BackendIr;
 use remat::error::RuntimeError;
 use remat::evict::Learn;
-use remat::tune::{Budget, OptionNames, StandIn, TuneError, USUAL};
+use remat::tune::{
+    Budget, CHOSEN_RATIO, NAMED_RATIO, OptionNames, Share, StandIn, TuneError, USUAL,
+};
 use remat::unstable::lab::{InMemory, MemoryKind, Replay, Status, smallest};
 use remat::unstable::program::{Knowledge, KnownSteps, RecordedProgram};
 use remat::{ByteSize, PolicyKind, RecomputeLimit};
@@ -14,13 +16,6 @@ use std::fmt::{self, Display};
 
 /// Budget of the rehearsal, in bytes: so large that nothing is evicted.
 const PLENTY: u64 = 1 << 50;
-
-/// Most recomputation under a default budget, as a multiple of the work itself.
-const CHOSEN_RATIO: f64 = 1.0;
-
-/// Most recomputation under a budget that the user gave or that an error names, as a multiple of
-/// the work itself.
-const NAMED_RATIO: f64 = 10.0;
 
 /// Chooses a budget for a program, before the program computes anything.
 ///
@@ -207,7 +202,7 @@ impl Rehearsal {
     }
 
     fn bytes(&self, percent: u32) -> u64 {
-        (u128::from(self.full) * u128::from(percent)).div_ceil(100) as u64
+        Share::Percent(percent.into()).of(self.full)
     }
 
     /// The default budget, in bytes.

@@ -6,6 +6,7 @@ mod common;
 
 use burn_flex::Flex;
 use common::{Cnn, Net, Outcome, Recurrent, Training, Transformer};
+use remat_burn::remat::tune::Share;
 use remat_burn::{Error, Guard, Tuned, Tuner};
 use std::sync::{Mutex, PoisonError};
 
@@ -44,17 +45,22 @@ fn holds<N: Net>() {
     let expected = train::<N>(&full, 6).unwrap();
     drop(full);
     let chosen = tune::<N>(Tuner::new()).unwrap();
-    assert!(chosen.budget() * 100 >= chosen.full_budget() * 40, "{chosen}");
+    assert!(chosen.budget() >= Share::Percent(40.0).of(chosen.full_budget()), "{chosen}");
     passes::<N>(&chosen, &expected);
     for percent in [5, 60, 100] {
-        match tune::<N>(Tuner::new().budget(format!("{percent}%").as_str())) {
+        match tune::<N>(Tuner::new().budget(format!("{percent}%"))) {
             Ok(tuned) => passes::<N>(&tuned, &expected),
             Err(error) => {
-                let Error::TooSmall { budget, passing, .. } = error else { panic!("{error}") };
+                let Error::TooSmall { budget, passing, percent, .. } = error else {
+                    panic!("{error}")
+                };
                 assert!(passing > budget, "{error}");
                 let text = error.to_string();
                 assert!(text.contains("is too small") && text.contains("passes"), "{text}");
-                passes::<N>(&tune::<N>(Tuner::new().budget(passing)).unwrap(), &expected);
+                // The percentage is another way to write the bytes.
+                let tuned = tune::<N>(Tuner::new().budget(format!("{percent}%"))).unwrap();
+                assert_eq!(tuned.budget(), passing, "{error}");
+                passes::<N>(&tuned, &expected);
             }
         }
     }

@@ -17,11 +17,11 @@ pub const USUAL: u32 = 40;
 
 /// Limit on the recomputation in a default budget, as a multiple of the work itself. Recomputation
 /// due to the eviction threshold alone is allowed on top.
-const CHOSEN_RATIO: f64 = 1.0;
+pub const CHOSEN_RATIO: f64 = 1.0;
 
 /// Limit on the recomputation in a budget that an error message names, as a multiple of the work
 /// itself.
-const NAMED_RATIO: f64 = 10.0;
+pub const NAMED_RATIO: f64 = 10.0;
 
 /// Margin for measured costs, with which evictions differ from run to run. With such costs, a
 /// budget passes only if a budget that is smaller by this part passes, too.

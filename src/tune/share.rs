@@ -141,6 +141,13 @@ macro_rules! given {
             }
         }
 
+        impl TryFrom<String> for $type {
+            type Error = ParseBudgetError;
+            fn try_from(text: String) -> Result<Self, ParseBudgetError> {
+                text.parse()
+            }
+        }
+
         impl From<u64> for $type {
             fn from(bytes: u64) -> Self {
                 $of_bytes(bytes)
