@@ -148,6 +148,8 @@ impl Outputs {
 ///
 /// An op that updates is never run again: all its outputs become leaves. An op without outputs is
 /// run once, for its side effects, and never again.
+///
+/// An op that is issued is either run, or told that it is [skipped](Operation::skipped).
 pub trait Operation: fmt::Debug + Send + 'static {
     /// Short name for events, traces and error messages.
     fn name(&self) -> &str;
@@ -177,6 +179,14 @@ pub trait Operation: fmt::Debug + Send + 'static {
     fn rematerializable(&self) -> bool {
         true
     }
+
+    /// Hears that the op is skipped: it was issued and will never run, because an input is lost,
+    /// memory is short, or the work was cancelled. Called in place of the run, in the order of the
+    /// commands, on the thread that runs ops. `why` is the failure. Default: does nothing.
+    ///
+    /// An op that others wait for, such as a collective, passes the failure on here. An op whose
+    /// run began and failed does not hear of the failure: it returned the failure itself.
+    fn skipped(&self, _why: &(dyn std::error::Error + 'static)) {}
 }
 
 /// Error of an op that does not accept its inputs.

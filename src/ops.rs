@@ -245,6 +245,16 @@ impl Operation for Op {
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
         self.definition().flops(inputs, outputs)
     }
+
+    fn rematerializable(&self) -> bool {
+        !matches!(self, Self::Custom(op) if op.once())
+    }
+
+    fn skipped(&self, why: &(dyn std::error::Error + 'static)) {
+        if let Self::Custom(op) = self {
+            op.skipped(why);
+        }
+    }
 }
 
 impl Op {

@@ -74,6 +74,7 @@ mod models;
 mod named_budgets;
 mod narration;
 #[cfg(feature = "serde")]
+mod once;
 mod optimizers;
 mod own_thread;
 mod owned_memory;

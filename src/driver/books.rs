@@ -179,7 +179,10 @@ impl<D: Device> Books<D> {
     ) {
         let keys = match self.give(inputs, consumed, outputs) {
             Ok(keys) => keys,
-            Err(error) => return self.engine.fail(cold(error)),
+            Err(error) => {
+                let error = self.engine.skip(&op, cold(error));
+                return self.engine.fail(error);
+            }
         };
         let spoken = self.speaks_of(&op).map(|op| {
             std::hint::cold_path();
@@ -229,12 +232,15 @@ impl<D: Device> Books<D> {
                     updates.push(Issue { op, inputs: keys.to_vec(), outputs: outputs.clone() });
                     rest.push((Apply { op: spoken, inputs, consumed, outputs, made }, keys));
                 }
-                Err(error) => unknown = Some(error),
+                Err(error) => unknown = Some(self.engine.skip(&op, error)),
             }
         }
         let done = match unknown {
             None => self.engine.issue_all(updates),
-            Some(error) => Err(error),
+            Some(error) => {
+                updates.iter().for_each(|issue| _ = self.engine.skip(&issue.op, error.clone()));
+                Err(error)
+            }
         };
         match done {
             Ok(done) => {

@@ -1,11 +1,11 @@
 //! Running an op for the first time.
 
-use super::run::{Blocks, Order};
-use super::{Engine, Error, Keys, LastRun, TensorKey};
+use super::run::{Blocks, Failed, Order};
+use super::{Engine, Error, Keys, LastRun, PathKey, TensorKey};
 use crate::device::Device;
 use crate::error::HandleError;
 use crate::graph::StorageKeys;
-use crate::guard::inferred;
+use crate::guard::{caught, inferred};
 use crate::hint::cold;
 use crate::layout::Layout;
 use crate::op::{Look, Operation as _, Outputs, check_outputs};
@@ -27,16 +27,13 @@ impl<D: Device> Engine<D> {
     /// the op cannot be run. There are no outputs then, and no input is consumed. But values that
     /// an update had begun to write over when the device failed are lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
-        self.working()?;
-        let layouts = inputs
-            .iter()
-            .map(|&key| self.layout(key))
-            .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
-        let outputs = inferred(&op, &layouts)??;
-        let read = self.inputs(&op, inputs, &outputs)?;
+        let (read, outputs) = match self.accepted(&op, inputs) {
+            Ok(accepted) => accepted,
+            Err(error) => return Err(self.skip(&op, error)),
+        };
         if let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) {
             self.report(&error);
-            return Err(error);
+            return Err(self.skip(&op, error));
         }
         let (keys, failed) = match &outputs {
             Outputs::Views(looks) => (self.views(&read, looks), self.reason_among(&read.storages)),
@@ -63,6 +60,17 @@ impl<D: Device> Engine<D> {
         Err(error)
     }
 
+    /// Inputs and outputs of an op, if the op accepts the inputs.
+    fn accepted(&mut self, op: &D::Op, inputs: &[TensorKey]) -> Result<(Inputs, Outputs), Error> {
+        self.working()?;
+        let layouts = inputs
+            .iter()
+            .map(|&key| self.layout(key))
+            .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
+        let outputs = inferred(op, &layouts)??;
+        Ok((self.inputs(op, inputs, &outputs)?, outputs))
+    }
+
     /// Like [`Engine::apply`], but the caller has inferred the outputs, and failures are reported
     /// later. If the op cannot be run, its outputs are poisoned. The reason is kept for their next
     /// reader and for [`Engine::take_failure`]. An update is skipped instead: its in-place outputs
@@ -76,8 +84,10 @@ impl<D: Device> Engine<D> {
         inputs: &[TensorKey],
         outputs: &Outputs,
     ) -> Result<Keys, Error> {
-        self.working().map_err(cold)?;
-        let read = self.inputs(&op, inputs, outputs).map_err(cold)?;
+        let read = match self.working().and_then(|()| self.inputs(&op, inputs, outputs)) {
+            Ok(read) => read,
+            Err(error) => return Err(self.skip(&op, cold(error))),
+        };
         if !self.failures.are_none_stale()
             && let Some(lost) = self.lose_to_stale(&op, inputs, &read, outputs)?
         {
@@ -105,6 +115,7 @@ impl<D: Device> Engine<D> {
         let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) else {
             return Ok(None);
         };
+        let error = self.skip(op, error);
         Ok(Some(match outputs {
             Outputs::Views(looks) => {
                 let keys = self.views_of_any(op, read, looks)?;
@@ -207,13 +218,14 @@ impl<D: Device> Engine<D> {
     fn run_for_effect(&mut self, op: D::Op, read: &Inputs) -> Result<(), Error> {
         let Inputs { storages, layouts } = read;
         if let Some(error) = self.reason_among(storages) {
-            return Err(error);
+            return Err(self.skip(&op, error));
         }
         let work = Work::Op(op);
-        let result = self.ensure(storages).and_then(|()| {
+        let result = self.ensure(storages).map_err(Failed::from).and_then(|()| {
             // Do not evict down to the threshold first: that makes room for outputs, and this op
             // has none.
-            let cost = self.scratch_bytes(&work, layouts, &[]).and_then(|scratch| {
+            let scratch = self.scratch_bytes(&work, layouts, &[]).map_err(Failed::from);
+            let cost = scratch.and_then(|scratch| {
                 let order = Order {
                     work: &work,
                     path: None,
@@ -225,12 +237,16 @@ impl<D: Device> Engine<D> {
                     scratch,
                     again: false,
                 };
-                self.run(&order, &mut Blocks::new()).map_err(|failed| failed.error)
+                self.run(&order, &mut Blocks::new())
             });
             self.release_pins(storages);
-            cost?.map(drop)
+            cost?.map(drop).map_err(Failed::after)
         });
-        result.inspect_err(|error| self.fail(error.clone()))
+        result.map_err(|failed| {
+            let error = self.skip_unless_launched(&work, failed);
+            self.fail(error.clone());
+            error
+        })
     }
 
     /// Issues an op with fresh outputs only. Always returns the keys of the outputs; if running the
@@ -256,21 +272,70 @@ impl<D: Device> Engine<D> {
         }
         if let Some(error) = self.reason_among(&sources) {
             self.poison_quietly(&made, cold(&error));
-            return (keys, Some(error));
+            return (keys, Some(self.skip_work(&body.work, error)));
         }
         let path = self.store.graph.add_path(sources.iter().copied(), made.iter().copied());
-        let result = self.ensure(&sources).and_then(|()| {
+        let result = self.ensure(&sources).map_err(Failed::from).and_then(|()| {
             let result = self.run_path_of(path, &body, &sources);
             self.release_pins(&sources);
             result
         });
-        self.store.bodies.insert(path, body);
-        match result.as_ref().map_err(cold) {
-            Ok(()) if once => self.make_leaf_of_each(&made),
-            Ok(()) => {}
-            Err(Error::OutOfMemory(_)) if sources.is_empty() && !once => self.postpone(path),
-            Err(error) => self.poison(&made, error),
+        let Err(failed) = result else {
+            self.store.bodies.insert(path, body);
+            if once {
+                self.make_leaf_of_each(&made);
+            }
+            return (keys, None);
+        };
+        (keys, Some(self.not_made(cold(failed), path, body, &made, once)))
+    }
+
+    /// Settles a first run that failed, and returns the failure.
+    #[inline(never)]
+    fn not_made(
+        &mut self,
+        failed: Failed,
+        path: PathKey,
+        body: Body<D>,
+        made: &StorageKeys,
+        once: bool,
+    ) -> Error {
+        let waits = body.inputs().is_empty() && !once;
+        if waits && matches!(failed.error, Error::OutOfMemory(_)) {
+            self.store.bodies.insert(path, body);
+            self.postpone(path);
+            return failed.error;
         }
-        (keys, result.err())
+        let error = self.skip_unless_launched(&body.work, failed);
+        self.store.bodies.insert(path, body);
+        self.poison(made, &error);
+        error
+    }
+
+    /// Tells an op that it is skipped. Returns the reason.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn skip(&mut self, op: &D::Op, why: Error) -> Error {
+        let what = || format!("{}: the notice that it is skipped", op.name());
+        if let Err(error) = caught(what, || op.skipped(&why)) {
+            self.fail(error);
+        }
+        why
+    }
+
+    /// Like [`Engine::skip`]; does nothing for an upload.
+    pub(super) fn skip_work(&mut self, work: &Work<D>, why: Error) -> Error {
+        match work {
+            Work::Op(op) => self.skip(op, why),
+            Work::Upload(_) => why,
+        }
+    }
+
+    /// Tells an op that it is skipped, unless its run had begun.
+    pub(super) fn skip_unless_launched(&mut self, work: &Work<D>, failed: Failed) -> Error {
+        match failed.launched {
+            true => failed.error,
+            false => self.skip_work(work, failed.error),
+        }
     }
 }

@@ -27,13 +27,15 @@ pub(super) struct Skipped {
     error: Error,
     /// Whether the error is an earlier failure, which was kept already.
     known: bool,
+    /// Whether the kernel had begun: the op then does not hear that it is skipped.
+    launched: bool,
     /// Storages that the kernel may have written over in part.
     lost: Vec<StorageKey>,
 }
 
 impl Skipped {
     pub fn new(error: Error) -> Self {
-        Self { error, known: false, lost: Vec::new() }
+        Self { error, known: false, launched: false, lost: Vec::new() }
     }
 
     /// Reason of an update that is skipped because of an earlier failure.
@@ -53,13 +55,37 @@ impl<D: Device> Engine<D> {
         inputs: &Inputs,
         outputs: &Outputs,
     ) -> Result<Keys, Skipped> {
+        let work = Work::Op(op);
+        match self.ensure_and_update(&work, inputs, outputs) {
+            Ok(updated) => Ok(self.consume(keys, outputs, &updated)),
+            Err(skipped) => {
+                self.tell_skipped(&skipped, std::slice::from_ref(&work));
+                Err(skipped)
+            }
+        }
+    }
+
+    fn ensure_and_update(
+        &mut self,
+        work: &Work<D>,
+        inputs: &Inputs,
+        outputs: &Outputs,
+    ) -> Result<Updated, Skipped> {
         if let Some(error) = self.reason_among(&inputs.storages) {
             return Err(Skipped::known(error));
         }
         self.ensure(&inputs.storages).map_err(Skipped::new)?;
-        let updated = self.update(op, inputs, outputs, None);
+        let updated = self.update(work, inputs, outputs, None);
         self.release_pins(&inputs.storages);
-        Ok(self.consume(keys, outputs, &updated?))
+        updated
+    }
+
+    /// Tells each op of updates that were not made, in order, that it is skipped. The kernel of the
+    /// first one may have begun; then the first one is not told.
+    pub(super) fn tell_skipped(&mut self, skipped: &Skipped, works: &[Work<D>]) {
+        for work in &works[usize::from(skipped.launched).min(works.len())..] {
+            self.skip_work(work, skipped.error.clone());
+        }
     }
 
     /// Makes keys for the outputs of an update, and deletes the keys of its targets.
@@ -77,7 +103,7 @@ impl<D: Device> Engine<D> {
 
     /// Keeps the failure of a skipped update, and poisons lost values. Returns the failure.
     pub(super) fn give_up_update(&mut self, skipped: Skipped) -> Error {
-        let Skipped { error, known, lost } = skipped;
+        let Skipped { error, known, lost, .. } = skipped;
         self.poison_quietly(&lost, &error);
         if !known {
             self.keep_failure(&error);
@@ -105,7 +131,7 @@ impl<D: Device> Engine<D> {
     /// output.
     pub(super) fn update(
         &mut self,
-        op: D::Op,
+        work: &Work<D>,
         read: &Inputs,
         outputs: &Outputs,
         scratch: Option<u64>,
@@ -117,10 +143,9 @@ impl<D: Device> Engine<D> {
         // Choose the storage of each output. An input that is read from a copy has the layout of
         // the copy.
         let (targets, updated) = self.add_targets(read, outputs);
-        let work = Work::Op(op);
         let outs: Layouts = updated.iter().map(|&(_, layout)| layout).collect();
         let mut inputs = Layouts::from_slice(&read.layouts);
-        let scratch = scratch.map_or_else(|| self.scratch_bytes(&work, &inputs, &outs), Ok);
+        let scratch = scratch.map_or_else(|| self.scratch_bytes(work, &inputs, &outs), Ok);
         for (target, layout) in targets.iter().zip(&outs) {
             if let Target::CopyOf { input, .. } = *target {
                 inputs[input] = *layout;
@@ -129,7 +154,7 @@ impl<D: Device> Engine<D> {
         let mut blocks = Blocks::new();
         let run = scratch.map_err(Failed::from).and_then(|scratch| {
             let order = Order {
-                work: &work,
+                work,
                 path: None,
                 sources: &read.storages,
                 inputs: &inputs,
@@ -152,7 +177,7 @@ impl<D: Device> Engine<D> {
                 }
             }
             Err(Failed { error, launched }) => {
-                let mut skipped = Skipped::new(error);
+                let mut skipped = Skipped { launched, ..Skipped::new(error) };
                 for &(storage, _) in &updated {
                     if !read.storages.contains(&storage) {
                         self.discard(storage);

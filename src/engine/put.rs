@@ -21,7 +21,7 @@ impl<D: Device> Engine<D> {
         let path = self.store.graph.add_path(std::iter::empty(), std::iter::once(storage));
         let body = Body::new(Work::Upload(host), Vec::new(), std::iter::once(layout));
         self.store.host_bytes += layout.bytes();
-        let result = self.run_path_of(path, &body, &[]);
+        let result = self.run_path_of(path, &body, &[]).map_err(|failed| failed.error);
         self.store.bodies.insert(path, body);
         match result {
             Ok(()) => {}

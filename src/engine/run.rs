@@ -87,6 +87,13 @@ impl From<Error> for Failed {
     }
 }
 
+impl Failed {
+    /// Error after the run itself was done.
+    pub fn after(error: Error) -> Self {
+        Self { error, launched: true }
+    }
+}
+
 /// Name of the cost model in errors about a panic.
 pub(super) const COST_MODEL: fn() -> String = || "the cost model".to_owned();
 
@@ -102,7 +109,7 @@ impl<D: Device> Engine<D> {
         let inputs = self.store.graph.inputs_of(path);
         let result = self.run_path_of(path, &body, &inputs);
         self.store.return_body(path, body);
-        result
+        result.map_err(|failed| failed.error)
     }
 
     /// Like [`Engine::run_path`], for a path whose body is not in the table. `sources` are the
@@ -112,7 +119,7 @@ impl<D: Device> Engine<D> {
         path: PathKey,
         body: &Body<D>,
         sources: &[StorageKey],
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failed> {
         let mut targets = Targets::new();
         for i in 0..body.outputs().len() {
             targets.push(match self.store.graph.path(path).outputs[i] {
@@ -126,7 +133,7 @@ impl<D: Device> Engine<D> {
         }
         let result = match self.meet_threshold() {
             Ok(()) => self.run_body(path, body, sources, &targets),
-            Err(error) => Err(cold(error)),
+            Err(error) => Err(cold(error).into()),
         };
         for storage in targets.iter().filter_map(|target| target.storage()) {
             self.store.unpin(storage);
@@ -144,7 +151,7 @@ impl<D: Device> Engine<D> {
         body: &Body<D>,
         sources: &[StorageKey],
         targets: &[Target],
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failed> {
         let again = self.store.graph.path(path).ran;
         let verifies = again && self.verifies();
         if verifies {
@@ -168,11 +175,10 @@ impl<D: Device> Engine<D> {
         let cost = match self.run(&order, &mut blocks) {
             Ok(cost) => cost,
             Err(failed) => {
-                let Failed { error, launched } = cold(failed);
-                if launched {
+                if cold(&failed).launched {
                     self.give_up(targets);
                 }
-                return Err(error);
+                return Err(failed);
             }
         };
         let cost = match cost {
@@ -180,7 +186,7 @@ impl<D: Device> Engine<D> {
             Err(error) => {
                 self.free_taken(targets, &blocks);
                 self.give_up(targets);
-                return Err(cold(error));
+                return Err(Failed::after(cold(error)));
             }
         };
         self.keep_made(targets, &blocks, cost, again);
@@ -191,7 +197,10 @@ impl<D: Device> Engine<D> {
         if std::mem::replace(&mut done.cost, cost) != cost && again {
             self.tell(Event::DidChangeCost { path });
         }
-        if verifies { self.after_again(path, body, targets) } else { Ok(()) }
+        if verifies {
+            self.after_again(path, body, targets).map_err(Failed::after)?;
+        }
+        Ok(())
     }
 
     /// Places outputs and runs the kernel. `blocks` must be empty, and holds the block of each
@@ -481,7 +490,7 @@ impl<D: Device> Engine<D> {
         if let Some((_, block)) = scratch {
             self.store.free(block);
         }
-        result.map_err(|error| Failed { error: cold(error), launched: true })
+        result.map_err(|error| Failed::after(cold(error)))
     }
 
     /// Accounts for a run: moves the clock on, counts the run, and returns its cost.

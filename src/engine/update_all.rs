@@ -6,6 +6,7 @@ use super::{Engine, Error, Keys, LastRun, Layouts, TensorKey};
 use crate::device::Device;
 use crate::graph::StorageKeys;
 use crate::op::{OpError, Operation as _, Outputs};
+use crate::store::Work;
 use rustc_hash::FxHashSet;
 
 /// Result of one of several updates that were issued together.
@@ -41,22 +42,24 @@ impl<D: Device> Engine<D> {
     /// If an input key is stale, or the outputs contradict the inputs, or are not all in place.
     /// Nothing was done then.
     pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
-        self.working()?;
-        let mut ops = Vec::with_capacity(updates.len());
-        let mut parts = Vec::with_capacity(updates.len());
+        let mut works = Vec::with_capacity(updates.len());
+        let mut rest = Vec::with_capacity(updates.len());
         for Issue { op, inputs, outputs } in updates {
-            if outputs.targets() < outputs.len() {
-                return Err(OpError::new(op.name(), "must only update its inputs in place").into());
-            }
-            let read = self.inputs(&op, &inputs, &outputs)?;
-            ops.push(op);
-            parts.push(Part { keys: inputs, read, outputs });
+            works.push(Work::Op(op));
+            rest.push((inputs, outputs));
         }
+        let parts = match self.parts_of(&works, rest) {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.tell_skipped(&Skipped::known(error.clone()), &works);
+                return Err(error);
+            }
+        };
         let mut parts_read = parts.iter().map(|part| &part.keys[part.outputs.targets()..]);
         let stale = parts_read.find_map(|keys| self.failures.of_stale_among(keys));
         let (done, skipped) = match self.failures.of_step().cloned().or(stale) {
             Some(error) => (Vec::new(), Some(Skipped::known(error))),
-            None => self.update_all(ops, &parts),
+            None => self.update_all(&works, &parts),
         };
         let mut made = Vec::with_capacity(parts.len());
         for (Part { keys, outputs, .. }, (targets, run)) in parts.iter().zip(&done) {
@@ -65,6 +68,7 @@ impl<D: Device> Engine<D> {
         // Give up only now: a failure takes back replacements, and with them the storages that
         // targets name.
         if let Some(skipped) = skipped {
+            self.tell_skipped(&skipped, &works[done.len()..]);
             let error = self.give_up_update(skipped);
             for Part { keys, outputs, .. } in &parts[done.len()..] {
                 let made_of_old = self.stand_ins(keys, outputs, &error);
@@ -74,11 +78,33 @@ impl<D: Device> Engine<D> {
         Ok(made)
     }
 
+    /// The updates without their ops.
+    ///
+    /// # Errors
+    /// If the engine is broken, or an update is not as [`Engine::issue_all`] requires.
+    fn parts_of(
+        &mut self,
+        works: &[Work<D>],
+        rest: Vec<(Vec<TensorKey>, Outputs)>,
+    ) -> Result<Vec<Part>, Error> {
+        self.working()?;
+        let mut parts = Vec::with_capacity(rest.len());
+        for (work, (keys, outputs)) in works.iter().zip(rest) {
+            let Work::Op(op) = work else { continue };
+            if outputs.targets() < outputs.len() {
+                return Err(OpError::new(op.name(), "must only update its inputs in place").into());
+            }
+            let read = self.inputs(op, &keys, &outputs)?;
+            parts.push(Part { keys, read, outputs });
+        }
+        Ok(parts)
+    }
+
     /// Makes the updates. Returns the targets and runs of the updates made, and the reason why the
     /// remaining updates were not made.
     fn update_all(
         &mut self,
-        ops: Vec<D::Op>,
+        works: &[Work<D>],
         parts: &[Part],
     ) -> (Vec<(Updated, LastRun)>, Option<Skipped>) {
         let sources: StorageKeys =
@@ -99,12 +125,12 @@ impl<D: Device> Engine<D> {
             .collect();
         let mut done = Vec::new();
         let mut skipped = None;
-        match self.workspaces_of_all(&ops, parts, &sources) {
+        match self.workspaces_of_all(works, parts, &sources) {
             Ok(scratch) => {
-                for ((op, Part { read, outputs, .. }), bytes) in
-                    ops.into_iter().zip(parts).zip(scratch)
+                for ((work, Part { read, outputs, .. }), bytes) in
+                    works.iter().zip(parts).zip(scratch)
                 {
-                    match self.update(op, read, outputs, Some(bytes)) {
+                    match self.update(work, read, outputs, Some(bytes)) {
                         Ok(targets) => done.push((targets, self.last_run)),
                         Err(why) => {
                             skipped = Some(why);
@@ -124,14 +150,14 @@ impl<D: Device> Engine<D> {
     /// for the largest workspace together with all copies of old values.
     fn workspaces_of_all(
         &mut self,
-        ops: &[D::Op],
+        works: &[Work<D>],
         parts: &[Part],
         sources: &StorageKeys,
     ) -> Result<Vec<u64>, Error> {
         self.meet_threshold()?;
         let mut copies = 0u64;
-        let mut scratch = Vec::with_capacity(ops.len());
-        for (op, Part { read, outputs, .. }) in ops.iter().zip(parts) {
+        let mut scratch = Vec::with_capacity(works.len());
+        for (work, Part { read, outputs, .. }) in works.iter().zip(parts) {
             self.cut_targets_loose(read, outputs, sources)?;
             let mut outs = Layouts::new();
             for input in 0..outputs.targets() {
@@ -141,7 +167,7 @@ impl<D: Device> Engine<D> {
                     copies = copies.saturating_add(bytes);
                 }
             }
-            scratch.push(self.scratch_of(op, &read.layouts, &outs)?);
+            scratch.push(self.scratch_bytes(work, &read.layouts, &outs)?);
         }
         let Some((largest, &bytes)) = scratch.iter().enumerate().max_by_key(|(_, bytes)| **bytes)
         else {
@@ -152,7 +178,7 @@ impl<D: Device> Engine<D> {
         if self.may_get(wanted) {
             Ok(scratch)
         } else {
-            Err(self.out_of_memory(ops[largest].name(), &parts[largest].read.layouts, wanted))
+            Err(self.out_of_memory(works[largest].name(), &parts[largest].read.layouts, wanted))
         }
     }
 }

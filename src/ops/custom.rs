@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// `examples/08_your_own_op.rs`.
 ///
 /// Inputs are contiguous when the op runs; [`Tensor::apply`] packs inputs that are not. Outputs are
-/// fresh tensors. Inputs and outputs may be of any type and rank that `infer` accepts.
+/// fresh tensors, or new values of inputs ([`CustomOp::updates`]). Inputs and outputs may be of any
+/// type and rank that `infer` accepts.
 ///
 /// ```
 /// use remat::device::{DeviceError, cpu};
@@ -51,7 +52,8 @@ use std::sync::Arc;
 ///
 /// # Contract
 /// The same input bits must give the same output bits, for any number of threads and any previous
-/// contents of outputs and workspace. Eviction and rematerialization are then invisible.
+/// contents of outputs and workspace. Eviction and rematerialization are then invisible. An op that
+/// cannot promise this is run [once](CustomOp::once).
 pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Name in events, recordings, cost models and messages. Ops that do different work need
     /// different names, and the names of the crate's ops are taken.
@@ -64,6 +66,76 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     fn attributes(&self) -> Option<String> {
         None
     }
+
+    /// Whether each call must run exactly once, as with an op that has effects outside of the
+    /// device. The outputs are then never evicted, until nobody needs them. Default: false.
+    ///
+    /// A call that cannot run, because an input is lost or memory is short, is not passed over in
+    /// silence: [`CustomOp::skipped`] is called in its place.
+    ///
+    /// A run that returns [`DeviceError::out_of_memory`] is repeated after an eviction. An op that
+    /// runs once must not return this error after its effect.
+    fn once(&self) -> bool {
+        false
+    }
+
+    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The new
+    /// values are the outputs, so [`CustomOp::infer`] returns no layouts. When the op runs, each
+    /// output contains the old value, and the updated input is an empty slice. Such an op is
+    /// applied by [`Runtime::update`](crate::Runtime::update). Default: 0.
+    fn updates(&self, _inputs: usize) -> usize {
+        0
+    }
+
+    /// Hears that a call is skipped: it will never run, because of the failure `_why`. Called in
+    /// place of the run, in the order of calls, on the runtime's thread; must not wait for the
+    /// runtime. Default: does nothing.
+    ///
+    /// ```
+    /// use remat::device::{DeviceError, cpu};
+    /// use remat::{Layout, ops::CustomOp, prelude::*};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// /// Sends each value to a log, once.
+    /// #[derive(Debug)]
+    /// struct Send(Arc<Mutex<Vec<String>>>);
+    ///
+    /// impl CustomOp for Send {
+    ///     fn name(&self) -> &str {
+    ///         "send"
+    ///     }
+    ///
+    ///     fn infer(&self, _inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+    ///         Ok(vec![])
+    ///     }
+    ///
+    ///     fn once(&self) -> bool {
+    ///         true
+    ///     }
+    ///
+    ///     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+    ///         let [x] = operands.floats();
+    ///         self.0.lock().unwrap().push(format!("{x:?}"));
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn skipped(&self, _why: &(dyn std::error::Error + 'static)) {
+    ///         self.0.lock().unwrap().push("skipped".to_owned());
+    ///     }
+    /// }
+    ///
+    /// let log = Arc::new(Mutex::new(Vec::new()));
+    /// let runtime = Runtime::builder().budget("1KiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// Tensor::apply(Send(log.clone()), &[&x])?;
+    /// // This tensor does not fit the budget, so there is nothing to send.
+    /// let large = x.reshape(&[2, 1])?.broadcast_to(&[2, 1000])?.contiguous()?;
+    /// Tensor::apply(Send(log.clone()), &[&large])?;
+    /// assert!(runtime.sync().is_err());
+    /// assert_eq!(*log.lock().unwrap(), ["[1.0, 2.0]", "skipped"]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    fn skipped(&self, _why: &(dyn std::error::Error + 'static)) {}
 
     /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
     ///
@@ -197,6 +269,16 @@ impl Custom {
     pub(super) fn attributes(&self) -> Option<String> {
         self.0.attributes()
     }
+
+    /// Whether each call must run exactly once; see [`CustomOp::once`].
+    pub(super) fn once(&self) -> bool {
+        self.0.once()
+    }
+
+    /// Tells the op that a call is skipped; see [`CustomOp::skipped`].
+    pub(super) fn skipped(&self, why: &(dyn std::error::Error + 'static)) {
+        self.0.skipped(why);
+    }
 }
 
 impl PartialEq for Custom {
@@ -257,7 +339,14 @@ impl Definition for Custom {
                 return Err(format!("output {i} is {output:?}, expected contiguous with offset 0"));
             }
         }
-        Ok(Outputs::fresh(outputs))
+        let targets = self.0.updates(inputs.len());
+        if targets > inputs.len() {
+            return Err(format!("updates {targets} inputs, but has {}", inputs.len()));
+        }
+        Ok(match (targets, Outputs::fresh(outputs)) {
+            (1.., Outputs::Fresh(fresh)) => Outputs::Updates { targets, fresh },
+            (_, fresh) => fresh,
+        })
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -274,6 +363,10 @@ impl Definition for Custom {
 }
 
 impl Kernel for Custom {
+    fn updates(&self, inputs: usize) -> usize {
+        self.0.updates(inputs)
+    }
+
     fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
         self.0.cpu_workspace(inputs, outputs)
     }
