@@ -1,4 +1,4 @@
-//! Recorded steps as values that planners take, and back.
+//! Conversion of recorded steps to captures, the input of planners, and back.
 
 mod reader;
 mod writer;

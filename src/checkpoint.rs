@@ -3,9 +3,9 @@
 //!
 //! The format is [safetensors](https://github.com/huggingface/safetensors): names, types and
 //! shapes, then the elements. A file is written and read tensor by tensor. Evicted tensors are
-//! restored within the budget. The host never holds more than one tensor, or 64 MiB of tensors in
-//! flight to the device. A file gets its final name only once it is complete: if the program is
-//! killed while it writes, the old file stays in place.
+//! restored within the budget. The host never holds more than one tensor, or 64 MiB of tensors that
+//! are being uploaded. A file gets its final name only when it is complete. If the program is
+//! killed during the write, the old file stays unchanged.
 //!
 //! ```
 //! use remat::checkpoint::{Checkpoint, Writer};
@@ -19,7 +19,7 @@
 //! let sgd = Optimizer::sgd(0.1, 0.9, 0.0);
 //! Writer::of(&mut network).optimizer(&sgd).with("epoch", 3).save(&runtime, &path)?;
 //!
-//! // Another run.
+//! // A later run.
 //! let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
 //! let mut network = mlp(&runtime, 4, &[8], 2)?;
 //! let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
@@ -34,26 +34,25 @@
 //!
 //! # Contents of a file
 //!
-//! - Parameters and buffers under their names, which are those of PyTorch's state dict of the same
-//!   architecture.
-//! - State of the optimizer, as `optimizer/<parameter>/<state>`: `velocity`, or `exp_avg` and
-//!   `exp_avg_sq`; and `step`, an `i64`.
-//! - `__metadata__`, text by name. The texts given to [`Writer::with`] are there. Names that begin
-//!   with `remat.` are the version of this format, the rule of the optimizer, and the position of
-//!   random numbers ([`Runtime::random_position`]).
+//! - Parameters and buffers, under the names of PyTorch's state dict of the same architecture.
+//! - State of the optimizer, as `optimizer/<parameter>/<state>`. States are `velocity`, or
+//!   `exp_avg` and `exp_avg_sq`, and `step`, an `i64`.
+//! - `__metadata__`, text by name. The texts given to [`Writer::with`] are stored under their
+//!   names. Names that begin with `remat.` are for the version of this format, the rule of the
+//!   optimizer, and the position of random numbers ([`Runtime::random_position`]).
 //!
 //! # Files of other libraries
 //!
-//! [`Checkpoint::open`] takes safetensors of any library, one file or several with their index.
-//! [`Checkpoint::known`] recognizes GPT-2 of the transformers library and the ResNets and DenseNets
-//! of torchvision by their tensors, with sizes and classes. [`Checkpoint::named`] gives tensors the
-//! names of a network here, and leaves out unused ones, such as masks. [`Checkpoint::convert`] also
-//! accepts floats of 16 and 64 bits. One error lists all tensors whose names, types or shapes are
-//! not those of the network.
+//! [`Checkpoint::open`] reads safetensors of any library: one file, or several files with their
+//! index. [`Checkpoint::known`] recognizes GPT-2 of the transformers library, and ResNets and
+//! DenseNets of torchvision. The tensors determine the architecture, the sizes and the number of
+//! classes. [`Checkpoint::named`] renames tensors to the names of this crate's network, and leaves
+//! out unused tensors, such as masks. [`Checkpoint::convert`] also accepts floats of 16 and 64
+//! bits. One error lists all tensors whose names, types or shapes differ from the network's.
 //!
 //! | there | here | |
 //! |---|---|---|
-//! | transformers `GPT2Model`, `GPT2LMHeadModel` | [`gpt`](crate::nn::gpt) | weights lie as there: `[inputs, outputs]`, queries, keys and values beside each other |
+//! | transformers `GPT2Model`, `GPT2LMHeadModel` | [`gpt`](crate::nn::gpt) | weights have the same layout: `[inputs, outputs]`, queries, keys and values side by side |
 //! | torchvision `resnet18`, `resnet50` | [`resnet`](crate::nn::resnet) of [`ResNet::R18`], [`ResNet::R50`] | for images of 64 pixels and more |
 //! | torchvision `densenet121`, `161`, `169`, `201` | [`densenet`](crate::nn::densenet) | for images of 64 pixels and more |
 //! | torchvision `vit_b_16` and others | [`vit`](crate::nn::vit) | names are the same |

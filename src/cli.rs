@@ -1,6 +1,6 @@
 //! The program: from the command line to an exit code.
 //!
-//! Results go to stdout, everything else to stderr.
+//! Results are printed to stdout, all other text to stderr.
 
 mod args;
 mod bound;
@@ -96,7 +96,7 @@ pub fn run() -> ExitCode {
     finish(done)
 }
 
-/// Reports a failure, if there is one, and returns the exit code.
+/// Reports the failure of the program, if it failed, and returns the exit code.
 fn finish(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
     match failure.code() {

@@ -1,4 +1,4 @@
-//! Cost of running an op: the unit of scores, and of the engine's clock.
+//! Cost of running an op. Scores and the engine's clock are in units of this cost.
 
 use crate::layout::Layout;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -25,12 +25,13 @@ pub struct Run<'a> {
     pub outputs: &'a [Layout],
     /// Floating-point operations, as the op states them.
     pub flops: f64,
-    /// Seconds that the run took, if the device knows at once.
+    /// Seconds that the run took; `None` if the device does not report them at once.
     pub seconds: Option<f64>,
 }
 
 impl Run<'_> {
-    /// Number for this kind of op on these shapes, the same for each such run.
+    /// Hash of the op's name and of the shapes of inputs and outputs. Runs of the same op on the
+    /// same shapes have the same key.
     ///
     /// ```
     /// use remat::{DType, Layout, Run};
@@ -95,22 +96,24 @@ pub trait CostModel: fmt::Debug + Send {
         "custom"
     }
 
-    /// Cost of running the op again, in any one unit: a finite number from 0 up. Called after each
-    /// run. Where memory was short, also called for runs that are postponed or never made.
+    /// Estimates the cost of running the op again: a finite number from 0 up, always in the same
+    /// unit. The engine calls this function after each run. When memory is short, the engine also
+    /// calls this function for postponed runs and for runs that are never made.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
-    /// Whether to time the run that is about to begin. Devices for which timing has a cost only do
-    /// it then.
+    /// Returns whether to time the next run. Devices on which timing has a cost time a run only if
+    /// this returns true.
     fn wants_time(&mut self, _run: Run<'_>) -> bool {
         false
     }
 
-    /// Learns the seconds of a run with this [`Run::key`], which were not known when its cost was
-    /// computed.
+    /// Learns the seconds of a run with this [`Run::key`]. The cost of the run was computed before
+    /// its time was known.
     fn learn(&mut self, _key: u64, _seconds: f64) {}
 }
 
-/// Cost models of the crate. Parses from and prints as the name that begins each variant's text.
+/// Cost models of the crate. A cost model parses from its name and prints as its name, the first
+/// word of its description.
 ///
 /// ```
 /// use remat::CostModelKind;
@@ -122,19 +125,20 @@ pub trait CostModel: fmt::Debug + Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostModelKind {
-    /// `measured`: milliseconds for each kind of op and shapes, smoothed. An unknown run costs as
-    /// much per byte as the known ones. Differs from run to run.
+    /// `measured`: milliseconds, smoothed for each op on the same shapes. A run that was never
+    /// timed costs as much per byte as the average timed run. The costs differ from one execution
+    /// of the program to the next.
     Measured,
     /// `flops`: gigaflops, with 10 flops added for each byte read or written. Current devices
-    /// compute about that many in the time they move a byte, so memory-bound ops count, too.
-    /// Deterministic.
+    /// compute about 10 flops in the time in which they move a byte. Therefore memory-bound ops
+    /// have a cost, too. Deterministic.
     #[default]
     Flops,
     /// `bytes`: bytes read and written, divided by 1e8, as in MegEngine. Deterministic.
     Bytes,
 }
 
-/// Name that is not a cost model's.
+/// Error of a text that is not the name of a cost model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a cost model; choose one of {names}", names = CostModelKind::NAMES.join(", "))]
 pub struct ParseCostModelError(String);
@@ -232,16 +236,16 @@ impl CostModel for Flops {
 /// Cost model `measured`: exponential smoothing of the times of the same op on the same shapes.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Times by [`Run::key`]. A collision would only mix two estimates.
+    /// Times by [`Run::key`]. Two runs with the same hash would only share an estimate.
     seen: FxHashMap<u64, Smoothed>,
-    /// Total milliseconds and bytes of all known kinds of runs, to estimate unknown ones.
+    /// Total milliseconds and bytes of all timed kinds of runs, to estimate the other kinds.
     known: (f64, f64),
 }
 
 /// Time and size of one kind of run.
 #[derive(Debug, Default)]
 struct Smoothed {
-    /// Smoothed time; `None` if it is not known yet.
+    /// Smoothed time; `None` before the first timed run.
     milliseconds: Option<f64>,
     /// Bytes read and written.
     bytes: f64,
@@ -252,22 +256,24 @@ struct Smoothed {
 impl Measured {
     /// Weight of the newest time in the smoothing.
     const NEWEST: f64 = 0.25;
-    /// Number of first runs that are timed, where timing has a cost; then one run in this many.
-    /// Times change little, and timing takes about as long as a small kernel.
+    /// Number of first runs that are timed, on devices where timing has a cost. Of the later runs,
+    /// one in `EVERY` is timed. Times change little, and timing takes about as long as a small
+    /// kernel.
     const EVERY: u32 = 8;
-    /// Factor from which on a time differs too much from the last one to be smoothed as it is.
+    /// Largest factor between a new time and the smoothed time at which the new time is smoothed
+    /// unchanged.
     const FAR: f64 = 4.0;
-    /// Milliseconds per byte while no run is known: those of a memory of 100 GB/s.
+    /// Milliseconds per byte before any run is timed: those of a memory of 100 GB/s.
     const GUESS: f64 = 1e-8;
 
-    /// Takes note of a time. Returns the smoothed milliseconds.
+    /// Adds a measured time. Returns the smoothed milliseconds.
     fn told(&mut self, key: u64, seconds: f64) -> f64 {
         let newest = seconds * 1e3;
         let smoothed = self.seen.entry(key).or_default();
         let milliseconds = match smoothed.milliseconds {
-            // Forget the old time: the first run may have compiled the kernel, or waited for
-            // something. Running the op again does not cost that. A run that took far longer counts
-            // as at most `FAR` times the old time.
+            // If the new time is far shorter, forget the old time, because the first run may have
+            // compiled the kernel or waited. A new time that is far longer counts as `FAR` times
+            // the old time.
             Some(before) if newest < before / Self::FAR => newest,
             Some(before) => before + Self::NEWEST * (newest.min(before * Self::FAR) - before),
             None => {

@@ -1,8 +1,8 @@
 //! Errors, grouped by what a user can do about them.
 //!
 //! [`Error`] has a variant for each family. The variant holds the family's own error, wrapped in a
-//! [`Failure`]. The wrapper gives each failure a key, which clones share. Two failures that look
-//! alike have different keys.
+//! [`Failure`]. The wrapper gives each failure a key, which clones share. Two failures with equal
+//! text have different keys.
 
 mod failure;
 mod kinds;
@@ -101,7 +101,7 @@ impl Error {
     }
 
     /// Key of the reported failure. All values lost to one failure have its key. Two failures never
-    /// share a key, however alike they look.
+    /// share a key, even if their texts are equal.
     ///
     /// ```
     /// use remat::error::RegenerationError;

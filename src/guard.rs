@@ -7,13 +7,14 @@ use crate::op::{OpError, Operation, Outputs};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls the device on behalf of `op`. A panic becomes an error of the op like any other: the
-/// worker goes on, and only values that depend on the op are lost.
+/// Calls the device on behalf of `op`. A panic becomes an ordinary error of the op: the worker goes
+/// on, and only values that depend on the op are lost.
 pub(crate) fn guarded<T>(
     op: &str,
     call: impl FnOnce() -> Result<T, DeviceError>,
 ) -> Result<T, Error> {
-    // The device may be left with half an output; the engine evicts or frees that output.
+    // A panic may leave an output of the op incomplete on the device. The engine evicts or frees
+    // that output.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(fault(op, &error)),
@@ -26,8 +27,8 @@ fn fault(op: &str, error: &DeviceError) -> Error {
     DeviceFault::of(op, error).into()
 }
 
-/// Calls code that a user may have written and that does not change the engine. `what` names the
-/// code if it panics.
+/// Calls code that a user may have written, and that does not change the engine. A panic becomes an
+/// error with the name that `what` returns.
 pub(crate) fn caught<T>(
     what: impl FnOnce() -> String,
     call: impl FnOnce() -> T,

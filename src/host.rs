@@ -3,7 +3,7 @@
 use crate::layout::{DType, Dims, Layout};
 use bytemuck::allocation::try_zeroed_vec;
 use bytemuck::cast_slice_mut;
-/// Re-exported, so that elements of these types can be written.
+/// Element types without a type of the standard library.
 pub use half::{bf16, f16};
 use std::fmt;
 
@@ -36,21 +36,21 @@ pub struct HostTensor {
 /// # Ok::<(), remat::HostError>(())
 /// ```
 pub trait Element: Copy + sealed::Sealed {
-    /// The type as a [`DType`].
+    /// The element type as a [`DType`].
     const DTYPE: DType;
-    /// Makes host data of these elements.
+    /// Makes host data of `elements`.
     fn data(elements: Vec<Self>) -> HostData;
-    /// Takes the elements, if they are of this type.
+    /// Returns the elements of `host`, if their type is `Self`.
     ///
     /// # Errors
     /// The tensor itself, if its elements are of another type.
     fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor>;
-    /// Borrows the elements, if they are of this type.
+    /// Borrows the elements of `host`, if their type is `Self`.
     fn of(host: &HostTensor) -> Option<&[Self]>;
 }
 
-/// Element type that numbers without a suffix can have: `1.0` is an `f32` and `1` an `i32`. All
-/// element types but `f64` are literals.
+/// Element type of number literals. `1.0` is an `f32` and `1` an `i32`, if no other type is
+/// inferred. All element types but `f64` are literals.
 pub trait Literal: Element {}
 
 impl Literal for f32 {}
@@ -111,7 +111,7 @@ macro_rules! elements {
                 }
             }
 
-            /// Makes zeros; `None` if the host has no room for them.
+            /// Makes zeros; `None` if the host has too little memory.
             fn zeros(dtype: DType, elements: usize) -> Option<Self> {
                 Some(match dtype {
                     $(DType::$variant => Self::$variant(try_zeroed_vec(elements).ok()?),)*
@@ -141,8 +141,8 @@ elements! {
 }
 
 impl HostData {
-    /// Bytes of the elements, for writing. `None` for truth values, since not every byte is a truth
-    /// value.
+    /// Bytes of the elements, for writing. `None` for `bool`, because only the bytes 0 and 1 are
+    /// valid.
     fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         Some(match self {
             Self::F64(elements) => cast_slice_mut(elements),
@@ -204,7 +204,7 @@ pub enum HostError {
         /// Number of bytes given.
         found: usize,
     },
-    /// A byte is neither 0 nor 1 where a truth value was expected.
+    /// A byte of a `bool` tensor is neither 0 nor 1.
     #[error("element {at} of bool{shape} is the byte {byte}, expected 0 or 1")]
     NotBool {
         /// Requested shape.
@@ -281,10 +281,10 @@ impl HostTensor {
         Self { shape: Dims::SCALAR, data: HostData::F32(vec![value]) }
     }
 
-    /// Makes a tensor of zeros. The pages of a large one are not touched until they are read.
+    /// Makes a tensor of zeros. The pages of a large tensor are not touched until they are read.
     ///
     /// # Errors
-    /// If the host does not have that much memory.
+    /// If the host does not have enough memory.
     ///
     /// ```
     /// use remat::{DType, HostTensor};
@@ -312,7 +312,7 @@ impl HostTensor {
     ///
     /// # Errors
     /// If the number of bytes does not match type and shape, or a byte of a [`DType::Bool`] is
-    /// neither 0 nor 1. Also if the host does not have that much memory.
+    /// neither 0 nor 1. Also if the host does not have enough memory.
     pub fn from_bytes(
         dtype: DType,
         shape: impl Into<Dims>,
@@ -326,8 +326,8 @@ impl HostTensor {
         Self::written(dtype, shape, |all| all.copy_from_slice(bytes))
     }
 
-    /// Makes a tensor of zeros, whose bytes `write` then writes. Fails if the byte of a truth value
-    /// is above 1.
+    /// Makes a tensor whose bytes `write` writes, over zeros. Fails if a byte of a `bool` is above
+    /// 1.
     pub(crate) fn written(
         dtype: DType,
         shape: Dims,
@@ -477,12 +477,12 @@ mod tests {
                 assert!(error.to_string().contains(&shape.to_string()), "{error}");
             }
         }
-        // Empty, however large the other dimension is.
+        // A dimension of size 0 makes the tensor empty, whatever its other sizes are.
         let empty = HostTensor::zeros(DType::I32, [0, usize::MAX]).unwrap();
         assert_eq!(empty.as_i32(), Some(&[][..]));
         let zeros = HostTensor::zeros(DType::U8, [3]).unwrap();
         assert_eq!(zeros.as_slice(), Some(&[0u8; 3][..]));
-        // Data cannot have as many elements as this shape either.
+        // No data has as many elements as this shape.
         assert!(HostTensor::f32([usize::MAX, 2], vec![0.0]).is_err());
     }
 }

@@ -1,6 +1,7 @@
-//! Layouts: element type and shape of a tensor, and the place of each element in its storage.
+//! Layouts: element type and shape of a tensor, and the position of each element in its storage.
 //!
-//! A [`Layout`] never owns bytes. Several layouts can look at one storage; that is what a view is.
+//! A [`Layout`] never owns bytes. Several layouts can describe one storage: each is a view of the
+//! storage.
 
 mod dims;
 mod dtype;
@@ -12,17 +13,17 @@ pub use dtype::{DType, ParseDTypeError};
 
 use std::fmt;
 
-/// Maximum number of nested loops in which the crate's own kernels visit elements at any strides. A
-/// tensor may have up to [`Dims::MAX_LEN`] dimensions. An op that computes on strided tensors needs
-/// one loop for each group of dimensions that can be joined into one in all operands. An op that
-/// needs more loops than this is refused. A contiguous tensor needs one loop, whatever its rank.
+/// Maximum number of nested loops in the crate's kernels for strided tensors. A tensor may have up
+/// to [`Dims::MAX_LEN`] dimensions. A kernel joins neighbouring dimensions into one loop if the
+/// strides of all operands allow the join. An op that needs more than `MAX_RANK` loops is refused.
+/// A contiguous tensor needs one loop, whatever its rank.
 pub const MAX_RANK: usize = 6;
 
 /// Element type, shape, strides and offset of a tensor within its storage.
 ///
 /// Strides and offset count elements, not bytes. Element `[i, j, ..]` lies at
-/// `offset + i * strides[0] + j * strides[1] + ..`. A stride of 0 repeats an element
-/// (broadcasting).
+/// `offset + i * strides[0] + j * strides[1] + ..`. A stride of 0 repeats elements along its
+/// dimension (broadcasting).
 ///
 /// ```
 /// use remat::{DType, Layout};
@@ -44,7 +45,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Row-major layout that starts at the front of its storage.
+    /// Row-major layout with offset 0.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -59,7 +60,7 @@ impl Layout {
         Self { dtype, shape, strides: row_major(&shape), offset: 0 }
     }
 
-    /// A one-dimensional run of `bytes` raw bytes.
+    /// One-dimensional layout of `bytes` elements of type `u8`.
     ///
     /// ```
     /// use remat::Layout;
@@ -90,7 +91,7 @@ impl Layout {
         &self.shape
     }
 
-    /// Distance in elements between neighbours along each dimension.
+    /// Strides: distance in elements between neighbours along each dimension.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -136,8 +137,7 @@ impl Layout {
         self.shape.elements()
     }
 
-    /// Bytes of the elements when packed: the storage of a fresh tensor of this type and shape has
-    /// this size.
+    /// Bytes of the elements when packed. A new storage for this type and shape has this size.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -151,8 +151,8 @@ impl Layout {
         (self.elements() as u64).saturating_mul(self.dtype.bytes() as u64)
     }
 
-    /// Number of elements from the front of the storage to just past the last one that this layout
-    /// touches. Saturates at `usize::MAX`.
+    /// Number of elements from the front of the storage to the end of the last element that this
+    /// layout covers. Saturates at `usize::MAX`.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -172,7 +172,7 @@ impl Layout {
         steps.fold(self.offset.saturating_add(1), usize::saturating_add)
     }
 
-    /// Whether the elements lie packed in row-major order (from `offset` on).
+    /// Whether the elements are packed in row-major order, from `offset` on.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -233,15 +233,15 @@ impl Layout {
         }
         let offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
         let mut out = Self { shape: self.shape.with(axis, len), ..*self };
-        // An empty slice keeps the old offset: the new one may lie beyond the storage.
+        // An empty slice keeps the old offset: the new offset may lie beyond the storage.
         if out.elements() > 0 {
             out.offset = offset;
         }
         Some(out)
     }
 
-    /// Repeats elements along dimensions of size 1 or missing in front, by the usual broadcasting
-    /// rule. `None` if the shapes do not agree.
+    /// Broadcasts to `shape` by the usual rule: elements are repeated along dimensions that have
+    /// size 1 or are missing in front. `None` if the shapes do not agree.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -266,8 +266,9 @@ impl Layout {
         Some(Self { dtype: self.dtype, shape: *shape, strides, offset: self.offset })
     }
 
-    /// Gives the same elements, in the same order, another shape. `None` if the number of elements
-    /// differs, or the elements would have to be copied (the layout is not contiguous).
+    /// Returns a layout of the same elements, in the same order, in another shape. `None` if the
+    /// number of elements differs. Also `None` if the layout is not contiguous, because the
+    /// elements would have to be copied.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -317,8 +318,8 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     }))
 }
 
-/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 are left out, since
-/// the strides of the other dimensions must not overflow either.
+/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 are left out of the
+/// product, because the strides of the other dimensions must not overflow either.
 pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {
     shape
         .iter()
@@ -405,7 +406,7 @@ mod tests {
         }
     }
 
-    /// Messages carry layouts by value: their size is a cost of every op.
+    /// Messages carry layouts by value, so each op pays for the size of its layouts.
     #[test]
     fn a_layout_is_96_bytes_whatever_its_rank() {
         assert_eq!(
@@ -414,7 +415,7 @@ mod tests {
         );
     }
 
-    /// Model of a layout: a shape, and the place of each element in row-major order.
+    /// Model of a layout: a shape, and the position of each element, in row-major order.
     #[derive(Debug)]
     struct Model {
         shape: Vec<usize>,
@@ -434,7 +435,7 @@ mod tests {
             index
         }
 
-        /// View in another shape, whose elements are found at the index that `from` gives.
+        /// View in another shape. `from` maps an index in the view to an index in this model.
         fn seen(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Self {
             let place = |i| {
                 let index = from(&Self::index(&shape, i));

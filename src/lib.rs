@@ -1,7 +1,7 @@
-//! Dynamic tensor rematerialization (DTR): training in less memory than it needs, with the same
-//! bits out.
+//! Dynamic tensor rematerialization (DTR): training in less memory than it would otherwise need,
+//! with bit-identical results.
 //!
-//! Device memory is a cache of tensors. Tensors that do not fit the budget are evicted, and
+//! Device memory is a cache of tensors. When memory runs short, tensors are evicted; they are
 //! recomputed when they are needed again. The budget is a hard limit in bytes.
 //!
 //! ```
@@ -36,17 +36,17 @@
 //! | [`error`] | all errors, by family |
 //! | [`unstable`] | rooms that may change in any version: engine, graph, command language, lab, planners |
 //!
-//! Features: `data` adds data sets, `serde` traces, snapshots and ops as text, `lab` the lab, and
-//! `cuda` NVIDIA GPUs. `cli`, a default, adds the program.
+//! Features: `data` adds data sets. `serde` adds traces, snapshots and ops as text. `lab` adds the
+//! lab. `cuda` adds NVIDIA GPUs. `cli`, a default feature, adds the program `remat`.
 //!
 //! # Errors
 //!
-//! Ops return at once. Operands that do not fit are an error there. A failure on the device is
-//! reported by the next read of a tensor that depends on it, or by the next [`Runtime::sync`].
-//! [`Error`] has a variant for each family of errors.
+//! Ops return at once. Operands of wrong types or shapes are an error of the call itself. A failure
+//! on the device is reported by the next read of a tensor that depends on it, or by the next
+//! [`Runtime::sync`]. [`Error`] has a variant for each family of errors.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Only where bytes meet kernels: a file that needs it allows it.
+// Each file that needs unsafe code, to pass bytes to kernels, allows unsafe code for itself.
 #![deny(unsafe_code)]
 
 pub mod autograd;
@@ -109,15 +109,15 @@ pub use remat_memory as memory;
 pub use remat_memory::{ByteSize, ParseByteSizeError};
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
-/// Plans of memory for a known step: the planners of [`remat_plan`], and steps of recorded programs
-/// as captures.
+/// Plans of memory for a recognized step: the planners of [`remat_plan`], and captures, which are
+/// steps of recorded programs as graphs.
 #[doc(hidden)]
 pub mod plan {
     pub use crate::capture::CapturedProgram;
     pub use remat_plan::*;
 }
 
-/// Common names of a program: `use remat::prelude::*`.
+/// Names that most programs use: `use remat::prelude::*`.
 pub mod prelude {
     pub use crate::autograd::Tape;
     pub use crate::nn::{Mode, Module};

@@ -1,9 +1,9 @@
 //! The command language, spoken by runtimes, recordings, the lab and the tests.
 //!
-//! A [`Command`] names tensors by [numbers](TensorId). A [`Driver`] is the one way from commands to
-//! an [`Engine`](crate::Engine). It executes commands in order, lets evictors [know](Driver::admit)
-//! waiting commands, and records what it does. A valid list of commands is a [`Program`]: a step,
-//! or many, as a value.
+//! A [`Command`] names tensors by [numbers](TensorId). Only a [`Driver`] executes commands on an
+//! [`Engine`](crate::Engine). The driver executes commands in order, [shows](Driver::admit) waiting
+//! commands to evictors, and records executed commands. A valid list of commands is a [`Program`]:
+//! one or many steps as a value.
 //!
 //! ```
 //! use remat::device::sim::Sim;

@@ -1,8 +1,8 @@
 //! The user's side: a [`Runtime`], which takes commands, and [`Tensor`] handles.
 //!
 //! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All but
-//! `get` and `sync` return at once. Shapes are inferred on the caller's thread. Therefore asking
-//! for a shape never waits, and operands of wrong types or shapes are an error at once.
+//! `get` and `sync` return at once. Shapes are inferred on the caller's thread. Therefore a call
+//! that reads a shape never waits. A call with operands of wrong types or shapes fails at once.
 
 mod builder;
 mod create;
@@ -34,7 +34,7 @@ use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Limit on commands waiting for the worker. A caller blocks beyond it.
+/// Limit on commands waiting for the worker. At the limit, callers block.
 const QUEUE: usize = 1024;
 
 /// A runtime: tensors under a hard memory budget.
@@ -43,8 +43,8 @@ const QUEUE: usize = 1024;
 /// all clones send commands to the same worker.
 ///
 /// Dropping the last clone waits until all commands are done, ends the worker and frees everything.
-/// Tensors that outlive the runtime are useless. If no [`Pending`] answer is left to read,
-/// regenerations are abandoned.
+/// Tensors that outlive the runtime cannot be read. If no [`Pending`] answer is left to read, the
+/// worker fails commands that need a regeneration.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -64,7 +64,7 @@ struct Shared<O: Operation, H> {
     /// `Some` until the runtime is dropped.
     sender: Option<Sender<Message<O, H>>>,
     thread: Option<JoinHandle<()>>,
-    /// Channel that is disconnected once the worker is gone.
+    /// Channel that is disconnected when the worker ends.
     ended: Receiver<Infallible>,
     control: Arc<Control>,
     home: Arc<Home>,
@@ -129,12 +129,13 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Uploads a host value.
     ///
-    /// The host copy is shared, and kept as long as it may be needed, so that the tensor can be
-    /// evicted. Host copies do not count against the budget; [`Stats::host_bytes`] counts them.
-    /// [`Runtime::put_leaf`] keeps none.
+    /// The runtime shares the host value as the host copy of the tensor, and keeps it while it may
+    /// be needed. A tensor with a host copy can be evicted. Host copies do not count against the
+    /// budget; [`Stats::host_bytes`] counts them. [`Runtime::put_leaf`] keeps no host copy.
     ///
-    /// If there is no room on the device, the value is uploaded when an op or a `get` reads it. The
-    /// call waits while more than 64 MiB of earlier values are in flight to the worker.
+    /// If the value does not fit on the device, it is uploaded when an op or a `get` reads it. The
+    /// call waits while more than 64 MiB of earlier values were sent to the worker and not yet
+    /// uploaded.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -152,7 +153,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Uploads a host value that is never evicted. No host copy is kept once the value is on the
-    /// device. If there is no room, it is uploaded later, as with [`Runtime::put`].
+    /// device. If the value does not fit, it is uploaded later, as with [`Runtime::put`].
     ///
     /// ```
     /// use remat::prelude::*;
@@ -196,9 +197,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the op does not accept the types or shapes of the inputs, or an input belongs to another
-    /// runtime. If an input is watched by a tape, and the op has no gradient. A failure on the
-    /// device is reported by the next `get` of a tensor that depends on it, or the next `sync`.
+    /// Fails if the op does not accept the types or shapes of the inputs, or if an input belongs to
+    /// another runtime. Fails also if a tape watches an input, and the op has no gradient. A
+    /// failure on the device is reported by the next `get` of a tensor that depends on the op, or
+    /// by the next `sync`.
     pub fn apply(&self, op: impl Into<O>, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         self.shared.apply(op.into(), inputs)
     }
@@ -216,10 +218,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// - The failure because of which the tensor was lost.
-    /// - The failure because of which an update was skipped, if it was not reported yet. The next
-    ///   `get` returns the value.
-    /// - If there is no room to regenerate the tensor, or its regeneration takes too many runs or
-    ///   was cancelled.
+    /// - The failure because of which an update was skipped, if that failure was not reported yet.
+    ///   The next `get` returns the value.
+    /// - If the budget does not suffice to regenerate the tensor, or if the regeneration takes too
+    ///   many runs or was cancelled.
     /// - If the tensor belongs to another runtime.
     pub fn get(&self, tensor: &Tensor) -> Result<H, Error> {
         self.get_later(tensor)?.wait()
@@ -244,7 +246,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.get_later(tensor)
     }
 
-    /// Evicts this tensor now, if it can be recomputed. A leaf stays.
+    /// Evicts `tensor` now, if it can be recomputed. A leaf stays resident.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -269,11 +271,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Cancels regenerations for the commands sent so far.
     ///
-    /// Before the next op runs again, the command that needs it fails with
+    /// Before the next op runs again, the command that needs the rerun fails with
     /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Later commands
-    /// among those sent so far also fail if they have to regenerate something. Everything else
-    /// stays as it is, and commands sent from now on are not affected. May be called from any
-    /// thread, for example from a Ctrl-C handler.
+    /// among those sent so far also fail if they need a regeneration. `cancel` has no other effect,
+    /// and none on commands sent later. Any thread may call `cancel`, for example a Ctrl-C handler.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -289,7 +290,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.control.cancel();
     }
 
-    /// A handle to cancel with, like [`Runtime::cancel`], that does not keep the runtime alive.
+    /// Returns a handle that cancels like [`Runtime::cancel`] and does not keep the runtime alive.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -349,8 +350,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Marks the end of a step of the training loop. A tensor that was computed from a value of an
-    /// earlier step becomes a leaf if that value has no handle any more. This keeps history
-    /// bounded.
+    /// earlier step becomes a leaf if the earlier value has no handle any more. Therefore the
+    /// history of tensors does not grow from step to step.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -472,8 +473,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::FinishRecording { reply })?.wait()
     }
 
-    /// Key and counter for the next random op: the runtime's seed, and a number that was not used
-    /// before.
+    /// Returns key and counter for the next random op: the runtime's seed, and a number that was
+    /// not used before.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -489,7 +490,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// The seed, and the number of the next random op. A later run can continue the random numbers
-    /// from there.
+    /// from this position.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -506,8 +507,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Sets the number of the next random op.
     ///
-    /// For a run that continues another run with the same seed: otherwise its random ops would draw
-    /// the same numbers again.
+    /// A run that continues another run with the same seed needs this call. Otherwise the random
+    /// ops of the later run would draw the same numbers again.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -592,8 +593,8 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
     }
 
-    /// Sends a command, with the handles dropped since the last message. Commands that use these
-    /// handles were sent before the drop, so the order is right.
+    /// Sends a command, with the handles dropped since the last message. Commands that use the
+    /// dropped handles were sent before the drop, so the order is right.
     #[inline(always)] // Otherwise large arguments are copied.
     fn send(&self, what: What<O, H>) -> Result<(), Error> {
         let deleted = self.home.take();
@@ -605,7 +606,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
     }
 
-    /// Sends a message once the queue has room.
+    /// Sends a message that the full queue refused, once the queue takes it.
     #[cold]
     fn send_later(
         &self,
@@ -632,7 +633,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crate::sync::channel::bounded(1);
         let Self { ended, control, .. } = self;
-        // Made before the command is sent, so that the answer counts as awaited from then on.
+        // Make `Pending` before the command is sent, so that the answer counts as awaited by then.
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(What::Ask(question(reply)))?;
         Ok(pending)
@@ -674,12 +675,12 @@ impl Runs for Shared<Op, HostTensor> {
     }
 }
 
-/// Cancels like [`Runtime::cancel`], without keeping the runtime alive.
+/// Handle that cancels like [`Runtime::cancel`] and does not keep the runtime alive.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Control>);
 
 impl Canceller {
-    /// See [`Runtime::cancel`]. Nothing happens if the runtime is gone.
+    /// Cancels like [`Runtime::cancel`]. The call has no effect if the runtime was dropped.
     ///
     /// ```
     /// use remat::prelude::*;

@@ -1,5 +1,5 @@
-//! Locks, channels, threads and thread pools: the library takes all of them from here. Only
-//! parallel loops on a pool are written where they are used, with rayon's iterators.
+//! Locks, channels, threads and thread pools, for the whole library. Only parallel loops on a pool
+//! use rayon's iterators directly.
 
 pub(crate) use crossbeam_channel as channel;
 pub(crate) use crossbeam_utils::CachePadded;
@@ -9,8 +9,8 @@ pub(crate) use std::thread;
 
 use std::sync::PoisonError;
 
-/// Runs `work`, whose parts all cores share. If the system gives no threads for that, the calling
-/// thread does all of it. That takes longer, and is no error.
+/// Runs `work` on a pool with a thread per core. If the system gives no threads, the calling thread
+/// does all of the work. A missing pool only costs time, and is not an error.
 #[cfg(any(feature = "data", feature = "lab"))]
 pub(crate) fn shared<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
@@ -27,13 +27,13 @@ pub(crate) fn shared<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
-/// Waits for a lock, even if its last holder panicked. Data under locks in this crate is changed in
-/// one go, so a panic leaves nothing half done.
+/// Waits for a lock, even if its last holder panicked. A panic leaves no inconsistent data, because
+/// this crate completes each change of locked data before code that may panic.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Releases the lock until a notification, and takes it again.
+/// Releases the lock until a notification, and then takes the lock again.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }

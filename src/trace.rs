@@ -1,12 +1,12 @@
-//! Recordings of runs: every command with its sizes and costs, which the module `lab` replays. A
-//! recording also holds the evictions and regenerations between commands, so that the use of memory
-//! over time can be drawn.
+//! Recordings of runs. A recording has every command with its sizes and costs. The module `lab`
+//! replays recordings. A recording also has the evictions and regenerations between commands, so
+//! that plots can show the use of memory over time.
 //!
-//! A recording is a sequence of [`Entry`] values (`driver/recording_format.rs`), one on each line.
+//! A recording is a sequence of [`Entry`] values, one on each line. `driver/recording_format.rs`
+//! defines [`Entry`].
 //!
 //! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to any writer.
-//! `ops::Library::program` turns a recording that was read from a file into a program that can be
-//! executed.
+//! `ops::Library::program` turns a recording from a file into an executable program.
 
 #[doc(hidden)]
 pub use crate::command::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};

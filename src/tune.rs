@@ -1,10 +1,10 @@
-//! Tuning of a run before its first step: a budget that passes, and the best way to run its steps
-//! in it.
+//! Tuning of a run before its first step. The tuner finds a budget in which the run passes, and
+//! forecasts for its steps.
 //!
 //! A [`Tuner`] rehearses a [`Trainable`] program on a simulated device, which only counts bytes and
 //! costs. The tuner refuses a budget that is too small and names a budget that passes. With a
-//! tuner, even the first step of the run is predicted. By simulated runs, the tuner searches how a
-//! step is best run, and in how much of the budget.
+//! tuner, even the first step of the run is predicted. In simulated runs, the tuner searches which
+//! evictions suit a step best, and how much of the budget to use.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -39,15 +39,14 @@
 //! # 100 %
 //!
 //! Percentages are shares of the *full budget*: the smallest budget found under which the rehearsed
-//! run evicts nothing with any policy. The full budget is larger than the most bytes in use at
-//! once, because blocks leave holes between them. Rehearsals try budgets from that number of bytes
-//! on, at first a quarter of a percent apart. The first budget that evicts nothing is the full
-//! budget.
+//! run evicts nothing with any policy. The full budget is larger than the peak of bytes in use,
+//! because blocks leave holes between them. Rehearsals try budgets from the peak on, at first a
+//! quarter of a percent apart. The first budget that evicts nothing is the full budget.
 //!
-//! A replay of a recording tries more budgets, and requires that the tried budgets up to 2 % above
-//! the full budget evict nothing either
-//! ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). The 100 % of a replay may be
-//! a little more.
+//! For a replay of a recording, more budgets are tried, and the budgets tried up to 2 % above the
+//! full budget must evict nothing, too
+//! ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). Therefore the full budget of
+//! a replay may be slightly larger.
 
 mod cache;
 mod chosen;
@@ -84,7 +83,7 @@ use std::sync::Arc;
 /// Makes a simulated device of the given number of bytes.
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
-/// A description of the device that a run is for, with everything that rehearsals need.
+/// A description of the run's device, from which rehearsals simulate the device.
 ///
 /// ```
 /// use remat::Runtime;
@@ -94,11 +93,11 @@ pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct StandIn {
-    /// Name of the device, which must contain everything that costs depend on, such as the number
-    /// of threads. A file of forecasts belongs to the device of one name.
+    /// Name of the device. The name must contain everything that costs depend on, such as the
+    /// number of threads. A file of forecasts is valid only for a device with the same name.
     pub name: String,
-    /// Makes a simulation of the device. The simulation has the same workspaces, and so the same
-    /// peak of memory.
+    /// Makes a simulation of the device. The simulation has the same workspaces, and therefore the
+    /// same peak of memory.
     pub sim: SimOf,
     /// Free memory in bytes, less a margin; `None` if unknown.
     pub free_bytes: Option<u64>,
@@ -174,7 +173,7 @@ impl OptionNames {
 pub enum Progress {
     /// A rehearsal begins without a limit on memory.
     Unlimited,
-    /// A rehearsal begins that tests whether nothing is evicted in a budget.
+    /// A rehearsal begins, to test whether a budget evicts nothing.
     WithoutEvictions {
         /// The budget in bytes.
         budget: u64,
@@ -183,14 +182,14 @@ pub enum Progress {
     Within {
         /// The budget in bytes.
         budget: u64,
-        /// The budget in percent of the memory used without evictions.
+        /// The budget in percent of the full budget.
         percent: f64,
     },
     /// Simulated runs begin in a budget.
     Learning {
         /// The budget in bytes.
         budget: u64,
-        /// The budget in percent of the memory used without evictions.
+        /// The budget in percent of the full budget.
         percent: f64,
     },
 }
@@ -259,16 +258,16 @@ impl fmt::Debug for Tuner<'_> {
 }
 
 impl<'a> Tuner<'a> {
-    /// A tuner of runs whose runtimes `make` describes. `make` is `Runtime::builder`, or a closure
-    /// that sets more options.
+    /// A tuner for runs on the runtime that `make` describes. `make` is `Runtime::builder`, or a
+    /// closure that sets more options.
     ///
-    /// Only the policies [`Learned(Learn::Portfolio)`](crate::evict::Learn::Portfolio) and `Search`
-    /// make the tuner search for forecasts. `remat train` uses the portfolio, and
-    /// [`Plan::Auto`](crate::Plan::Auto).
+    /// The tuner searches for forecasts only with the policies
+    /// [`Learned(Learn::Portfolio)`](crate::evict::Learn::Portfolio) and `Learned(Learn::Search)`.
+    /// `remat train` uses the portfolio, and [`Plan::Auto`](crate::Plan::Auto).
     ///
-    /// Each rehearsal has a runtime of its own, so `make` is called several times. Set objects that
-    /// only one runtime may have, such as a recorder, on the result of [`Tuned::builder`] instead.
-    /// The tuner sets budget and threshold.
+    /// Each rehearsal has a runtime of its own, so `make` is called several times. An object for
+    /// only one runtime, such as a recorder, belongs on the result of [`Tuned::builder`]. The tuner
+    /// sets budget and threshold.
     ///
     /// ```
     /// use remat::evict::Learn;
@@ -296,8 +295,8 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// The memory that the run may use: `"40%"` of its memory without evictions, `"64MiB"`, a
-    /// number of bytes, or `"auto"` for the free memory. Default: 40 %, or if that does not pass,
+    /// Sets the memory that the run may use: `"40%"` of the full budget, `"64MiB"`, a number of
+    /// bytes, or `"auto"` for the free memory. Default: 40 %. If 40 % does not pass, the default is
     /// the smallest percentage found that passes.
     ///
     /// ```
@@ -323,8 +322,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// The eviction threshold, see [`Builder::eviction_threshold`]. Written like the budget, but
-    /// `"auto"` is refused. Default: none.
+    /// Sets the eviction threshold, see [`Builder::eviction_threshold`]. A threshold is written
+    /// like a budget, but cannot be `"auto"`. Default: no threshold.
     ///
     /// ```
     /// use remat::Runtime;
@@ -338,8 +337,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Number of steps of the run. A short run is rehearsed from start to end, and gets fewer
-    /// simulated runs. Default: no limit.
+    /// Sets the number of steps of the run. A short run is rehearsed from start to end, with a
+    /// shorter search for forecasts. Default: no limit.
     ///
     /// ```
     /// use remat::Runtime;
@@ -353,16 +352,16 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// The device that the run is for. Default: the CPU.
+    /// Sets the device of the run. Default: the CPU.
     #[must_use]
     pub fn device(mut self, stand_in: StandIn) -> Self {
         self.stand_in = stand_in;
         self
     }
 
-    /// A file that keeps forecasts for later runs, and provides the forecasts of earlier runs. A
-    /// file of another device, number of threads, cost model or version of this crate is refused.
-    /// Default: none.
+    /// Sets a file with the forecasts of earlier runs, to which new forecasts are added. A file of
+    /// another device, number of threads, cost model or version of this crate is refused. Default:
+    /// no file.
     ///
     /// ```
     /// use remat::Runtime;
@@ -377,14 +376,14 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Names of the options in messages. Default: [`OptionNames::WORDS`].
+    /// Sets the names of the options in messages. Default: [`OptionNames::WORDS`].
     #[must_use]
     pub const fn names(mut self, names: OptionNames) -> Self {
         self.names = names;
         self
     }
 
-    /// Calls `told` with each event of the tuning, possibly from several threads.
+    /// Sets a function that is called with each event of the tuning, possibly from several threads.
     ///
     /// ```
     /// use remat::Runtime;
@@ -398,8 +397,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Calls `wanted` between the steps of rehearsals; if it returns true, the tuning ends with
-    /// [`TuneError::Interrupted`].
+    /// Calls `wanted` between the steps of rehearsals. If `wanted` returns true, the tuning ends
+    /// with [`TuneError::Interrupted`].
     ///
     /// ```
     /// use remat::prelude::*;
@@ -423,8 +422,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Rehearses `program`: chooses a budget that passes, and searches how its steps are best run
-    /// in it.
+    /// Rehearses `program`, chooses a budget that passes, and searches for forecasts of the steps
+    /// in that budget.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -450,7 +449,7 @@ impl<'a> Tuner<'a> {
     ///
     /// # Errors
     /// [`TuneError::Refused`] if the budget does not pass. The error names a budget that passes, if
-    /// one is found.
+    /// the tuner finds a passing budget.
     pub fn tune<P: Trainable>(&self, program: &P) -> Result<Tuned<'a>, TuneError> {
         let rehearsal = Rehearsal::new(self, program)?;
         rehearsal.learn(rehearsal.choose()?)
@@ -488,7 +487,7 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// Returns [`TuneError::Interrupted`] if the user's predicate says that the tuning should end.
+    /// Returns [`TuneError::Interrupted`] if the user's predicate returns true.
     fn interrupted(&self) -> Result<(), TuneError> {
         if (self.interrupt)() { Err(TuneError::Interrupted) } else { Ok(()) }
     }

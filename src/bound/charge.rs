@@ -1,5 +1,5 @@
-//! Cost of having a source (an input of an op) in memory when the op runs again: the cost of
-//! holding its bytes, or of running its own op again, whichever is less.
+//! Cost of having a source (an input of an op) in memory when the op runs again. This is the lesser
+//! of two costs: holding the bytes of the source, or running again the op that made the source.
 
 use smallvec::SmallVec;
 
@@ -23,11 +23,12 @@ impl Line {
     }
 }
 
-/// Least cost of having some sources, as a function of the price `w` of a byte: the minimum of
-/// several lines.
+/// Least cost of having some sources in memory, as a function of the price `w` of a byte. The
+/// function is the minimum of several lines.
 ///
-/// Lines are sorted: bytes fall and costs rise from line to line. Each line is the minimum for some
-/// `w` from 0 up. A charge without lines says that the sources cannot be had at any cost.
+/// Lines are sorted: bytes decrease and costs increase from line to line. Each line is the minimum
+/// for some `w` from 0 up. A charge without lines means that the sources cannot be in memory at any
+/// cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Charge(SmallVec<[Line; 2]>);
 
@@ -57,12 +58,14 @@ impl Charge {
         least
     }
 
-    /// Charge for having the sources of `self` or those of `other`: the minimum of the two charges.
+    /// Charge for having the sources of `self` or the sources of `other` in memory: the minimum of
+    /// the two charges.
     pub fn or(&self, other: &Self) -> Self {
         Self::of(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// Charge for having the sources of `self` and those of `other`: the sum of the two charges.
+    /// Charge for having the sources of both `self` and `other` in memory: the sum of the two
+    /// charges.
     pub fn and(&self, other: &Self) -> Self {
         let sums = self.0.iter().flat_map(|a| other.0.iter().map(|b| a.plus(*b)));
         Self::of(sums.collect())
@@ -82,15 +85,15 @@ impl Charge {
     fn of(mut lines: SmallVec<[Line; 8]>) -> Self {
         lines.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.held.total_cmp(&b.held)));
         let mut hull: SmallVec<[Line; 2]> = SmallVec::new();
-        // The hull holds each line that is the least for some `w`. A line that holds at least as
+        // The hull holds the lines that are the minimum for some `w`. A line that holds at least as
         // many bytes as the last line of the hull is skipped: its cost is at least as high.
         for line in lines {
             if hull.last().is_some_and(|last| line.held >= last.held) {
                 continue;
             }
             while let [.., before, last] = hull[..] {
-                // At `w = meets`, `line` and `before` cost the same. `last` is dropped if it does
-                // not cost less than `line` there.
+                // At `w = meets`, `line` and `before` cost the same. `last` is removed unless it
+                // costs less than `line` at this `w`.
                 let meets = (line.cost - before.cost) / (before.held - line.held);
                 if last.at(meets) < line.at(meets) {
                     break;

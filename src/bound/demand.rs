@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 /// Memory needs of a program: the part of the bound that does not depend on the budget.
 ///
 /// Positions are positions of commands in the program. The size of each value is rounded up to a
-/// multiple of the granule, in which the memory allocates.
+/// multiple of the granule, the unit of allocations.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// Position -> bytes that the command needs, plus those of all values that cannot be evicted at
-    /// that time.
+    /// Position -> bytes that the command needs, plus the bytes of all values that cannot be
+    /// evicted at that time.
     pub(super) needs: Vec<u64>,
     /// Position -> bytes in use if every value stays in memory until its last use.
     pub(super) usage: Vec<u64>,
@@ -28,16 +28,16 @@ pub struct Demand {
     largest: Option<(usize, String)>,
 }
 
-/// Content of bytes that one or more tensors share. An update in place makes a new value.
+/// A content of the bytes that one or more tensors share. An update in place makes a new value.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub bytes: u64,
     /// Path that makes the value; `None` if the op that made the value cannot run again.
     pub path: Option<u32>,
-    /// Last position that needs the value; the position that makes the value if no command needs
+    /// Last position that needs the value. If no command needs the value, the position that makes
     /// it.
     pub last: u32,
-    /// Whether there is a position from which on the value cannot be evicted.
+    /// Whether the value cannot be evicted from some position on.
     pub stays: bool,
     /// Paths that read the value, in order.
     pub readers: Vec<u32>,
@@ -52,7 +52,7 @@ pub(super) struct Path {
     pub outputs: SmallVec<[u32; 2]>,
 }
 
-/// Positions `from + 1 .. to`, in which a value may be absent: the commands at `from` and `to` need
+/// Positions `from + 1 .. to`, at which a value may be absent. The commands at `from` and `to` need
 /// the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
@@ -71,7 +71,7 @@ pub(super) struct Gap {
 pub struct Misfit {
     /// Position of the command, from 0 on.
     pub position: usize,
-    /// Op of the command; for a command without an op, its kind.
+    /// Op of the command, or the kind of a command without an op.
     pub what: String,
     /// Bytes that the command reads and makes, plus its workspace and all values that cannot be
     /// evicted at that time.
@@ -83,8 +83,8 @@ pub struct Misfit {
 impl Demand {
     /// Reads the commands of a [`Program`](crate::program::Program).
     ///
-    /// The memory rounds sizes up to multiples of `granule` bytes; `costs` says what running an op
-    /// costs. Time: O(commands + tensors), times a factor that grows with the histories of values
+    /// Sizes are rounded up to multiples of `granule` bytes. `costs` gives the cost of running an
+    /// op. Time: O(commands + tensors), times a factor that grows with the histories of values
     /// without handles.
     #[must_use]
     pub fn new(commands: &[RecordedCommand], granule: u64, costs: &mut dyn CostModel) -> Self {
@@ -185,8 +185,8 @@ impl Builder<'_> {
                 let values = self.make(at, &deed, made, path);
                 (at, if path.is_none() { self.needed_at(&values, at) } else { 0 })
             }
-            // `Drop` only suggests an eviction: a run that ignores it recomputes no more than a run
-            // that obeys.
+            // `Drop` only suggests an eviction. A run that ignores a `Drop` recomputes no more than
+            // a run that evicts the value.
             Command::Drop(_) => (at, 0),
             Command::Del(_) => (at.wrapping_sub(1), 0),
             _ => match command.calls() {
@@ -211,7 +211,7 @@ impl Builder<'_> {
     }
 
     /// Adds an op. Returns the bytes that the op needs, without the values that cannot be evicted.
-    /// The result is 0 for an op without inputs: it may run later.
+    /// The result is 0 for an op without inputs, because the op may run later.
     fn apply(&mut self, at: u32, call: &Apply<RecordedOp>, deed: &Deed, cost: f64) -> u64 {
         let needs = self.needed_at(&deed.reads, at) + self.round(call.op.workspace);
         let once = !call.op.rematerializable;
@@ -219,7 +219,7 @@ impl Builder<'_> {
         let made = self.make(at, deed, how, (!once).then_some(cost));
         match once || !deed.reads.is_empty() {
             true => needs + self.needed_at(&made, at),
-            // An op without inputs may run as late as its first read.
+            // An op without inputs may run as late as the first read of its output.
             false => 0,
         }
     }
@@ -246,7 +246,8 @@ impl Builder<'_> {
         let values: Values = deed.makes.iter().map(|made| made.value).collect();
         for &value in &values {
             let bytes = self.round(self.reader.bytes(value));
-            // A value made without inputs need not exist yet: its op may run later.
+            // A value made without inputs may be absent at this position, because its op may run
+            // later.
             let is_needed = !deed.reads.is_empty();
             let uses = if is_needed { SmallVec::from_slice(&[at]) } else { SmallVec::new() };
             self.values.push(Open {
@@ -304,7 +305,7 @@ impl Builder<'_> {
         bytes.next_multiple_of(self.granule)
     }
 
-    /// Least cost of running each call of the command again, or its upload. Adds the costs of the
+    /// Least cost of running each call or the upload of the command again. Adds the costs of the
     /// first runs to `work`.
     fn costs_of(&mut self, command: &RecordedCommand) -> SmallVec<[f64; 1]> {
         if let Command::Put { host, .. } = command {
@@ -343,8 +344,8 @@ impl Builder<'_> {
     fn finish(self, commands: &[RecordedCommand]) -> Demand {
         let Self { values, paths, mut needs, work, .. } = self;
         let count = needs.len();
-        // Position -> change from this position on in the bytes that cannot be evicted (`staying`),
-        // or that are in a gap (`away`).
+        // Position -> change, from this position on, of a number of bytes: those that cannot be
+        // evicted (`staying`), or those in a gap (`away`).
         let mut staying = vec![0i64; count + 1];
         let mut away = vec![0i64; count + 1];
         let mut gaps = Vec::new();

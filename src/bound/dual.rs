@@ -1,5 +1,5 @@
-//! Search for prices of memory by subgradient steps. The prices of each step prove a bound, and the
-//! best bound is kept.
+//! Search for prices of memory by subgradient steps. The prices of each step prove a bound; the
+//! search returns the best bound.
 
 use super::charge::Line;
 use super::terms::{Item, Terms};
@@ -10,42 +10,43 @@ use smallvec::SmallVec;
 /// bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Limit on the instants that have a price.
+    /// Limit on the number of instants that have a price.
     pub instants: usize,
     /// Limit on the number of steps. A step takes time O(gaps + instants).
     pub steps: usize,
 }
 
 impl Default for Effort {
-    /// Effort that takes milliseconds for a thousand ops, tens of milliseconds for ten thousand.
+    /// Effort that takes milliseconds for a thousand ops and tens of milliseconds for ten thousand
+    /// ops.
     fn default() -> Self {
         Self { instants: 200, steps: 600 }
     }
 }
 
 impl Effort {
-    /// Several times the default effort. The bound then comes close to the best that the relaxation
-    /// allows.
+    /// Several times the default effort. The bound is then close to the best bound that the
+    /// relaxation allows.
     pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
 }
 
-/// Number of steps without a higher bound after which the goal of the climb is moved nearer.
+/// Number of steps without a higher bound after which the distance of the goal is halved.
 const PATIENCE: usize = 25;
 
-/// Distances of the goal above the best value found so far, as fractions of the cost of the
-/// program. The climb begins with the first distance, and ends when the distance is below the
-/// second.
+/// First and last distance of the goal above the best value found so far, as fractions of the cost
+/// of the program. The climb begins with the first distance, and ends when the distance is below
+/// the last.
 const GOALS: [f64; 2] = [0.05, 1e-6];
 
-/// A climb returns to the best prices when its value is this far below the best value. The unit is
-/// the distance of the goal above the best value.
+/// A climb returns to the best prices when its value is more than `ASTRAY` times the distance of
+/// the goal below the best value.
 const ASTRAY: f64 = 50.0;
 
 /// Allowance for rounding errors that is subtracted from each value, as a fraction of the peak
 /// bytes times the sum of all prices. The allowance exceeds the rounding errors of the sums.
 const ROUNDING: f64 = 1e-11;
 
-/// A gap, and the chosen instants in it.
+/// A gap, and the chosen instants during the gap.
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub item: &'a Item,
@@ -56,7 +57,8 @@ pub(super) struct Placed<'a> {
     pub high: u32,
 }
 
-/// Dual function of a demand under a budget: prices of memory -> lower bound on the recomputation.
+/// Dual function of a demand under a budget. The function maps prices of memory to a lower bound on
+/// the recomputation.
 pub(super) struct Dual<'a> {
     terms: &'a Terms,
     /// Instant -> bytes in use above the budget.
@@ -71,9 +73,9 @@ pub(super) struct Dual<'a> {
     sums: Vec<f64>,
     /// Instant -> change from this instant on in the bytes that absences save.
     saved: Vec<f64>,
-    /// Ways of the gaps of the current group, kept so that the vector is reused.
+    /// Buffer for the ways of the gaps of the current group, reused between groups.
     ways: Vec<Way>,
-    /// Item -> whether its value is absent at the prices that `value` was last called with.
+    /// Item -> whether its value is absent at the prices of the last call of `value`.
     is_away: Vec<bool>,
 }
 
@@ -84,7 +86,7 @@ pub(super) struct Dual<'a> {
 pub struct Relaxed {
     /// The bound.
     pub bound: Bound,
-    /// Absences, one for each gap between two needs of a value in which memory is short.
+    /// Absences, one for each gap of a value in which memory is short.
     pub absences: Vec<Absence>,
 }
 
@@ -92,8 +94,8 @@ pub struct Relaxed {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Absence {
-    /// Position of the command before the gap; the command that makes the value, if the gap is
-    /// before its first use.
+    /// Position of the command before the gap. If the gap is before the first use of the value,
+    /// this command makes the value.
     pub from: u32,
     /// Position of the command after the gap.
     pub to: u32,
@@ -115,7 +117,7 @@ struct Way {
     /// Instants `start .. end`, in which the gap uses the shared sources.
     start: usize,
     end: usize,
-    /// Gain above that of the best choice without the shared sources.
+    /// Gain of this choice, less the gain of the best choice without the shared sources.
     gain: f64,
     item: usize,
     /// Line of the charge for the sources that are not shared.
@@ -219,8 +221,8 @@ impl<'a> Dual<'a> {
             self.saved[to] -= bytes;
             self.is_away[i] = gain > 0.0;
         }
-        // For each line of the charge for the shared sources, the best choice of times in which
-        // these sources are held is found. The best line is kept.
+        // Choose the best line of the charge for the shared sources. For each line, `cover` finds
+        // the best intervals in which these sources are held.
         ways.sort_by_key(|way| way.end);
         let mut best = (0.0, Line::FREE);
         for &line in self.terms.groups[group].charge.lines() {
@@ -229,8 +231,8 @@ impl<'a> Dual<'a> {
                 best = (value, line);
             }
         }
-        // Each gap inside a chosen stretch of time changes from its best choice without the shared
-        // sources to its choice with them.
+        // Each gap inside a chosen interval changes from its best choice without the shared sources
+        // to its choice with the shared sources.
         if best.0 > 0.0 {
             let mut covered = Vec::new();
             self.cover(&ways, best.1.held, Some(&mut covered));
@@ -254,16 +256,16 @@ impl<'a> Dual<'a> {
         base + best.0
     }
 
-    /// Largest gain of `ways` together, if the shared sources hold `held` bytes while one of the
-    /// values is absent: the maximum over all choices of stretches of time in which the sources are
+    /// Largest total gain of `ways`, if the shared sources hold `held` bytes while one of the
+    /// values is absent. The maximum is over all choices of intervals in which the sources are
     /// held.
     fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
-        // Way -> largest gain up to the end of the way, and the stretch of time that ends at this
-        // end, if any.
+        // Way -> largest gain up to the end of the way, and the interval that ends with the way, if
+        // any.
         let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
         for (j, last) in ways.iter().enumerate() {
             let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));
-            // A stretch ends at the end of `last`, and begins at the start of some way.
+            // An interval ends at the end of `last`, and begins at the start of some way.
             let mut starts: SmallVec<[usize; 8]> = ways[..=j].iter().map(|way| way.start).collect();
             starts.sort_unstable();
             starts.dedup();
@@ -293,8 +295,8 @@ impl<'a> Dual<'a> {
         value
     }
 
-    /// Best choice for a gap of a group without the shared sources: its gain, the instants `from`
-    /// and `to` between which bytes are saved, and the number of these bytes.
+    /// Best choice for a gap of a group without the shared sources. Returns the gain, the instants
+    /// `from` and `to` between which bytes are saved, and the number of these bytes.
     fn without(&self, i: usize) -> (f64, usize, usize, f64) {
         let Placed { item, low, middle, high } = self.items[i];
         let (low, middle, high) = (low as usize, middle as usize, high as usize);
@@ -314,11 +316,11 @@ impl<'a> Dual<'a> {
 }
 
 impl Demand {
-    /// Lower bound on the recomputation under a budget, with prices of memory that prove it. Time:
-    /// O(gaps) for each of a few hundred steps.
+    /// Lower bound on the recomputation under a budget, with prices of memory that prove the bound.
+    /// Time: O(gaps) for each of a few hundred steps.
     ///
     /// # Errors
-    /// [`Misfit`] if some command alone needs more than the budget: then no run of the program
+    /// [`Misfit`] if a single command needs more than the budget, so that no run of the program
     /// fits.
     pub fn bound(&self, budget: u64) -> Result<Bound, Misfit> {
         self.bound_by(budget, Effort::default())
@@ -332,8 +334,8 @@ impl Demand {
         Ok(self.relaxed(budget, effort)?.bound)
     }
 
-    /// [`Demand::bound_by`] with the absences of the relaxed solution. An absence with a share near
-    /// 1 tells that the value is best evicted in that gap.
+    /// [`Demand::bound_by`] with the absences of the relaxed solution. If the share of an absence
+    /// is near 1, it is best to evict the value in that gap.
     ///
     /// # Errors
     /// As for [`Demand::bound`].
@@ -363,9 +365,10 @@ impl Demand {
         Ok(Relaxed { bound, absences })
     }
 
-    /// Instants at which the bytes in use exceed the budget, about `most` at the most. If there are
-    /// more, they are cut into stretches of equal length. Each stretch gives the instant with the
-    /// most bytes in use, and the instant whose command needs the most bytes.
+    /// Returns at most about `most` instants at which the bytes in use exceed the budget. If more
+    /// instants exceed the budget, they are divided into intervals of equal length. Each interval
+    /// gives the instant with the most bytes in use, and the instant whose command needs the most
+    /// bytes.
     pub(super) fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
         let short: Vec<u32> =
             (0..self.usage.len() as u32).filter(|&at| self.usage[at as usize] > budget).collect();
@@ -393,8 +396,8 @@ struct Ascent {
     /// Best value of the dual function, and the prices that give it.
     value: f64,
     prices: Vec<f64>,
-    /// Item -> fraction of the value that is absent. At given prices a value is either absent or
-    /// not, so the bytes saved mostly miss the bytes that have to be saved. The mean over the last
+    /// Item -> fraction of the value that is absent. At given prices, a value is either absent or
+    /// not, so the bytes saved rarely equal the bytes above the budget. The mean over the last
     /// steps tends to a solution of the relaxed problem (Anstreicher and Wolsey, 2009).
     away: Vec<f64>,
 }
@@ -402,8 +405,8 @@ struct Ascent {
 /// Weight of the last step in the mean of `Ascent::away`.
 const LAST_STEP: f64 = 0.02;
 
-/// Climbs the dual function by Polyak's steps, towards a goal a little above the best value so far.
-/// Each direction is turned so that it does not undo the previous step (Camerini, Fratta and
+/// Maximizes the dual function by Polyak's steps, towards a goal slightly above the best value so
+/// far. Each direction is changed so that it does not undo the previous step (Camerini, Fratta and
 /// Maffioli, 1975).
 fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
     let count = dual.excess.len();
@@ -417,8 +420,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
         if ahead < GOALS[1] * work {
             break;
         }
-        // Better prices are kept. If the value is far below the best value, the climb returns to
-        // the best prices. After some steps without a better value, the goal is moved nearer.
+        // Store better prices. If the value is far below the best value, return to the best prices.
+        // After `PATIENCE` steps without a better value, halve the distance of the goal.
         let value = dual.value(&prices);
         if value.is_finite() && value > best.0 + 1e-3 * ahead {
             best = (value, prices.clone());
@@ -444,8 +447,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
             *slope = dual.excess[i] - saved;
         }
         let norm = turn(&mut way, &mut slope, &prices);
-        // The slope is zero but for rounding: wherever memory has a price, the absences save
-        // exactly the bytes above the budget.
+        // `is_over`: the slope is zero except for rounding errors. At each instant with a price,
+        // the absences save exactly the bytes above the budget.
         let is_over = norm <= (1e-9 * dual.most_used).powi(2);
         let weight = if is_over { 1.0 } else { LAST_STEP.max(1.0 / (number + 1) as f64) };
         for (away, is_away) in away.iter_mut().zip(&dual.is_away) {
@@ -463,7 +466,8 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
 }
 
 /// Sets `way` to the next direction, computed from the slope and the previous direction in `way`.
-/// Returns the square of the length of the new direction. No price at 0 is moved below 0.
+/// Returns the square of the length of the new direction. The new direction lowers no price that is
+/// 0.
 fn turn(way: &mut [f64], slope: &mut [f64], prices: &[f64]) -> f64 {
     let (mut along, mut length, mut steep) = (0.0, 0.0, 0.0);
     for ((slope, way), price) in slope.iter_mut().zip(&*way).zip(prices) {

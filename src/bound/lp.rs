@@ -7,15 +7,15 @@ use std::fmt::Write as _;
 impl Demand {
     /// The relaxed problem in the LP format of CPLEX, which HiGHS, SCIP, Gurobi and others read.
     ///
-    /// [`Demand::bound_by`] solves the dual of this problem at the same instants. The optimum is
-    /// the highest value of [`Bound::excess`] that any prices prove at these instants.
+    /// [`Demand::bound_by`] solves the dual of this problem at the same instants. The optimum of
+    /// this problem is the highest [`Bound::excess`] that any prices prove at these instants.
     ///
     /// Bytes are in units of the budget, costs in units of the cost of the program. Shared sources
     /// are inputs that several gaps need if their values are absent. Each variable is a fraction
-    /// from 0 to 1: `y` and `a` of a value that is absent for a whole gap, `u` of a value that is
-    /// absent only as long as other commands need its shared sources, `f` of a value that is absent
-    /// and uses the shared sources, `z` of a run of the shared sources, and `k` of the shared
-    /// sources that are held at an instant.
+    /// from 0 to 1. `y` and `a` are fractions of a value that is absent for a whole gap. `u` is for
+    /// a value that is absent only while other commands need its shared sources. `f` is for a value
+    /// that is absent and uses the shared sources. `z` is for a run of the shared sources. `k` is
+    /// for the shared sources that are held at an instant.
     ///
     /// [`Bound::excess`]: super::Bound::excess
     ///
@@ -100,7 +100,7 @@ impl Demand {
     }
 }
 
-/// Text of the problem, as far as it is written.
+/// The text of the problem that is being written.
 struct Lp {
     /// Factors that convert bytes and costs to the units of the text.
     byte: f64,

@@ -15,14 +15,15 @@ impl Prices {
         self.0.iter().map(|&(at, price)| (at as usize, price))
     }
 
-    /// Whether no instant has a price: memory is nowhere short.
+    /// Whether no instant has a price, because memory is never short.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Running sums of the prices: element `i` is the cost of holding a byte from the start up to
-    /// command `i`. There are `commands + 1` elements. The sums grow fast where memory is scarce.
+    /// Running sums of the prices. Element `i` is the cost of holding a byte from the start up to
+    /// command `i`; the result has `commands + 1` elements. The sums grow fast where memory is
+    /// short.
     #[must_use]
     pub fn clock(&self, commands: usize) -> Vec<f64> {
         let mut clock = Vec::with_capacity(commands + 1);

@@ -1,12 +1,12 @@
-//! Parts into which prices of memory split the relaxed problem: single gaps, and groups of gaps
-//! that share dead sources (see the documentation of [`bound`](super)).
+//! Independent parts of the relaxed problem with prices of memory. A part is a single gap, or a
+//! group of gaps that share dead sources (see the documentation of [`bound`](super)).
 
 use super::charge::Charge;
 use super::demand::{Gap, Path, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Limit on the number of dead sources that are followed for a gap. Sources beyond the limit count
+/// Limit on the number of dead sources that are visited for a gap. Sources beyond the limit count
 /// as free.
 const MOST_SOURCES: u32 = 64;
 
@@ -25,7 +25,7 @@ pub(super) struct Item {
     pub bytes: f64,
     /// Share of the value in the cost of a run of its op.
     pub cost: f64,
-    /// Charge for the dead sources without the use of shared sources.
+    /// Charge for the dead sources, if the gap does not use the shared sources.
     pub alone: Charge,
     pub shared: Option<Shared>,
 }
@@ -36,12 +36,13 @@ pub(super) struct Shared {
     pub group: u32,
     /// Charge for the sources that are not shared, if the shared sources are in memory.
     pub own: Charge,
-    /// Position from which on the shared sources are charged for. Before this position, other
-    /// commands need the shared sources, so they are in memory.
+    /// Position from which on the shared sources are charged for. Before this position, the shared
+    /// sources are in memory, because other commands need them.
     pub from: u32,
 }
 
-/// Overlapping gaps with the same shared sources, and the charge that they pay once together.
+/// Overlapping gaps with the same shared sources, and the charge for these sources, which the gaps
+/// pay together.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub charge: Charge,
@@ -89,8 +90,7 @@ impl Terms {
         terms
     }
 
-    /// Divides gaps with a common root (their shared source) into groups: gaps that overlap in time
-    /// form a group.
+    /// Divides gaps with the same shared source (`root`) into groups of gaps that overlap in time.
     fn group(&mut self, root: Root, mut members: Vec<u32>, sources: &Sources<'_>) {
         let from =
             |items: &[Item], i: &u32| items[*i as usize].shared.as_ref().map_or(0, |s| s.from);
@@ -128,16 +128,16 @@ impl Terms {
     }
 }
 
-/// Relations between values and the paths that read them, as far as gaps depend on them.
+/// Which values and paths the absences in gaps depend on.
 struct Sources<'a> {
     values: &'a [Value],
     paths: &'a [Path],
-    /// Value -> number of paths that read the value and on which some gap depends that ends after
-    /// the last use of the value.
+    /// Value -> number of paths that read the value and may have to run again after the last use of
+    /// the value.
     readers: Vec<u32>,
     /// Path -> whether its inputs are charged once for all its outputs together.
     joint: Vec<bool>,
-    /// Value -> whether the inputs of its path are charged to another output of the path only.
+    /// Value -> whether only another output of the same path is charged for the inputs of the path.
     defers: Vec<bool>,
     /// Path -> total bytes of its outputs for which `matters` is true.
     bytes: Vec<u64>,
@@ -184,8 +184,8 @@ impl<'a> Sources<'a> {
     }
 
     /// Decides which outputs pay for the inputs of a path. An output with at least half of the
-    /// bytes pays alone, in each of its gaps. If no output is that large, all outputs pay once
-    /// together.
+    /// bytes pays alone, in each of its gaps. If no output has half of the bytes, all outputs pay
+    /// once together.
     fn divide(&mut self, number: usize, path: &Path) {
         let bytes = |output: u32| self.values[output as usize].bytes;
         let matters: SmallVec<[u32; 2]> =
@@ -213,7 +213,7 @@ impl<'a> Sources<'a> {
     }
 
     fn of_root(&self, root: Root, gap: Gap) -> Charge {
-        // The walk gets a root that no value has, so any shared source that it meets counts as
+        // No value has the root of this walk, so any shared source that the walk visits counts as
         // free.
         let none = Some((Root::Value(u32::MAX), 0));
         let mut walk = Walk { sources: self, gap, root: none, left: MOST_SOURCES };
@@ -228,9 +228,10 @@ impl<'a> Sources<'a> {
 struct Walk<'a> {
     sources: &'a Sources<'a>,
     gap: Gap,
-    /// Shared source of the gap, and the position from which on it is charged for.
+    /// Shared source of the gap, and the first position at which the gap is charged for this
+    /// source.
     root: Option<(Root, u32)>,
-    /// Number of dead sources that the walk may still follow.
+    /// Number of dead sources that the walk may still visit.
     left: u32,
 }
 
@@ -280,7 +281,8 @@ impl Walk<'_> {
 
     fn source(&mut self, source: u32) -> Charges {
         let value = &self.sources.values[source as usize];
-        // The bytes of a source that is in use up to the end of the gap are counted at that use.
+        // A source that a command needs until the end of the gap is not dead: its bytes are counted
+        // for that command.
         let is_dead =
             !value.stays && value.path.is_some() && value.bytes > 0 && value.last + 1 < self.gap.to;
         if !is_dead {

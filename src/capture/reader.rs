@@ -1,4 +1,5 @@
-//! Reader that turns recorded commands into a step.
+//! Reader that turns recorded commands into a capture, which describes a step by its ops and
+//! buffers.
 
 #[cfg(test)]
 mod tests;
@@ -9,8 +10,8 @@ use remat_plan::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Attributes that are meant to change from step to step: the learning rate, the number of the
-/// update, and the counter of random numbers.
+/// Attributes that differ from step to step: the learning rate, the number of the update, and the
+/// counter of random numbers.
 const CHANGING: [&str; 3] = ["lr", "step", "counter"];
 
 /// A whole program as one step, with the ops and buffers of its commands and tensors.
@@ -20,14 +21,14 @@ pub struct CapturedProgram {
     pub capture: Capture,
     /// Command -> its op in the step; `None` if the command does nothing on a device.
     pub ops: Vec<Option<usize>>,
-    /// Tensor -> its buffer; `usize::MAX` if the tensor has none.
+    /// Tensor -> its buffer; `usize::MAX` if the tensor has no buffer.
     pub buffers: Vec<usize>,
 }
 
 impl RecordedProgram {
     /// Ranges of the commands of each step. A step ends with a [`Command::Step`], which belongs to
-    /// it. Commands before the first end of a step belong to the first step; commands after the
-    /// last end belong to no step. Time: O(commands).
+    /// the step. Commands before the first end of a step belong to the first step; commands after
+    /// the last end belong to no step. Time: O(commands).
     #[must_use]
     pub fn steps(&self) -> Vec<Range<usize>> {
         let ends = self.commands().iter().enumerate();
@@ -39,29 +40,29 @@ impl RecordedProgram {
     /// Reads these commands as one step. Sizes are rounded up to multiples of `granule`, a power of
     /// two.
     ///
-    /// The range is usually one of [`steps`](Self::steps), or the whole program if it is a log of
-    /// the DTR paper. For a running program, a [`Turn`](crate::program::Turn) holds the commands,
-    /// and its step begins at [`Turn::begin`](crate::program::Turn::begin).
+    /// The range is usually one of [`steps`](Self::steps). For a log of the DTR paper, the range is
+    /// the whole program. For a running program, a [`Turn`](crate::program::Turn) holds the
+    /// commands, and the step begins at [`Turn::begin`](crate::program::Turn::begin).
     ///
-    /// Calls become ops, and so do uploads (`put`) and reads by the host (`get`, for which the host
-    /// waits). A command with several updates becomes one op (`update_all`). A value that was made
-    /// before the recording began exists before the step. A view becomes no op unless it has a
-    /// cost, as in the logs of the paper. A view with a cost becomes an op that reads and makes
-    /// nothing, because the storage behind the view need not be resident.
+    /// Calls, uploads (`put`) and reads by the host (`get`, for which the host waits) become ops. A
+    /// command with several updates becomes one op (`update_all`). A value that was made before the
+    /// recording began exists before the step. A view becomes no op unless it has a cost, as in the
+    /// logs of the paper. A view with a cost becomes an op that reads and makes nothing, because
+    /// the storage behind the view need not be resident.
     ///
     /// An update is in place if the engine would update in place: no other tensor holds the old
     /// value, and the value fills its storage. Any other update makes a new buffer.
     ///
     /// Buffers are numbered in the order in which ops name them. Buffers that no op names come
-    /// last: first those that are freed, then those that stay, each by size. So two repetitions of
-    /// a step have no [difference](Capture::difference).
+    /// last: the buffers that are freed, by size, and then the buffers that stay, by size.
+    /// Therefore two repetitions of a step have no [difference](Capture::difference).
     ///
     /// Time: O(commands up to the end of the step).
     ///
     /// # Errors
     ///
-    /// [`CaptureError`] if the granule is no power of two, if a cost is no finite number from 0 up,
-    /// or if all buffers and workspaces together have 2^64 bytes or more.
+    /// [`CaptureError`] if the granule is not a power of two, or if a cost is negative or not
+    /// finite. Also if all buffers and workspaces together have 2^64 bytes or more.
     ///
     /// # Panics
     ///
@@ -109,7 +110,7 @@ struct Reader {
     named: Vec<usize>,
     /// Ops of the step; `None` before the step has begun.
     ops: Option<Vec<CapturedOp>>,
-    /// Command of the step -> position of its op, if it has one.
+    /// Command of the step -> position of its op; `None` if the command has no op.
     commands: Vec<Option<usize>>,
 }
 
@@ -123,7 +124,7 @@ impl Reader {
         Ok(Self { granule, values, storages, tensors, named, ops: None, commands })
     }
 
-    /// Begins the step: the next command is its first.
+    /// Begins the step. The next command is the first command of the step.
     fn begin(&mut self) {
         for storage in &mut self.storages {
             storage.before = self.values.is_held(storage.value);
@@ -157,7 +158,7 @@ impl Reader {
 
     /// Reads the next command.
     fn command(&mut self, command: &RecordedCommand) {
-        // Attributes describe the inputs as they are before the command.
+        // Attributes describe the inputs before the command.
         let attributes = self.ops.is_some().then(|| self.attributes(command));
         let deed = self.values.read(command, |host| host.layout);
         let (mut makes, mut updates) = (vec![], vec![]);
@@ -175,7 +176,7 @@ impl Reader {
         self.tensors.extend(deed.outputs.into_iter().map(storage));
         let reads = deed.reads.into_iter().map(storage);
         let reads = reads.filter(|storage| !updates.contains(storage)).collect();
-        // A value without a cost existed before the recording began.
+        // A put without a cost stands for a value that was made before the recording began.
         if matches!(command, Command::Put { host, .. } if host.cost.is_none()) {
             self.storages[makes[0]].before = true;
         }
@@ -187,8 +188,8 @@ impl Reader {
         self.commands.push(op);
     }
 
-    /// Attributes that are equal in each repetition of the step: for each call its attributes
-    /// without the changing ones, and the layouts of its inputs and outputs.
+    /// Attributes that are equal in each repetition of the step. For each call, these are the
+    /// attributes outside of `CHANGING`, and the layouts of inputs and outputs.
     fn attributes(&self, command: &RecordedCommand) -> String {
         if let Command::Put { host, .. } = command {
             return host.layout.to_string();
@@ -207,8 +208,8 @@ impl Reader {
         command.calls().iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Adds an op whose operands are numbers of storages. Replaces these by numbers of buffers, and
-    /// returns the position of the op.
+    /// Adds an op whose operands are numbers of storages. Replaces the numbers of storages by
+    /// numbers of buffers, and returns the position of the op.
     fn add(&mut self, mut op: CapturedOp) -> usize {
         let lists = [&mut op.reads, &mut op.updates, &mut op.makes];
         for storage in lists.into_iter().flatten() {
@@ -219,8 +220,8 @@ impl Reader {
         ops.len() - 1
     }
 
-    /// Number of the storage's buffer in the step. If no op has named the storage yet, it gets the
-    /// next number.
+    /// Number of the storage's buffer in the step. If no op has named the storage yet, its buffer
+    /// gets the next number.
     fn name(&mut self, storage: usize) -> usize {
         *self.storages[storage].buffer.get_or_insert_with(|| {
             self.named.push(storage);
@@ -228,8 +229,8 @@ impl Reader {
         })
     }
 
-    /// Bytes of a storage, rounded up to the granule. If this overflows, the result is `u64::MAX`,
-    /// which [`Capture::new`] refuses.
+    /// Bytes of a storage, rounded up to the granule. If the rounding overflows, the result is
+    /// `u64::MAX`, which [`Capture::new`] refuses.
     fn bytes(&self, storage: Storage) -> u64 {
         let bytes = self.values.bytes(storage.value);
         bytes.checked_next_multiple_of(self.granule).unwrap_or(u64::MAX)
@@ -266,7 +267,8 @@ fn op(command: &RecordedCommand) -> Option<CapturedOp> {
     })
 }
 
-/// Attributes, as JSON text, without the attributes in `CHANGING`. All other text stays as it is.
+/// Removes the attributes in `CHANGING` from attributes in JSON text. All other text stays the
+/// same.
 fn lasting(attributes: &str) -> String {
     let mut text = attributes.to_owned();
     for name in CHANGING {

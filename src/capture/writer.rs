@@ -10,21 +10,21 @@ use remat_plan::{CapturedOp, Order};
 use std::sync::Arc;
 
 impl RecordedProgram {
-    /// Writes a step as a program that runs it in this order: the inverse of
-    /// [`capture_whole`](Self::capture_whole).
+    /// Writes a step as a program that runs the ops in the given order. The function is the inverse
+    /// of [`capture_whole`](Self::capture_whole).
     ///
     /// The program begins with the buffers that exist before the step, as values that cannot be
     /// restored. Each value is deleted after its last use. Values that the step makes and that stay
     /// are committed at the end. A replay of the program shows how a policy handles the step
     /// without the commands around it.
     ///
-    /// A buffer becomes a tensor of bytes; its alignment is lost. An op that the host waits for and
-    /// that neither makes nor updates a buffer becomes a read by the host of each of its buffers.
-    /// If it has a cost, the op itself is also written.
+    /// A buffer becomes a tensor of bytes; its alignment is lost. If the host waits for an op that
+    /// neither makes nor updates a buffer, the program reads each buffer of the op to the host. If
+    /// the op has a cost, the op itself is also written.
     ///
     /// # Errors
     ///
-    /// [`ProgramError`] if a cost or a size is one that no recording can have.
+    /// [`ProgramError`] if a cost or a size is not valid in a recording.
     pub fn of_order(order: &Order<'_>) -> Result<Self, ProgramError> {
         let mut writer = Writer::new(order);
         let capture = order.capture();

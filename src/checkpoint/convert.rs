@@ -4,12 +4,12 @@ use crate::host::{bf16, f16};
 use crate::layout::DType;
 use bytemuck::pod_read_unaligned;
 
-/// Whether the type is one of the floats that can be converted to each other.
+/// Whether the type is a float type. All float types can be converted to each other.
 pub const fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// Whether a conversion may round: some numbers of type `from` do not exist in type `to`.
+/// Whether a conversion may round, because some numbers of type `from` do not exist in type `to`.
 pub fn rounds(from: DType, to: DType) -> bool {
     let is_half = |dtype| matches!(dtype, DType::F16 | DType::BF16);
     from != to && (is_half(to) || from == DType::F64)
@@ -18,7 +18,7 @@ pub fn rounds(from: DType, to: DType) -> bool {
 /// Converts elements, each to the nearest float of the new type.
 ///
 /// # Errors
-/// The first finite element whose magnitude is above the largest number of the new type.
+/// The first finite element that is too large for the new type.
 pub fn convert(from: DType, bytes: &[u8], to: DType, out: &mut [u8]) -> Result<(), f64> {
     let elements = bytes.chunks_exact(from.bytes()).map(|element| match from {
         DType::F64 => pod_read_unaligned::<f64>(element),

@@ -21,7 +21,7 @@ pub enum CheckpointError {
         /// The cause.
         error: std::io::Error,
     },
-    /// A file that is no checkpoint, or is incomplete.
+    /// A file that is not a checkpoint, or is incomplete.
     #[error("{path}: {message}")]
     Format {
         /// Path of the file.
@@ -81,8 +81,8 @@ pub struct Difference {
     pub found: String,
     /// Type and shape in the network.
     pub expected: String,
-    /// Whether [`Checkpoint::convert`](super::Checkpoint::convert) would make the tensor loadable:
-    /// only the type differs, and both types are floats.
+    /// Whether [`Checkpoint::convert`](super::Checkpoint::convert) would make the tensor loadable.
+    /// True if only the type differs, and both types are floats.
     pub is_convertible: bool,
 }
 
@@ -92,8 +92,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Text that lists the first tensors that differ, are missing or are superfluous, and says how many
-/// further ones there are.
+/// Text that lists the first tensors that differ, are missing or are superfluous, with the number
+/// of further such tensors.
 fn misfits(missing: &[String], extra: &[String], differing: &[Difference]) -> impl fmt::Display {
     const SHOWN: usize = 16;
     let list = |names: &[String], what: &str| {

@@ -1,6 +1,6 @@
-//! The header of safetensors: eight bytes with its length, and a JSON object of names, types,
-//! shapes, and positions of elements. A file of `torch.save` is recognized by its first bytes; the
-//! refusal says what to do instead.
+//! The header of safetensors: eight bytes with the length of the header, and a JSON object of
+//! names, types, shapes, and positions of elements. Files of `torch.save`, recognized by their
+//! first bytes, are refused with advice on how to convert them.
 
 use crate::layout::{DType, Dims, Layout};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -12,7 +12,7 @@ use std::fmt;
 /// Limit on the bytes of a header, or of all headers of a checkpoint together.
 pub const MOST_BYTES: u64 = 32 << 20;
 
-/// Limit on the tensors of a checkpoint.
+/// Limit on the number of tensors of a checkpoint.
 pub const MOST_TENSORS: usize = 1 << 18;
 
 /// Limit on the name of a tensor or a type, in bytes.
@@ -57,7 +57,7 @@ const fn name(dtype: DType) -> &'static str {
     }
 }
 
-/// Reads the sizes of a shape. Fails if there are more than [`Dims::MAX_LEN`].
+/// Reads the sizes of a shape. Fails if the shape has more than [`Dims::MAX_LEN`] sizes.
 fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
     struct Sizes;
     impl<'de> Visitor<'de> for Sizes {
@@ -97,7 +97,7 @@ pub fn check_name<E: de::Error>(name: &str) -> Result<(), E> {
 }
 
 impl<'de> Deserialize<'de> for Header {
-    /// Refuses a name that occurs twice: a plain map would keep the last entry without an error.
+    /// Refuses a name that occurs twice. A plain map would keep the last entry without an error.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
@@ -181,8 +181,8 @@ impl Entry {
 }
 
 impl Header {
-    /// Makes the header of a file in which the elements of `tensors` lie one after the other, in
-    /// this order.
+    /// Makes the header of a file that has the elements of `tensors` one after the other, in this
+    /// order.
     pub fn new<'a>(
         metadata: BTreeMap<String, String>,
         tensors: impl IntoIterator<Item = (&'a str, Layout)>,

@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 #[non_exhaustive]
 pub enum Known {
     /// GPT-2 of the transformers library, which is [`gpt`](crate::nn::gpt). A file does not contain
-    /// the number of heads. GPT-2 itself has one head for each 64 features; `config.json` has the
-    /// number as `n_head`.
+    /// the number of heads. GPT-2 has one head for each 64 features; `config.json` gives the number
+    /// of heads as `n_head`.
     Gpt2 {
         /// Number of tokens in the vocabulary.
         vocabulary: usize,
@@ -38,8 +38,8 @@ pub enum Known {
         /// Number of features of a token.
         width: usize,
     },
-    /// A [`resnet`](crate::nn::resnet): torchvision's `resnet18` and `resnet50`, and others with
-    /// the same names.
+    /// A [`resnet`](crate::nn::resnet): torchvision's `resnet18` or `resnet50`, or another ResNet
+    /// with the same tensor names.
     ResNet {
         /// Architecture.
         kind: ResNet,
@@ -48,7 +48,7 @@ pub enum Known {
         /// Number of classes.
         classes: usize,
         /// Width and height of the kernel of the first convolution: 7 for images of at least 64
-        /// pixels, 3 for smaller ones.
+        /// pixels, 3 for smaller images.
         stem: usize,
     },
     /// A [`densenet`](crate::nn::densenet), with torchvision's names.
@@ -60,7 +60,7 @@ pub enum Known {
         /// Number of classes.
         classes: usize,
         /// Width and height of the kernel of the first convolution: 7 for images of at least 64
-        /// pixels, 3 for smaller ones.
+        /// pixels, 3 for smaller images.
         stem: usize,
     },
 }
@@ -109,22 +109,22 @@ impl Shapes<'_> {
         self.0.contains_key(name)
     }
 
-    /// Sizes of a tensor, if it has `N` dimensions and none is 0.
+    /// Sizes of a tensor, if it has `N` dimensions and no size is 0.
     fn of<const N: usize>(&self, name: &str) -> Option<[usize; N]> {
         let sizes: [usize; N] = (*self.0.get(name)?).try_into().ok()?;
         (!sizes.contains(&0)).then_some(sizes)
     }
 
-    /// Number of tensors that exist among `name(first)`, `name(first + 1)` and so on, up to the
-    /// first missing one.
+    /// Number of tensors among `name(first)`, `name(first + 1)` and so on, up to the first missing
+    /// tensor.
     fn count(&self, first: usize, name: impl Fn(usize) -> String) -> usize {
         (first..).take_while(|&i| self.has(&name(i))).count()
     }
 }
 
 impl Checkpoint {
-    /// Recognizes the network of the file, under the file's own names, with or without prefixes of
-    /// wrappers.
+    /// Recognizes the network of the file. The file must have its original names, with or without
+    /// prefixes of PyTorch's wrappers.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Known, Writer};
@@ -179,7 +179,7 @@ fn gpt2(shapes: &Shapes<'_>) -> Result<Known, String> {
         .zip(shapes.of("wpe.weight"))
         .ok_or("a GPT-2 without tokens (`wte.weight`) or positions (`wpe.weight`)")?;
     let layers = shapes.count(0, |i| format!("h.{i}.attn.c_attn.weight"));
-    // A few forged names must not make a network that is far larger than the file.
+    // A file with a few forged names must not make a network that is far larger than the file.
     if layers * OF_A_BLOCK > 2 * shapes.0.len() {
         return Err(format!(
             "a GPT-2 of {layers} blocks, but most tensors are missing: the file has {}",

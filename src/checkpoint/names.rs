@@ -16,8 +16,8 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// A renaming rule, such as `transformer.*=*`. The text that the n-th `*` on the left matches
-/// replaces the n-th `*` on the right.
+/// A renaming rule, such as `transformer.*=*`. The n-th `*` on the right is replaced by the text
+/// that the n-th `*` on the left matches.
 ///
 /// ```
 /// use remat::checkpoint::{Names, Rename};
@@ -34,7 +34,8 @@ pub struct Rename {
     to: Pattern,
 }
 
-/// Renaming rules from a file to a network, and patterns of tensors that are left out.
+/// Rules that rename the tensors of a file for a network, and patterns of tensors that are left
+/// out.
 ///
 /// ```
 /// use remat::checkpoint::Names;
@@ -79,9 +80,9 @@ impl Names {
         Self::default()
     }
 
-    /// Names of GPT-2 in the transformers library, with its head or without it, for
-    /// [`gpt`](crate::nn::gpt). Masks are left out. `lm_head.weight` must equal `wte.weight`, and
-    /// replaces it if that is missing.
+    /// Names of GPT-2 in the transformers library, with or without its head, for
+    /// [`gpt`](crate::nn::gpt). Masks are left out. `lm_head.weight` must equal `wte.weight`. If
+    /// `wte.weight` is missing, `lm_head.weight` replaces it.
     ///
     /// ```
     /// use remat::checkpoint::Names;
@@ -120,7 +121,7 @@ impl Names {
         Self { renames: renames.collect(), skips: skips.collect(), ties: Vec::new() }
     }
 
-    /// Adds a rule, applied to the result of the earlier rules.
+    /// Adds a rule, which is applied to the result of the earlier rules.
     ///
     /// ```
     /// use remat::checkpoint::Names;
@@ -135,7 +136,7 @@ impl Names {
         self
     }
 
-    /// Leaves out tensors whose name matches, before or after renaming.
+    /// Leaves out tensors whose name matches the pattern before or after renaming.
     ///
     /// ```
     /// use remat::checkpoint::Names;
@@ -182,7 +183,7 @@ impl Names {
         self.renames.iter().fold(name.to_owned(), |name, rule| rule.apply(&name).unwrap_or(name))
     }
 
-    /// Whether the tensor of that name in a file is left out.
+    /// Whether the tensor with this name in a file is left out.
     ///
     /// ```
     /// use remat::checkpoint::Names;
@@ -224,8 +225,7 @@ impl Pattern {
         let mut parts = Vec::new();
         let mut fixed: Vec<&str> = fixed.collect();
         let Some(end) = fixed.pop() else { return rest.is_empty().then_some(parts) };
-        // The earliest match of each fixed text leaves the longest rest for the fixed texts after
-        // it.
+        // The earliest match of each fixed text leaves the longest rest for the later fixed texts.
         for text in fixed {
             let (part, after) = rest.split_once(text)?;
             parts.push(part);

@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 /// File names of a checkpoint in a folder, as the transformers library writes them.
 const IN_FOLDER: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 
-/// Limit on the files of a checkpoint.
+/// Limit on the number of files of a checkpoint.
 const MOST_FILES: usize = 1024;
 
 /// A file that holds the elements of tensors.
@@ -38,14 +38,14 @@ pub struct Place {
 pub struct Opened {
     pub files: Vec<DataFile>,
     /// Metadata of a checkpoint that is a single file. Empty for a checkpoint of several files,
-    /// since no file's metadata is about all of them.
+    /// because no file has metadata for the whole checkpoint.
     pub metadata: BTreeMap<String, String>,
     pub tensors: BTreeMap<String, Place>,
 }
 
 impl Opened {
     /// Reads a safetensors file, an index if the name ends in `.json`, or a folder that contains
-    /// either.
+    /// one of them.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         if path.is_dir() {
             let found = IN_FOLDER.iter().map(|name| path.join(name)).find(|path| path.exists());
@@ -137,8 +137,8 @@ fn wrong(path: &Path, message: impl Into<String>) -> CheckpointError {
     CheckpointError::Format { path: path.to_owned(), message: message.into() }
 }
 
-/// Opens a regular file, and returns its size. Any other kind of file may have no end, or block
-/// until someone writes to it.
+/// Opens a regular file, and returns its size. Any other kind of file may be endless, or block
+/// until another program writes to it.
 fn regular(path: &Path) -> Result<(File, u64), CheckpointError> {
     let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
     if !fs::metadata(path).map_err(io)?.is_file() {

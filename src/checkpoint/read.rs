@@ -38,7 +38,7 @@ pub struct Checkpoint {
     files: Vec<DataFile>,
     metadata: BTreeMap<String, String>,
     tensors: BTreeMap<String, Place>,
-    /// Names, as the file has them, of the tensors that [`Checkpoint::named`] left out.
+    /// Original names of the tensors that [`Checkpoint::named`] left out.
     skipped: Vec<String>,
     ties: Vec<Tie>,
     converts: bool,
@@ -58,7 +58,7 @@ struct Tie {
 pub struct Fit {
     /// Number of tensors of the network.
     pub tensors: usize,
-    /// Conversions of tensors that have another type in the file, one entry for each pair of types.
+    /// Conversions of tensors with another type in the file: one entry for each pair of types.
     pub conversions: Vec<Conversion>,
 }
 
@@ -75,8 +75,8 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Whether elements may be rounded: the type in the network lacks some numbers of the type in
-    /// the file.
+    /// Whether elements may be rounded, because the type in the network lacks some numbers of the
+    /// type in the file.
     #[must_use]
     pub fn rounds(&self) -> bool {
         convert::rounds(self.from, self.to)
@@ -86,13 +86,13 @@ impl Conversion {
 /// Name of an unused buffer of PyTorch networks: the number of batches that a batch norm saw.
 const NEEDLESS: &str = "num_batches_tracked";
 
-/// Bytes that are read at a time where elements are converted or compared.
+/// Number of bytes that are read at a time to convert or compare elements.
 const CHUNK: usize = 1 << 16;
 
 impl Checkpoint {
-    /// Reads the header of a safetensors file, of this crate or another one. For an index
-    /// (`*.safetensors.index.json`), reads the headers of all files that it lists. For a folder,
-    /// reads `model.safetensors` or its index.
+    /// Reads the header of a safetensors file, of this crate or another library. For an index
+    /// (`*.safetensors.index.json`), reads the headers of all listed files. For a folder, reads
+    /// `model.safetensors` or its index.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, CheckpointError};
@@ -105,10 +105,11 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// - If a file cannot be read, is no safetensors file, is cut off, or is a checkpoint of
+    /// - If a file cannot be read, is not a safetensors file, is incomplete, or is a checkpoint of
     ///   another version.
-    /// - If an index lists files outside its folder, or two files have a tensor of one name.
-    /// - If there are more than 262,144 tensors or 1,024 files, or headers of more than 32 MiB.
+    /// - If an index lists files outside its folder, or two files have a tensor with the same name.
+    /// - If the checkpoint has more than 262,144 tensors or 1,024 files, or headers of more than 32
+    ///   MiB.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref().to_owned();
         let Opened { files, metadata, tensors } = Opened::read(&path)?;
@@ -116,8 +117,8 @@ impl Checkpoint {
         Ok(Self { path, files, metadata, tensors, skipped, ties, converts: false })
     }
 
-    /// Renames tensors from another library's names to those of a network. Tensors of an optimizer
-    /// keep their names.
+    /// Renames tensors from the names of another library to the names of this crate's network.
+    /// Tensors of an optimizer keep their names.
     ///
     /// ```no_run
     /// use remat::checkpoint::{Checkpoint, Names};
@@ -170,8 +171,8 @@ impl Checkpoint {
         Ok(Self { tensors, ..self })
     }
 
-    /// Allows a tensor of floats to be converted to the float type that the network has: `f64`,
-    /// `f32`, `f16` or `bf16`. [`Fit`] lists the conversions.
+    /// Allows conversions of tensors from a float type to the network's float type: `f64`, `f32`,
+    /// `f16` or `bf16`. [`Fit`] lists the conversions.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -201,7 +202,7 @@ impl Checkpoint {
         self.files.iter().map(|file| &*file.path)
     }
 
-    /// Names, as the file has them, of the tensors that [`Checkpoint::named`] left out.
+    /// Original names of the tensors that [`Checkpoint::named`] left out.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Names, Writer};
@@ -244,8 +245,8 @@ impl Checkpoint {
         self.metadata.get(name).map(String::as_str)
     }
 
-    /// Names of all tensors, with types and shapes; names of the optimizer's tensors begin with
-    /// `optimizer/`. The layout is `None` if this crate does not have the type.
+    /// Names and layouts of all tensors. Names of the optimizer's tensors begin with `optimizer/`.
+    /// The layout is `None` if this crate does not support the type.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -286,11 +287,12 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names are not the same, or a type or shape differs: the error lists all such tensors,
+    /// An error if the names differ, or a type or shape differs. The error lists all such tensors,
     /// and nothing has changed.
     ///
-    /// An error if the file cannot be read, a number is too large for the type that it is converted to, or
-    /// the runtime fails. Some tensors may then be new and others old.
+    /// An error if the file cannot be read, a number is too large for the type that it is converted
+    /// to, or the runtime fails. After such an error, some tensors of the module may be new and
+    /// others old.
     pub fn load(&self, runtime: &Runtime, module: &mut dyn Module) -> Result<(), CheckpointError> {
         self.fit(module)?;
         for tie in &self.ties {
@@ -304,7 +306,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Tells how [`Checkpoint::load`] would load the file. Changes nothing.
+    /// Checks whether [`Checkpoint::load`] can load the file, and returns the conversions. Changes
+    /// nothing.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -323,7 +326,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names are not the same, or a type or shape differs: the error lists all such tensors.
+    /// An error if the names differ, or a type or shape differs. The error lists all such tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
@@ -333,8 +336,8 @@ impl Checkpoint {
         self.compare(&layouts.collect(), in_file.filter(|name| !name.starts_with(OPTIMIZER)))
     }
 
-    /// Loads the state of an optimizer for the parameters of a module. A parameter without state in
-    /// the file was never updated.
+    /// Loads the state of an optimizer for the parameters of a module. A parameter that has no
+    /// state in the file counts as never updated.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -360,7 +363,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the file has no optimizer, or one of another kind; also the errors of
+    /// An error if the file has no optimizer, or an optimizer of another kind. Also the errors of
     /// [`Checkpoint::load`].
     pub fn load_optimizer(
         &self,
@@ -623,7 +626,7 @@ impl Fit {
 /// The currently open file of a checkpoint.
 struct OpenFiles<'a> {
     of: &'a Checkpoint,
-    /// Index of the file, and the file.
+    /// Index of the open file among the files of the checkpoint, and the file.
     open: Option<(usize, File)>,
 }
 

@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
         Self { module, optimizer: None, metadata: BTreeMap::new() }
     }
 
-    /// Adds the state of an optimizer for these parameters.
+    /// Adds the state of an optimizer for the parameters of the module.
     pub const fn optimizer(mut self, optimizer: &'a Optimizer) -> Self {
         self.optimizer = Some(optimizer);
         self
@@ -94,8 +94,8 @@ impl<'a> Writer<'a> {
     /// ```
     ///
     /// # Errors
-    /// An error if the file cannot be written, two tensors have one name, or a tensor is lost or cannot be
-    /// restored. An older file under that name stays then.
+    /// An error if the file cannot be written, two tensors have one name, or a tensor is lost or
+    /// cannot be restored. On an error, an older file with the same name stays.
     pub fn save(self, runtime: &Runtime, path: impl AsRef<Path>) -> Result<(), CheckpointError> {
         let path = path.as_ref();
         let of_file = |error| CheckpointError::Io { path: path.to_owned(), error };
@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
                 parts.push((state_name(parameter, state), Part::Device(tensor)));
             }
         }
-        // Tensors with larger elements come first, so that all are aligned.
+        // Tensors with larger elements come first, so that the elements of all tensors are aligned.
         parts.sort_by_key(|(_, part)| std::cmp::Reverse(part.layout().dtype().bytes()));
         let header =
             Header::new(metadata, parts.iter().map(|(name, part)| (name.as_str(), part.layout())));
@@ -143,7 +143,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes the elements of a tensor. The outer error is of the runtime, the inner one of the file.
+/// Writes the elements of a tensor. The outer error is from the runtime, the inner error from the
+/// file.
 fn write(
     file: &mut WholeFile,
     runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! `remat bound`: the least recomputing under a budget.
+//! `remat bound`: lower bounds on the recomputation under budgets.
 
 use super::distinct::{self, Input};
 use super::failure::Failure;
@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::slice;
 
-/// Reports on each trace under each budget.
+/// Prints and writes the lower bound of each trace under each budget.
 pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     args.source.check()?;
     let outputs = [("--json", &args.json), ("--lp", &args.lp)];
@@ -37,8 +37,8 @@ pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     output::all([Output::deliver_to(json, || Ok(lines)), Output::deliver_to(lp, || Ok(problem))])
 }
 
-/// Report on a trace. Appends a JSON object for each budget to `lines`. With `--lp`, puts the
-/// linear program of the last budget into `problem`.
+/// Makes the report on a trace. Appends a JSON object for each budget to `lines`. With `--lp`, puts
+/// the linear program of the last budget into `problem`.
 fn of_trace(
     args: &BoundArgs,
     path: &Path,

@@ -1,4 +1,4 @@
-//! `--save` and `--resume`: the metadata of a run in a checkpoint, beside its tensors.
+//! `--save` and `--resume`: the metadata that `remat train` adds to the tensors of a checkpoint.
 
 use super::args::TrainArgs;
 use super::command::{Cli, Command};
@@ -16,7 +16,7 @@ use std::path::Path;
 /// Name of the metadata about the run.
 const KEY: &str = "train";
 
-/// Metadata of a run: its options, its data, and how far it has come.
+/// Metadata of a run: its options, its data, and the number of finished steps.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Kept {
     /// Version of the program that wrote the checkpoint.
@@ -71,8 +71,8 @@ impl Kept {
         (KEY, serde_json::to_string(self).expect("text and numbers"))
     }
 
-    /// Fails unless the checkpoint has the same version of remat and the same data as `new`, the
-    /// metadata that the resumed run would have at its first step.
+    /// Fails unless the checkpoint has the same version of remat and the same data as `new`. `new`
+    /// is the metadata of the resumed run at its first step.
     pub fn check(&self, new: &Self, path: &Path) -> Result<(), Failure> {
         let path = path.display();
         let refused = |what: String| Err(Failure::usage(format!("{path} was {what}")));
@@ -102,7 +102,7 @@ impl Kept {
 
 /// Hash of the first examples: at most 64, and at most 1 GiB of inputs.
 fn fingerprint(task: &dyn Task) -> String {
-    /// Limit on the input bytes to hash. If a single example is larger, none is hashed.
+    /// Limit on the input bytes to hash. If a single example is larger, no example is hashed.
     const MOST_BYTES: u64 = 1 << 30;
     let bytes = task.blank(1).map_or(u64::MAX, |one| one.inputs.layout().bytes());
     let most = (MOST_BYTES / bytes.max(1)).min(64) as usize;
@@ -114,7 +114,8 @@ fn fingerprint(task: &dyn Task) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Options that the bits of a run depend on: the names, and the given or default values.
+/// Options that the results of a run depend on, bit for bit: their names, and their given or
+/// default values.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Options(BTreeMap<String, Vec<String>>);
 
@@ -153,7 +154,7 @@ impl Options {
         let each = options_of_training().into_iter().filter_map(|arg| {
             let id = arg.get_id().as_str();
             let values = matches.get_raw(id)?.map(text).collect::<Vec<_>>();
-            // clap gives `false` for a flag that is not set. Such a flag is left out.
+            // clap gives `false` for a flag that is not set. Flags that are not set are left out.
             (values != ["false"]).then(|| (id.to_owned(), values))
         });
         Self(each.collect())
@@ -180,15 +181,15 @@ impl Options {
         args
     }
 
-    /// Whether the steps so far do not depend on the total number of steps, as at a constant
+    /// Whether the finished steps do not depend on the total number of steps. True for a constant
     /// learning rate.
     fn has_any_length(&self) -> bool {
         self.get("schedule").is_some_and(|schedule| schedule == ["constant"])
     }
 
     /// Arguments of a resumed run. `given` has the arguments after `remat train`. Other options
-    /// have the values of the checkpoint. Fails if a given option contradicts the checkpoint and
-    /// may not change.
+    /// have the values of the checkpoint. Fails if a given option must not change and differs from
+    /// the checkpoint.
     pub fn merge(
         &self,
         matches: &ArgMatches,
@@ -283,7 +284,7 @@ pub fn parse(
     }
 }
 
-/// Failure of the program for an error of a checkpoint.
+/// Converts an error of a checkpoint to a failure of the program.
 pub fn failure(error: CheckpointError) -> Failure {
     match error {
         CheckpointError::Runtime(error) => error.into(),

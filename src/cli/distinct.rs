@@ -5,13 +5,13 @@ use super::output::{is_standard, is_stdout};
 use remat::unstable::trace::WholeFile;
 use std::path::{Path, PathBuf};
 
-/// Input of a command: a file or folder.
+/// Input of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// A file, or a folder of files.
     pub path: &'a Path,
-    /// Option of an output that may have the same path, because this output is written after all of
-    /// the input was read.
+    /// Option of an output that may have the same path, because the output is written only after
+    /// the whole input was read.
     pub may_become: Option<&'static str>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Input<'a> {
 }
 
 /// Fails if two outputs are the same file, or if an output would overwrite an input. Symbolic and
-/// hard links to a file count as the file. Each output has the option that names it, for the
+/// hard links to a file count as the file. `outputs` has the option of each output, for the error
 /// message.
 pub fn check(
     outputs: &[(&'static str, &Option<PathBuf>)],
@@ -71,8 +71,8 @@ fn is_same_output(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Whether the path is a regular file, whose content an output would replace, or does not exist
-/// yet.
+/// Whether the path is a regular file or does not exist yet. An output would replace the content of
+/// a regular file.
 fn is_ordinary(path: &Path) -> bool {
     path.metadata().map_or(true, |found| found.is_file())
 }
@@ -81,15 +81,15 @@ fn is_ordinary(path: &Path) -> bool {
 fn reads(input: &Path, output: &Path) -> bool {
     let input = if is_standard(input) { Path::new("/dev/stdin") } else { input };
     if !output.metadata().is_ok_and(|found| found.is_file()) {
-        // If there is no regular file at `output`, nothing is overwritten.
+        // An output that is not a regular file overwrites nothing.
         return false;
     }
     let place = Place::of(output);
     Place::of(input) == place || (input.is_dir() && holds(input, &place, DEPTH))
 }
 
-/// Number of levels of subfolders to search. Data has a folder for each part, in it a folder for
-/// each class, and in that the images.
+/// Number of levels of subfolders to search. Data has a folder for each part, with a folder for
+/// each class, with the images.
 const DEPTH: usize = 4;
 
 fn holds(folder: &Path, place: &Place, depth: usize) -> bool {
@@ -100,7 +100,7 @@ fn holds(folder: &Path, place: &Place, depth: usize) -> bool {
     })
 }
 
-/// Identity of a file. All names of a file, such as links, give the same identity.
+/// Identity of a file. All names of a file, such as links, have the same identity.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     /// An existing file: the numbers of its file system and of the file.
@@ -118,7 +118,7 @@ impl Place {
             return Self::File(found.dev(), found.ino());
         }
         Self::Name(path.canonicalize().unwrap_or_else(|_| {
-            // If the path is a link to a missing file, the link is followed once.
+            // If the path is a link to a missing file, follow the link once.
             let path = path.read_link().map_or_else(
                 |_| path.to_owned(),
                 |to| path.parent().unwrap_or(Path::new("")).join(to),

@@ -72,15 +72,15 @@ impl fmt::Display for Report {
 /// make a test need more than its peak, even if nothing is evicted.
 const HOLES: u64 = 16;
 
-/// Loads a network, tests the network and reports.
+/// Loads a network, tests it, and reports the result.
 pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let EvaluateArgs { checkpoint: path, device, .. } = args;
     if let Some(contradiction) = device.contradiction() {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(args.quiet)?;
-    // The checkpoint contains the options of its training, which say how to make the network.
-    // Options of this command replace them.
+    // The checkpoint contains the options of its training, from which the network is made. Options
+    // of this command replace options of the training.
     let saved = args.foreign.open(path)?;
     let mut instead = saved.instead(&args.foreign);
     if saved.takes_images() && args.data.is_none() {
@@ -95,8 +95,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     instead.extend(size);
     let trained = checkpoint::arguments_of(&saved.options, path, &instead)?;
     let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
-    // Check and open the output before the test, so that a file that cannot be written costs no
-    // work.
+    // Check and open the output before the test, so that a file that cannot be written fails early.
     let beside = [learning.data.path(), learning.tokenizer.as_deref()].into_iter().flatten();
     let inputs = saved.file.files().chain([&**path]).chain(beside);
     distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
@@ -107,8 +106,8 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     if saved.known.is_some() && !args.quiet {
         foreign::tell(&saved.file, &fit, path);
     }
-    // A simulated test gives the peak. The peak, plus extra bytes for holes, is 100 % and the
-    // default budget.
+    // A simulated test gives the peak. The default budget, 100 %, is the peak plus extra bytes for
+    // holes.
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);
     let full = tuning::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;

@@ -1,5 +1,5 @@
-//! Checkpoints of other libraries: which network a file contains, and options for what the file
-//! does not say.
+//! Checkpoints of other libraries. The tensors of a file determine its network, and options supply
+//! sizes that the file does not contain.
 
 use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
@@ -56,7 +56,7 @@ impl NamesArgs {
 }
 
 impl ForeignArgs {
-    /// Opens the checkpoint of a trained network, to evaluate it or to generate text.
+    /// Opens the checkpoint of a trained network, to evaluate the network or to generate text.
     pub fn open(&self, path: &Path) -> Result<Saved, Failure> {
         let (file, known) = self.names.open(path)?;
         let Some(known) = known else {
@@ -126,7 +126,7 @@ fn named(model: &str) -> Model {
     Model::from_str(model, false).expect("one of the models")
 }
 
-/// Name, for messages, of a network that `remat train` has no model for.
+/// Name, for messages, of a network without a model in `remat train`.
 fn told(known: &Known) -> String {
     match known {
         Known::ResNet { kind: ResNet::Cifar { n }, .. } => format!("a resnet{}", 6 * n + 2),
@@ -142,7 +142,7 @@ fn told(known: &Known) -> String {
     }
 }
 
-/// Configuration file that the transformers library writes beside a GPT-2.
+/// Configuration file that the transformers library writes into the folder of a GPT-2.
 #[derive(Deserialize)]
 struct Config {
     n_head: Option<usize>,
@@ -159,9 +159,9 @@ const MOST_CONFIG: u64 = 1 << 20;
 /// Number of features of an attention head in the original GPT-2.
 const HEAD: usize = 64;
 
-/// Number of attention heads of a GPT-2: as given, or as in `config.json`, or one for each [`HEAD`]
-/// features. Fails if the configuration asks for a computation that this crate's GPT-2 does not do,
-/// such as another activation function.
+/// Number of attention heads of a GPT-2: the number `given`, or the number in `config.json`, or one
+/// head for each [`HEAD`] features. Fails if the configuration needs a computation that this
+/// crate's GPT-2 does not support, such as another activation function.
 fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, Failure> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let file = folder.join("config.json");
@@ -215,8 +215,8 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
     }
 }
 
-/// Arguments of `remat train` for a run that begins with weights of another library: the network of
-/// the file and its sizes, followed by `given`, the arguments of this command.
+/// Arguments of `remat train` for a run that begins with weights of another library. The arguments
+/// name the network of the file and its sizes, followed by `given`, the arguments of this command.
 pub fn arguments(
     known: &Known,
     path: &Path,
@@ -258,7 +258,8 @@ pub fn arguments(
 }
 
 impl Saved {
-    /// Options of this command that replace options of the training: `--tokenizer`, if given.
+    /// Options of this command that replace options of the training. Only `--tokenizer` replaces an
+    /// option.
     pub fn instead(&self, args: &ForeignArgs) -> Vec<(&'static str, String)> {
         let file = args.tokenizer.as_ref().map(|file| file.to_string_lossy().into_owned());
         file.map(|file| ("tokenizer", file)).into_iter().collect()
@@ -314,13 +315,13 @@ pub fn fit(
             )));
         }
     }
-    // The simulated device only counts bytes.
+    // Make the network on a simulated device, which only counts bytes.
     let dry = Runtime::builder().budget(1u64 << 60).sim()?;
     let mut network = task.network(&dry)?;
     file.fit(network.module()).map_err(checkpoint::failure)
 }
 
-/// Tells the user that weights come from a file of another library, and how they were converted.
+/// Prints that weights come from a file of another library, and how they were converted.
 pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
     let path = path.display();
     say(format_args!("weights from {path}: {}", Counted(fit.tensors as u64, "tensor")));
@@ -340,7 +341,7 @@ pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
     }
 }
 
-/// Message for a network whose tokens are not bytes, if no tokenizer is given.
+/// Failure for a network whose tokens are not bytes, if no tokenizer is given.
 pub fn needs_tokenizer(what: &dyn std::fmt::Display, vocabulary: usize) -> Failure {
     let bytes = Text::VOCABULARY;
     let vocabulary = Counted(vocabulary as u64, "token");

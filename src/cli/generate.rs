@@ -1,4 +1,4 @@
-//! `remat generate`: a text by a trained network.
+//! `remat generate`: writes a text with a trained network.
 
 use super::args::TrainArgs;
 use super::checkpoint;
@@ -28,8 +28,8 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(true)?;
-    // The checkpoint contains the options of its training, which say how to make the network. A
-    // tokenizer sets the number of tokens.
+    // The checkpoint contains the options of its training, from which the network is made. A
+    // tokenizer sets the number of different tokens.
     let saved = args.foreign.open(path)?;
     let mut instead = saved.instead(&args.foreign);
     instead.push(("batch", 1.to_string()));
@@ -51,13 +51,14 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let (memory, optimizer) = (&memory, &optimizer);
     let target = Target::open(device, false)?;
-    // The task has no data: generating needs none, and the files of the training may be gone.
+    // The task has no data. Generating needs no data, and the data files of the training may no
+    // longer exist.
     let task = TextTask::untaught(model, sizes, learning.precision.into());
     let fit = saved.fit(&task, path)?;
     if saved.known.is_some() {
         foreign::tell(&saved.file, &fit, path);
     }
-    // The peak of a simulated test on one text, plus extra bytes for holes, is the budget.
+    // The budget is the peak of a simulated test on one text, plus extra bytes for holes.
     let setup = Setup { task: &task, batch: learning.batch, tests_between: false, optimizer };
     let full = tuning::peak(&target, &Blank::new(&setup, 1)?, memory)?;
     let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
@@ -97,7 +98,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     text.bytes.push(b'\n');
     text.print(true);
     match text.outcome {
-        // A closed pipe is no error: the reader of the pipe has seen enough.
+        // A closed pipe is not an error: the reader of the pipe needs no more text.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("stdout: {error}")))
         }
@@ -114,12 +115,13 @@ struct Text {
 }
 
 impl Text {
-    /// Prints the complete characters, or with `all` all bytes. Bytes that are not UTF-8 are
+    /// Prints all complete characters, or, with `all`, all bytes. Bytes that are not UTF-8 are
     /// printed as `U+FFFD`.
     fn print(&mut self, all: bool) {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(_) => self.bytes.len(),
-            // The last bytes are the beginning of a character, and are kept until the rest comes.
+            // The last bytes are the beginning of a character. Keep these bytes until the character
+            // is complete.
             Err(error) if error.error_len().is_none() && !all => error.valid_up_to(),
             Err(_) => self.bytes.len(),
         };
@@ -134,7 +136,7 @@ impl Text {
     }
 }
 
-/// Text in which control characters are escaped, because they could steer a terminal.
+/// Escapes control characters in a text, because a terminal could execute them as commands.
 fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {

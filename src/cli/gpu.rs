@@ -1,5 +1,4 @@
-//! NVIDIA GPUs. In a program built without the feature `cuda`, `no_gpu.rs` takes the place of this
-//! module.
+//! NVIDIA GPUs. In a program built without the feature `cuda`, `no_gpu.rs` replaces this module.
 
 use super::failure::Failure;
 use super::machine::{Device, Gpus};
@@ -65,7 +64,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// All GPUs, or the reason why there are none.
+/// All GPUs, or the reason why no GPU is available.
 pub fn found() -> Result<Gpus, String> {
     let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
     let devices = cuda::devices().map_err(|reason| reason.to_string())?;

@@ -117,7 +117,7 @@ impl Report {
         }
     }
 
-    /// Text about the evictions that a policy chose, or with `chosen` false, about all other
+    /// Text about the evictions that a policy chose. With `chosen` false, text about all other
     /// evictions.
     fn causes(&self, chosen: bool) -> String {
         let of_kind = self.evictions.iter().filter(|(cause, _)| cause.is_chosen() == chosen);
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-/// Text for the cause of evictions, which follows their number in a sentence.
+/// Text for the cause of evictions. In a sentence, the text follows the number of evictions.
 const fn reason(cause: Cause) -> &'static str {
     match cause {
         Cause::Room => "for lack of memory",

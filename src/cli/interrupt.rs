@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM. The first press or signal ends the program after the current step, the
-//! second abandons the step, the third quits at once.
+//! Ctrl-C and SIGTERM. The first press or signal ends the program after the current step. The
+//! second abandons the step. The third quits at once.
 
 use super::failure::{Failure, INTERRUPTED};
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ impl Phase {
         Self::ALL[usize::from(PHASE.load(Ordering::Relaxed))]
     }
 
-    /// Texts that say what the first Ctrl-C does in this phase, and what the second one does.
+    /// Texts for the effect of the first and of the second Ctrl-C in this phase.
     const fn ends(self) -> [&'static str; 2] {
         match self {
             Self::Rehearsal => ["ending the rehearsal", "abandoning the rehearsal"],
@@ -49,8 +49,8 @@ impl Phase {
 /// Canceller of the current runtime, which stops regenerations at the second Ctrl-C.
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 
-/// Handles Ctrl-C from now on. The first one only sets a flag ([`is_requested`]), the second also
-/// cancels regenerations, the third quits.
+/// Handles Ctrl-C from now on. The first Ctrl-C only sets a flag ([`is_requested`]). The second
+/// also cancels regenerations. The third quits.
 pub fn listen(quiet: bool) -> Result<(), Failure> {
     // The handler runs on a thread of its own, not in the signal, so it may lock and wait.
     handle(move || {
@@ -70,7 +70,7 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
     })
 }
 
-/// Handles Ctrl-C from now on: the first one removes unfinished files and quits.
+/// Handles Ctrl-C from now on. The first Ctrl-C removes unfinished files and quits.
 pub fn quit_at_once() -> Result<(), Failure> {
     handle(|| quit())
 }
@@ -96,15 +96,16 @@ fn handle_termination(_: impl Fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns a write beyond the system's limit on file sizes (`ulimit -f`) into an error of that write.
-/// The system ends the program at such a write by default, and half a file is left.
+/// Makes a write beyond the system's limit on file sizes (`ulimit -f`) fail with an error. By
+/// default, a write beyond the limit would end the program, and leave an incomplete file.
 pub fn survive_full_files() {
     #[cfg(unix)]
     {
         use super::sync::atomic::AtomicBool;
         use std::sync::Arc;
         let noticed = Arc::new(AtomicBool::new(false));
-        // If the signal cannot be caught, such a write ends the program as by default.
+        // If the signal cannot be caught, the default stays: a write beyond the limit ends the
+        // program.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noticed);
     }
 }
@@ -133,7 +134,7 @@ pub fn is_requested() -> bool {
     PRESSED.load(Ordering::Relaxed) > 0
 }
 
-/// Whether Ctrl-C was pressed twice: the current step is abandoned.
+/// Whether Ctrl-C was pressed twice, so that the current step is abandoned.
 pub fn is_abandoned() -> bool {
     PRESSED.load(Ordering::Relaxed) > 1
 }

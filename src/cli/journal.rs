@@ -47,7 +47,7 @@ pub struct Done {
     pub stats: Stats,
 }
 
-/// A log written line by line. A killed run leaves the lines of the finished steps.
+/// A log that is written line by line. If the run is killed, the lines of the finished steps stay.
 struct Log {
     path: PathBuf,
     format: Format,
@@ -70,20 +70,20 @@ enum Format {
     JsonLines,
 }
 
-/// Log and plot of a run, each only if its option is given.
+/// Log and plot of a run. Each is made only if its option is given.
 pub struct Journal {
     log: Option<Log>,
     svg: Option<Output>,
     plot: plot::Training,
-    /// The last step, not written yet, because the result of a test may still be added.
+    /// The last step, which is written later, because the result of a test may still be added.
     last: Option<Entry>,
     before: Stats,
     quiet: bool,
 }
 
 impl Journal {
-    /// Prepares the files. Fails before the work if a file cannot be written. `before` steps were
-    /// done before this run: of an existing log, the lines of these steps are kept.
+    /// Prepares the files. Fails before the work if a file cannot be written. `before` is the
+    /// number of steps done before this run; the lines of these steps in an existing log are kept.
     pub fn create(
         log: Option<&Path>,
         plot: Option<&Path>,
@@ -135,8 +135,8 @@ impl Journal {
         }
     }
 
-    /// Records a test after the last step. `stats` are from after the test, so that the work of the
-    /// test does not count for the next step.
+    /// Records a test after the last step. `stats` are the counters after the test, so that the
+    /// work of the test does not count for the next step.
     pub fn test(&mut self, score: &Score, stats: &Stats) {
         self.before = *stats;
         let Some(last) = &mut self.last else { return };
@@ -145,8 +145,8 @@ impl Journal {
         self.plot.tests.push((last.step, score.mean_loss()));
     }
 
-    /// Writes the last step and the plot. Fails if a file could not be written, or if there is no
-    /// step to draw.
+    /// Writes the last step and the plot. Fails if a file could not be written, or if the plot has
+    /// no step.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.write();
         let logged = self.log.map_or(Ok(()), Log::finish);
@@ -236,9 +236,9 @@ impl Format {
         }
     }
 
-    /// Reads the lines of an existing log about the first `steps` steps, and the line of column
-    /// names. Drops an incomplete last line, which a killed program leaves. Refuses a file that is
-    /// no log, because the new log would replace its content.
+    /// Reads, from an existing log, the line of column names and the lines of the first `steps`
+    /// steps. Drops an incomplete last line, which a killed program leaves. Refuses a file that is
+    /// not a log, because the new log would replace its content.
     fn up_to(self, path: &Path, steps: usize) -> Result<String, Failure> {
         let refused = |what: &dyn std::fmt::Display| {
             let path = path.display();
@@ -265,7 +265,7 @@ impl Format {
         Ok(kept)
     }
 
-    /// Number of the step that a line is about; 0 for the line of column names.
+    /// Number of the step of a line; 0 for the line of column names.
     fn step(self, line: &str) -> Option<u64> {
         match self {
             Self::Csv if line.starts_with(Self::COLUMNS) => Some(0),
@@ -303,7 +303,7 @@ impl Format {
     }
 }
 
-/// Parses the path of a log. The ending of the name gives the format.
+/// Parses the path of a log. The ending of the name determines the format.
 pub fn log(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if is_standard(&path) || Format::of(&path).is_none() {

@@ -28,8 +28,7 @@ impl Given {
         lowest.map(told).unwrap_or_default()
     }
 
-    /// Budgets for which there is no replay, as the user wrote them; `None` if every budget has
-    /// one.
+    /// Budgets without a replay, as the user wrote them; `None` if every budget has a replay.
     pub fn without_replay(&self, jobs: &[Job<'_>]) -> Option<String> {
         let is_replayed = |(trace, bytes): &(String, u64)| {
             jobs.iter().any(|job| job.trace == trace && job.replay.budget == *bytes)
@@ -50,7 +49,7 @@ pub struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    /// Names for `rows`. A name contains a setting only if the setting is not the same in all rows.
+    /// Names for `rows`. A name contains a setting only if the setting differs between rows.
     pub fn of(rows: &[Row], given: &'a Given) -> Self {
         let varies =
             |differs: fn(&Row, &Row) -> bool| rows.iter().any(|row| differs(row, &rows[0]));

@@ -13,7 +13,7 @@ use sysinfo::{
 /// with more than 10 GiB of free memory, the margin is 5 % of the free memory.
 const MARGIN: u64 = 512 << 20;
 
-/// Processor and memory; 0 or empty where unknown.
+/// Processor and memory. Unknown fields are 0 or empty.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub processor: String,
@@ -34,7 +34,7 @@ impl Machine {
             return Self { threads: cores(), ..Self::default() };
         };
         let (mut memory, mut free) = (system.total_memory(), system.available_memory());
-        // Memory limits of the control group of this process and of the groups above it, except the
+        // Memory limits of the control group of this process and of its parent groups, except the
         // root group.
         let limits = sysinfo::get_current_pid().ok().and_then(|process| {
             let this = ProcessesToUpdate::Some(&[process]);

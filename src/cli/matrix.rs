@@ -1,4 +1,4 @@
-//! Table of a sweep, for people: a line per policy, a column per budget.
+//! Table of a sweep, for people, with a line for each policy and a column for each budget.
 
 use super::labels::{BOUND, Labels};
 use super::values::distinct;
@@ -80,7 +80,7 @@ impl Matrix<'_> {
     }
 
     /// Writes a table in blocks, one below the other. A block has as many columns as fit the width,
-    /// but at least one.
+    /// but at least one column.
     fn blocks(&self, f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
         let width = |text: &String| text.chars().count();
         let columns = lines[0].1.len();
@@ -120,7 +120,7 @@ fn shortened(text: &str, width: usize) -> String {
 /// Cell of a table: the replays with the same settings and budget, and different seeds.
 struct Cell {
     spread: Spread,
-    /// Reason why the first failed replay failed; empty if none failed.
+    /// Reason why the first failed replay failed; empty if no replay failed.
     failure: &'static str,
 }
 
@@ -138,8 +138,8 @@ impl Cell {
         }
     }
 
-    /// Text of the median. If there is no median because replays failed, the reason of the failure.
-    /// Empty if there was no replay.
+    /// Text of the median. If failed replays leave no median, the text is the reason of the
+    /// failure. The text is empty if no replay was made.
     fn median(&self) -> String {
         self.spread.median.map_or_else(|| self.failure.to_owned(), |median| format!("{median:.3}"))
     }

@@ -3,7 +3,7 @@ use clap::ValueEnum;
 use clap::builder::{ArgPredicate, PossibleValue};
 use std::fmt;
 
-/// A network that can be trained by name.
+/// A network that `remat train` can train, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     Images(ImageModel),
@@ -62,8 +62,8 @@ pub enum TextModel {
     Lstm,
 }
 
-/// Conditions for clap under which `value` is the default of an option: the network is one of the
-/// text models.
+/// Conditions for clap under which `value` is the default of an option. Each condition is true for
+/// one text model.
 pub fn with_text(
     value: &'static str,
 ) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
@@ -80,8 +80,8 @@ pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'stati
     with_text("moby-dick").chain(own)
 }
 
-/// Conditions for clap for the default of `--policy`. In `treelstm`, no two steps are alike, and a
-/// policy that learns has no use there; with `--learn`, such a policy is the default all the same.
+/// Conditions for clap for the default of `--policy`. In `treelstm`, no two steps are alike, so a
+/// policy that learns is useless. With `--learn`, a policy that learns is still the default.
 pub fn usual_policy() -> [(&'static str, ArgPredicate, &'static str); 2] {
     [
         ("learn", ArgPredicate::IsPresent, "learned:portfolio"),

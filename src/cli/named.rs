@@ -1,4 +1,4 @@
-//! Options whose values have names. `--help` lists the names, with a line about each.
+//! Options whose values have names. `--help` lists each name with a line of description.
 
 use super::values::distinct;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -55,8 +55,8 @@ pub fn orders() -> impl TypedValueParser<Value = Vec<String>> {
     Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
 }
 
-/// Names for `--help`, with `all`. The strings are leaked, because clap needs them as long as the
-/// program runs.
+/// Names for `--help`, plus `all`. The strings are leaked, because clap needs them until the
+/// program ends.
 fn listed(names: Vec<String>) -> Vec<(&'static str, &'static str)> {
     names.into_iter().chain(["all".to_owned()]).map(|name| (&*name.leak(), "")).collect()
 }

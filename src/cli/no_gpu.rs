@@ -1,5 +1,5 @@
-//! Takes the place of `gpu.rs` in a program built without the feature `cuda`: there is no GPU, and
-//! errors say why.
+//! Replaces `gpu.rs` in a program built without the feature `cuda`. Each call fails with an error
+//! that says why no GPU can be used.
 
 use super::failure::Failure;
 use super::machine::Gpus;
@@ -14,7 +14,7 @@ const REASON: &str =
 pub enum Gpu {}
 
 impl Gpu {
-    /// Fails with the reason why there is no GPU.
+    /// Fails with the reason why no GPU can be used.
     pub fn open(_number: usize, _tf32: bool) -> Result<Self, Failure> {
         Err(Failure::usage(REASON))
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// Fails with the reason why there is no GPU.
+/// Fails with the reason why no GPU can be used.
 pub fn found() -> Result<Gpus, String> {
     Err(REASON.to_owned())
 }

@@ -59,8 +59,8 @@ pub struct OptimizerArgs {
     ///
     /// With no, all gradients are in memory at once, and parameters are updated at the end, several
     /// at a time. The results have the same bits.
-    // The heading "Memory" exempts the option from the check that a resumed run repeats its
-    // options.
+    // The heading "Memory" exempts the option from the check of `--resume` that options did not
+    // change.
     #[arg(
         long,
         value_name = "WHETHER",
@@ -104,13 +104,13 @@ pub enum ScheduleName {
 }
 
 impl OptimizerArgs {
-    /// Message about options that contradict each other, if there are any.
+    /// Message about options that contradict each other; `None` if no options do.
     pub const fn contradiction(&self) -> Option<&'static str> {
         if self.nesterov && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--nesterov needs --optimizer sgd; choose that, or drop --nesterov");
         }
-        // A checkpoint always stores a momentum, also of a run with another optimizer than sgd. Its
-        // value is then the default, which is accepted here.
+        // A checkpoint always stores a momentum, even of a run with an optimizer other than sgd.
+        // The stored value is then the default, which is accepted here.
         if self.momentum != MOMENTUM && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--momentum needs --optimizer sgd; choose that, or drop --momentum");
         }
@@ -151,7 +151,8 @@ impl OptimizerArgs {
 
     /// Learning rate over a run of `steps` steps.
     pub fn schedule(&self, steps: usize) -> Schedule {
-        /// Steps of the run for each step of the warm-up: the warm-up is a tenth of the run.
+        /// Number of steps of the run divided by the number of warm-up steps: the warm-up is a
+        /// tenth of the run.
         const RISE: usize = 10;
         let rise = match self.schedule {
             ScheduleName::Cosine => steps / RISE,
@@ -165,8 +166,8 @@ impl OptimizerArgs {
             ScheduleName::Step => Schedule::steps(lr, 0.1, rest.div_ceil(3)),
         };
         match self.schedule {
-            // The warm-up takes all steps of the run. A cosine over the remaining 0 steps would be
-            // 0 from the start.
+            // The warm-up takes all steps of the run. A cosine over the remaining 0 steps would
+            // give a rate of 0 in all steps.
             ScheduleName::Cosine if rest == 0 => Schedule::constant(lr).warmup(rise),
             _ => schedule.warmup(rise),
         }

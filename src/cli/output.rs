@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// JSON text, one object a line.
+/// JSON text with one object on each line.
 pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
     let mut text = String::new();
     for row in rows {
@@ -25,15 +25,15 @@ pub fn json(report: &impl Serialize) -> Result<String, Failure> {
     text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))
 }
 
-/// Destination of a result. A result is written in one piece, at the end.
+/// Destination of a result. A result is written at the end, as a whole.
 pub enum Output {
     Stdout,
     File(WholeFile, PathBuf),
 }
 
 impl Output {
-    /// Opens the destination. Called before the work, so that a file that cannot be written costs
-    /// no work.
+    /// Opens the destination. Callers do so before the work, so that a file that cannot be written
+    /// fails early.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if is_stdout(path) {
             return Ok(Self::Stdout);
@@ -42,7 +42,7 @@ impl Output {
         Ok(Self::File(file, path.to_owned()))
     }
 
-    /// Writes the text to the destination, if there is one, as [`Output::deliver`] does.
+    /// Writes the text to the destination, if `Some`, as [`Output::deliver`] does.
     pub fn deliver_to(
         output: Option<Self>,
         text: impl FnOnce() -> Result<String, Failure>,
@@ -50,7 +50,7 @@ impl Output {
         output.map_or(Ok(()), |output| output.deliver(&text()?))
     }
 
-    /// Writes the text. A file gets its name only now, when it is whole.
+    /// Writes the text. A file gets its final name only in this call, when it is complete.
     pub fn deliver(self, text: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => print_result(text),
@@ -77,7 +77,7 @@ pub fn unwritten(path: &Path, error: impl std::fmt::Display) -> Failure {
 }
 
 /// Combines the results of several outputs: all failures become one, with all messages. Each output
-/// was written or tried, whether or not another one failed.
+/// was attempted, whether or not another output failed.
 pub fn all<const N: usize>(delivered: [Result<(), Failure>; N]) -> Result<(), Failure> {
     delivered.into_iter().filter_map(Result::err).reduce(Failure::and).map_or(Ok(()), Err)
 }
@@ -117,7 +117,7 @@ pub fn svg(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Width of a table in characters: that of the terminal, or a fixed width without a terminal.
+/// Width of a table in characters: the width of the terminal, or a fixed width without a terminal.
 pub fn table_width(stream: Stream) -> usize {
     const STANDARD: usize = 80;
     stream.width().unwrap_or(STANDARD)

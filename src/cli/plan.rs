@@ -1,4 +1,4 @@
-//! `remat plan`: placing the memory of a step ahead of time.
+//! `remat plan`: plans the addresses of a step's buffers before the step runs.
 
 mod args;
 mod best;
@@ -28,8 +28,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Planners that run only if `--reuse` names them. They are for comparisons: where one of them is
-/// best, a planner that runs by default is hardly worse.
+/// Planners for comparisons, which run only if `--reuse` names them. Where one of these planners is
+/// best, a default planner is hardly worse.
 const LEFT_OUT: [&str; 9] = [
     "gaps-life",
     "gaps-birth",
@@ -39,7 +39,7 @@ const LEFT_OUT: [&str; 9] = [
     "two-level:1",
     "two-level:3",
     "interval-move",
-    // The planner `portfolio` already ends with this one.
+    // The planner `portfolio` already includes `exact`, as its last part.
     "exact",
 ];
 
@@ -112,7 +112,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn limits(&self) -> Limits {
-        // A number of seconds that is too large for a `Duration` means no limit.
+        // If the number of seconds is too large for a `Duration`, the time is not limited.
         Duration::try_from_secs_f64(self.args.time).map_or(Limits::none(), Limits::within)
     }
 
@@ -123,7 +123,7 @@ impl Task<'_> {
         done
     }
 
-    /// Plans the step in each order, within the budget if there is one.
+    /// Plans the step in each order, within the budget if a budget is given.
     fn step(
         &self,
         capture: &Capture,
@@ -195,9 +195,9 @@ impl Task<'_> {
         done.rows.append(&mut rows);
     }
 
-    /// Adds a row for a case that cannot be given to planners, with the reason.
+    /// Adds a row for a case that planners cannot handle, with the reason.
     fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
-        // The text shows the first line of the reason; the JSON has all lines.
+        // The text shows only the first line of the reason. The JSON has all lines.
         let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());
         done.rows.push(Row::refused(self.name, case, why));
     }

@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 /// Time between two frames of a spinner.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Makes a bar move by itself. Does nothing if the system can start no thread.
+/// Makes a bar move continuously. Does nothing if the system can start no thread.
 pub fn turn(bar: &ProgressBar) {
     if thread::Builder::new().spawn(|| ()).is_ok() {
         bar.enable_steady_tick(TURN);
     }
 }
 
-/// Progress in steps or in examples: a bar on a terminal; otherwise a line of text now and then.
+/// Progress in steps or in examples: a bar on a terminal, otherwise a line of text from time to
+/// time.
 pub struct Progress {
     shows: Shows,
-    /// Name of a counted thing: `step`, `image`.
+    /// Name of a unit of progress: `step`, `image`.
     of: &'static str,
     bar: ProgressBar,
     /// Progress and time when the last line was printed.
@@ -31,7 +32,7 @@ pub struct Progress {
 impl Progress {
     /// Number of lines in a run, approximately.
     const LINES: usize = 10;
-    /// Time after which the next finished step prints a line even if none is due.
+    /// Time after the last line after which the next finished step prints a line in any case.
     const SILENCE: Duration = Duration::from_secs(10);
 
     /// Progress of a training with `steps` steps.
@@ -61,7 +62,7 @@ impl Progress {
             // The bar is drawn at once, because the work may end before the first frame of the
             // spinner.
             bar.tick();
-            // The bar also moves during a step, which may take a while.
+            // The bar also moves during a step, because a step may take long.
             turn(&bar);
         }
         Self { shows, of, bar, last: None, total }
@@ -107,7 +108,8 @@ impl Progress {
         }
     }
 
-    /// Moves the bar. The time left is shown only once something is done.
+    /// Moves the bar. The bar shows the remaining time only after the first finished step or
+    /// example.
     fn advance(&self, done: usize) {
         if self.bar.position() == 0 {
             self.bar.set_style(style("{msg}  {eta} left"));
@@ -115,7 +117,7 @@ impl Progress {
         self.bar.set_position(done as u64);
     }
 
-    /// Whether a line is due, if about `lines` lines are to be printed in all.
+    /// Whether a line is due, if the whole run prints about `lines` lines.
     fn is_due(&mut self, done: usize, lines: usize) -> bool {
         let is_due = self.shows == Shows::Lines
             && self.last.is_none_or(|(before, time)| {

@@ -8,20 +8,20 @@ use std::io::{self, Stdout, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Recorder that writes only finished steps, and leaves no file if the run fails. A step cut off by
-/// an out-of-memory error or by Ctrl-C would be useless to a replay.
+/// Recorder that writes only finished steps, and leaves no file if the run fails. An incomplete
+/// step, ended by an out-of-memory error or by Ctrl-C, would be useless to a replay.
 #[derive(Debug)]
 pub struct Recording {
-    /// Writer of the lines; `None` once the file is finished or given up.
+    /// Writer of the lines; `None` after the file is finished or abandoned.
     lines: Option<JsonLines>,
     /// Entries since the end of the last step.
     step: Vec<Entry>,
-    /// Issued steps that are not known to be done. At most two, because the training loop issues a
-    /// step before it waits for the previous one.
+    /// Issued steps that may not be done yet. At most two steps are open, because the training loop
+    /// issues a step before it waits for the previous step.
     open: VecDeque<Vec<Entry>>,
     /// Number of steps written.
     written: usize,
-    /// Most steps to write.
+    /// Limit on the number of steps to write.
     most: usize,
     /// First error of the writer.
     error: Option<io::Error>,
@@ -39,8 +39,8 @@ struct State {
 }
 
 impl Done {
-    /// Reports that the first `steps` steps are done. They are written even if a later step is cut
-    /// off.
+    /// Reports that the first `steps` steps are done. The steps done are written even if a later
+    /// step does not finish.
     pub fn steps(&self, steps: usize) {
         self.0.steps.store(steps, Ordering::Relaxed);
     }
@@ -81,13 +81,13 @@ impl Recording {
             self.written += 1;
         }
         if self.written == self.most {
-            // All requested steps are written. The file is finished now, so that it stays even if
+            // All requested steps are written. Finish the file now, so that the file stays even if
             // the run fails later.
             self.close();
         }
     }
 
-    /// Finishes the file. Remembers its error, if there is no earlier one.
+    /// Finishes the file. Stores the error, unless an earlier error is stored.
     fn close(&mut self) {
         if let Some(Err(error)) = self.lines.take().map(|mut lines| lines.finish()) {
             self.error.get_or_insert(error);
@@ -117,7 +117,7 @@ impl Recorder for Recording {
     }
 }
 
-/// Stdout. A closed pipe is no error: the reader of the pipe has seen enough.
+/// Stdout. A closed pipe is not an error: the reader of the pipe needs no more output.
 #[derive(Debug)]
 struct UntilReaderLeaves(Stdout);
 
@@ -144,7 +144,7 @@ mod tests {
     use remat::unstable::program::TensorId;
 
     /// Records three steps and half of a fourth, and reports `done_steps` steps as done. Returns
-    /// the content of the file, if there is one.
+    /// the content of the file, if the file exists.
     fn recorded(name: &str, most: usize, done_steps: usize, is_kept: bool) -> Option<String> {
         let folder = std::env::temp_dir().join(format!("remat-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -38,12 +38,12 @@ pub struct Report {
     pub rerun_factor: Option<f64>,
     pub cost_model: String,
     pub budget_bytes: u64,
-    /// Bytes of the budget that the run may use. The search found that a step recomputes less with
-    /// this limit than with the whole budget, or this is the whole budget.
+    /// Bytes of the budget that the run may use. This is less than the budget if the search found
+    /// that a step then recomputes less.
     pub effective_budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
-    /// Smallest budget found under which nothing is evicted. Options in percent are percentages of
-    /// it.
+    /// Full budget: the smallest budget found under which nothing is evicted. Options in percent
+    /// are percentages of the full budget.
     pub full_budget_bytes: u64,
     /// Most bytes in use at once when nothing is evicted.
     pub unbudgeted_peak_bytes: u64,
@@ -69,8 +69,7 @@ pub struct Report {
     pub params_sha256: Option<String>,
     pub train_seconds: f64,
     pub seconds_per_step_median: Option<f64>,
-    /// Seconds that the search for the best way to run a step took before the first step; null
-    /// without a search.
+    /// Seconds that the search for forecasts took before the first step; null without a search.
     pub learn_seconds: Option<f64>,
     /// Ops simulated in searches and rehearsals.
     pub simulated_ops: Option<u64>,
@@ -84,7 +83,7 @@ pub struct Report {
     pub verified: Option<Verified>,
 }
 
-/// Numbers of verified values, and the effort of verifying.
+/// Numbers of verified and of unverified values, and the effort of verifying.
 #[derive(Debug, Serialize)]
 pub struct Verified {
     pub verified_values: u64,
@@ -183,9 +182,9 @@ impl From<&Stats> for Counters {
     }
 }
 
-/// Text about what plans save in memory and evictions; empty if no step ran by a plan. Saved time
-/// is left out, because the few steps without a plan are the first of the run, which are slow for
-/// other reasons.
+/// Text about the memory and the evictions that plans save; empty if no step ran by a plan. The
+/// text does not mention saved time. The few steps without a plan are the first steps of the run,
+/// which are slow for other reasons.
 struct OfPlans<'a>(&'a Counters);
 
 impl fmt::Display for OfPlans<'_> {
@@ -195,8 +194,8 @@ impl fmt::Display for OfPlans<'_> {
             return Ok(());
         }
         write!(f, "  planned     {}", Counted(planned_steps, "step"))?;
-        // `unplanned_bytes` is printed only if nothing is evicted. Steps without a plan that evict
-        // use all memory, so the number would say nothing.
+        // `unplanned_bytes` is printed only if nothing is evicted. Steps that evict without a plan
+        // use all memory, so the number would mean nothing.
         match (planned_steps_evicting, spared_evictions) {
             (0, 0) => {
                 writeln!(f, "; without a plan, a step takes {}", ByteSize(self.0.unplanned_bytes))?
@@ -273,8 +272,8 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(least) = self.least_recompute_ratio {
-            // The bound is for later steps: the first step is cheaper, so that a short run may
-            // recompute less.
+            // The bound holds for later steps. The first step recomputes less, so a short run may
+            // stay below the bound.
             let least = at_least(least);
             writeln!(
                 f,

@@ -1,4 +1,4 @@
-//! `--resume`: the options and the state that a run goes on with.
+//! `--resume`: the options and the state with which a run continues.
 
 use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
@@ -10,7 +10,7 @@ use remat::checkpoint::{Checkpoint, Fit, Known};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Returns the arguments of the run, and those options of them that a checkpoint keeps. With
+/// Returns the arguments of the run, and the options among them that a checkpoint keeps. With
 /// `--resume`, options that are not given have the values of the checkpoint.
 pub fn arguments(
     args: TrainArgs,
@@ -20,8 +20,8 @@ pub fn arguments(
         return Ok((Box::new(args), Options::of(matches)));
     };
     let (checkpoint, known) = args.checkpoints.names.open(&path)?;
-    // The arguments after the first `train`, the name of the command. Only global options can come
-    // before it.
+    // The arguments after the first `train`, the name of the command. Only global options can
+    // precede the name of the command.
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = given.iter().position(|arg| arg == "train").map_or(given.len(), |at| at + 1);
     let (front, rest) = given.split_at(at);
@@ -42,8 +42,8 @@ pub enum Resumed {
     Weights(Checkpoint, Fit),
 }
 
-/// Checks an opened file for a resumed run, and says what the run takes from it. `new` is the
-/// metadata that the run would have if it began anew.
+/// Checks an opened file for a resumed run, and returns the state that the run takes from the file.
+/// `new` is the metadata of a run that begins anew.
 pub fn resume(
     path: &Path,
     (file, known): (Checkpoint, Option<Known>),

@@ -1,5 +1,5 @@
-//! Session: a network with its optimizer on a runtime. A rehearsal on a simulated device runs the
-//! same code as the training.
+//! A session is a network with its optimizer on a runtime. A rehearsal on a simulated device runs
+//! the same code as the training.
 
 use super::interrupt;
 use super::optimizer::OptimizerArgs;
@@ -39,7 +39,8 @@ pub struct Session {
     accumulate: usize,
 }
 
-/// Results of an issued step. They arrive when the runtime's worker thread has executed the step.
+/// Results of an issued step. The results arrive when the runtime's worker thread has executed the
+/// step.
 pub struct Step {
     loss: Pending<HostTensor>,
     stats: Pending<Stats>,
@@ -79,7 +80,7 @@ impl Session {
     }
 
     /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every
-    /// handle is dropped as soon as the last op that reads its tensor was issued.
+    /// handle is dropped as soon as the last op that reads its tensor is issued.
     pub fn give(
         &mut self,
         batch: impl Fn(usize) -> Batch,

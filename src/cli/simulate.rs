@@ -57,13 +57,12 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
 }
 
-/// A trace to be replayed. Its budget is given, that of the run, or still to be found.
+/// A trace and how to replay it. The budget is given, taken from the run, or still to be found.
 struct Trial<'a> {
     args: &'a SimulateArgs,
     trace: &'a Trace,
     unbudgeted: Unbudgeted,
-    /// Replay with all options except the budget. Where no option is given, settings change as in
-    /// the run.
+    /// Replay with all options except the budget. Settings without an option change as in the run.
     like: Replay,
     /// Replay with the budgets of the run: with `--as-run`, or if the run changed its settings.
     /// `None` in all other cases, and with `--budget`.
@@ -77,7 +76,7 @@ impl<'a> Trial<'a> {
         waiting.at(format!("{}: looking for 100 %", trace.name()));
         let mut like = args.replay.like(trace, args.seed)?;
         like.settings.dead = args.dead.into();
-        // The policy: as given, or as recorded, or the default.
+        // The policy is the given policy, or the recorded policy, or the default.
         let run = trace.settings();
         let recorded = run.policy.as_deref().and_then(|name| name.parse().ok());
         like.policy = args.replay.policy(args.policy.or(recorded).unwrap_or_default());
@@ -94,7 +93,8 @@ impl<'a> Trial<'a> {
                 "--as-run needs --policy learned; add that, or drop --as-run",
             ));
         }
-        // The evictor knows only what the run knew, or knows the whole trace.
+        // With this window, the evictor knows as many later commands as in the run. Otherwise the
+        // evictor knows the whole trace.
         if args.as_run || by_run {
             like.window = trace.window();
         }
@@ -139,7 +139,8 @@ impl<'a> Trial<'a> {
     }
 
     /// Budget of the replay: `--budget`, or the usual percentage, or the smallest percentage that
-    /// passes. 100 % if none passes, or if the eviction threshold is not below the usual budget.
+    /// passes. The budget is 100 % if no percentage passes, or if the eviction threshold is not
+    /// below the usual budget.
     fn budget(&self) -> Result<Share, Failure> {
         if let Some(budget) = self.args.budget {
             return Ok(budget);
@@ -171,8 +172,8 @@ impl<'a> Trial<'a> {
         })
         .map_err(Failure::from)?;
         let unit = replay.unit(trace.unit()).to_string();
-        // The lower bound says whether the budget is too small for any policy, or only for this
-        // one.
+        // The lower bound shows whether the budget is too small for every policy, or only for this
+        // policy.
         let least = replay.demand(program).bound(replay.largest_budget());
         let (least_slowdown, refusal) = match least {
             Ok(bound) => (Some(1.0 + bound.excess()), None),
@@ -183,7 +184,7 @@ impl<'a> Trial<'a> {
         let changes = job.replay.changes.len() as u64;
         let row = job.row(&outcome);
         let failure = failure(trace, &outcome);
-        // If the replay failed, look for a larger budget that passes.
+        // If the replay failed, search for a larger budget that passes.
         let passing = match failure {
             Some(_) => {
                 let more = row.budget_bytes.saturating_add(1) as f64;
@@ -229,13 +230,13 @@ impl TraceArgs {
         Ok(())
     }
 
-    /// Reads a trace, and repeats its last step as `--repeat-step` says.
+    /// Reads a trace, and repeats its last step as often as `--repeat-step` requests.
     pub fn open(&self, path: &Path) -> Result<Trace, Failure> {
         let trace = read(path)?.repeat_step(self.repeat_step);
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
 
-    /// A replay with the options for costs and memory. The caller sets everything else.
+    /// A replay with the options for costs and memory. The caller sets all other options.
     pub fn like(&self, trace: &Trace) -> Result<Replay, Failure> {
         let costs = Costs::from(self.cost);
         if costs == Costs::Flops && !trace.program().has_flops() {
@@ -298,14 +299,14 @@ struct Report {
     /// Cost of the trace without recomputing.
     cost: f64,
     unit: String,
-    /// Number of times that a setting changed, as in the run.
+    /// Number of changes of settings in the replay, which are those of the run.
     #[serde(skip_serializing_if = "is_none")]
     changes: u64,
     evicted_bytes: u64,
     fragmentation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Reason why no policy can pass in the budget, if that is proven.
+    /// Reason why no policy can pass in the budget, if the lower bound proves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
     /// Larger budget that passes, as a ratio to the full budget, if the replay failed.

@@ -1,5 +1,4 @@
-//! Options for the sizes of networks whose sizes can be chosen, and the descriptions of networks
-//! made from the options.
+//! Options for the sizes of networks, and the descriptions of networks made from these options.
 
 use super::failure::Failure;
 use super::model::{ImageModel, Model, TextModel};
@@ -39,7 +38,7 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
-    /// Fails if a size is given that the model does not have, or if sizes contradict each other.
+    /// Fails if the model does not have a given size, or if sizes contradict each other.
     pub fn check(&self, model: Model) -> Result<(), Failure> {
         let given = [
             ("--layers", self.layers.is_some()),
@@ -76,7 +75,7 @@ impl SizeArgs {
         Ok(())
     }
 
-    /// Layers, width, heads and context: given or default values.
+    /// Layers, width, heads and context, as given or by default.
     fn of(&self, model: Model) -> [usize; 4] {
         let usual = match model {
             Model::Text(TextModel::Gpt2) => [12, 768, 12, 1024],
@@ -119,9 +118,9 @@ impl SizeArgs {
     }
 }
 
-/// Side of the patches of an image, in pixels: the smallest side, from 2 on, that divides height
-/// and width and gives 16 to 196 patches. 196 are the usual 14 x 14 patches. If no side does, the
-/// side is 1.
+/// Side of the patches of an image, in pixels. This is the smallest side, from 2 on, that divides
+/// height and width and gives 16 to 196 patches. 196 are the usual 14 x 14 patches. If no side
+/// fits, the side is 1.
 fn patch([_, height, width]: [usize; 3]) -> usize {
     let fits = |side: &usize| {
         let count = (height / side).saturating_mul(width / side);

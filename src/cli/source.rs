@@ -14,7 +14,7 @@ pub enum Source {
     Synthetic([usize; 3]),
     /// Files in MNIST's format.
     Idx(PathBuf),
-    /// A folder with a folder of PNG and JPEG files for each class.
+    /// A folder with a subfolder of PNG and JPEG files for each class.
     Images(PathBuf),
     /// Random expressions, as trees.
     Trees,

@@ -21,11 +21,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Highest slowdown of the plot's axis. Points above it are drawn at the edge.
+/// Highest slowdown on the plot's axis. Points with a higher slowdown are drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
 
-/// Most replays of a trace. A larger number is probably a typing mistake, and its results would not
-/// fit into memory.
+/// Limit on the replays of a trace. A larger number is probably a typing mistake, and the results
+/// would not fit into memory.
 const MOST_REPLAYS: usize = 1 << 20;
 
 /// Replays all combinations and writes the outputs.
@@ -115,7 +115,7 @@ fn jobs_of<'a>(
     let standard = if args.feasibility { "10%..100%:0.1%" } else { "10%..100%:10%" };
     let standard = || shares(standard).expect("a constant that parses");
     let budgets = args.budget.clone().unwrap_or_else(standard);
-    // Sizes in percent become bytes here. `given` remembers how the user wrote each size, for the
+    // Convert sizes in percent to bytes. `given` keeps each size as the user wrote it, for the
     // labels.
     let in_bytes = |shares: &[Share], given: &mut HashMap<(String, u64), Share>| -> Vec<u64> {
         let mut bytes: Vec<u64> = Vec::with_capacity(shares.len());
@@ -128,7 +128,7 @@ fn jobs_of<'a>(
         bytes.dedup();
         bytes
     };
-    // Too many replays are refused before their list is made.
+    // Refuse too many replays before their list is made.
     let thresholds = args.eviction_threshold.as_deref();
     let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
     let policies = args.policies();
@@ -220,8 +220,8 @@ fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
         );
         line.points.push(Point { budget_ratio: row.budget_ratio, slowdown: row.slowdown });
     }
-    // The lower bound is drawn last, above the other lines: where a line meets the bound, no policy
-    // can be better.
+    // The lower bound is drawn last, above the other lines. Where the line of a policy meets the
+    // bound, no policy can be better.
     for panel in &mut panels {
         let of_panel = rows.iter().filter(|row| row.trace == panel.title);
         let points = distinct(of_panel.filter_map(|row| {

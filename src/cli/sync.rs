@@ -1,5 +1,5 @@
 //! Locks, channels and threads of the program. All modules of the program import locks, channels
-//! and threads from here only, as modules of the library do from the library's `sync`.
+//! and threads only from this module. The library has a `sync` module for the same purpose.
 
 pub use std::sync::{LazyLock, Mutex, atomic, mpsc};
 pub use std::thread;

@@ -1,4 +1,4 @@
-//! Target: the device to train on. It is opened once, before any work.
+//! The target: the device to train on, which is opened once, before any work.
 
 use super::args::DeviceArgs;
 use super::failure::Failure;
@@ -45,8 +45,8 @@ impl fmt::Display for About {
 }
 
 impl Target {
-    /// Opens the chosen device. Threads are limited to the number of cores, with a warning, because
-    /// further threads would only wait.
+    /// Opens the chosen device. The number of threads is limited to the number of cores, with a
+    /// warning, because more threads would only wait.
     pub fn open(args: &DeviceArgs, quiet: bool) -> Result<Self, Failure> {
         match args.device {
             DeviceName::Cpu => {

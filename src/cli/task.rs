@@ -1,4 +1,4 @@
-//! Tasks: what a network is trained to do. A task has a network, data to learn from, and a score.
+//! Training tasks. A task has a network, data to learn from, and a score.
 
 pub mod denoise;
 pub mod images;
@@ -26,7 +26,7 @@ pub trait Task: Sync {
     /// Number of examples to test on.
     fn tests(&self) -> usize;
 
-    /// Remarks for the user on oddities of the data that are no errors.
+    /// Remarks for the user on unusual data that is not an error.
     fn remarks(&self) -> &[String] {
         &[]
     }
@@ -50,7 +50,8 @@ pub trait Task: Sync {
         None
     }
 
-    /// A batch of `n` examples with the right sizes but no content.
+    /// A blank batch of `n` examples, for rehearsals: the shapes are right, and the values do not
+    /// matter.
     fn blank(&self, n: usize) -> Result<Batch, Failure>;
 }
 
@@ -96,7 +97,7 @@ impl<'a> Part<'a> {
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub inputs: Arc<HostTensor>,
-    /// Expected results: a class for each row of the network's output, or for some tasks values of
+    /// Expected results: a class for each row of the network's output. Some tasks have values of
     /// another kind.
     pub labels: Arc<HostTensor>,
     /// Shape of the examples, if they are trees.
@@ -115,7 +116,7 @@ pub trait Network: Send {
     fn module(&mut self) -> &mut dyn Module;
 
     /// Mean loss of a batch, recorded by `tape`, which watches the module's parameters. Every
-    /// handle is dropped as soon as the last op that reads its tensor was issued.
+    /// handle is dropped as soon as the last op that reads its tensor is issued.
     fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error>;
 
     /// Score on a batch.
@@ -137,10 +138,11 @@ pub struct Score {
     /// Number of right predictions.
     pub right: usize,
     pub predictions: usize,
-    /// Sum of the losses of all predictions; for classes, of the cross entropies in nats. NaN or
-    /// infinite if an output of the network is.
+    /// Sum of the losses of all predictions. For classes, a loss is the cross entropy in nats. The
+    /// sum is NaN or infinite if an output of the network is NaN or infinite.
     pub loss: f64,
-    /// Bit `i` is set if a point was made near Gaussian number `i`; only the ring has these.
+    /// Bit `i` is set if the generator made a point near Gaussian number `i`. Only the ring task
+    /// sets bits.
     pub modes: u64,
 }
 
@@ -238,11 +240,11 @@ impl Draw {
     }
 }
 
-/// Random numbers of mean 0 and variance 1: the ones at positions `start..end` of the sequence that
-/// `draw` names.
+/// Normally distributed random numbers of mean 0 and variance 1, at positions `start..end` of the
+/// sequence that `draw` names.
 fn gaussians(seed: u64, draw: Draw, Range { start, end }: Range<usize>) -> Vec<f32> {
-    // A ring with a single Gaussian at the origin gives points, each of which has two of the
-    // numbers.
+    // A ring with a single Gaussian at the origin gives points. The two coordinates of a point are
+    // two of the numbers.
     let points = Ring { modes: 1, radius: 0.0, deviation: 1.0, seed };
     let first = start / 2;
     let points = points.batch_from(first, draw.number(), end.div_ceil(2) - first);
@@ -282,8 +284,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Writes data of each kind that is read from files into a folder. Returns the options that
-    /// read the data.
+    /// Writes files of each kind of data into a folder. Returns the options that read the data.
     fn files(folder: &Path) -> [String; 3] {
         fs::create_dir_all(folder.join("idx")).unwrap();
         for (part, count) in [("train", 30u8), ("t10k", 2)] {
@@ -328,7 +329,7 @@ mod tests {
         (0..n).map(|i| [of(inputs, i), of(labels, i)]).collect()
     }
 
-    /// A step has the same examples, cropped, mirrored and with the same random numbers, whatever
+    /// A step has the same examples, with the same crops, mirroring and random numbers, whatever
     /// the number of parts.
     #[test]
     fn parts_of_a_step_are_as_those_of_one_batch() {

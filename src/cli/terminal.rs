@@ -1,4 +1,4 @@
-//! The terminal: stdout for results, stderr for everything else.
+//! The terminal: stdout for results, stderr for all other text.
 
 use super::failure::Failure;
 use super::sync::LazyLock;
@@ -23,7 +23,7 @@ pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 /// Whether progress is shown at all.
 static PROGRESS: AtomicBool = AtomicBool::new(true);
 
-/// Number of running replays. While there are any, tracing events are dropped.
+/// Number of running replays. While this number is above 0, tracing events are dropped.
 static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 
 /// Way to show progress.
@@ -31,7 +31,8 @@ static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 pub enum Shows {
     /// Progress bars, on a terminal.
     Bars,
-    /// A line now and then: if stderr is no terminal, or if events of the engine are logged there.
+    /// A line from time to time. For a stderr that is not a terminal, or that shows logged events
+    /// of the engine.
     Lines,
     Nothing,
 }
@@ -90,7 +91,7 @@ pub fn muted<R>(work: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Writer to stderr. Its text appears above the progress bars.
+/// Writer to stderr. The written text appears above the progress bars.
 struct AboveBars;
 
 impl Write for AboveBars {
@@ -121,7 +122,7 @@ pub fn fail(message: &str) {
     say(format_args!("{style}error:{style:#} {}", message.trim_end()));
 }
 
-/// Prints a result for people: long lines are broken on a terminal.
+/// Prints a result for people, with long lines broken on a terminal.
 pub fn print_report(text: &str) -> Result<(), Failure> {
     print_result(&Stream::Stdout.fit(text))
 }
@@ -135,7 +136,8 @@ pub fn show(report: &impl Display, stdout_is_taken: bool) -> Result<(), Failure>
     print_report(&report.to_string())
 }
 
-/// Prints a result as it is. A closed pipe is no error: the reader of the pipe has seen enough.
+/// Prints a result unchanged. A closed pipe is not an error: the reader of the pipe needs no more
+/// output.
 pub fn print_result(text: &str) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()) {
@@ -168,10 +170,10 @@ pub fn start_logging(quiet: bool) {
     let no_rehearsal = || {
         let filter =
             dynamic_filter_fn(|_, _| REPLAYS.load(Ordering::Relaxed) == 0 && !is_rehearsing());
-        // The hint lets all levels pass, because the filter for `RUST_LOG` decides about levels.
+        // The hint allows all levels, because the filter for `RUST_LOG` decides about levels.
         filter.with_max_level_hint(LevelFilter::TRACE)
     };
-    // A line has the event only, without the spans around it, so that lines are easy to read and to
+    // A line has only the event, without its enclosing spans, so that lines are easy to read and
     // search.
     let no_span = || {
         let filter = filter_fn(|told| told.is_event());
@@ -197,9 +199,9 @@ pub fn start_logging(quiet: bool) {
     }
 }
 
-/// Whether an event is shown without `RUST_LOG`: warnings are, but not warnings of the engine. The
-/// program warns itself in their place, with the option that is to blame. Errors are not shown,
-/// because they end the run and are printed at its end.
+/// Whether an event is shown without `RUST_LOG`: a warning that is not from the engine. In place of
+/// warnings of the engine, the program prints its own warnings, which name the option to change.
+/// Errors are not shown, because they end the run and are printed at the end.
 fn is_warning(event: &Metadata<'_>) -> bool {
     let from_engine =
         event.module_path().is_some_and(|path| path.starts_with("remat::unstable::engine"));

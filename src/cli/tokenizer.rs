@@ -1,4 +1,4 @@
-//! Tokens of a text, by a `tokenizer.json` of the transformers library.
+//! Conversion of text to tokens and back, by a `tokenizer.json` of the transformers library.
 
 use super::failure::Failure;
 use remat::unstable::trace::read_whole;
@@ -7,7 +7,8 @@ use std::path::Path;
 /// Size limit of a tokenizer's file, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Most tokens kept until a character is complete. After these, the character counts as broken.
+/// Limit on the tokens kept until a character is complete. After this number of tokens, the
+/// character counts as broken.
 const MOST_PENDING: usize = 16;
 
 /// A tokenizer: splits a text into tokens, and joins tokens into text.
@@ -30,8 +31,8 @@ impl Tokenizer {
         self.0.get_vocab(true).values().max().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Number of tokens for the network: `wanted`, or by default the number of the tokenizer's
-    /// tokens. Fails if `wanted` is smaller than the tokenizer's number.
+    /// Number of different tokens of the network: `wanted`, or by default the tokenizer's number.
+    /// Fails if `wanted` is smaller than the tokenizer's number.
     pub fn fits(&self, wanted: Option<usize>) -> Result<usize, Failure> {
         let has = self.vocabulary();
         match wanted {
@@ -61,7 +62,7 @@ pub struct Decoder<'a> {
     tokenizer: &'a Tokenizer,
     /// Tokens since the last point at which all characters were complete.
     pending: Vec<u32>,
-    /// Number of bytes of the text of `pending` that were already returned.
+    /// Number of bytes already returned of the text of `pending`.
     given: usize,
 }
 

@@ -39,7 +39,7 @@ use std::path::PathBuf;
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
-    // Errors in the arguments come first, before any file or device is opened.
+    // Check the arguments before any file or device is opened.
     let contradiction = device.contradiction().or_else(|| memory.contradiction());
     if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
         return Err(Failure::usage(contradiction));
@@ -57,15 +57,15 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     inputs.extend(Input::kept(learning.tokenizer.as_deref()));
     let resumed = checkpoints.resume.as_deref();
     let opened = resumed.map(|path| checkpoints.names.open(path)).transpose()?;
-    // `--save` may replace the checkpoint that the run resumes from. It may not replace a file of
-    // another library.
+    // `--save` may replace the checkpoint that the run resumes from. `--save` may not replace a
+    // file of another library.
     let may_become = matches!(opened, Some((_, None))).then_some("--save");
     let files = opened.iter().flat_map(|(file, _)| file.files()).chain(resumed);
     inputs.extend(files.map(|path| Input { path, may_become }));
     distinct::check(&outputs, &inputs)?;
     interrupt::listen(output.quiet)?;
     checkpoints.check()?;
-    // Outputs are opened before the work, so that a file that cannot be written costs no training.
+    // Open the outputs before the training, so that a file that cannot be written fails early.
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let data = &learning.data;
     let title = format!("{} on {data}", args.model);
@@ -79,8 +79,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tests_between: learning.eval_every.is_some(),
         optimizer,
     };
-    // The run begins with a checkpoint of `remat train`, with weights of another library, or with
-    // nothing.
+    // The run begins with a checkpoint of `remat train`, with weights of another library, or with a
+    // new network.
     let steps = steps(args, &setup);
     let new = Kept::new(options, &*task);
     let resumed = resumed.zip(opened);
@@ -130,8 +130,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     // A rehearsal on blank batches chooses the budget and the threshold.
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
     let blank = Blank::new(&setup, tested)?;
-    // A recording needs the evictions and regenerations of each command. A step that runs by plan
-    // does not report them.
+    // A recording needs the evictions and regenerations of each command, which a step that runs by
+    // plan does not report.
     let plan = if recording.is_some() { Plan::Off } else { memory.plan.into() };
     let waiting = Mutex::new(None);
     let told = |at: tune::Progress| {
@@ -156,7 +156,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         say(&chosen);
         chosen.warnings().iter().for_each(warn);
     }
-    // Simulated runs find out how a step is best run in the chosen budget.
+    // Search for forecasts in the chosen budget, by simulated runs.
     let tuned = rehearsal.learn(chosen)?;
     stop_waiting();
     let chosen = tuned.chosen();
@@ -170,7 +170,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
             ));
         }
     }
-    // The real run, with the settings that were found.
+    // The real run, with the chosen budget and forecasts.
     let mut builder = tuned.builder();
     if let Some(recording) = recording {
         builder = builder.record(recording);
@@ -214,8 +214,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         (Err(error), Some(path)) => Err(output::unwritten(path, error)),
         _ => Ok(()),
     };
-    // The first failure gives the exit code, so the failure of the run comes before the failures of
-    // its files.
+    // The first failure in the list determines the exit code, so the failure of the run precedes
+    // the failures of its files.
     output::all([
         judged,
         outcome.saved,
@@ -294,8 +294,8 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
                 storage: precision.into(),
                 seed,
             };
-            // The network is made on a simulated device first. If that fails, the images are too
-            // small for the network, which is an error in the arguments.
+            // Make the network on a simulated device first. If this fails, the images are too small
+            // for the network, which is an error in the arguments.
             let dry = Runtime::builder().budget(1u64 << 60).sim()?;
             task.network(&dry).map_err(|error| Failure::usage(error.to_string()))?;
             Ok(Box::new(task))
@@ -314,7 +314,7 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     }
 }
 
-/// The text as tokens, and the sizes, with the number of different tokens filled in.
+/// The text as tokens, and the sizes with the number of different tokens.
 fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let TrainArgs { model, mut sizes, ref learning, .. } = *args;
     let bytes = learning.data.text(model)?;
@@ -327,8 +327,8 @@ fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let tokenizer = Tokenizer::open(tokenizer)?;
     sizes.vocabulary = Some(tokenizer.fits(sizes.vocabulary)?);
     let whole = std::str::from_utf8(bytes.bytes()).expect("texts are UTF-8");
-    // The part of the text for the test begins at the same byte as without a tokenizer, rounded
-    // down to a whole character.
+    // The test part of the text begins at the same byte as without a tokenizer, rounded down to a
+    // whole character.
     let at = whole.floor_char_boundary(bytes.train_len());
     let mut tokens = tokenizer.encode(&whole[..at])?;
     let train = tokens.len();
@@ -352,7 +352,7 @@ fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure
     recording.map(Some).map_err(|e| output::unwritten(path, e))
 }
 
-/// Failure of the program if the run ended early or diverged.
+/// Returns a failure if the run ended early or diverged.
 fn judge(outcome: &Outcome, asked: usize, args: &TrainArgs) -> Result<(), Failure> {
     let (lr, done) = (args.optimizer.lr(), outcome.training.steps());
     let steps = Counted(asked as u64, "step");

@@ -17,7 +17,7 @@ use remat::{Error, Runtime, Stats};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Course: the settings of a run.
+/// The settings of a run.
 pub struct Course<'a> {
     pub setup: &'a Setup<'a>,
     /// Seed of the order of the examples.
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub saved: Result<(), Failure>,
     /// Hash of the parameters and buffers; `None` if a step was abandoned by Ctrl-C.
     pub params_sha256: Option<String>,
-    /// Result of the test; `None` without a test, or if Ctrl-C ended it.
+    /// Result of the test; `None` without a test, or if Ctrl-C ended the test.
     pub test: Option<Test>,
     /// Most bytes in use at once in the whole run, test included.
     pub peak_bytes: u64,
@@ -87,7 +87,7 @@ pub struct Outcome {
 /// Result of the training.
 #[derive(Debug, Default)]
 pub struct Training {
-    /// Number of steps done before this run, if it is a resumed one.
+    /// Number of steps done before this run, if the run was resumed.
     before: usize,
     /// Loss of each step of the run, in order.
     losses: Vec<f32>,
@@ -197,8 +197,8 @@ pub fn run(
     if let Some(test) = &test {
         journal.test(&test.score, &session.runtime().stats()?);
     }
-    // The digest reads tensors, and comes after the test. A rehearsal computes no digest, so its
-    // forecast of evictions ends before this point.
+    // Compute the digest after the test, because the digest reads tensors. A rehearsal computes no
+    // digest, so its predicted evictions end before this point.
     let params_sha256 = match training.is_given_up {
         true => None,
         false => Some(session.digest()?),
@@ -217,7 +217,7 @@ pub fn run(
 
 /// Runs the steps until all are done, until Ctrl-C, or until a loss is NaN or infinite. While the
 /// device works on a step, the next step is issued, so that the device never waits. Therefore the
-/// loss of a step is known only after the next step was issued.
+/// loop issues the next step before it reads the loss of a step.
 fn train(
     session: &mut Session,
     course: &Course<'_>,
@@ -234,20 +234,20 @@ fn train(
     let start = Instant::now();
     let mut then = start;
     let mut given = before;
-    // Skip the batches of the steps done before this run, so that the examples come in the order of
-    // an uninterrupted run.
+    // Skip the batches of the steps done before this run, so that the examples have the same order
+    // as in an uninterrupted run.
     (0..before).for_each(|_| {
         batches.next_batch();
     });
     let mut under_way: Option<Step> = None;
     loop {
-        // Decide whether the next step is issued now, or a test or a checkpoint comes first.
+        // Decide whether a test or a checkpoint precedes the next step.
         let is_due =
             |every: Option<usize>| given > before && every.is_some_and(|n| given.is_multiple_of(n));
         let (is_tested, is_saved) = (is_due(course.eval_every), is_due(course.save_every));
         let goes_on = given < *steps && !interrupt::is_requested() && training.is_sound();
-        // A test or a checkpoint comes between two steps: it waits until the step before is done,
-        // and no further step is issued meanwhile.
+        // A test or a checkpoint waits until the previous step is done. No further step is issued
+        // in the meantime.
         let waits = (is_tested || is_saved) && under_way.is_some();
         let next = (goes_on && !waits).then(|| {
             let (step, indices) = (given, batches.next_batch());
@@ -258,7 +258,7 @@ fn train(
             };
             session.step(part, schedule.rate(step))
         });
-        // The next step is issued by now, so the loop can wait for the previous one.
+        // The next step is already issued, so the loop can wait for the previous step.
         if let Some(previous) = under_way.take() {
             let answer = previous.wait();
             // The step counts as abandoned whatever its answer, because some of its updates may not
@@ -278,7 +278,7 @@ fn train(
             progress.step(step, loss, &stats);
         }
         under_way = next.transpose()?;
-        // No step is running here, so the parameters are those after `given` steps.
+        // No step is running at this point, so the parameters are those after `given` steps.
         if waits && goes_on {
             if is_saved && training.is_sound() {
                 let saved = course.save(session, given)?;

@@ -1,5 +1,5 @@
-//! Rehearsals: gives the library's tuner a training to rehearse, with steps and tests on batches
-//! without content.
+//! Rehearsals: gives the library's tuner a training to rehearse, with steps and tests on blank
+//! batches.
 
 use super::args::MemoryArgs;
 use super::failure::Failure;
@@ -11,8 +11,8 @@ use remat::tune::{OptionNames, Rehearsal, Trainable, Training, TuneError, Tuner}
 use remat::unstable::program::Plan;
 use remat::{Error, Runtime};
 
-/// Number of full test batches in a rehearsal. The second batch finds memory as the first one left
-/// it, and so stands for all later ones.
+/// Number of full test batches in a rehearsal. The second batch begins with memory as the first
+/// batch left it. Therefore the second batch represents all later batches.
 const TEST_BATCHES: usize = 2;
 
 /// Names of the command-line options, for messages of the library.
@@ -24,11 +24,11 @@ const FLAGS: OptionNames = OptionNames {
     cache: "--learn-cache",
 };
 
-/// A training on batches without content.
+/// A training on blank batches, which have the right shapes and meaningless values.
 pub struct Blank<'a> {
     setup: &'a Setup<'a>,
     batch: Batch,
-    /// Batches of the test; the last may be smaller.
+    /// Batches of the test; the last batch may be smaller.
     tests: Vec<Batch>,
 }
 
@@ -55,7 +55,7 @@ impl Trainable for Blank<'_> {
     }
 
     /// Whether all steps have the same ops. False if the examples are trees, because each step then
-    /// has another tree.
+    /// has a different tree.
     fn repeats(&self) -> bool {
         self.batch.tree.is_none()
     }

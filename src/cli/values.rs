@@ -52,7 +52,7 @@ pub fn seed(text: &str) -> Result<u64, String> {
 
 /// Parses shares and ranges of shares, such as `40%,64MiB,10%..50%:5%`.
 pub fn shares(text: &str) -> Result<Vec<Share>, String> {
-    /// Most steps of a range. A larger number is probably a typing mistake.
+    /// Limit on the steps of a range. A larger number is probably a typing mistake.
     const MOST: f64 = 1e5;
     let mut shares = Vec::new();
     for part in text.split(',') {
@@ -73,7 +73,7 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
             }
             _ => return Err(help.to_owned()),
         };
-        // Without the small addition, rounding could leave out the end of the range.
+        // Without the addition of 1e-9, rounding could leave out the end of the range.
         let steps = ((end - start) / width + 1e-9).floor();
         if !(0.0..=MOST).contains(&steps) {
             return Err(format!("{part} is empty or has more than {MOST} steps; {help}"));

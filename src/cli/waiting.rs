@@ -1,4 +1,4 @@
-//! Progress of work of unknown length.
+//! Display of progress for work of unknown duration.
 
 use super::progress::turn;
 use super::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,23 +7,24 @@ use super::terminal::{BARS, Shows, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Shows what the program is doing, if the work takes longer than a second: by a spinner on a
-/// terminal, or else by a line of text now and then.
+/// Shows the current work of the program, if the work takes longer than a second. On a terminal,
+/// the display is a spinner; otherwise it is a line of text from time to time.
 pub struct Waiting {
-    /// Spinner, invisible at first. Its message is also the text of the lines.
+    /// Spinner, invisible at first. The message of the spinner is also the text of the lines.
     spinner: ProgressBar,
-    /// Channel to the thread `teller`. Dropping the sender tells the thread that the work is done.
+    /// Channel to the thread `teller`. Dropping the sender signals to the thread that the work is
+    /// done.
     busy: Option<Sender<()>>,
     teller: Option<JoinHandle<()>>,
 }
 
 impl Waiting {
-    /// Time before anything is shown. Shorter work is not shown at all.
+    /// Time before the work is shown. Shorter work is never shown.
     const MOMENT: Duration = Duration::from_secs(1);
     /// Time between lines.
     const SILENCE: Duration = Duration::from_secs(10);
 
-    /// Begins to show the work. Dropping the value ends it.
+    /// Begins to show the work. Dropping the value ends the display.
     pub fn new(shows: Shows) -> Self {
         let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
         let style = style.expect("the template is a constant");
@@ -48,7 +49,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         drop(self.busy.take());
         if let Some(teller) = self.teller.take() {
-            // If the thread panicked, the panic is ignored: only the display is lost.
+            // Ignore a panic of the thread, because only the display is lost.
             let _ = teller.join();
         }
     }

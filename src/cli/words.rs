@@ -1,4 +1,4 @@
-//! Numbers as text, for sentences that people read.
+//! Numbers as text, for messages.
 
 use indicatif::HumanCount;
 use std::fmt;
@@ -35,7 +35,8 @@ pub fn percent(ratio: f64) -> String {
     format!("{} %", (ratio * 1e3).round() / 10.0)
 }
 
-/// Text of a lower bound in percent, rounded down so that it stays a lower bound: 0.1279 is 12.7.
+/// Text of a lower bound in percent. The bound is rounded down, so that it stays a lower bound:
+/// 0.1279 gives 12.7.
 pub fn at_least(share: f64) -> String {
     format!("{:.1}", rounded_down(100.0 * share, 1))
 }

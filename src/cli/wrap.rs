@@ -28,7 +28,7 @@ impl Stream {
     }
 }
 
-/// Breaks long lines at spaces. A continuation line has the indent of its first line and two more
+/// Breaks long lines at spaces. A continuation line has the indent of the broken line, plus two
 /// spaces.
 fn wrapped(text: &str, width: usize) -> String {
     let wrap = |line: &str| {

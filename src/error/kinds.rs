@@ -81,8 +81,8 @@ pub enum RegenerationError {
         /// Limit that was set.
         limit: f64,
     },
-    /// Recomputing cost more in all than [`RecomputeLimit::Cost`](crate::RecomputeLimit::Cost)
-    /// allows.
+    /// The total cost of recomputing exceeds what
+    /// [`RecomputeLimit::Cost`](crate::RecomputeLimit::Cost) allows.
     #[error(
         "recomputing has cost {cost:.6}, above the recompute limit of {limit}: raise the budget, or the limit"
     )]
@@ -92,13 +92,13 @@ pub enum RegenerationError {
         /// Limit that was set.
         limit: f64,
     },
-    /// Regenerating the inputs of one command takes far more runs than there are ops to run.
+    /// Regenerating the inputs of one command needs far more runs than the number of different ops.
     #[error(
         "regenerating evicted tensors takes too many runs: {runs} runs of {paths} ops cost more than {limit} times \
          one run of each, the regeneration limit; raise the budget or the limit, or keep or commit a value in between"
     )]
     RegenerationLimit {
-        /// Number of runs until the regeneration was given up.
+        /// Number of runs before the regeneration was given up.
         runs: usize,
         /// Number of different ops that ran, or were still to run.
         paths: usize,
@@ -148,7 +148,7 @@ pub enum HandleError {
     Foreign {
         /// Op that the handle was given to.
         op: String,
-        /// Position among the op's inputs.
+        /// Position of the tensor among the op's inputs.
         input: usize,
     },
 }
@@ -172,19 +172,19 @@ pub enum RuntimeError {
     /// The device could not be opened.
     #[error(transparent)]
     NoDevice(DeviceError),
-    /// The worker thread is gone.
+    /// The worker thread has ended.
     #[error("the runtime has stopped: {why}")]
     Stopped {
         /// Reason why the thread ended.
         why: String,
     },
-    /// A wait for the worker on one of its own threads would never end.
+    /// A thread of the worker waits for the worker. The wait would never end.
     #[error(
         "a listener, a cost model, a device or an op cannot wait for the runtime that calls it, because the runtime \
          answers only after the call; ask from another thread, or ask before the call"
     )]
     OwnThread,
-    /// A wait for the worker in a forked process, without the worker's thread.
+    /// A forked process waits for the worker. The worker's thread is missing in that process.
     #[error(
         "this process was forked after the runtime was started, so the runtime's worker thread is missing; start a \
          runtime in this process"

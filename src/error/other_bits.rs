@@ -1,4 +1,4 @@
-//! Error of an op with other bits in a repeated run.
+//! Error of an op that gives other bits in a repeated run.
 
 use crate::layout::{DType, Layout};
 use half::{bf16, f16};
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// restored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtherBits {
-    /// Op that ran; `put` for an upload.
+    /// Op that ran. `put` if the value was uploaded again.
     pub op: String,
     /// Layouts of the op's inputs.
     pub inputs: Vec<Layout>,
@@ -17,12 +17,13 @@ pub struct OtherBits {
     pub output: usize,
     /// Layout of this output.
     pub layout: Layout,
-    /// Step in which the difference was found, counted from 1: the number of marks plus 1.
+    /// Step in which the difference was found, counted from 1: the number of step marks so far,
+    /// plus 1.
     pub step: u64,
     /// Range of elements that contains the first difference, counted in row-major order. Exactly
     /// one element if `bits` are known.
     pub elements: Range<usize>,
-    /// Bits of the element when it was evicted, and now.
+    /// Bits of the element at the eviction, and after the repeated run.
     pub bits: Option<[u64; 2]>,
     /// Whether further elements are known to differ.
     pub more: bool,
@@ -59,7 +60,7 @@ impl fmt::Display for OtherBits {
     }
 }
 
-/// Element that prints as a number and as bits.
+/// An element, printed as a number and as bits.
 struct Element {
     bits: u64,
     dtype: DType,

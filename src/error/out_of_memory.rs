@@ -1,5 +1,5 @@
-//! Out-of-memory error, with everything that a person needs to act on it. `driver/attempt.rs` and
-//! `lab/passing.rs` find the passing budget.
+//! Out-of-memory error, which lists the holders of the memory and what the user can do.
+//! `driver/attempt.rs` and `lab/passing.rs` find the passing budget.
 
 use remat_memory::ByteSize;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::fmt;
 /// Budget with which the program would have passed the point of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassingBudget {
-    /// Budget in bytes. [`ByteSize`] prints it so that the text means the same number.
+    /// Budget in bytes. [`ByteSize`] prints this budget as text that parses to the same number.
     pub bytes: u64,
-    /// Number of rehearsed ops: those that made the values present at the start, and all from there
-    /// to the failure.
+    /// Number of rehearsed ops: those that made the values present at the start of the rehearsal,
+    /// and all later ops up to the failure.
     pub ops: u64,
 }
 
@@ -30,10 +30,10 @@ pub struct PassingBudget {
 pub struct OutOfMemory {
     /// Op that was running.
     pub op: String,
-    /// Inputs of the op, as `f32[64, 3, 32, 32]`.
+    /// Inputs of the op, each as text such as `f32[64, 3, 32, 32]`.
     pub inputs: Vec<String>,
-    /// Bytes for which there was no room, rounded as the arena rounds them: all outputs and scratch
-    /// of a run, or the part that was requested last.
+    /// Bytes that did not fit, rounded as the arena rounds them. Either all outputs and scratch of
+    /// a run were requested together, or the bytes are the last part requested.
     pub wanted: u64,
     /// Hard limit in bytes.
     pub budget: u64,
@@ -50,30 +50,30 @@ pub struct OutOfMemory {
     /// Bytes of unpinned leaves: values without a compute path. Leaves are values that were updated
     /// in place, committed, or made by ops that cannot run twice.
     pub leaves: u64,
-    /// Bytes that could still have been evicted. Above 0 only if evicting them all would not have
-    /// been enough, or the policy never evicts.
+    /// Bytes that could still have been evicted. Above 0 only if evicting all of these bytes would
+    /// not have sufficed, or if the policy never evicts.
     pub evictable: u64,
-    /// Number of unheld values kept only as sources of other values. 0 unless most values are of
-    /// this kind, and marks of steps are missing.
+    /// Number of values without a handle that are kept only to recompute other values. 0 unless
+    /// most values have no handle, and step marks are missing.
     pub unmarked: usize,
     /// Message of the device, if its own memory ran out before the budget was used up.
     pub device: Option<String>,
     /// Five largest holders: name, bytes, and the reason why the bytes stay.
     pub holders: Vec<(String, u64, &'static str)>,
-    /// Larger budget with which a rehearsal of the program passed, up to this failure. `None` if
-    /// none was found or looked for.
+    /// Larger budget with which a rehearsal of the program passed, up to this failure. `None` if no
+    /// larger budget passed, or if none was tried.
     ///
-    /// The search needs the feature `lab` and a policy of the crate. The search is made in the
-    /// first two steps, and in the step after an out-of-memory error.
+    /// The search needs the feature `lab` and a policy of the crate. Only failures in the first two
+    /// steps, and in the two steps after an out-of-memory error, are searched.
     pub passing: Option<PassingBudget>,
 }
 
 impl OutOfMemory {
-    /// Budget needed by this op in this situation: pinned bytes, leaves, and the bytes wanted.
+    /// Bytes that this op needed at the failure: pinned bytes, leaves, and the bytes wanted.
     ///
-    /// The result says nothing about later ops. With another budget, other values may be in memory,
-    /// so less may be enough. [`OutOfMemory::passing`] is a budget for all ops so far, and
-    /// `tune::Tuner` finds one for a whole program.
+    /// Later ops may need more. With another budget, other values may be in memory, so a smaller
+    /// budget may suffice. [`OutOfMemory::passing`] is a budget for all ops so far. `tune::Tuner`
+    /// finds a budget for a whole program.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -104,7 +104,7 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes| ByteSize(bytes);
         let [budget, needed] = ByteSize::apart(self.budget, self.op_needed());
-        // The request, and what is in use.
+        // The request, and the bytes in use.
         writeln!(
             f,
             "out of memory: {}({}) wanted {} more, but the budget is {}",
@@ -128,12 +128,12 @@ impl fmt::Display for OutOfMemory {
             size(self.leaves),
             size(self.evictable)
         )?;
-        // What holds the memory.
+        // The largest holders.
         for (i, (name, bytes, why)) in self.holders.iter().enumerate() {
             let head = if i == 0 { "  largest holders: " } else { "                   " };
             writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
         }
-        // What the user can do about it.
+        // What the user can do.
         if self.unmarked > 0 {
             writeln!(
                 f,

@@ -4,15 +4,15 @@ use crate::sync::{Mutex, lock};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Length up to which a list is stored in place.
+/// Greatest length of a list that is stored in place.
 const INLINE: usize = 4;
 
-/// List of sizes or strides, one for each dimension of a tensor: up to [`Dims::MAX_LEN`] of them.
+/// List of sizes or strides, one for each dimension of a tensor. The list has at most
+/// [`Dims::MAX_LEN`] entries.
 ///
-/// The list is `Copy`. Up to four entries are stored in place, so that describing a tensor does not
-/// allocate. A longer list is kept once in the process, however many tensors it describes, and
-/// never freed. A program has one such list for each different shape, or list of strides, of more
-/// than four entries: few lists, of some hundred bytes each.
+/// The list is `Copy`. Up to four entries are stored in place, without an allocation. Equal longer
+/// lists share one allocation, which is never freed. Few programs have many different shapes or
+/// strides with more than four entries, and each list takes at most some hundred bytes.
 ///
 /// ```
 /// use remat::Dims;
@@ -60,14 +60,14 @@ impl Dims {
     /// ```
     ///
     /// # Panics
-    /// If there are more than [`Dims::MAX_LEN`] values. Use [`Dims::try_new`] for input from
+    /// If `values` has more than [`Dims::MAX_LEN`] entries. Use [`Dims::try_new`] for input from
     /// outside the program.
     #[must_use]
     pub fn new(values: &[usize]) -> Self {
         Self::filled(values.len(), |all| all.copy_from_slice(values))
     }
 
-    /// Copies `values`, or returns `None` if there are more than [`Dims::MAX_LEN`] values.
+    /// Copies `values`. `None` if `values` has more than [`Dims::MAX_LEN`] entries.
     ///
     /// ```
     /// use remat::Dims;
@@ -101,7 +101,7 @@ impl Dims {
         Self(List::Kept(kept(&values[..len])))
     }
 
-    /// Makes a list of `len` entries from their positions, in order.
+    /// Makes a list of `len` entries. Entry `i` is `entry(i)`; entries are computed in order.
     ///
     /// ```
     /// use remat::Dims;
@@ -128,7 +128,8 @@ impl Dims {
     pub fn elements(&self) -> usize {
         let product = |values: &[usize]| values.iter().fold(1, |n: usize, &d| n.saturating_mul(d));
         match &self.0 {
-            // Multiply all values, unused ones included: a fixed number needs no loop.
+            // Multiply all values: unused values are 1, and a product of a fixed number of values
+            // needs no loop.
             List::Inline { values, .. } => product(values),
             List::Kept(values) => {
                 std::hint::cold_path();

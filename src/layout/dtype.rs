@@ -29,8 +29,8 @@ pub enum DType {
     I32,
     /// 32-bit unsigned integer.
     U32,
-    /// 8-bit unsigned integer. A tensor of which only the bytes are counted is a run of `u8`, see
-    /// [`Layout::raw`](super::Layout::raw).
+    /// 8-bit unsigned integer. [`Layout::raw`](super::Layout::raw) describes a tensor by its number
+    /// of bytes alone, as elements of this type.
     U8,
     /// A byte that is 0 (false) or 1 (true).
     Bool,

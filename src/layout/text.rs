@@ -1,6 +1,6 @@
-//! Lists of sizes and layouts as data for serde: `[64, 3]`, and `{"dtype":"f32","shape":[64,
-//! 3],"strides":[3, 1], "offset":0}` in JSON. All input is checked, since it may come from
-//! anywhere.
+//! Lists of sizes and layouts as data for serde: `[64, 3]`, and
+//! `{"dtype":"f32","shape":[64, 3],"strides":[3, 1], "offset":0}` in JSON. All input is checked,
+//! because it may be invalid.
 
 use super::{DType, Dims, Layout, countable};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
@@ -40,7 +40,7 @@ impl<'de> Visitor<'de> for Sizes {
     }
 }
 
-/// Layout as read, before it is checked.
+/// A layout from a text, before it is checked.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unchecked {
@@ -66,7 +66,8 @@ impl TryFrom<Unchecked> for Layout {
         });
         let within = countable(dtype, &shape)
             && last.is_some_and(|last| last < limit)
-            // Strides along dimensions of size 1 or 0 are never used, but must not overflow either.
+            // Strides along dimensions of size 1 or 0 are never used. The limit applies to these
+            // strides, too, so that arithmetic on them does not overflow.
             && strides.iter().all(|&stride| stride <= limit);
         if !within {
             return Err(format!(
@@ -177,7 +178,7 @@ mod tests {
             read_some += 1;
             assert_eq!((layout.shape(), layout.strides()), (&shape, &strides));
             assert!(layout.span().checked_mul(dtype.bytes()).is_some_and(|n| n <= LIMIT));
-            // Computed as the places of elements are.
+            // The offset of the last element, as a kernel computes it.
             let steps = shape.iter().zip(strides.iter()).map(|(n, s)| n.saturating_sub(1) * s);
             assert!((layout.offset() + steps.sum::<usize>()) * dtype.bytes() <= LIMIT);
             assert_eq!(read(&serde_json::to_string(&layout).unwrap()), Ok(layout));

@@ -18,7 +18,7 @@ use remat_memory::SplitRule;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-/// A policy of the crate, or a custom one.
+/// A policy of the crate, or a custom policy.
 ///
 /// ```
 /// use remat::unstable::evict::EvictAtRandom;
@@ -50,7 +50,7 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// The policy of the crate; `None` for a custom one.
+    /// The policy of the crate; `None` for a custom policy.
     #[must_use]
     pub const fn kind(&self) -> Option<PolicyKind> {
         match self {
@@ -103,7 +103,7 @@ impl<P: Policy + 'static> From<P> for PolicyChoice {
     }
 }
 
-/// A cost model of the crate, or a custom one.
+/// A cost model of the crate, or a custom cost model.
 #[derive(Debug)]
 pub enum CostModelChoice {
     /// A cost model of the crate.
@@ -175,7 +175,7 @@ pub struct Builder {
     wrong: Option<String>,
 }
 
-/// A predicate that tells whether to give up a regeneration.
+/// A predicate that returns true to give up a regeneration.
 #[derive(Default)]
 struct Interrupt(Option<Box<dyn Fn() -> bool + Send>>);
 
@@ -209,9 +209,9 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The memory limit, in bytes or as text such as `"1.5GiB"`: a hard limit on parameters,
-    /// activations, gradients and workspaces together. Default: the machine's memory; on a GPU, the
-    /// free memory less a margin.
+    /// Sets the memory limit, in bytes or as text such as `"1.5GiB"`. The limit is a hard limit on
+    /// parameters, activations, gradients and workspaces together. Default: the machine's memory;
+    /// on a GPU, the free memory less a margin.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -229,9 +229,9 @@ impl Builder {
         self
     }
 
-    /// Sets a soft limit below the budget, in bytes or as text: before each op, tensors are evicted
-    /// until at most this much memory is used. Default: none, so that tensors are evicted only when
-    /// there is no room for an allocation.
+    /// Sets a soft limit below the budget, in bytes or as text. Before each op, tensors are evicted
+    /// until the bytes in use are within the soft limit. Default: no soft limit, so that tensors
+    /// are evicted only when an allocation does not fit.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -251,7 +251,8 @@ impl Builder {
         self
     }
 
-    /// Evicts tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
+    /// Evicts tensors of fewer than `bytes` bytes only as a last resort. Default: 1/4096 of the
+    /// budget.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -266,7 +267,7 @@ impl Builder {
         self
     }
 
-    /// Rule that says which part of a hole a tensor takes; see [`SplitRule`]. Default:
+    /// Sets the rule for which part of a hole a tensor takes; see [`SplitRule`]. Default:
     /// [`SplitRule::Exact`].
     ///
     /// ```
@@ -284,11 +285,12 @@ impl Builder {
     }
 
     /// Takes memory from the device region by region, as needed, instead of all at once. Each
-    /// region is twice as large as the one before. Default: off.
+    /// region is twice as large as the previous region. Default: off.
     ///
-    /// A custom device is asked by [`Device::take`]. With or without the option, a CPU's system
-    /// provides memory when it is first written, and a GPU is asked for the whole budget at once.
-    /// On a GPU, the option only places blocks closer together.
+    /// On a custom device, the runtime takes regions with [`Device::take`]. On a CPU, the system
+    /// provides each page when the page is first written, with or without the option. On a GPU, the
+    /// runtime allocates the whole budget at once, and the option only makes offsets of blocks
+    /// closer together.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -305,8 +307,8 @@ impl Builder {
 
     /// The eviction policy: a [`PolicyKind`], or a custom [`Policy`].
     ///
-    /// Default: [`PolicyKind::Learned`]. This policy recognizes the steps of the program once
-    /// memory is short, and looks ahead. Before that, the policy works like
+    /// Default: [`PolicyKind::Learned`]. Once memory is short, the default policy recognizes the
+    /// steps of the program, and looks ahead. Until a step is recognized, the policy works like
     /// [`PolicyKind::Ancestors`].
     ///
     /// [`Learn::Portfolio`] and [`Learn::Search`] also search for forecasts. The search needs the
@@ -382,7 +384,8 @@ impl Builder {
         self
     }
 
-    /// Treatment of tensors recomputed only as inputs of other reruns. Default: [`Dead::Linger`].
+    /// Sets how to treat tensors that were recomputed only as inputs of other reruns. Default:
+    /// [`Dead::Linger`].
     ///
     /// ```
     /// use remat::Dead;
@@ -417,8 +420,8 @@ impl Builder {
         self
     }
 
-    /// Fails a command when regenerating its inputs costs more than this multiple of running each
-    /// op involved once. Default: 100.
+    /// Fails a command when regenerating its inputs costs too much. The limit is `limit` times the
+    /// cost of one run of each op involved. Default: 100.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -434,26 +437,28 @@ impl Builder {
         self
     }
 
-    /// Checks recomputed values against the evicted bits. `share` is the share of evicted values
-    /// that are checked, above 0 and up to 1, where 1 checks all. Default: off.
+    /// Checks whether recomputed values have the same bits as before their eviction. `share` is the
+    /// share of evicted values that are checked: above 0 and at most 1. With 1, all are checked.
+    /// Default: off.
     ///
-    /// A hash of each checked value is kept on the host when it is evicted. The hash is compared
-    /// each time that the value is recomputed, or restored from its host copy; by plan or not. If
-    /// an op gives other bits, the command that needed it fails with [`Error::OtherBits`]. The
-    /// error names the op, the step and the first element that differs. Each later command that
-    /// needs the value also fails. A sample depends on the order of evictions alone.
+    /// When a checked value is evicted, its hash is kept on the host. The hash is compared each
+    /// time that the value is recomputed or restored from its host copy, by plan or not. If an op
+    /// gives other bits, the command that needed the op's output fails with [`Error::OtherBits`].
+    /// The error names the op, the step and the first element that differs. Each later command that
+    /// needs the value also fails. With a share below 1, the order of evictions alone decides which
+    /// values are checked.
     ///
     /// Hashes take 3 % of the evicted bytes for `f32` and 6 % for `bf16`. A value of up to 16
     /// million elements takes at most 8 KiB. [`Stats::hash_bytes`] counts hashes, as host bytes.
     /// Each checked value is read once when it is evicted, and once more each time it is
     /// recomputed. A core of 2 GHz reads about 3 GB/s of `f32` and 1.3 GB/s of `bf16`; on the CPU
-    /// the work is shared among the threads. On two threads, a step of ResNet-20 in 40 % of its
-    /// memory takes a fifth longer. With a tenth of the values checked, it takes a twentieth
-    /// longer.
+    /// the work is shared among the threads. On two threads, checking all values makes a step of
+    /// ResNet-20 in 40 % of its memory take a fifth longer. Checking a tenth of the values makes
+    /// the step take a twentieth longer.
     ///
     /// On a GPU, the worker waits for the GPU at each check, and checked values are copied to the
-    /// host. A device that only counts, such as [`Builder::sim`], has no bits: starting it is an
-    /// error.
+    /// host. A simulated device, as of [`Builder::sim`], has no bits. With this option, starting a
+    /// runtime on a simulated device is an error.
     ///
     /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
     ///
@@ -494,7 +499,8 @@ impl Builder {
         self
     }
 
-    /// Number of threads for kernels on the CPU, without effect on results. Default: one per core.
+    /// Number of threads for kernels on the CPU, which does not affect results. Default: one thread
+    /// per core.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -529,14 +535,15 @@ impl Builder {
         self
     }
 
-    /// Number of waiting commands with effects known to the evictor: the tensors read, and the
-    /// tensors freed. See [`Future`](crate::graph::Future). Default: 0, so that no command waits
-    /// for others.
+    /// Sets how many later commands the evictor knows when a command runs. For each, the evictor
+    /// knows the tensors that the command reads and frees; see [`Future`](crate::graph::Future).
+    /// Default: 0, so that no command waits for later commands.
     ///
     /// The evictor's knowledge depends on the program alone, never on timing. A command runs once
-    /// this number of commands has followed. A command with an answer, such as a `get`, or 64 MiB
-    /// of host values also end the wait. Therefore the last commands are delayed until further
-    /// commands come, and an idle program's dropped handles are freed with its next command.
+    /// `commands` commands have followed. A command with an answer, such as a `get`, or 64 MiB of
+    /// waiting host values also end the wait. Therefore the last commands run only when further
+    /// commands follow. If a program is idle, the tensors of its dropped handles are freed with its
+    /// next command.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -552,16 +559,17 @@ impl Builder {
         self
     }
 
-    /// Whether steps run by plan. Default: [`Plan::Off`].
+    /// Sets whether steps run by plan. Default: [`Plan::Off`].
     ///
     /// With [`Plan::Auto`], a marked step ([`Runtime::step`]) that repeats is run without
-    /// bookkeeping: all its outputs have fixed places in one block. If the step does not fit in the
-    /// budget, the plan also fixes its evictions and recomputations. Steps that do not fit are not
-    /// planned if there is an eviction threshold or a recompute limit. Steps of several kinds have
-    /// plans side by side.
+    /// bookkeeping: all its outputs have fixed offsets in one block. If the step does not fit in
+    /// the budget, the plan also fixes its evictions and recomputations. With an eviction threshold
+    /// or a recompute limit, steps that do not fit have no plan. Steps of several kinds have plans
+    /// side by side.
     ///
-    /// At the first command that differs, the runtime goes on as if there had been no plan: same
-    /// bits, same budget. Plans are off if [`Builder::record`] or [`Builder::look_ahead`] is used.
+    /// At the first command that differs from the plan, the runtime leaves the plan. Results have
+    /// the same bits, and the budget holds. Plans are off if [`Builder::record`] or
+    /// [`Builder::look_ahead`] is used.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -585,9 +593,9 @@ impl Builder {
         self
     }
 
-    /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
-    /// and others. The listener is called on the worker thread, which waits until the call returns.
-    /// Several listeners may be added.
+    /// Adds a [`Listener`], which receives every event of the engine: evictions, regenerations,
+    /// steps and others. The listener is called on the worker thread, which waits until the call
+    /// returns. Several listeners may be added.
     ///
     /// ```
     /// use remat::Listener;
@@ -635,7 +643,7 @@ impl Builder {
         }
         let team = Team::new(self.threads).map_err(RuntimeError::NoDevice)?;
         let members = team.clone();
-        // The worker is a thread of the team, so that small ops run without a hand-over between
+        // The worker is itself a thread of the team. Therefore small ops run without a switch of
         // threads.
         self.start(move |bytes| Cpu::of(&members, bytes), team)
     }
@@ -651,14 +659,15 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::NoDevice`] if there is no driver, no such device, or no cuBLAS. Another
-    /// error if an option is invalid, or the budget cannot be reserved.
+    /// [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Another error if
+    /// an option is invalid, or the budget cannot be reserved.
     #[cfg(feature = "cuda")]
     pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {
         if let Some(wrong) = self.wrong.take() {
             return Err(RuntimeError::Settings(wrong).into());
         }
-        // On the caller's thread, so that a missing driver is an error before a worker is started.
+        // Open the GPU on the caller's thread, so that a missing driver is an error before a worker
+        // starts.
         let gpu = crate::device::cuda::Context::open(options).map_err(RuntimeError::NoDevice)?;
         if self.budget.is_none() {
             self.budget = Some(gpu.available_bytes().map_err(RuntimeError::NoDevice)?);
@@ -670,8 +679,8 @@ impl Builder {
     /// [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
     ///
     /// The worker's thread calls `wanted` before each rerun, by plan or not. If `wanted` returns
-    /// true, the command that needs the rerun fails with [`RegenerationError::Cancelled`], and all
-    /// else is unchanged.
+    /// true, the command that needs the rerun fails with [`RegenerationError::Cancelled`]. The
+    /// failure has no other effect.
     ///
     /// [`RegenerationError::Cancelled`]: crate::error::RegenerationError::Cancelled
     ///
@@ -691,8 +700,8 @@ impl Builder {
         self
     }
 
-    /// Adds forecasts from [`Runtime::forecasts`] of an earlier run. The policy `learned` uses them
-    /// where it recognizes one of their steps, in the same budget.
+    /// Adds forecasts from [`Runtime::forecasts`] of an earlier run. The policy `learned` uses a
+    /// forecast when it recognizes the forecast's step, in the same budget.
     #[must_use]
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
@@ -700,19 +709,19 @@ impl Builder {
     }
 
     /// Replaces the search of `learned:portfolio` or `learned:search` by another learner, until the
-    /// policy changes. An example is a learner that only keeps the turns that it is given, for a
-    /// later search (`lab::Search`). Recordings do not mention it.
+    /// policy changes. An example is a learner that only stores the turns, for a later search
+    /// (`lab::Search`). Recordings do not mention the learner.
     #[must_use]
     pub fn learn_by(mut self, learner: impl Learner + 'static) -> Self {
         self.learner = Some(Box::new(learner));
         self
     }
 
-    /// Steps of the program, from [`Runtime::known_steps`] of an earlier run. A policy that looks
-    /// ahead predicts them from the first command on.
+    /// Sets the steps of the program, from [`Runtime::known_steps`] of an earlier run. A policy
+    /// that looks ahead predicts these steps from the first command on.
     ///
-    /// With an empty value ([`KnownSteps::default`]), steps are recognized from the first command
-    /// on, for a later run. Without this call, they are recognized from the first eviction on.
+    /// With an empty value ([`KnownSteps::default`]), the policy recognizes steps from the first
+    /// command on. Without this call, the policy recognizes steps from the first eviction on.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -735,7 +744,7 @@ impl Builder {
     ///     runtime.sync()
     /// }
     ///
-    /// // Nothing is computed.
+    /// // A simulated run: no kernel runs.
     /// let rehearsal = Runtime::builder().known_steps(KnownSteps::default()).sim()?;
     /// train(&rehearsal, 4)?;
     /// let steps = rehearsal.known_steps()?.expect("the default policy looks ahead");
@@ -750,8 +759,8 @@ impl Builder {
         self
     }
 
-    /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get`
-    /// returns zeros.
+    /// Starts a simulated runtime, which only counts bytes and cost, without data and kernels. On a
+    /// simulated runtime, `get` returns zeros.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -771,7 +780,8 @@ impl Builder {
     }
 
     /// Starts a runtime on a custom device. `make` is called on the worker thread with the budget
-    /// in bytes. If the device has less memory, its memory is the budget.
+    /// in bytes. If the device has less memory than the budget, the budget becomes the device's
+    /// memory.
     ///
     /// ```
     /// use remat::device::sim::{Sim, Speed};
@@ -783,7 +793,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// If an option is invalid, the device cannot be made, or it has more memory than the budget.
+    /// If an option is invalid, the device cannot be made, or the device has more memory than the
+    /// budget.
     pub fn device<D: Device>(
         self,
         make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
@@ -791,7 +802,7 @@ impl Builder {
         self.start(make, OwnThread)
     }
 
-    /// Starts a runtime on a custom device, with a choice of the thread to run on.
+    /// Starts a runtime on a custom device, with the worker on the given thread.
     fn start<D: Device>(
         mut self,
         make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
@@ -806,8 +817,8 @@ impl Builder {
         let budget = self.budget.unwrap_or_else(machine_memory);
         self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
-        // Three channels: for commands to the worker, for the result of its start, and for its end,
-        // which the caller sees when `alive` is dropped.
+        // Three channels: for commands to the worker, for the result of the worker's start, and for
+        // the worker's end. The last is disconnected when the worker drops `alive`.
         let (sender, commands) = crate::sync::channel::bounded(QUEUE);
         let (started, start) = crate::sync::channel::bounded(1);
         let (alive, ended) = crate::sync::channel::bounded(0);
@@ -820,12 +831,12 @@ impl Builder {
             #[cfg(feature = "lab")]
             let (new, rehearse) =
                 (crate::lab::learner, Some(crate::lab::passing_budget as Rehearse));
-            // Without the lab there is no search: see `check_search`.
+            // Without the lab, forecasts cannot be searched for; see `check_search`.
             #[cfg(not(feature = "lab"))]
             let (new, rehearse) = (|_, _| None, None::<Rehearse>);
             let learners = Learners { new, seed };
             let rehearse = rehearse.filter(|_| self.names_budgets);
-            // Windows and recordings need each command to be executed one by one.
+            // For windows and recordings, commands must be executed one by one.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };
             let evictor = self.policy.evictor(seed, sqrt_sampling);
@@ -854,7 +865,7 @@ impl Builder {
                             rehearse,
                         },
                     );
-                    // Even dropping the device may panic.
+                    // Dropping the device may panic, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
                     control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
                 }
@@ -872,7 +883,7 @@ impl Builder {
             .map_err(|e| {
                 RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
             })?;
-        // A device may have less memory than the budget.
+        // The engine's budget, which is smaller if the device has less memory.
         let budget = start.recv().map_err(|_| controlled.stopped())??;
         let control = controlled;
         let thread = worker;
@@ -924,8 +935,8 @@ fn made<D: Device>(
     Ok(device)
 }
 
-/// The thread that does a runtime's work. A type parameter, because dynamic dispatch would cost
-/// small ops a few percent.
+/// The thread that does a runtime's work. `Thread` is a type parameter, because dynamic dispatch
+/// would cost small ops a few percent.
 trait Thread: Send + 'static {
     /// Calls `begin` on every thread, and `work` on a single thread.
     fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send);
@@ -949,13 +960,14 @@ impl Thread for Team {
     }
 }
 
-/// The memory of the machine, or 64 GiB if that is unknown: pages are only touched when used.
+/// Bytes of the machine's memory, or 64 GiB if unknown. A budget above the real memory is allowed,
+/// because pages are touched only when used.
 fn machine_memory() -> u64 {
     memory_of("MemTotal:").unwrap_or(64 << 30)
 }
 
 /// Free memory less a margin for bytes outside of a budget: 512 MiB, or 5 % if that is more. `None`
-/// if the system does not tell.
+/// if the system does not report free memory.
 #[cfg(feature = "lab")]
 pub(crate) fn available_memory() -> Option<u64> {
     let free = memory_of("MemAvailable:").filter(|&free| free > 0)?;

@@ -79,8 +79,8 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
         self.full(shape, 1.0)
     }
 
-    /// A tensor of random numbers, drawn with the seed of the runtime. Regenerating it after an
-    /// eviction gives the same numbers.
+    /// A tensor of random numbers, drawn with the seed of the runtime. A regenerated tensor has the
+    /// same numbers.
     ///
     /// ```
     /// use remat::ops::Distribution;

@@ -1,4 +1,4 @@
-//! Views of memory and of learned knowledge, after all commands sent so far.
+//! Descriptions of memory, forecasts and known steps, after all commands sent so far.
 
 use super::Runtime;
 use crate::error::Error;
@@ -32,9 +32,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Forecasts for the steps recognized so far, for [`Builder::forecasts`] of a later run.
     ///
-    /// With `turns`, waits for the search of each kind of step. With `n` ops in a turn without
-    /// recomputation, the wait ends at the latest after `turns * n` simulated ops. Empty unless the
-    /// policy is `learned:portfolio` or `learned:search`.
+    /// With `turns`, the call waits for the search of each kind of step. If a turn without
+    /// recomputation has `n` ops, the wait ends at the latest after `turns * n` simulated ops. The
+    /// result is empty unless the policy is `learned:portfolio` or `learned:search`.
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
     ///
@@ -54,8 +54,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Steps of the program recognized so far, for [`Builder::known_steps`] of a later run. `None`
-    /// unless the policy looks ahead, and something was evicted or [`Builder::known_steps`] was
-    /// given.
+    /// if the policy does not look ahead. Also `None` if nothing was evicted yet, and
+    /// [`Builder::known_steps`] was not called.
     ///
     /// [`Builder::known_steps`]: super::Builder::known_steps
     ///
@@ -100,8 +100,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Describe { what, reply })?.wait()
     }
 
-    /// The memory map as one line of at most `width` characters, `*` for used and `_` for free. See
-    /// [`Arena::occupancy`](remat_memory::Arena::occupancy). Empty if the device owns its memory.
+    /// The memory map as one line of at most `width` characters: `*` for used memory, `_` for free
+    /// memory. See [`Arena::occupancy`](remat_memory::Arena::occupancy). Empty if the device owns
+    /// its memory.
     ///
     /// ```
     /// use remat::prelude::*;

@@ -4,8 +4,8 @@ use crate::sync::channel::{Receiver, select};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// An answer that was asked for and can be waited for later. Commands sent in between do not wait
-/// for it.
+/// The answer to a question to the worker, which the caller waits for later. Commands sent in the
+/// meantime do not wait for the answer.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -23,8 +23,9 @@ use std::sync::Arc;
 #[must_use = "an answer that nobody waits for takes its error with it"]
 pub struct Pending<R> {
     answer: Receiver<Result<R, Error>>,
-    /// Channel that is disconnected once the worker is gone. A command that the worker never read
-    /// stays in the queue with the sender of its answer, so `answer` alone would not tell.
+    /// Channel that is disconnected when the worker ends. A command that the worker never read
+    /// stays in the queue, with the sender of its answer. Therefore `answer` alone would not be
+    /// disconnected.
     ended: Receiver<Infallible>,
     /// The counter of answers that may still be read.
     control: Arc<Control>,
@@ -55,9 +56,9 @@ impl<R> Pending<R> {
     /// # Errors
     /// Errors of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     ///
-    /// An answer that has not arrived cannot be waited for in a listener, a cost model, a device or
-    /// an op of the runtime: [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). In
-    /// a process that was forked since, the error is
+    /// If the answer has not arrived, a wait in a listener, a cost model, a device or an op of the
+    /// runtime fails with [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). A
+    /// wait in a process that was forked since fails with
     /// [`RuntimeError::Forked`](crate::error::RuntimeError::Forked).
     pub fn wait(self) -> Result<R, Error> {
         if let Some(barred) = self.control.bars_waiting() {
@@ -67,7 +68,7 @@ impl<R> Pending<R> {
         select! {
             recv(self.answer) -> answer => match answer {
                 Ok(answer) => answer,
-                // The worker ended during the command, and is about to say why.
+                // The worker ended during the command, and will soon report the reason.
                 Err(_) => {
                     let _ = self.ended.recv();
                     Err(stopped())

@@ -1,4 +1,4 @@
-//! Changes of settings while the runtime works. Each change waits for all earlier commands.
+//! Changes of settings of a running runtime. Each change waits for all earlier commands.
 
 use super::builder::check_search;
 use super::{PolicyChoice, Runtime};
@@ -12,7 +12,7 @@ use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Sets the memory limit, in bytes or as text, up to the budget that the runtime was opened
-    /// with. A smaller limit holds when the call returns: tensors for which it has no room were
+    /// with. A smaller limit holds when the call returns: tensors that did not fit have been
     /// evicted.
     ///
     /// ```
@@ -30,7 +30,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If the limit is above the budget that the runtime was opened with, or below the bytes that
-    /// cannot be evicted. Nothing has changed then.
+    /// cannot be evicted. On an error, nothing has changed.
     pub fn set_budget<B: TryInto<ByteSize, Error: Display>>(&self, budget: B) -> Result<(), Error> {
         let budget = bytes("budget", budget)?;
         self.change(Change::Budget(budget))?;
@@ -76,8 +76,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If a custom evictor panics when it is told the current evictions, or if a policy searches
-    /// and the search is not compiled in. Nothing has changed then.
+    /// If a custom evictor panics when it receives the current evictions, or if a policy searches
+    /// and the search is not compiled in. On an error, nothing has changed.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         let policy = policy.into();
         check_search(&policy)?;
@@ -110,8 +110,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Stops rematerialization, for a phase that is known to fit into the budget.
     ///
-    /// Every tensor is restored and stays resident, its history and its host copy are freed, and
-    /// ops cost no bookkeeping until [`Runtime::enable`].
+    /// Every tensor is restored and stays resident. Histories and host copies are freed. Ops cost
+    /// no bookkeeping until [`Runtime::enable`].
     ///
     /// ```
     /// use remat::prelude::*;
@@ -127,8 +127,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the budget does not hold all tensors. All tensors can then be evicted as before, except
-    /// those that were already made leaves.
+    /// If the budget does not hold all tensors. After this error, tensors can be evicted as before,
+    /// except those that were already made leaves.
     pub fn disable(&self) -> Result<(), Error> {
         self.change(Change::Enabled(false))
     }

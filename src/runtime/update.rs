@@ -26,15 +26,15 @@ use smallvec::SmallVec;
 pub struct Update<'a, O: Operation> {
     /// An op whose outputs are exactly its first inputs, updated in place.
     pub op: O,
-    /// Tensors to update, the op's first inputs. The handles name the new values afterwards.
+    /// Tensors to update, the op's first inputs. After the update, the handles name the new values.
     pub targets: Vec<&'a mut Tensor>,
     /// Other inputs of the op.
     pub others: Vec<&'a Tensor>,
 }
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
-    /// Runs an op that updates in place. The op's first inputs are `targets`, and the op's outputs
-    /// are the new values of `targets`. The handles in `targets` name the new values afterwards.
+    /// Runs an op that updates in place. The op's first inputs are `targets`. After the update, the
+    /// handles in `targets` name the op's outputs.
     ///
     /// ```
     /// use remat::unstable::ops::Accumulate;
@@ -47,17 +47,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// If there are other handles to an old value, they keep it, and the update works on a copy.
-    /// Otherwise it works in the storage itself.
+    /// If other handles name an old value, they keep the old value, and the update works on a copy.
+    /// Otherwise the update works in the storage itself.
     ///
-    /// An update is skipped if another input is lost to a failure, or if there is no room: the
-    /// handles keep the old values. The next `get` or `sync` returns the reason, once. Until then,
-    /// everything computed from these handles is lost for the same reason. A later update of the
-    /// handles that succeeds clears that state.
+    /// An update is skipped if another input is lost to a failure, or if memory does not suffice.
+    /// The handles then keep the old values. The next `get` or `sync` returns the reason, once.
+    /// Until the reason is returned, values computed from `targets` are lost for the same reason. A
+    /// later update of the handles that succeeds ends that state.
     ///
     /// # Errors
     /// Errors of [`Runtime::apply`], and an error if the outputs of the op are not exactly its
-    /// first inputs in place. Nothing has changed then.
+    /// first inputs in place. On an error, nothing has changed.
     pub fn update(
         &self,
         op: impl Into<O>,
@@ -70,14 +70,14 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Runs several updates, all or none.
+    /// Runs all of several updates, or none.
     ///
-    /// None is made if anything failed since the last [`Runtime::step`], or if memory does not hold
-    /// all inputs and workspaces together. All handles then keep the old values. The next `get` or
-    /// `sync` returns the reason, once.
+    /// No update runs if anything failed since the last [`Runtime::step`], or if memory does not
+    /// hold all inputs and workspaces together. All handles then keep the old values. The next
+    /// `get` or `sync` returns the reason, once.
     ///
-    /// Only if the device fails halfway, or if a cost model or an op's `flops` panics, may some
-    /// updates be made and others not.
+    /// The updates may run in part only if the device fails halfway, or if a cost model or an op's
+    /// `flops` panics.
     ///
     /// ```
     /// use remat::Update;
@@ -97,7 +97,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Runtime::update`]. Nothing has changed then.
+    /// Errors of [`Runtime::update`]. On an error, nothing has changed.
     pub fn update_all(&self, updates: Vec<Update<'_, O>>) -> Result<(), Error> {
         let mut calls = Vec::with_capacity(updates.len());
         let mut renamed = Vec::with_capacity(updates.len());
@@ -111,16 +111,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Replaces the value of `target` by `value`, which becomes a leaf. For state that is computed
-    /// anew instead of being updated in place, such as the running statistics of a batch norm.
+    /// Replaces the value of `target` by `value`, which becomes a leaf. Use this method for state
+    /// that is computed anew instead of updated in place, such as the running statistics of a batch
+    /// norm.
     ///
     /// If `value` is lost to a failure, or anything failed since the last [`Runtime::step`],
     /// `target` keeps the old value. If anything fails before the next step, or before the next
     /// backward pass of a [`Tape`](crate::autograd::Tape), `target` gets the old value back.
     ///
-    /// The next `get` of `target` then returns the reason, once. If the reason was reported before,
-    /// or another replacement or an update of `target` has succeeded since, `get` returns the
-    /// value.
+    /// When `target` keeps or gets back the old value, the next `get` of `target` returns the
+    /// reason, once. `get` returns the value instead if the reason was reported before. `get` also
+    /// returns the value if a later replacement or update of `target` succeeded.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -136,7 +137,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If `target` and `value` differ in type or shape, or one of them is not contiguous or belongs
-    /// to another runtime. Nothing has changed then.
+    /// to another runtime. On an error, nothing has changed.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         self.shared.replace(target, value)
     }
@@ -181,7 +182,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     }
 }
 
-/// Makes handles name new values.
+/// Makes the handles in `targets` name the new values in `made`.
 fn rename(targets: &mut [&mut Tensor], made: Tensors) {
     for (target, new) in targets.iter_mut().zip(made) {
         **target = new;

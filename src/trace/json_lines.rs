@@ -1,11 +1,11 @@
-//! Recordings as text: a JSON object on each line, for each entry.
+//! Recordings as text, with one entry on each line, as a JSON object.
 
 use super::{Entry, Recorder, WholeFile};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes entries as JSON Lines. The last line says that the recording is complete.
+/// Writes entries as JSON Lines. The last line marks the recording as complete.
 ///
 /// ```
 /// use remat::Runtime;
@@ -26,7 +26,7 @@ pub struct JsonLines {
 
 /// Writer whose output is complete only after a call of `finish`.
 trait Sink: Write + Send {
-    /// Writes out what is still buffered, and ends the output.
+    /// Writes the buffered bytes, and ends the output.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -43,8 +43,8 @@ impl<W: Write + Send> Sink for BufWriter<W> {
 }
 
 impl JsonLines {
-    /// Creates a file, compressed if its name ends in `.gz`. The file appears under its name when
-    /// the recording is finished, so a file of this name is never cut off; see [`WholeFile`].
+    /// Creates a file, compressed if its name ends in `.gz`. The file appears under its name only
+    /// when the recording is finished, so no incomplete file has this name; see [`WholeFile`].
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -52,8 +52,8 @@ impl JsonLines {
         Ok(Self { lines: Some(Box::new(WholeFile::create(path)?)), error: None })
     }
 
-    /// Writes to any writer, such as stdout. Without [`Recorder::finish`] the last line is missing,
-    /// which tells a reader that the recording was cut off.
+    /// Writes to any writer, such as stdout. Without [`Recorder::finish`], the last line is
+    /// missing. From the missing line, a reader sees that the recording is incomplete.
     #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self { lines: Some(Box::new(BufWriter::new(writer))), error: None }

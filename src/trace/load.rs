@@ -29,7 +29,7 @@ pub enum LoadProblem {
     /// The op does not take inputs of these layouts.
     #[error(transparent)]
     Inputs(#[from] OpError),
-    /// The op makes outputs that differ from the recorded ones.
+    /// The outputs of the op differ from the recorded outputs.
     #[error("{op} makes {made:?}, but {recorded:?} was recorded")]
     Outputs {
         /// Name of the op.
@@ -80,14 +80,14 @@ impl Library {
     /// use remat::unstable::engine::{Engine, Settings};
     ///
     /// # let file = std::env::temp_dir().join(format!("remat-load-{}.jsonl", std::process::id()));
-    /// // A step is recorded in simulation ..
+    /// // A simulated runtime records a step.
     /// let runtime = Runtime::builder().budget("1MiB").record(JsonLines::create(&file)?).sim()?;
     /// let x = runtime.zeros(&[8])?;
     /// let y = (x + 2.0)?.square()?;
     /// runtime.get(&y)?;
     /// runtime.finish_recording()?;
     ///
-    /// // .. and executed.
+    /// // The CPU executes the recorded step.
     /// let recorded = Trace::open(&file)?;
     /// let program = Library::default().program(recorded.program(), |_, layout| {
     ///     HostTensor::zeros(layout.dtype(), *layout.shape())
@@ -104,10 +104,10 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`LoadProgramError`], with the position of the command, if an op is unknown, if its outputs
-    /// differ from the recorded ones, or if the layout of a value differs from the recorded layout.
-    /// Loading also fails if an update was skipped in the recorded run. The recording then has a
-    /// view of the old value in place of the update, and no op makes such a view.
+    /// [`LoadProgramError`], with the position of the command, if an op is unknown, or if outputs
+    /// or the layout of a value differ from the recorded outputs or layout. Loading also fails if
+    /// an update was skipped in the recorded run. For a skipped update, the recording has a view of
+    /// the old value, which no op of the crate can make.
     pub fn program(
         &self,
         recorded: &RecordedProgram,
@@ -148,7 +148,8 @@ impl Library {
         Ok(program)
     }
 
-    /// Op of a recorded call. Fails if the outputs of the op differ from the recorded ones.
+    /// Returns the op of a recorded call. Fails if the outputs of the op differ from the recorded
+    /// outputs.
     fn call_of(
         &self,
         op: &RecordedOp,

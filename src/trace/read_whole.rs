@@ -9,8 +9,8 @@ use std::path::Path;
 /// plural: "plans", for example.
 ///
 /// # Errors
-/// If the file has more than `most` bytes, or cannot be read. If the file is no regular file:
-/// reading a pipe may wait for ever, and reading a device may never end.
+/// If the file has more than `most` bytes, cannot be read, or is not a regular file. Reading a pipe
+/// may wait for ever, and reading a device may never end.
 pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let found = path.metadata()?;
@@ -18,8 +18,8 @@ pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
         return refused("not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    // The file may grow while it is read. Reading up to `most + 1` bytes shows that it has become
-    // too large.
+    // The file may grow while it is read. If `most + 1` bytes can be read, the file has become too
+    // large.
     if found.len() <= most {
         File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     }

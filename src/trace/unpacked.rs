@@ -3,15 +3,15 @@ use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::rc::Rc;
 
-/// Number of unpacked bytes that every packed file may have, however small the file is.
+/// Number of unpacked bytes that every packed file may have, whatever its size.
 const FREE_BYTES: u64 = 64 << 20;
-/// Limit on the ratio of unpacked to packed bytes, if there are more than `FREE_BYTES` unpacked
+/// Limit on the ratio of unpacked to packed bytes, for files with more than `FREE_BYTES` unpacked
 /// bytes. Recordings and logs unpack to 10 to 40 times their size. A gzip file can unpack to 1,032
 /// times its size.
 const MOST_FROM_ONE: u64 = 100;
 
-/// Reader of a file's text. A file packed by gzip is unpacked. The first two bytes tell whether the
-/// file is packed; its name does not count.
+/// Reader of a file's text. A file packed by gzip is unpacked. The first two bytes of the file
+/// decide whether it is packed; the name of the file does not matter.
 ///
 /// Reading fails once a packed file has given more than 64 MiB and more than 100 times the packed
 /// bytes read so far. Without such a limit, a small packed file could unpack to more than fits in
@@ -31,7 +31,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// If the first bytes cannot be read.
 pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let mut start = Vec::with_capacity(2);
-    // The two bytes are read, not only looked at with `fill_buf`, which may return a single byte.
+    // `fill_buf` would not do here, because it may return a single byte.
     file.by_ref().take(2).read_to_end(&mut start)?;
     let is_packed = start == [0x1f, 0x8b];
     let whole = Cursor::new(start).chain(file);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_lot_that_is_packed_as_usual_is_read() {
-        // One thirty-second of each member is random bytes, which do not get smaller when packed.
+        // One thirty-second of each member consists of random bytes, which gzip cannot compress.
         let mut rng = remat_rng::SplitMix64::new(3);
         let mut bytes = vec![b'x'; 1 << 20];
         bytes[..1 << 15].iter_mut().for_each(|byte| *byte = rng.below(256) as u8);

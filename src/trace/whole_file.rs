@@ -8,16 +8,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that appears under its name only when it is complete. If the disk is full or the program
-/// is killed, an old file of that name stays as it was. If the name ends in `.gz`, the contents are
-/// compressed.
+/// is killed, an old file with the same name stays unchanged. If the name ends in `.gz`, the
+/// contents are compressed.
 ///
-/// Until it is complete, the file lies in the same folder, with `.partial` added to its name, and
-/// is locked. A second program that wants to write the same file gets an error. An unfinished file
-/// is removed on drop. A killed program leaves the partial file, and the next file of the same name
-/// replaces it.
+/// Until the file is complete, it is locked, and its name in the same folder ends in `.partial`. A
+/// second program that wants to write the same file gets an error. An unfinished file is removed on
+/// drop. A killed program leaves the partial file, and the next file of the same name replaces it.
 ///
-/// Names of files that the program has open (`/dev/stdout`, or `/dev/fd/63`, which a shell passes
-/// for `>(..)`) and `/dev/null` are written to directly.
+/// Writes go directly to `/dev/null`, and to names of files that the program has open. Examples of
+/// names of open files are `/dev/stdout`, and `/dev/fd/63`, which a shell passes for `>(..)`.
 ///
 /// ```
 /// use remat::unstable::trace::WholeFile;
@@ -76,15 +75,15 @@ impl WholeFile {
     /// Starts a file that `finish` renames to `path`.
     ///
     /// # Errors
-    /// If the file cannot be created, or another program is writing it. If `path` is a folder, a
-    /// named pipe, a socket or a device: none of these can be replaced by a file, and a write to a
-    /// pipe may wait for ever.
+    /// If the file cannot be created, or another program is writing it. Also if `path` is a folder,
+    /// a named pipe, a socket or a device. A file cannot replace a folder or a special file, and a
+    /// write to a pipe may wait for ever.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let named = path.as_ref();
         if let Some(stream) = stream::open(named) {
             return Ok(Self { body: Some(Body::new(stream?, named)), names: None });
         }
-        // Links are followed, so that the file behind a link is replaced, not the link.
+        // Follow links, so that the new file replaces the target of a link, and not the link.
         let path = through_links(named);
         if let Some(kind) = path.metadata().ok().and_then(|found| unfit(&found)) {
             let message = format!("it is {kind}; name a file");
@@ -96,8 +95,8 @@ impl WholeFile {
         Ok(Self { body: Some(Body::new(file, named)), names: Some((partial, path)) })
     }
 
-    /// Path of the partial file for `path`. If `path` is a link, the partial file lies beside the
-    /// target.
+    /// Path of the partial file for `path`. If `path` is a link, the partial file is in the folder
+    /// of the target.
     #[must_use]
     pub fn partial(path: &Path) -> PathBuf {
         let mut partial = through_links(path).into_os_string();
@@ -105,7 +104,7 @@ impl WholeFile {
         partial.into()
     }
 
-    /// Writes out what is still buffered, and renames the partial file to its final name.
+    /// Writes the buffered bytes, and renames the partial file to its final name.
     ///
     /// # Errors
     /// If writing or renaming fails. The partial file is then removed.
@@ -123,8 +122,8 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Removes all unfinished files of this program, for a program that is about to end without
-    /// dropping them.
+    /// Removes all unfinished files of this program. A program that ends without dropping its files
+    /// calls this function.
     pub fn remove_unfinished() {
         let unfinished = lock(&UNFINISHED);
         for partial in &*unfinished {
@@ -163,8 +162,8 @@ fn begin(partial: &Path) -> io::Result<File> {
         _ => error,
     })?;
     take(&file, partial)?;
-    // The old partial file stays locked up to here. A program that opened it in the meantime finds
-    // it locked, and gives up.
+    // The old partial file stays locked up to this point. A program that opened the old file in the
+    // meantime finds it locked, and gives up.
     drop(left);
     Ok(file)
 }
@@ -172,7 +171,7 @@ fn begin(partial: &Path) -> io::Result<File> {
 /// Opens and locks the file that a killed program left at `partial`, if any.
 fn left(partial: &Path) -> io::Result<Option<File>> {
     // Number of attempts. An attempt fails if the program that held the lock before has just
-    // renamed the file, or has begun a new one.
+    // renamed the file or begun a new file.
     const TRIES: usize = 8;
     for _ in 0..TRIES {
         let found = match partial.symlink_metadata() {
@@ -202,7 +201,7 @@ fn left(partial: &Path) -> io::Result<Option<File>> {
 fn take(file: &File, partial: &Path) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(is_busy(partial)),
-        // A file system without locks is no reason to fail.
+        // On a file system without locks, continue without a lock.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
@@ -267,7 +266,7 @@ fn is_at(_: &File, path: &Path) -> io::Result<bool> {
     Ok(path.exists())
 }
 
-/// Replaces an error by one that names the folder, if the folder of `path` does not exist.
+/// Replaces `error` by an error that names the folder, if the folder of `path` does not exist.
 fn missing_folder(path: &Path, error: io::Error) -> io::Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
@@ -293,8 +292,8 @@ impl Drop for WholeFile {
     /// Removes the partial file, unless the file was finished.
     fn drop(&mut self) {
         if let Some((partial, _)) = self.names.take() {
-            // Windows cannot remove an open file. On other systems the file is removed while it is
-            // locked, so that no other program can have put its own file there.
+            // Windows cannot remove an open file. Other systems remove the file while it is locked,
+            // so that it cannot be the partial file of another program.
             if cfg!(windows) {
                 self.body = None;
             }

@@ -1,4 +1,4 @@
-//! Forecasts in a file, kept from run to run.
+//! A file of forecasts, kept from run to run.
 
 use super::{OptionNames, TuneError};
 use crate::evict::Forecast;
@@ -21,7 +21,7 @@ pub(super) struct Cache {
 /// Limit on the file. A file has some hundred KiB after hundreds of runs.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Origin of forecasts. Forecasts of another origin are refused, since costs differ there.
+/// Origin of forecasts. Forecasts of another origin are refused, because they are for other costs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Origin {
     /// Version of this crate.

@@ -1,5 +1,5 @@
-//! Choice of a budget that passes, before the run: the requested one, the free memory, or by
-//! default 40 % ([`USUAL`]) of the smallest budget that evicts nothing.
+//! Choice of a budget that passes, before the run. The budget is the requested budget or the free
+//! memory. The default is 40 % ([`USUAL`]) of the smallest budget that evicts nothing.
 
 use super::rehearsal::Verdict;
 use super::{
@@ -11,8 +11,8 @@ use crate::lab::smallest;
 use remat_memory::ByteSize;
 use std::fmt;
 
-/// The default budget in percent of the full budget. A larger budget is chosen if this one does not
-/// pass.
+/// The default budget in percent of the full budget. If this budget does not pass, a larger budget
+/// is chosen.
 pub const USUAL: u32 = 40;
 
 /// Limit on the recomputation in a default budget, as a multiple of the work itself. Recomputation
@@ -23,8 +23,8 @@ pub const CHOSEN_RATIO: f64 = 1.0;
 /// itself.
 pub const NAMED_RATIO: f64 = 10.0;
 
-/// Margin for measured costs, with which evictions differ from run to run. With such costs, a
-/// budget passes only if a budget that is smaller by this part passes, too.
+/// Share of the budget that is the margin for measured costs, with which evictions differ from run
+/// to run. With measured costs, a budget passes only if the budget less the margin passes, too.
 const MARGIN: f64 = 0.05;
 
 /// The memory that a run needs.
@@ -41,14 +41,14 @@ struct Needs {
     is_measured: bool,
 }
 
-/// The reason why this budget was chosen.
+/// The reason why a budget was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// The budget was asked for.
+    /// The user requested the budget.
     Asked,
     /// The budget is the free memory.
     Auto,
-    /// No budget was given, and the default passes.
+    /// No budget was given, and the default budget passes.
     Usual,
     /// No budget was given, and the default budget does not pass.
     Passes,
@@ -58,7 +58,7 @@ enum Reason {
 
 /// A budget that passes in a rehearsal, with the eviction threshold of the run.
 ///
-/// `Display` writes a line with the size of the budget and the reason why it was chosen.
+/// `Display` writes a line with the size of the budget and the reason for the choice.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -124,8 +124,8 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
         chosen.too_large().map_or(Ok(chosen), Err)
     }
 
-    /// Makes the error of a run that passed its rehearsal, but ran out of memory in the budget. The
-    /// error names a larger budget that passes.
+    /// Makes the error for a run that passed its rehearsal, but ran out of memory in the budget.
+    /// The error names a larger budget that passes.
     #[must_use]
     pub fn too_small(&self, chosen: &ChosenBudget, error: &Error) -> TuneError {
         let chooser = Chooser { rehearsal: self, needs: chosen.needs };
@@ -260,7 +260,7 @@ impl ChosenBudget {
     /// # };
     /// // `start` starts a program on a runtime: see `Trainable`.
     /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
-    /// // There is more memory than the program needs.
+    /// // The budget is larger than the program needs.
     /// assert!(!tuned.chosen().evicts());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -275,8 +275,8 @@ impl ChosenBudget {
         self.needs.threshold
     }
 
-    /// Warnings, if the run will be slow, if its threshold cannot be met, or if it takes more than
-    /// the free memory.
+    /// Warnings, if the run will be slow, cannot meet its threshold, or takes more than the free
+    /// memory.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
@@ -302,7 +302,7 @@ impl ChosenBudget {
         warnings
     }
 
-    /// A text that tells the user how to make the run recompute less.
+    /// Advice to the user on how to make the run recompute less.
     #[must_use]
     pub fn cure(&self) -> String {
         let OptionNames { budget, threshold, .. } = self.names;
@@ -381,7 +381,8 @@ impl fmt::Display for Warning {
 }
 
 impl Needs {
-    /// Measures the needs by rehearsals: first without a limit on memory, then with limits.
+    /// Measures the memory that the run needs: first in a rehearsal without a limit, then in
+    /// rehearsals with budgets.
     fn of<P: Trainable>(rehearsal: &Rehearsal<'_, '_, P>) -> Result<Self, TuneError> {
         let tuner = rehearsal.tuner;
         (tuner.progress)(Progress::Unlimited);
@@ -443,8 +444,8 @@ impl<P: Trainable> Chooser<'_, P> {
         }
     }
 
-    /// Makes the refusal of a budget. `error` is the error of the rehearsal; `None` if there was no
-    /// rehearsal, because the state alone exceeds the budget.
+    /// Makes the refusal of a budget. `error` is the error of the rehearsal. It is `None` if the
+    /// state alone exceeds the budget, so that no rehearsal ran.
     fn refusal(
         &self,
         budget: u64,
@@ -482,18 +483,18 @@ impl<P: Trainable> Chooser<'_, P> {
         if let Some((percent, rehearsed)) = self.passing(low + 1, CHOSEN_RATIO)? {
             return Ok((Reason::Passes, self.needs.bytes(percent), rehearsed));
         }
-        // No percentage passes, because the threshold alone causes too much recomputation. The user
-        // gets the requested threshold, and a warning.
+        // No percentage passes, because the threshold alone causes too much recomputation. The run
+        // keeps the requested threshold, and the user gets a warning.
         let budget = self.needs.full_budget;
         Ok((Reason::Threshold, budget, self.asked(budget, "100%")?))
     }
 
-    /// The smallest percentage found from `low` on that passes, with its rehearsal. In that budget,
-    /// the run recomputes at most `ratio` times the work itself, plus the recomputation due to the
-    /// threshold alone.
+    /// Finds the smallest percentage from `low` on that passes, and returns it with its rehearsal.
+    /// The run may recompute at most `ratio` times the work itself, plus the recomputation due to
+    /// the threshold alone.
     fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, TuneError> {
         // A budget smaller than the state cannot pass, and a budget smaller than the threshold is
-        // useless.
+        // invalid.
         let least = self.needs.state.max(self.needs.threshold.unwrap_or(0));
         let low = low.max(self.needs.percent(least).ceil() as u32).min(100);
         let ratio = ratio + self.threshold_ratio()?;
@@ -523,7 +524,7 @@ impl<P: Trainable> Chooser<'_, P> {
         Ok(self.rehearse(budget, threshold, Some(limit))?.ok())
     }
 
-    /// Share of the work that is recomputed due to the threshold alone.
+    /// Recomputation due to the threshold alone, as a multiple of the work itself.
     fn threshold_ratio(&self) -> Result<f64, TuneError> {
         let Needs { full_budget, threshold, .. } = self.needs;
         let Some(threshold) = threshold.filter(|&threshold| threshold < full_budget) else {

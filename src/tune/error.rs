@@ -1,4 +1,4 @@
-//! Reasons why there is no budget for a run.
+//! Errors of the tuning.
 
 use super::OptionNames;
 use crate::error::Error;
@@ -26,7 +26,7 @@ use std::fmt;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
-    /// The budget that was asked for does not pass.
+    /// The requested budget does not pass.
     #[error(transparent)]
     Refused(Box<Refusal>),
     /// No budget was given, and the default budget is larger than the free memory. The system would
@@ -49,7 +49,7 @@ pub enum TuneError {
     /// The tuning was [interrupted](super::Tuner::interrupt_when).
     #[error("interrupted before the first step")]
     Interrupted,
-    /// The program failed for another reason than memory, or a setting is invalid.
+    /// The program failed for a reason other than memory, or a setting is invalid.
     #[error(transparent)]
     Failed(#[from] Error),
 }

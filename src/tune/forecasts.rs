@@ -1,18 +1,17 @@
-//! Search before the first step: how a step is best run, and in how much of the budget.
+//! Search for forecasts before the first step of a run, and for the part of the budget to use.
 //!
-//! A run that passes in a budget also passes in a larger budget, if it uses no more memory than
-//! before. Therefore smaller budgets are tried, too, so that more memory never makes a run
-//! recompute more. The smaller budgets are the whole percents below the budget. The search ends
-//! when the [bound](crate::bound) shows that no run in a smaller budget can be better, or when
-//! several budgets in a row bring no gain.
+//! A run in a large budget may use only a part of the budget. Therefore smaller budgets are tried,
+//! too, so that more memory never makes a run recompute more. The smaller budgets are the whole
+//! percents below the budget. The search ends when the [bound](crate::bound) shows that no run in a
+//! smaller budget can be better, or when several budgets in a row bring no gain.
 //!
 //! The number of simulated [ops](Allowance) is fixed for each kind of step, and does not depend on
 //! the budget. For a short run, the number is smaller.
 //!
-//! Half of the ops compare budgets. Each budget has an equal part of these ops, and the unspent ops
-//! of a part are lost. So a run in a larger budget finds the same forecasts that a run in a smaller
-//! budget found. Forecasts of earlier runs change only the time that the search takes. The other
-//! half refines the best budget.
+//! Half of the ops compare budgets. Each budget gets an equal part of these ops, and unspent ops
+//! are not passed on to other budgets. Therefore a run in a larger budget finds the same forecasts
+//! for a smaller budget as a run in the smaller budget. Forecasts of earlier runs change only the
+//! time that the search takes. The other half of the ops refines the forecasts for the best budget.
 
 use super::cache::{Cache, Origin};
 use super::{
@@ -27,10 +26,10 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of turns of each kind of step that may be simulated per step of the run, even if the ops
-/// of the step do hardly any work. One more turn is allowed for each `FLOPS_A_TURN` floating-point
-/// operations of an average op. A core does about `FLOPS_A_TURN` operations in the time in which
-/// one op is simulated.
+/// Number of turns of each kind of step that may be simulated for each step of the run, even if the
+/// ops do hardly any work. One more turn is allowed for each `FLOPS_A_TURN` floating-point
+/// operations of an average op. Simulating one op takes about as long as `FLOPS_A_TURN` operations
+/// on a core.
 const TURNS_A_STEP: f64 = 4.0;
 const FLOPS_A_TURN: f64 = 2.5e5;
 
@@ -40,24 +39,24 @@ const TURNS: (f64, f64) = (128.0, 2048.0);
 /// Effort of the policy `learned:search`, as a multiple of the effort of `learned:portfolio`.
 const SEARCH: f64 = 8.0;
 
-/// Limit on simulated ops for a kind of step: a few seconds.
+/// Limit on simulated ops for a kind of step. The simulation takes a few seconds.
 const MOST_OPS: u64 = 3 << 20;
 
-/// Number of simulated turns in which the policy `learned`, which only looks ahead, is compared
-/// with policies that know nothing of the step.
+/// Number of simulated turns with the policy `learned`, which looks ahead and does not search. The
+/// turns compare this policy with policies that have no knowledge of the step.
 const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
 /// Number of smaller budgets that are tried at the same time. The number does not depend on the
-/// machine. If none of these budgets brings a gain, the search ends: a run recomputes less in less
-/// memory only by chance.
+/// machine. If none of these budgets brings a gain, the search ends: less memory only rarely makes
+/// a run recompute less.
 const AT_ONCE: usize = 4;
 
 /// Limit on groups of smaller budgets.
 const TIMES: usize = 2;
 
-/// Least number of simulated turns for a smaller budget. If there are fewer turns, smaller budgets
-/// are not tried, and the budget of the run gets all ops. For a second group, each budget must also
-/// get 1/`SHARE` of [the turns of a search](Learn::turns).
+/// Least number of simulated turns for a smaller budget. If a smaller budget would get fewer turns,
+/// only the budget of the run is searched, with all ops. A second group is tried only if each
+/// budget also gets 1/`SHARE` of [the turns of a search](Learn::turns).
 const LEAST_TURNS: u64 = 10;
 const SHARE: u64 = 8;
 
@@ -66,12 +65,12 @@ const SHARE: u64 = 8;
 pub struct Forecasts {
     /// Limit on the run's bytes: the part of the budget with the least recomputation.
     pub budget: u64,
-    /// Forecasts in that budget, by kind of step.
+    /// Forecasts in the budget `budget`, one for each kind of step.
     pub forecasts: Vec<Forecast>,
     /// Forecasts in the other budgets that were tried, for later runs.
     pub in_others: Vec<Forecast>,
-    /// Lower bound on the recomputation of a step, as a share of its work, if the run may use the
-    /// whole budget.
+    /// Lower bound on the recomputation of a step in the whole budget, as a share of the step's
+    /// work.
     pub least: f64,
     /// Number of ops simulated by the search.
     pub simulated_ops: u64,
@@ -89,8 +88,8 @@ impl Forecasts {
 }
 
 impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
-    /// Searches how steps are best run within a budget. Adds the forecasts found to the file of
-    /// forecasts, if there is one.
+    /// Searches for forecasts in a chosen budget. Adds the forecasts found to the tuner's file of
+    /// forecasts, if any.
     ///
     /// # Errors
     /// [`TuneError::Cache`] if the file cannot be read, or belongs to another device.
@@ -136,14 +135,14 @@ struct Forecaster<'a, P> {
 
 /// Result of a search in one budget.
 struct Tried {
-    /// Lower bound on the share that any run of the usual step recomputes.
+    /// Lower bound on the share of its work that the usual step recomputes.
     least: f64,
-    /// The best way found; `None` if no run passes, or if no run in this budget can beat the best
-    /// known result.
+    /// The best forecasts found. `None` if no run passes, or if no run in this budget can recompute
+    /// less than the best run so far.
     best: Option<Best>,
 }
 
-/// The best way to run steps in a budget.
+/// The best forecasts found in a budget.
 struct Best {
     budget: u64,
     forecasts: Vec<Forecast>,
@@ -152,11 +151,11 @@ struct Best {
 }
 
 impl<P: Trainable> Forecaster<'_, P> {
-    /// Searches for the best way to run steps within a budget; `plain` is the rehearsal in that
-    /// budget without forecasts.
+    /// Searches for the best forecasts within a budget. `plain` is the rehearsal in that budget
+    /// without forecasts.
     ///
-    /// `None` if the policy does not look ahead, or if no two steps are alike. Also `None` if with
-    /// all forecasts tried, the run fails or recomputes more than in `plain`.
+    /// `None` if the policy does not look ahead, or if no two steps are alike. Also `None` if the
+    /// run fails or recomputes more than `plain` with all forecasts tried.
     fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, TuneError> {
         let Some(PolicyKind::Learned(learn)) = self.rehearsal.policy else { return Ok(None) };
         let start = Instant::now();
@@ -176,7 +175,7 @@ impl<P: Trainable> Forecaster<'_, P> {
             });
             all.collect()
         };
-        // Try the budget itself, then groups of smaller budgets, as long as these recompute less.
+        // Try the budget itself, then groups of smaller budgets until a group brings no gain.
         let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, each)?.pop()
         else {
             return Ok(None);
@@ -196,7 +195,7 @@ impl<P: Trainable> Forecaster<'_, P> {
         }
         // Search again in the best budget, with the second half of the ops.
         if times > 0 {
-            // Possibly no budget has passed yet.
+            // If no budget has passed yet, search in the run's own budget.
             let budget = best_of(&all, most).map_or(budget, |at| all[at].budget);
             let again = within(&[budget], f64::INFINITY, best)?.pop();
             let again = again.and_then(|tried| tried.best);
@@ -238,7 +237,7 @@ impl<P: Trainable> Forecaster<'_, P> {
     }
 }
 
-/// The smallest recomputed share of all results, at most `most`.
+/// The smallest recomputed share of all results, or `most` if that is smaller.
 fn least_of(all: &[Best], most: f64) -> f64 {
     all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min)
 }
@@ -269,13 +268,14 @@ struct Trial<'a, P> {
 }
 
 impl<P: Trainable> Trial<'_, P> {
-    /// The turns of all kinds.
+    /// The turns of all kinds of steps.
     fn kinds(&self) -> impl Iterator<Item = &Turn> {
         self.rare.iter().chain([self.usual])
     }
 
-    /// Number of ops that may be simulated in all. Shorter runs have fewer ops, as learning pays
-    /// less. Steps whose ops are hardly more work than the simulation of the ops have fewer, too.
+    /// Total number of ops that may be simulated. Shorter runs get fewer ops, because a better
+    /// forecast saves them less time. Steps with cheap ops also get fewer simulated ops, because
+    /// simulating a cheap op takes about as long as running it.
     fn ops(&self) -> u64 {
         let ops = self.usual.ops().max(1);
         let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
@@ -289,8 +289,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// Divides the ops among budgets, if there are smaller budgets with enough ops. If not, all ops
-    /// go to the budget of the run.
+    /// Divides the ops among budgets, if `are_smaller` and each budget gets enough ops. Otherwise
+    /// the budget of the run gets all ops.
     fn parts(&self, are_smaller: bool) -> Parts {
         let (all, turn) = (self.ops(), self.kinds().map(Turn::ops).sum::<u64>());
         let part = |times: usize| all / 2 / (1 + times * AT_ONCE) as u64;
@@ -304,11 +304,11 @@ impl<P: Trainable> Trial<'_, P> {
         })
     }
 
-    /// Searches for the best way to run steps in a budget. Gives up if the bound of the usual step
+    /// Searches for the best forecasts in a budget. Gives up if the lower bound of the usual step
     /// is at least `most`, the least share recomputed by any run so far.
     ///
-    /// The first step of a run recomputes less than the usual step. So in a run of few steps, this
-    /// may miss a slightly better way.
+    /// The bound covers only the usual step, and the first step of a run recomputes less.
+    /// Therefore, in a run of few steps, the search may miss slightly better forecasts.
     fn within(
         &self,
         budget: u64,
@@ -327,8 +327,8 @@ impl<P: Trainable> Trial<'_, P> {
                 self.search(turn, budget, f64::INFINITY, each, allowance)?;
             of_rare.extend(found.into_iter().next());
         }
-        // The state of memory after the first step affects all later steps. So forecasts of the
-        // usual step are tried both with and without forecasts of rare steps.
+        // The state of memory after the first step affects all later steps. Therefore forecasts of
+        // the usual step are tried both with and without forecasts of rare steps.
         let mut with: Vec<&[Forecast]> = vec![&of_rare, &[]];
         with.dedup();
         let of_found = found.iter().map(|usual| {
@@ -342,7 +342,7 @@ impl<P: Trainable> Trial<'_, P> {
             if let Some(rehearsed) = rehearsed {
                 let mut forecasts = forecasts;
                 if let Some(usual) = forecasts.last_mut() {
-                    // A forecast that no search has completed a run with has no excess yet.
+                    // A forecast has no excess yet if no search has completed a run with it.
                     usual.excess.get_or_insert(rehearsed.step_ratio);
                     usual.least = usual.least.or((least > 0.0).then_some(least));
                 }
@@ -352,8 +352,8 @@ impl<P: Trainable> Trial<'_, P> {
         Ok(Tried { least, best })
     }
 
-    /// Forecasts that run all kinds of steps by a policy without knowledge of steps: one list for
-    /// each such policy.
+    /// Lists of forecasts that run all kinds of steps by a policy without knowledge of steps. Each
+    /// such policy has one list.
     fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
         Clock::UNKNOWING.into_iter().map(move |clock| {
             let by = |turn: &Turn| Forecast {
@@ -374,7 +374,8 @@ impl<P: Trainable> Trial<'_, P> {
         allowance: &mut Allowance,
     ) -> Result<Option<Rehearsed>, TuneError> {
         let Forecaster { rehearsal, threshold, .. } = self.forecaster;
-        // Stop a rehearsal that runs many more ops than the best rehearsal: it recomputes more.
+        // Stop a rehearsal that runs many more ops than the best rehearsal, because it recomputes
+        // more.
         let most = best.map_or(u64::MAX, |best| best.rehearsed.simulated_ops * 5 / 4);
         let mut part = allowance.take(most);
         let is_enough = part.left() >= rehearsal.least_ops();
@@ -411,11 +412,11 @@ impl<P: Trainable> Trial<'_, P> {
         })
     }
 
-    /// Searches by simulated runs how a turn is best run in a budget. Returns forecasts, the best
-    /// first. Does not search if the lower bound of the turn is at least `most`.
+    /// Searches, in simulated runs, for forecasts of a turn in a budget. Returns the forecasts, the
+    /// best first. Does not search if the lower bound of the turn is at least `most`.
     ///
-    /// Takes `part` ops of the allowance and gives no unspent ops back. So the ops left to later
-    /// rehearsals do not depend on forecasts of earlier runs, which make a search shorter.
+    /// Takes `part` ops from the allowance and returns no unspent ops. Forecasts of earlier runs
+    /// make a search shorter, but do not change the number of ops left to later rehearsals.
     fn search(
         &self,
         turn: &Turn,
@@ -468,7 +469,7 @@ impl<P: Trainable> Trial<'_, P> {
 
 /// Result of a search by simulated runs.
 struct Searched {
-    /// Lower bound on the share that any run recomputes.
+    /// Lower bound on the recomputation of any run, as a share of the turn's work.
     least: f64,
     found: Vec<Forecast>,
 }

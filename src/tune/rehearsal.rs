@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Number of rehearsals that are running in this process.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a rehearsal is running in this process. A filter of logs can use this to drop the
-/// messages of rehearsals, which do not belong to the real run.
+/// Whether a rehearsal is running in this process. With this function, a log filter can drop
+/// messages of rehearsals, which do not concern the real run.
 ///
 /// ```
 /// assert!(!remat::tune::is_rehearsing());
@@ -25,19 +25,19 @@ pub fn is_rehearsing() -> bool {
     UNDER_WAY.load(Ordering::Relaxed) > 0
 }
 
-/// Number of steps of a rehearsal, or all steps of a shorter run. The first step makes the
-/// optimizer's state. From the second step on, each step is like the one before.
+/// Number of steps of a rehearsal, or fewer if the run is shorter. The first step makes the
+/// optimizer's state. From the second step on, all steps are alike.
 const STEPS: usize = 4;
 
 /// Number of steps of a rehearsal with forecasts. The fourth step is the first that runs by plan.
 const STEPS_BY_FORECAST: usize = 6;
 
-/// Limit on steps until memory settles, that is, until a step leaves memory as the step before left
-/// it. With very small batches memory never settles: the statistics of batch norm are placed in
-/// other holes in each step.
+/// Limit on steps until memory settles. Memory has settled when each step leaves the same blocks
+/// and holes as the previous step. With very small batches, memory never settles: each step places
+/// the statistics of batch norm in other holes.
 const STEPS_TO_SETTLE: usize = 128;
 
-/// Number of equal consecutive steps after which all later ones are assumed equal.
+/// Number of equal consecutive steps after which all later steps are assumed equal.
 const ALIKE: usize = 6;
 
 /// Number of steps of the rehearsal that writes down a turn of each kind of step.
@@ -83,11 +83,11 @@ pub struct Rehearsal<'r, 'a, P> {
     /// Knowledge of the run's steps, if its policy looks ahead. With this knowledge, even the first
     /// step is predicted.
     pub(super) known: Option<KnownSteps>,
-    /// Ops of a step without recomputation, once known; 0 before.
+    /// Number of ops of a step without recomputation; 0 until a rehearsal has counted them.
     turn_ops: AtomicU64,
 }
 
-/// The way in which a rehearsal chooses evictions: a policy, or forecasts.
+/// What chooses the evictions in a rehearsal: a policy or forecasts.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
     /// The policy of the run, without learned forecasts.
@@ -96,7 +96,7 @@ enum Way<'a> {
     Forecasts(&'a [Forecast]),
 }
 
-/// A learner that does not search: only keeps all turns given.
+/// A learner that only stores the turns that it receives, and does not search.
 #[derive(Debug, Default)]
 struct Notebook(Arc<Mutex<Vec<Turn>>>);
 
@@ -115,8 +115,8 @@ pub struct Rehearsed {
     pub peak_bytes: u64,
     /// Bytes held between steps: parameters, buffers and the optimizer's state.
     pub state_bytes: u64,
-    /// Largest number of bytes that were unevictable at the same time. A threshold below this
-    /// number cannot be met.
+    /// Largest number of bytes that were unevictable at the same time. A run cannot meet a smaller
+    /// threshold.
     pub unevictable_bytes: u64,
     /// Cost of recomputation divided by the cost of the work itself, extrapolated to the number of
     /// steps of the run.
@@ -125,16 +125,16 @@ pub struct Rehearsed {
     pub step_ratio: f64,
     /// Whether some step recomputed several times its own work.
     pub thrashes: bool,
-    /// Whether all later steps can be expected to use memory alike. True if the last steps moved
-    /// the same bytes and left the same holes, or if no block was moved for many steps. Also true
-    /// if there are no later steps.
+    /// Whether all later steps are expected to use memory like the last steps. True if the last
+    /// steps moved the same bytes and left the same holes, or if no block was moved for many steps.
+    /// Also true if the rehearsal ran all steps of the run.
     pub is_settled: bool,
     /// Policy that passes, if the policy of the run does not pass.
     pub policy: Option<PolicyKind>,
-    /// Whether the rehearsal ended because its allowance was spent. In that case the ratios cover
-    /// only the steps that ran.
+    /// Whether the rehearsal ended because its allowance was spent. The ratios then cover only the
+    /// steps that ran.
     pub is_stopped: bool,
-    /// Number of ops in the rehearsal, with the ops of the test.
+    /// Number of ops run in the rehearsal, including reruns and the ops of the test.
     pub simulated_ops: u64,
 }
 
@@ -170,7 +170,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Ok(rehearsal)
     }
 
-    /// Recognizes the program's steps, which are the same in any budget.
+    /// Recognizes the program's steps. The steps do not depend on the budget.
     fn recognize(&self) -> Result<Option<KnownSteps>, TuneError> {
         let builder = Runtime::builder()
             .budget(1u64 << 60)
@@ -185,7 +185,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         })??)
     }
 
-    /// Options of the run, with its steps known and plans off.
+    /// Options of the run, with the recognized steps and without plans.
     #[must_use]
     pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
         let builder = self.tuner.builder(budget, threshold).plan(Plan::Off);
@@ -204,7 +204,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Ok(self.rehearse(builder, self.short(), false, &mut Self::no_limit())??)
     }
 
-    /// Whether nothing is evicted under this budget, in any step of the run and with any policy.
+    /// Whether a run in this budget evicts nothing, in all steps and with any policy.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -300,7 +300,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
     }
 
-    /// Ops of a rehearsal with forecasts and without recomputation; 0 while unknown.
+    /// Number of ops of a rehearsal with forecasts, without recomputation. 0 until a rehearsal has
+    /// counted the ops of a step.
     pub(super) fn least_ops(&self) -> u64 {
         let steps = STEPS_BY_FORECAST.min(self.tuner.steps) as u64;
         self.turn_ops.load(Ordering::Relaxed).saturating_mul(steps)
@@ -316,7 +317,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     ) -> Result<Verdict, TuneError> {
         let mut builder = self.builder(budget, threshold);
         if self.policy.is_some_and(PolicyKind::searches) {
-            // A rehearsal does not search for forecasts: [`Rehearsal::learn`] does.
+            // Rehearsals do not search for forecasts. [`Rehearsal::learn`] searches.
             builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
         }
         let (builder, steps) = match way {
@@ -332,7 +333,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
             None => builder,
         };
         let verdict = self.rehearse(builder, steps.min(self.tuner.steps), false, allowance)?;
-        // Check the ratio of the whole run, since the first steps recompute less than later ones.
+        // Check the ratio of the whole run, because the first steps recompute less than later
+        // steps.
         Ok(verdict.and_then(|rehearsed| match recompute_limit {
             Some(limit) if rehearsed.recompute_ratio > limit => {
                 let ratio = rehearsed.recompute_ratio;
@@ -346,8 +348,9 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         Allowance::of_ops(u64::MAX)
     }
 
-    /// A turn of each kind of step; the turns do not depend on the budget. The last turn is of the
-    /// usual kind; the first turn makes the optimizer's state. Empty if no two steps are alike.
+    /// Returns a turn of each kind of step. The turns do not depend on the budget. The first turn
+    /// makes the optimizer's state, and the last turn is of the usual kind. The list is empty if no
+    /// two steps are alike.
     pub(super) fn turns(&self, threshold: Option<u64>) -> Result<Vec<Turn>, TuneError> {
         if !self.program.repeats() {
             return Ok(Vec::new());
@@ -401,8 +404,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         work: impl FnOnce(&Runtime, P::Training) -> Result<T, Error>,
     ) -> Result<Result<T, Error>, TuneError> {
         let sim = Arc::clone(&self.tuner.stand_in.sim);
-        // A simulated device has no bits to verify. Many rehearsed budgets are too small, so their
-        // errors need not name a budget.
+        // A simulated device has no bits to verify. Many rehearsed budgets are too small, so a
+        // search for a passing budget at each error would waste time.
         builder.settings.verify_recomputed = None;
         builder.names_budgets = false;
         let done = {
@@ -428,12 +431,13 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         let most = if settle { STEPS_TO_SETTLE.min(self.tuner.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
         let mut stopped = false;
-        // Run training steps, and keep the counters after each step. With `settle`, go on until
-        // memory settles or something is evicted.
+        // Run training steps, and keep the counters after each step. With `settle`, continue until
+        // memory settles or a tensor is evicted.
         while stats.len() <= most && !(self.tuner.interrupt)() {
             match training.step().and_then(|()| runtime.stats()) {
                 Ok(after) => stats.push(after),
-                // The allowance is spent. The completed steps show how the run would go on.
+                // The allowance is spent. The completed steps show how much the later steps would
+                // recompute.
                 Err(error) if is_stopped(&error) && stats.len() > 1 => {
                     stopped = true;
                     break;

@@ -1,10 +1,10 @@
-//! Budgets as text: shares of a run's memory without evictions, sizes, or the free memory.
+//! Budgets as text: a percentage of the full budget, a size, or the free memory.
 
 use remat_memory::ByteSize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Error of a text that is no budget. The message gives examples.
+/// Error of a text that is not a budget. The message gives examples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseBudgetError(String);
@@ -81,7 +81,8 @@ impl FromStr for Share {
     }
 }
 
-/// The percentage probably meant by a small number without a unit, which is hardly a size in bytes.
+/// Guesses the percentage that a small number without a unit means, because such a number is hardly
+/// a size in bytes.
 fn meant_percent(text: &str) -> Option<f64> {
     match text.trim().parse::<f64>().ok()? {
         part if part > 0.0 && part < 1.0 => Some((part * 1e9).round() / 1e7),
@@ -111,7 +112,7 @@ impl fmt::Display for Share {
 pub enum Budget {
     /// The free memory of the device, written `auto`.
     Auto,
-    /// A size, or a share of the run's memory without evictions.
+    /// A size, or a percentage of the full budget.
     Share(Share),
 }
 

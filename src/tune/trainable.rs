@@ -5,8 +5,8 @@ use crate::runtime::Runtime;
 
 /// A program that can be started on any runtime, and then does training steps one by one.
 ///
-/// A closure can be such a program: it takes a runtime, makes the network, and returns a closure
-/// that does a step.
+/// A closure can be a program. The closure takes a runtime, makes the network, and returns a
+/// closure that runs a step.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -23,14 +23,14 @@ use crate::runtime::Runtime;
 /// # is_trainable(start);
 /// ```
 ///
-/// Rehearsals run the program on a device that only counts bytes and costs. [`Runtime::get`]
-/// returns zeros there, so a step must not depend on the values that it reads. Several rehearsals
-/// may run at once, each on a thread of its own.
+/// Rehearsals run the program on a device that only counts bytes and costs. In a rehearsal,
+/// [`Runtime::get`] returns zeros, so a step must not depend on the values that it reads. Several
+/// rehearsals may run at the same time, each on its own thread.
 pub trait Trainable: Sync {
     /// A started program.
     type Training: Training;
 
-    /// Makes everything that exists before the first step: parameters, and an optimizer.
+    /// Makes the parameters and the optimizer, before the first step.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -54,13 +54,13 @@ pub trait Trainable: Sync {
     /// If an op refuses its operands, or the memory does not suffice.
     fn start(&self, runtime: &Runtime) -> Result<Self::Training, Error>;
 
-    /// Whether each step is like the one before. If no two steps are alike, for example because
-    /// each step has a different tree, steps cannot be predicted.
+    /// Whether the steps repeat. If no two steps are alike, for example because each step has a
+    /// different tree, steps cannot be predicted.
     fn repeats(&self) -> bool {
         true
     }
 
-    /// Whether there are tests between steps, not only after the last step.
+    /// Whether the program tests between steps, and not only after the last step.
     fn tests_between(&self) -> bool {
         false
     }
@@ -89,14 +89,13 @@ pub trait Trainable: Sync {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Training {
-    /// Does a step, which ends with [`Runtime::step`].
+    /// Runs a step, which ends with [`Runtime::step`].
     ///
     /// # Errors
     /// If an op refuses its operands, or the memory does not suffice.
     fn step(&mut self) -> Result<(), Error>;
 
-    /// Does a test, if the program has a test, with enough batches to show the memory use of the
-    /// test.
+    /// Runs a test, if the program has a test. The test has enough batches to show its memory use.
     ///
     /// # Errors
     /// Errors of [`Training::step`].

@@ -69,13 +69,13 @@ impl Tuned<'_> {
         &self.chosen
     }
 
-    /// Limit on the run's bytes: the part of the budget with the least recomputation.
+    /// Limit on the run's bytes: the part of the chosen budget with the least recomputation.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.found.as_ref().map_or(self.chosen.budget(), |found| found.budget)
     }
 
-    /// Forecasts of the steps; `None` if there was no search, or if the search found none.
+    /// Forecasts of the steps. `None` without a search, or if the search found no forecasts.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -90,7 +90,7 @@ impl Tuned<'_> {
     /// # };
     /// // `start` starts a program on a runtime: see `Trainable`.
     /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
-    /// // Nothing is evicted, so there is nothing to search for.
+    /// // Nothing is evicted, so the tuner does not search for forecasts.
     /// assert!(tuned.forecasts().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -125,8 +125,9 @@ impl Tuned<'_> {
         self.chosen.warnings().into_iter().chain(self.not_kept.clone()).collect()
     }
 
-    /// Options of the runtime to train on. The runtime can predict even the first step, uses the
-    /// best forecasts, and has the best part of the budget as its budget.
+    /// Options of the runtime to train on. The runtime can predict even the first step and uses the
+    /// best forecasts. The runtime's budget is the part of the chosen budget with the least
+    /// recomputation.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -141,7 +142,7 @@ impl Tuned<'_> {
     /// # };
     /// // `start` starts a program on a runtime: see `Trainable`.
     /// let tuned = Tuner::new(Runtime::builder).budget("4MiB").steps(4).tune(&start)?;
-    /// // What `Runtime::builder` gives, with the budget that was chosen.
+    /// // Same options as `Runtime::builder`, plus the chosen budget.
     /// let runtime = tuned.builder().cpu()?;
     /// assert_eq!(runtime.budget(), tuned.budget());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -14,7 +14,7 @@ fn op(name: &str, attributes: &str) -> RecordedOp {
     RecordedOp { attributes: Some(attributes.into()), workspace: 7, ..RecordedOp::new(name, 2.0) }
 }
 
-/// A parameter and a statistic, then two steps. In each step: an upload, a forward op, a view, a
+/// A parameter and a statistic, then two steps. Each step has an upload, a forward op, a view, a
 /// read by the host, an update of the parameter in place, and a new value of the statistic. The
 /// steps differ only in a learning rate and a cost.
 fn training() -> RecordedProgram {
@@ -68,8 +68,8 @@ fn a_step_is_what_its_commands_do() {
     assert_eq!((&ops[1].reads[..], &ops[1].makes[..]), (&[1, 0][..], &[2, 3][..]));
     assert_eq!((&ops[3].reads[..], &ops[3].updates[..]), (&[2][..], &[1][..]));
     assert!(ops[2].waits && !ops[1].waits && ops[1].workspace == 7);
-    // The peak is while `f` runs. Then all buffers are in memory but the old mean, which is freed
-    // before.
+    // The peak is while `f` runs. At the peak, all buffers are in memory except the old mean, which
+    // was freed before.
     assert_eq!(capture.program().load(), 64 + 112 + 80 + 32 + 16 + 7);
 }
 
@@ -173,8 +173,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
         let written = RecordedProgram::of_order(&order).unwrap();
         let again = written.capture_whole(1).unwrap().capture;
         assert_eq!((again.cost(), again.program().load()), (capture.cost(), order.load()));
-        // The written program has other layouts than the recorded one, so the attributes, which
-        // contain layouts, differ too.
+        // The layouts of the written program differ from those of the recorded program. Therefore
+        // the attributes, which contain layouts, differ, too.
         let what = |capture: &Capture| -> Vec<_> {
             let ops = capture.ops().iter();
             ops.map(|op| {
@@ -188,7 +188,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
             let bytes = capture.buffers().iter().map(|buffer| buffer.bytes);
             bytes.enumerate().map(|(buffer, bytes)| (bytes, capture.class(buffer))).collect()
         };
-        // Buffers are compared sorted, because those that no op names are numbered by size.
+        // Buffers are sorted before the comparison, because buffers that no op names are numbered
+        // by size.
         let sorted = |capture: &Capture| {
             let mut classes = classes(capture);
             classes.sort_unstable();

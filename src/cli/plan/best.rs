@@ -1,4 +1,4 @@
-//! Best placement, to be written and drawn.
+//! The best placement found, which is written and drawn.
 
 use super::super::failure::Failure;
 use super::case::Case;
@@ -15,9 +15,9 @@ pub struct Best {
 }
 
 impl Best {
-    /// Replaces `best` if `placement` is better. A placement that fits the budget is better than
-    /// one that does not. Among those that fit, less recomputing is better, and then fewer bytes.
-    /// On a tie, `best` stays.
+    /// Replaces `best` if `placement` is better. A placement that fits the budget is better than a
+    /// placement that does not fit. Among placements that fit, less recomputation is better; with
+    /// equal recomputation, fewer bytes are better. On a tie, `best` stays.
     pub fn see(best: &mut Option<Self>, case: &Rc<Case>, planner: &str, placement: Placement) {
         let is_better = best.as_ref().is_none_or(|best| {
             compared((case, &placement), (&best.case, &best.placement)) == Ordering::Less
@@ -36,11 +36,11 @@ impl Best {
         String::from_utf8(text).map_err(|e| broken(&e))
     }
 
-    /// Blocks of the placement, to be drawn.
+    /// Blocks that a drawing of the placement shows.
     pub fn blocks(&self, name: &str) -> Blocks {
         let case = &self.case;
-        // A buffer that is not in use all the time is drawn as several blocks, because other
-        // buffers may lie at its address in between.
+        // A buffer that is in use during several separate intervals is drawn as several blocks,
+        // because other buffers may have its address in between.
         let block = |part: Part| Block {
             name: case.instance.ids()[part.buffer].clone(),
             kind: case.kinds[part.buffer],

@@ -1,4 +1,4 @@
-//! Plans within a budget: steps that recompute.
+//! Plans within a budget, for steps that recompute.
 
 use super::super::failure::Failure;
 use super::super::terminal::muted;
@@ -14,12 +14,12 @@ use remat::unstable::program::RecordedProgram;
 use remat::{ByteSize, PolicyKind};
 use std::fmt::Write as _;
 
-/// Policies whose simulated runs give schedules of recomputing: the best policy of this crate, and
-/// the policy of the DTR paper.
+/// Policies whose simulated runs give schedules of recomputation: the best policy of this crate,
+/// and the policy of the DTR paper.
 const POLICIES: [&str; 2] = ["learned:portfolio", "dtr-eq"];
 
 impl Task<'_> {
-    /// Plans the step in each order within a budget, with every schedule of recomputing.
+    /// Plans the step in each order within a budget, with every schedule of recomputation.
     pub fn within(
         &self,
         share: Share,
@@ -63,7 +63,7 @@ impl Task<'_> {
         }
     }
 
-    /// Plans the step in one order, with every schedule of recomputing.
+    /// Plans the step in one order, with every schedule of recomputation.
     fn recompute(
         &self,
         order: &Order<'_>,

@@ -1,5 +1,5 @@
-//! Case: input of planners. Its buffers are those of a file, or those of a step in some order, with
-//! or without recomputing.
+//! A case is the input of planners. The buffers of a case are from a file, or from a step in some
+//! order, with or without recomputation.
 
 use super::super::words::Counted;
 use remat::ByteSize;
@@ -8,12 +8,12 @@ use remat::unstable::plan::schedule::RecomputeSchedule;
 use remat::unstable::plan::{Capture, Instance, Lifetimes, Order, PlanError};
 use std::fmt::Write as _;
 
-/// Buffers to be placed.
+/// Buffers that planners place.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
     /// Order of the ops; `None` for a file of buffers.
     pub order: Option<Ordered>,
-    /// Budget and schedule of recomputing; `None` without `--budget`.
+    /// Budget and schedule of recomputation; `None` without `--budget`.
     pub recomputed: Option<Recomputed>,
     pub instance: Instance,
     pub load: u64,
@@ -24,8 +24,8 @@ pub struct Case {
 #[derive(Clone, Debug)]
 pub struct Ordered {
     pub name: String,
-    /// Most ops that the order holds back at once: ops that the program has issued, but that run
-    /// later. `None` if only a runtime that has the whole step before it begins can use the order.
+    /// Largest number of ops that are delayed at the same time: issued by the program, but not yet
+    /// run. `None` if a runtime can use the order only when it knows the whole step at its start.
     pub held: Option<usize>,
     /// Load of the program's own order, in bytes.
     pub program_load: u64,
@@ -48,8 +48,7 @@ impl Case {
         Self { load, kinds: vec![None; instance.ids().len()], instance, ..Self::default() }
     }
 
-    /// A case without buffers, for a row that only gives the reason why an order could not be
-    /// planned.
+    /// A case without buffers, for an order that could not be planned.
     pub fn refused(order: &str, program_load: u64) -> Self {
         let order = Ordered { name: order.to_owned(), held: None, program_load };
         Self { order: Some(order), ..Self::default() }
@@ -139,12 +138,12 @@ fn named(order: &Order<'_>, ids: Option<&[String]>, lifetimes: Lifetimes) -> Ins
     let ops = order.capture().ops().iter().enumerate().filter(|(_, op)| op.workspace > 0);
     let workspaces = ops.map(|(number, _)| format!("workspace of op {number}"));
     let all = ids.iter().cloned().chain(workspaces).collect();
-    // Names may clash: a buffer of two tensors is named `x+y`, and another tensor may have the same
-    // name. If so, all buffers get numbers.
+    // Two buffers may get the same name: a buffer of two tensors is named `x+y`, and another tensor
+    // may have this name. In this case, all buffers get numbers.
     Instance::named(all, lifetimes.clone()).unwrap_or_else(|_| Instance::numbered(lifetimes))
 }
 
-/// Roles of the buffers, followed by those of the workspaces, `count` in all.
+/// Roles of the buffers, followed by the roles of the workspaces; `count` roles in total.
 fn kinds(
     capture: &Capture,
     buffers: impl Iterator<Item = usize>,
@@ -156,7 +155,7 @@ fn kinds(
     kinds
 }
 
-/// `bytes` divided by the load; 1 if there is nothing to place.
+/// `bytes` divided by `load`; 1 if `load` is 0.
 pub fn ratio(bytes: u64, load: u64) -> f64 {
     if load == 0 { 1.0 } else { bytes as f64 / load as f64 }
 }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read as _, stdin};
 use std::path::Path;
 
-/// Input to be planned.
+/// Input of `remat plan`.
 pub enum Input {
     /// A step: ops and their buffers. The ops can be reordered and run again. `ids` are the names
     /// of the buffers, which only a graph has.
@@ -22,7 +22,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Reads the file. The kind of the file is found by its first line.
+    /// Reads the file. The first line determines the kind of the file.
     pub fn read(args: &PlanArgs) -> Result<Self, Failure> {
         let path = &*args.input;
         let failed = |error: io::Error| match is_standard(path) {
@@ -137,7 +137,7 @@ enum Kind {
     Buffers,
 }
 
-/// Limit on the bytes of the first line. It is the limit on a line of a trace.
+/// Limit on the bytes of the first line. A line of a trace has the same limit.
 const LONGEST: u64 = 16 << 20;
 
 /// Reads blank lines at the start of a file, and the first line that is not blank. Returns all
@@ -145,8 +145,7 @@ const LONGEST: u64 = 16 << 20;
 fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut line = 0;
-    // Only the line read last is looked at. Looking at all lines each time would take quadratic
-    // time.
+    // Check only the line read last: checking all lines each time would take quadratic time.
     while start[line..].trim_ascii().is_empty() && (start.len() as u64) < LONGEST {
         line = start.len();
         if text.by_ref().take(LONGEST).read_until(b'\n', &mut start)? == 0 {
@@ -157,18 +156,20 @@ fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 impl Kind {
-    /// Kind of a file by its first line. A trace has a JSON object in each line, and the first
-    /// object names an event or an instruction. A graph is one object, in any layout.
+    /// Kind of a file by its first line. A trace has a JSON object on each line, and the first
+    /// object names an event or an instruction. A graph is a single object, possibly over several
+    /// lines.
     fn of(start: &[u8]) -> Self {
         let line = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii();
         if !line.starts_with(b"{") {
             return Self::Buffers;
         }
-        // An object that is neither counts as a trace. The reader of traces then reports the error.
+        // An object that is neither a trace nor a graph counts as a trace. The reader of traces
+        // then reports the error.
         let keys = |object: serde_json::Map<String, serde_json::Value>| {
             !["format", "tensors", "ops"].iter().any(|&key| object.contains_key(key))
         };
-        // If the line is no complete object, its first key decides.
+        // If the line is not a complete object, its first key determines the kind.
         let key = line[1..].trim_ascii_start().strip_prefix(b"\"");
         let key = key.and_then(|rest| rest.split(|&byte| byte == b'"').next());
         let is_trace = match serde_json::from_slice(line) {

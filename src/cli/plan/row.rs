@@ -1,4 +1,4 @@
-//! A row of the table, as text and as JSON.
+//! A row of results, as text and as JSON.
 
 use super::super::words::{Seconds, rounded_down};
 use super::case::{Case, ratio};
@@ -7,7 +7,7 @@ use remat::unstable::plan::{PlanError, Planned};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Result of a planner for a case, or the reason why there is none.
+/// Result of a planner for a case, or the reason why the case has no result.
 #[derive(Serialize)]
 pub struct Row {
     trace: String,
@@ -15,10 +15,11 @@ pub struct Row {
     name: String,
     /// Order of the ops; `None` for a file of buffers.
     order: Option<String>,
-    /// Most ops that the order holds back at once; see [`Ordered`](super::case::Ordered).
+    /// Largest number of ops that are delayed at the same time; see
+    /// [`Ordered`](super::case::Ordered).
     held: Option<usize>,
     budget_bytes: Option<u64>,
-    /// Schedule of recomputing; `None` if nothing is recomputed.
+    /// Schedule of recomputation; `None` if nothing is recomputed.
     schedule: Option<String>,
     slowdown: Option<f64>,
     recompute_ratio: Option<f64>,
@@ -37,9 +38,9 @@ pub struct Row {
     ratio: Option<f64>,
     /// Seconds taken by the planner.
     seconds: Option<f64>,
-    /// Whether it is proven that no placement takes fewer bytes.
+    /// Whether the planner proved that no placement takes fewer bytes.
     proven: bool,
-    /// Reason why there is no placement.
+    /// Reason why the case has no placement.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
 }
@@ -81,7 +82,7 @@ impl Row {
             schedule: recomputed.and_then(|one| one.schedule.clone()),
             slowdown: recomputed.and_then(|one| one.slowdown).map(rounded),
             recompute_ratio: recomputed.and_then(|one| one.slowdown).map(|one| rounded(one - 1.0)),
-            // A lower bound is rounded down, so that it stays a lower bound.
+            // Round a lower bound down, so that it stays a lower bound.
             least_slowdown: recomputed
                 .and_then(|one| one.least_slowdown)
                 .map(|least| rounded_down(least, 6)),

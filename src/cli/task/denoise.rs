@@ -6,8 +6,8 @@ use remat::nn::{Mode, Module, UNet, Upsampling, unet};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Task of removing noise: a U-Net gets noisy images, and is to output the clean images. The
-/// classes of the images are not used.
+/// Task of removing noise. A U-Net learns to output the clean image for a noisy image. The classes
+/// of the images are not used.
 pub struct DenoiseTask {
     pub data: Dataset,
     /// Storage type of activations.
@@ -24,7 +24,7 @@ const WIDTH: usize = 32;
 const DEPTH: u32 = 4;
 
 impl DenoiseTask {
-    /// Images with noise. `first` is the position of the first image in the step or test that
+    /// Adds noise to images. `first` is the position of the first image in the step or test that
     /// `draw` names.
     fn noisy(&self, images: &Images, indices: &[usize], draw: Draw, first: usize) -> Batch {
         let (clean, _) = images.batch(indices);
@@ -53,7 +53,7 @@ impl Task for DenoiseTask {
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let [channels, height, width] = self.data.train.shape;
         // After all halvings, the smaller side has at least two pixels, unless it had fewer than
-        // four before.
+        // four pixels before.
         let halves = height.min(width).max(1).ilog2().saturating_sub(1).clamp(1, DEPTH);
         let of = UNet { width: WIDTH, depth: halves as usize, up: Upsampling::Transposed };
         let module = unet(runtime, of, channels, channels)?;

@@ -7,7 +7,7 @@ use remat::nn::{Module, ResNet, densenet121, inceptionv4, mlp, resnet, vit};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// Task of telling classes of images apart.
+/// Task of classifying images.
 pub struct ImageTask {
     pub model: ImageModel,
     pub sizes: SizeArgs,

@@ -6,13 +6,14 @@ use remat::nn::{Mode, Module, UnrolledGan, UnrolledGanSize};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
-/// Task of generating points like those drawn from a ring of Gaussians: the generator learns
+/// Task of generating points that are distributed like a ring of Gaussians. The generator learns
 /// through steps of the discriminator.
 pub struct RingTask {
     ring: Ring,
 }
 
-/// Number of points in an epoch. The choice is arbitrary, because points are generated without end.
+/// Number of points in an epoch. The number is arbitrary, because the number of points is not
+/// limited.
 const EXAMPLES: usize = 16_384;
 /// Number of points in a test.
 const TESTS: usize = 2048;
@@ -91,7 +92,7 @@ impl Network for Adversaries {
     }
 
     /// Sum of the losses of generator and discriminator. Each parameter gets the gradient of its
-    /// own network's loss. The value of the sum says little: see [`remat::nn::GanLoss`].
+    /// own network's loss. The value of the sum means little: see [`remat::nn::GanLoss`].
     fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error> {
         let (z, real) = (runtime.put(batch.inputs)?, runtime.put(batch.labels)?);
         runtime.label(&z, "latent numbers")?;

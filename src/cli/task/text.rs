@@ -40,13 +40,13 @@ impl TextTask {
         Ok(Self { model, sizes, text, context, storage, seed })
     }
 
-    /// A task without a text, to use a trained network.
+    /// A task without a text, for a network that is already trained.
     pub fn untaught(model: TextModel, sizes: SizeArgs, storage: DType) -> Self {
         let text = Text::of_tokens(Vec::new(), 0);
         Self { model, sizes, text, context: sizes.context(model), storage, seed: 0 }
     }
 
-    /// Batch whose labels, the tokens that follow, are in one dimension.
+    /// Makes a batch whose labels, the next tokens, are a one-dimensional tensor.
     fn flat((tokens, next): (HostTensor, HostTensor)) -> Batch {
         let labels = next.as_i32().expect("tokens are integers").to_vec();
         let labels = HostTensor::i32([labels.len()], labels).expect("as many");

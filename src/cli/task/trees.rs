@@ -7,14 +7,15 @@ use remat::{Error, Runtime, Tensor};
 use std::sync::Arc;
 
 /// Task of computing the values of expressions. An expression is a tree, and each step has a tree
-/// of another shape.
+/// of a different shape.
 pub struct TreeTask {
     trees: Trees,
 }
 
 /// Range of the number of leaves of a tree.
 const LEAVES: std::ops::RangeInclusive<usize> = 2..=24;
-/// Number of trees in an epoch. The choice is arbitrary, because trees are generated without end.
+/// Number of trees in an epoch. The number is arbitrary, because the number of trees is not
+/// limited.
 const EXAMPLES: usize = 8192;
 /// Number of trees in a test.
 const TESTS: usize = 1024;

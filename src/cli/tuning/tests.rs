@@ -95,7 +95,8 @@ fn evictions_as_rehearsed(options: &str) -> u64 {
                 }
                 (Err(rehearsed), Err(real)) => {
                     // The out-of-memory error of a real run names a budget that passes. The error
-                    // of a rehearsal names none, because rehearsals are used to find that budget.
+                    // of a rehearsal names no budget, because rehearsals are used to find the
+                    // passing budget.
                     let without = |error: &Error| match error {
                         Error::OutOfMemory(report) => {
                             OutOfMemory { passing: None, ..OutOfMemory::clone(report) }.to_string()
@@ -160,7 +161,7 @@ fn a_recompute_limit_holds_for_the_whole_run() {
     let short = Rehearsal::new(&short, &blank).unwrap();
     let budget = short.unlimited().unwrap().peak_bytes * 6 / 10;
     let rehearsed = short.under(budget, None, None).unwrap().unwrap();
-    // The first step recomputes less than the others.
+    // The first step recomputes less than the other steps.
     assert!(rehearsed.recompute_ratio < rehearsed.step_ratio);
     let limit = Some(rehearsed.step_ratio * 0.999);
     assert!(short.under(budget, None, limit).unwrap().is_ok());

@@ -5,16 +5,16 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Opens the stream of this name for writing; `None` if the name does not stand for an open file or
-/// `/dev/null`.
+/// Opens the stream with the name `path` for writing. `None` if the name is neither `/dev/null` nor
+/// the name of an open file.
 #[cfg(unix)]
 pub fn open(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd as _;
     let number = number(path);
     let is_null = path == Path::new("/dev/null");
     match number {
-        // The handles of stdout and stderr are duplicated. A file that is opened a second time
-        // would have a position of its own, and writes would overwrite what the program prints.
+        // The handles of stdout and stderr are duplicated. If the file were opened a second time,
+        // it would have a second write position, and writes would overwrite the program's output.
         Some(1) => Some(io::stdout().as_fd().try_clone_to_owned().map(File::from)),
         Some(2) => Some(io::stderr().as_fd().try_clone_to_owned().map(File::from)),
         Some(_) => Some(reopen(path)),

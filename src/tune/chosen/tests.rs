@@ -2,7 +2,7 @@ use super::*;
 use crate::runtime::Runtime;
 use crate::tune::Tuner;
 
-/// Flags of a program, so that messages name the flags to type.
+/// Flags of a program, as messages name them.
 const FLAGS: OptionNames = OptionNames {
     budget: "--budget",
     threshold: "--eviction-threshold",
