@@ -30,8 +30,8 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Hash of the op's name and of the shapes of inputs and outputs. Runs of the same op on the
-    /// same shapes have the same key.
+    /// Hash of the op's name, and of the types and shapes of inputs and outputs. Runs of the same op
+    /// on the same types and shapes have the same key.
     ///
     /// ```
     /// use remat::{DType, Layout, Run};
@@ -41,13 +41,15 @@ impl Run<'_> {
     /// let timed = Run { seconds: Some(1e-6), ..exp };
     /// let larger = Run { inputs: &[y], outputs: &[y], ..exp };
     /// assert!(exp.key() == timed.key() && exp.key() != larger.key());
+    /// let z = Layout::contiguous(DType::BF16, [100]);
+    /// assert_ne!(exp.key(), Run { inputs: &[z], outputs: &[z], ..exp }.key());
     /// ```
     #[must_use]
     pub fn key(&self) -> u64 {
         let mut hasher = FxHasher::default();
         self.op.hash(&mut hasher);
         for layout in self.inputs.iter().chain(self.outputs) {
-            layout.shape().hash(&mut hasher);
+            (layout.dtype(), layout.shape()).hash(&mut hasher);
         }
         hasher.finish()
     }
