@@ -28,6 +28,7 @@
 //! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
 //! | `checkpoint` | networks and optimizers in files, PyTorch's among them |
+//! | [`collective`] | ops in which all ranks of one training take part |
 //! | [`ops`] | each op with its shapes, gradient and kernels; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`evict`] | choosing tensors to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
@@ -55,6 +56,7 @@ pub mod bound;
 mod capture;
 #[cfg(feature = "serde")]
 pub mod checkpoint;
+pub mod collective;
 #[doc(hidden)]
 pub mod command;
 mod cost;

@@ -43,6 +43,7 @@ mod cli_texts;
 mod cli_training;
 #[cfg(feature = "cli")]
 mod cli_verify;
+mod collectives;
 mod control;
 #[cfg(feature = "cli")]
 mod ctrl_c;

@@ -1,0 +1,64 @@
+//! Collectives: ops in which all ranks of one training take part.
+//!
+//! A rank is one of several runtimes that train one network, each on its own part of a batch, under
+//! a budget of its own. The ranks are joined by a [`Fabric`], and [`Ranks`] makes ops over it:
+//!
+//! ```text
+//! rank 0   all_reduce(g)  ── header ──┬── pieces ── sums ──  g = g0 + g1
+//! rank 1   all_reduce(g)  ── header ──┘── pieces ── sums ──  g = g0 + g1
+//! ```
+//!
+//! Each call of a collective runs exactly once on each rank, whatever the ranks evict and
+//! recompute: a run on one rank alone would wait for ever. See
+//! [`CustomOp::once`](crate::ops::CustomOp::once).
+//!
+//! # Sums
+//!
+//! A sum over ranks is made in the order of the ranks: `((g0 + g1) + g2) + g3`. The bits are those
+//! of one rank that accumulates the gradients of the parts one after the other. For that, each rank
+//! owns a piece of the tensor: an all-to-all brings the pieces of all ranks to their owners, and an
+//! all-gather returns the sums. The number of bytes on the wire is that of a ring.
+//!
+//! # Memory
+//!
+//! A tensor of any size passes through a buffer of fixed size, [`Ranks::buffer`], which is the
+//! workspace of the op and counts towards the budget.
+//!
+//! # Failures
+//!
+//! Each collective begins with a header from each rank. If the headers differ, all ranks get the
+//! same error in that collective, and in all later ones. If a rank had to skip the collective,
+//! because its input was lost or memory was short, all ranks get that rank's failure in that
+//! collective. The output is then lost on all ranks, and an update that reads the output is skipped
+//! on all ranks. So parameters never differ among ranks.
+//!
+//! ```
+//! use remat::collective::{Ranks, threads};
+//! use remat::prelude::*;
+//!
+//! let ranks = threads(2).into_iter().map(|fabric| {
+//!     std::thread::spawn(move || -> Result<Vec<f32>, Error> {
+//!         let ranks = Ranks::new(fabric);
+//!         let runtime = Runtime::builder().budget("1MiB").cpu()?;
+//!         let mut x = runtime.full(&[3], 1.0 + ranks.rank() as f32)?;
+//!         runtime.update(ranks.all_reduce("x"), &mut [&mut x], &[])?;
+//!         x.to_vec()
+//!     })
+//! });
+//! let ranks: Vec<_> = ranks.collect();
+//! for rank in ranks {
+//!     assert_eq!(rank.join().unwrap()?, [3.0; 3]);
+//! }
+//! # Ok::<(), Error>(())
+//! ```
+
+mod fabric;
+mod header;
+mod ops;
+mod ranks;
+mod threads;
+
+pub use fabric::{Fabric, FabricError};
+pub use ops::{AllGather, AllReduce, Broadcast, ReduceScatter};
+pub use ranks::Ranks;
+pub use threads::{Threads, threads};

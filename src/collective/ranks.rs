@@ -1,0 +1,222 @@
+//! One rank's view of all ranks: the numbers of its collectives, and the agreement at the beginning
+//! of each.
+
+use super::fabric::{Fabric, FabricError};
+use super::header::{self, Header, Status};
+use super::ops::{AllGather, AllReduce, Broadcast, ReduceScatter};
+use crate::device::DeviceError;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
+use std::fmt;
+use std::sync::Arc;
+
+/// Bytes of the message by which a rank tells the others of a failure. Longer messages are cut.
+const MESSAGE_BYTES: usize = 1024;
+
+/// Default size of the buffer through which tensors pass.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Smallest buffer: pieces of one element for a hundred ranks fit.
+const LEAST_BUFFER_BYTES: usize = 1 << 10;
+
+/// All ranks of a training, as one of them sees them. Clones are the same rank.
+///
+/// The methods make ops, which [`Runtime::update`](crate::Runtime::update) or
+/// [`Tensor::apply`](crate::Tensor::apply) runs. All ranks must run the same collectives in the
+/// same order. The name given to a collective is compared among the ranks.
+#[derive(Clone)]
+pub struct Ranks(Arc<Inner>);
+
+struct Inner {
+    fabric: Box<dyn Fabric>,
+    buffer: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Number of the next collective.
+    next: u64,
+    /// Error that ended all communication.
+    broken: Option<String>,
+}
+
+impl Ranks {
+    /// Takes over the fabric of a rank. The buffer of a collective has 1 MiB.
+    #[must_use]
+    pub fn new(fabric: impl Fabric) -> Self {
+        Self::with_buffer(fabric, BUFFER_BYTES)
+    }
+
+    /// Like [`Ranks::new`], with a buffer of `bytes` bytes, or of 1 KiB if that is more. The size
+    /// changes no bit of the results, and may differ among the ranks only if it is larger than the
+    /// largest tensor.
+    #[must_use]
+    pub fn with_buffer(fabric: impl Fabric, bytes: usize) -> Self {
+        let buffer = bytes.max(LEAST_BUFFER_BYTES);
+        Self(Arc::new(Inner { fabric: Box::new(fabric), buffer, state: Mutex::default() }))
+    }
+
+    /// Number of this rank, below [`Ranks::size`].
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.0.fabric.rank()
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.fabric.size()
+    }
+
+    /// Bytes of the buffer through which tensors pass.
+    #[must_use]
+    pub fn buffer(&self) -> usize {
+        self.0.buffer
+    }
+
+    /// Op that sums a tensor over all ranks, in place.
+    pub fn all_reduce(&self, name: &str) -> AllReduce {
+        AllReduce::new(self, name, false)
+    }
+
+    /// Op that averages a tensor over all ranks, in place: the sum divided by the number of ranks.
+    pub fn all_mean(&self, name: &str) -> AllReduce {
+        AllReduce::new(self, name, true)
+    }
+
+    /// Op that sums a tensor over all ranks, and returns a part of the sum on each rank: rank `r`
+    /// gets part `r` of [`Ranks::size`] equal parts along the first dimension.
+    pub fn reduce_scatter(&self, name: &str) -> ReduceScatter {
+        ReduceScatter::new(self, name)
+    }
+
+    /// Op that joins the tensors of all ranks along the first dimension, in the order of the ranks.
+    pub fn all_gather(&self, name: &str) -> AllGather {
+        AllGather::new(self, name)
+    }
+
+    /// Op that copies the tensor of rank `root` to all ranks, in place.
+    ///
+    /// # Panics
+    /// If there is no rank `root`.
+    pub fn broadcast(&self, name: &str, root: usize) -> Broadcast {
+        assert!(root < self.size(), "there is no rank {root} among {}", self.size());
+        Broadcast::new(self, name, root)
+    }
+
+    pub(super) fn fabric(&self) -> &dyn Fabric {
+        &*self.0.fabric
+    }
+
+    /// Begins the next collective: compares headers. `any` is set if a rank has a value of its own.
+    ///
+    /// # Errors
+    /// The same error on all ranks, if the headers differ or a rank has failed.
+    pub(super) fn begin(
+        &self,
+        header: Header,
+        status: Status,
+        any: Option<&AtomicBool>,
+    ) -> Result<(), DeviceError> {
+        self.agree(header, status, "", any).map_err(DeviceError::new)
+    }
+
+    /// Takes part in the next collective as the rank that skips it for the failure `why`.
+    pub(super) fn skip(&self, header: Header, why: &str) {
+        // The failure is known here already. An error of the connection is told by the next
+        // collective.
+        let _ = self.agree(header, Status::Failed, why, None);
+    }
+
+    fn agree(
+        &self,
+        mut header: Header,
+        status: Status,
+        why: &str,
+        any: Option<&AtomicBool>,
+    ) -> Result<(), String> {
+        let mut state = lock(&self.0.state);
+        if let Some(broken) = &state.broken {
+            return Err(broken.clone());
+        }
+        header.number = state.next;
+        state.next += 1;
+        match self.compare(&header, status, why) {
+            Ok(Agreed::Run { has_value }) => {
+                if let Some(any) = any {
+                    any.store(has_value, Ordering::Release);
+                }
+                Ok(())
+            }
+            Ok(Agreed::Failed(message)) => Err(message),
+            Err(message) => {
+                state.broken = Some(message.clone());
+                Err(message)
+            }
+        }
+    }
+
+    /// Exchanges headers, and the message of a rank that has failed.
+    ///
+    /// # Errors
+    /// An error that ends all communication.
+    fn compare(&self, header: &Header, status: Status, why: &str) -> Result<Agreed, String> {
+        let fabric = self.fabric();
+        let lost = |error: FabricError| format!("{header}: {error}");
+        let mut all = vec![0; header::BYTES * self.size()];
+        fabric.all_gather(&header.encode(status), &mut all).map_err(lost)?;
+        let of_rank = |bytes| {
+            Header::decode(bytes)
+                .ok_or_else(|| format!("{header}: another rank runs another version of remat"))
+        };
+        let ranks = all.chunks_exact(header::BYTES).map(of_rank).collect::<Result<Vec<_>, _>>()?;
+        let (first, of_first) = ranks[0];
+        let differs = |(other, status): &(Header, Status)| {
+            // A rank that skips the collective does not know the bytes of its input.
+            let skips = [of_first, *status].contains(&Status::Failed);
+            if skips { !other.is_like(&first) } else { *other != first }
+        };
+        if let Some(rank) = ranks.iter().position(differs) {
+            return Err(differ(&first, rank, &ranks[rank].0));
+        }
+        let has_value = ranks.iter().any(|(_, status)| *status == Status::Ready);
+        let Some(failed) = ranks.iter().position(|(_, status)| *status == Status::Failed) else {
+            return Ok(Agreed::Run { has_value });
+        };
+        let mut message = [0; MESSAGE_BYTES];
+        if failed == self.rank() {
+            let end = why.floor_char_boundary(MESSAGE_BYTES);
+            message[..end].copy_from_slice(&why.as_bytes()[..end]);
+        }
+        fabric.broadcast(failed, &mut message).map_err(lost)?;
+        let end = message.iter().position(|&byte| byte == 0).unwrap_or(MESSAGE_BYTES);
+        let why = String::from_utf8_lossy(&message[..end]);
+        Ok(Agreed::Failed(format!("rank {failed} failed: {why}")))
+    }
+}
+
+/// Outcome of a comparison of headers.
+enum Agreed {
+    /// All ranks run the collective.
+    Run {
+        /// Whether a rank has a value of its own.
+        has_value: bool,
+    },
+    /// A rank has failed, so no rank runs the collective. The message is the same on all ranks.
+    Failed(String),
+}
+
+/// Message about two ranks whose headers differ.
+fn differ(first: &Header, rank: usize, other: &Header) -> String {
+    if (Header { tensor: first.tensor, ..*other }) == *first {
+        return format!("{first}, but on rank 0 and rank {rank} of tensors with other names");
+    }
+    format!("ranks differ: on rank 0, {first}; on rank {rank}, {other}")
+}
+
+impl fmt::Debug for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0.fabric)
+    }
+}
