@@ -1,4 +1,4 @@
-//! The contract between the engine and the operations it runs.
+//! The contract between the engine and the operations that the engine runs.
 //!
 //! The engine is generic over its op type and never looks inside an op. The engine asks an op for
 //! the layouts of the outputs, for the number of floating-point operations, and whether the op may
@@ -8,21 +8,21 @@ use crate::hint::cold;
 use crate::layout::Layout;
 use std::fmt;
 
-/// Lists that [`Outputs`] consist of.
+/// List type of the layouts and views in [`Outputs`].
 pub use smallvec::{SmallVec, smallvec};
 
-/// Outputs of an op, all of one kind.
+/// Outputs of an op: fresh storages, views, or new values of inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Outputs {
-    /// Storages of their own, packed in row-major order: the layouts must be contiguous with offset
-    /// 0. An op with an empty list is run once, for its side effects.
+    /// New storages, packed in row-major order: the layouts must be contiguous with offset 0. An op
+    /// with an empty list runs only once, for its side effects.
     Fresh(SmallVec<[Layout; 1]>),
     /// Views of inputs: no bytes, no kernel, no cost.
     Views(SmallVec<[Look; 1]>),
-    /// New values of the first `targets` inputs, and then `fresh` outputs. The updated inputs must
-    /// be contiguous, and their handles are consumed.
+    /// New values of the first `targets` inputs, followed by `fresh` outputs. The updated inputs
+    /// must be contiguous, and the handles of the updated inputs are consumed.
     ///
     /// A new value takes over the input's storage if nothing else needs the old value. Otherwise
     /// the engine copies the old value first. In both cases the kernel finds the old value in the
@@ -30,7 +30,7 @@ pub enum Outputs {
     Updates {
         /// Number of inputs that are updated.
         targets: usize,
-        /// Layouts of further outputs, as of [`Outputs::Fresh`].
+        /// Layouts of further outputs, with the same rules as in [`Outputs::Fresh`].
         fresh: SmallVec<[Layout; 1]>,
     },
 }
@@ -57,7 +57,7 @@ impl Outputs {
     /// Fresh outputs with these layouts.
     #[must_use]
     pub fn fresh(layouts: impl IntoIterator<Item = Layout>) -> Self {
-        // A loop costs a fraction of `collect`, and every op comes through here.
+        // A loop costs a fraction of the time of `collect`, and every op calls this function.
         let mut fresh = SmallVec::new();
         layouts.into_iter().for_each(|layout| fresh.push(layout));
         Self::Fresh(fresh)
@@ -69,7 +69,7 @@ impl Outputs {
         Self::Views(smallvec![Look { input, layout }])
     }
 
-    /// New values of the first inputs, and nothing else.
+    /// New values of the first `targets` inputs, without fresh outputs.
     #[must_use]
     pub fn updates(targets: usize) -> Self {
         Self::Updates { targets, fresh: SmallVec::new() }
@@ -111,7 +111,7 @@ impl Outputs {
         }
     }
 
-    /// Views; empty if the outputs are of another kind.
+    /// Views of inputs; empty if the outputs are not views.
     #[must_use]
     pub fn views(&self) -> &[Look] {
         match self {
@@ -120,11 +120,11 @@ impl Outputs {
         }
     }
 
-    /// Layout of output number `output`, where `input` gives the layouts of inputs. A new value is
-    /// contiguous.
+    /// Layout of output number `output`, where `input` returns the layout of an input. The new
+    /// value of an updated input is contiguous.
     ///
     /// # Panics
-    /// If there is no such output.
+    /// If no output has the number `output`.
     #[must_use]
     #[inline(always)]
     pub fn layout(&self, output: usize, input: impl Fn(usize) -> Layout) -> Layout {
@@ -146,36 +146,38 @@ impl Outputs {
 /// Running an op again on the same input bits must give the same output bits, so that eviction and
 /// rematerialization are invisible. Random ops carry their key and counter.
 ///
-/// An op that updates is never run again: all its outputs become leaves. An op without outputs is
-/// run once, for its side effects, and never again.
+/// An op that updates inputs is never run again: all outputs of the op become leaves. An op without
+/// outputs is run only once, for its side effects.
 ///
-/// An op that is issued is either run, or told that it is [skipped](Operation::skipped).
+/// An op that is issued is either run, or hears that it is [skipped](Operation::skipped).
 pub trait Operation: fmt::Debug + Send + 'static {
     /// Short name for events, traces and error messages.
     fn name(&self) -> &str;
 
     /// Attributes of the op as text (JSON for the crate's ops), for recordings. Name and attributes
-    /// must be enough to make the op again. `None` (the default): a recording can be replayed by
-    /// size and cost, but not executed.
+    /// together must be enough to make the op again. With `None` (the default), a recording can be
+    /// simulated from sizes and costs, but cannot be executed.
     fn attributes(&self) -> Option<String> {
         None
     }
 
-    /// Infers the layouts of the outputs, and the source of each output's storage.
+    /// Infers the layouts of the outputs, and whether each output is fresh, a view, or an update of
+    /// an input.
     ///
     /// # Errors
     /// If the op does not accept the number, types or shapes of the inputs. The message says which
     /// input is wrong, and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError>;
 
-    /// Floating-point operations of one run, for the cost model `flops`. Default: one per output
-    /// element.
+    /// Floating-point operations of one run, for the cost model `flops`. The default is one per
+    /// output element.
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
         outputs.iter().map(|o| o.elements() as f64).sum()
     }
 
-    /// Whether the op may run again, with the same bits. An op with effects outside the device
-    /// (reading a file, a collective) returns false, and its outputs become leaves.
+    /// Whether the op may run again and then gives the same bits. An op that depends on or changes
+    /// state outside the device (reading a file, a collective) returns false, and the outputs of
+    /// the op become leaves.
     fn rematerializable(&self) -> bool {
         true
     }
@@ -195,20 +197,21 @@ pub trait Operation: fmt::Debug + Send + 'static {
 pub struct OpError {
     /// Name of the op.
     pub op: String,
-    /// Problem, with the offending value and the expected one.
+    /// Description of the problem, with the value found and the value expected.
     pub message: String,
 }
 
 impl OpError {
-    /// An error of `op`.
+    /// Makes an error of the op named `op`.
     #[must_use]
     pub fn new(op: impl Into<String>, message: impl Into<String>) -> Self {
         Self { op: op.into(), message: message.into() }
     }
 }
 
-/// Checks the part of the contract that layouts can show. `inputs` gives the layout of an input, if
-/// it exists.
+/// Checks the layouts of outputs: views stay within their inputs, and updated inputs and fresh
+/// outputs are contiguous. `inputs` returns the layout of an input, or `None` if the op has no
+/// input of that number.
 pub(crate) fn check_outputs<'a>(
     op: &impl Operation,
     inputs: impl Fn(usize) -> Option<&'a Layout>,

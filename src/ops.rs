@@ -1,18 +1,18 @@
-//! Ops of the crate, and the handle [`Tensor`], which has the ops as methods.
+//! Ops of the crate, and the handle [`Tensor`]. Most ops are methods of [`Tensor`].
 //!
-//! Each op, or small family of ops, is one module. The module has everything about the op: inputs,
-//! outputs and formula, work, kernels for each device, gradient, and the method on [`Tensor`]. The
-//! registry below has one line for each module and is the only list of ops. Tests run each op on
-//! its [`samples`]. Users' own ops are [`Op::Custom`]. With the feature `serde`,
-//! [`Operation::attributes`] turns an op into text, and a `Library` turns the text into the op
-//! again.
+//! Each op, or small family of related ops, is one module. The module contains everything about the
+//! op: inputs, outputs, formula, number of flops, kernels for each device, gradient, and the method
+//! on [`Tensor`]. The registry below has one line for each module, and is the only list of ops. The
+//! tests run each op on the [`samples`] of the op. Users' own ops are [`Op::Custom`]. With the
+//! feature `serde`, [`Operation::attributes`] turns an op into text, and a `Library` makes the op
+//! from the text.
 //!
-//! Images are `[batch, channels, height, width]`. Unless an op says something else, its inputs are
-//! f32 and of any rank. An op on tensors that are not contiguous may take at most
-//! [`MAX_RANK`](crate::MAX_RANK) nested loops.
+//! Images have the shape `[batch, channels, height, width]`. Unless an op's documentation says
+//! otherwise, inputs are f32 and of any rank. An op on tensors that are not contiguous fails if the
+//! op needs more than [`MAX_RANK`](crate::MAX_RANK) nested loops.
 //!
-//! Most ops have a method on tensors. An op without a method is a value that
-//! [`Runtime::apply`](crate::Runtime::apply) runs:
+//! An op without a method on tensors is a value that [`Runtime::apply`](crate::Runtime::apply)
+//! runs:
 //!
 //! ```
 //! use remat::ops::{Conv2d, Pool2d};
@@ -103,8 +103,8 @@ use crate::device::{
 /// Type that most ops compute in.
 pub(crate) const FLOAT: DType = DType::F32;
 
-/// Storage of an op in [`Op`]: the op itself, or a box if the op is large. Each command contains an
-/// op and is copied, so a small [`Op`] is faster.
+/// Type that a variant of [`Op`] contains: the op itself, or a box if the op is large. Each command
+/// contains an [`Op`] and is copied, so a small [`Op`] is faster.
 macro_rules! held {
     ($op:ident) => { $op };
     ($op:ident in Box) => { Box<$op> };
@@ -160,8 +160,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Attributes of the op as text; `None` if a custom op has no text, or, for other ops,
-            /// if the build lacks the feature `serde`.
+            /// Attributes of the op as text. `None` if a custom op returns no text, or if the build
+            /// lacks the feature `serde` and the op is one of the crate's ops.
             fn text(&self) -> Option<String> {
                 match self {
                     $($(
@@ -258,7 +258,7 @@ impl Operation for Op {
 }
 
 impl Op {
-    /// Kernels of the op; an error if the op is a view.
+    /// Returns the kernels of the op; an error if the op is a view.
     fn kernel(&self) -> Result<&dyn Kernel, DeviceError> {
         self.definition()
             .kernel()
@@ -277,7 +277,8 @@ impl cpu::Kernels for Op {
             Some(pieces) => pieces.cpu_workspace(),
             None => op.kernel().map_or(0, |kernel| kernel.cpu_workspace(inputs, outputs)),
         };
-        // The number of bytes may exceed any memory: saturate, so that the request is refused.
+        // The number of bytes may exceed the size of any memory. Saturate, so that the request for
+        // a workspace is refused.
         bytes.min(isize::MAX as u64)
     }
 
@@ -303,7 +304,8 @@ impl cuda::Kernels for Op {
                 op.kernel().map_or(0, |kernel| kernel.cuda_workspace(libraries, inputs, outputs))
             }
         };
-        // The number of bytes may exceed any memory: saturate, so that the request is refused.
+        // The number of bytes may exceed the size of any memory. Saturate, so that the request for
+        // a workspace is refused.
         bytes.min(isize::MAX as u64)
     }
 

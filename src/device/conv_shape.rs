@@ -1,6 +1,6 @@
 //! The sizes of a convolution.
 
-/// A convolution or one of its gradients, named by the result.
+/// A convolution or one of its two gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Computes `y` from `x` and `weight`.
@@ -14,41 +14,43 @@ pub enum Kind {
 /// Sizes of a 2-D convolution: images are `[n, c, h, w]`, weights `[c_out, c_in / groups, kh, kw]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
-    /// Images in the batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels of the input.
+    /// Number of channels of the input.
     pub c_in: usize,
-    /// Rows of the input.
+    /// Number of rows of the input.
     pub h: usize,
-    /// Columns of the input.
+    /// Number of columns of the input.
     pub w: usize,
-    /// Channels of the output.
+    /// Number of channels of the output.
     pub c_out: usize,
-    /// Rows of the kernel, at least 1.
+    /// Number of rows of the kernel, at least 1.
     pub kh: usize,
-    /// Columns of the kernel, at least 1.
+    /// Number of columns of the kernel, at least 1.
     pub kw: usize,
-    /// Input rows and columns between two neighbouring outputs, at least 1.
+    /// Distance between the windows of two neighbouring outputs, in input rows and columns; at
+    /// least 1.
     pub stride: [usize; 2],
-    /// Zero rows above and below, zero columns left and right.
+    /// Number of zero rows above and below the input, and number of zero columns on the left and on
+    /// the right.
     pub padding: [usize; 2],
-    /// Input rows and columns between two neighbouring elements of the kernel, at least 1.
+    /// Distance between two neighbouring kernel elements, in input rows and columns; at least 1.
     pub dilation: [usize; 2],
-    /// Number of groups. An output channel reads the input channels of its own group only. At least
-    /// 1; divides both channel counts.
+    /// Number of groups. An output channel reads only the input channels of its own group. The
+    /// number is at least 1, and divides both channel counts.
     pub groups: usize,
 }
 
 impl ConvShape {
-    /// Rows of the output; zero if the kernel is larger than the padded input.
+    /// Number of rows of the output; zero if the kernel is larger than the padded input.
     ///
-    /// Input rows that remain after the last full step are not read by any output.
+    /// If rows of the padded input remain after the last window, no output reads these rows.
     #[must_use]
     pub fn h_out(&self) -> usize {
         out(self.h, span(self.kh, self.dilation[0]), self.stride[0], self.padding[0])
     }
 
-    /// Columns of the output; zero if the kernel is larger than the padded input.
+    /// Number of columns of the output; zero if the kernel is larger than the padded input.
     #[must_use]
     pub fn w_out(&self) -> usize {
         out(self.w, span(self.kw, self.dilation[1]), self.stride[1], self.padding[1])
@@ -60,34 +62,34 @@ impl ConvShape {
         [self.input_len(), self.weight_len(), self.output_len()].contains(&0)
     }
 
-    /// Elements of the input.
+    /// Number of elements of the input.
     #[must_use]
     pub fn input_len(&self) -> usize {
         self.n * self.c_in * self.h * self.w
     }
 
-    /// Elements of the weight.
+    /// Number of elements of the weight.
     #[must_use]
     pub fn weight_len(&self) -> usize {
         self.c_out * (self.c_in / self.groups) * self.kh * self.kw
     }
 
-    /// Sizes of one group: channels divided by `groups`.
+    /// Sizes of the convolution of one group: both channel counts are divided by `groups`.
     #[must_use]
     pub fn one_group(&self) -> Self {
         let Self { c_in, c_out, groups, .. } = *self;
         Self { c_in: c_in / groups, c_out: c_out / groups, groups: 1, ..*self }
     }
 
-    /// Elements of the output.
+    /// Number of elements of the output.
     #[must_use]
     pub fn output_len(&self) -> usize {
         self.n * self.c_out * self.h_out() * self.w_out()
     }
 }
 
-/// Rows or columns from the first element of a kernel to the last; 0 for an empty kernel.
-/// Saturates.
+/// Number of rows or columns from the first to the last element of a kernel, saturating; 0 for an
+/// empty kernel.
 #[must_use]
 pub const fn span(kernel: usize, dilation: usize) -> usize {
     if kernel == 0 { 0 } else { (kernel - 1).saturating_mul(dilation).saturating_add(1) }

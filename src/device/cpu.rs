@@ -1,12 +1,13 @@
-//! The processor: a mapped range of memory, and a team of threads to share the work of each op.
+//! The CPU as a device: a mapped range of memory, and a team of threads that share the work of each
+//! op.
 //!
-//! Every kernel gives the same bits with any number of threads and from run to run. Work is split
-//! by outputs, or by fixed pieces whose results are joined in a fixed order.
+//! Every kernel gives the same bits in every run, with any number of threads. Work is split by
+//! outputs, or into fixed pieces whose results are joined in a fixed order.
 //!
-//! Tensors and workspaces lie in the memory that the device was made with. The device takes no
-//! other memory that grows with the shapes. For a matrix product, each thread packs operands in up
-//! to [`PACKING_BYTES`] of heap. Sharing work among threads takes a few KiB. The caller owns the
-//! host values that are put on the device or read from it.
+//! Tensors and workspaces lie in the memory that the device reserved when it was made. The device
+//! allocates no other memory that grows with the shapes. For a matrix product, each thread packs
+//! operands into at most [`PACKING_BYTES`] of heap memory. Sharing work among threads takes a few
+//! KiB. The caller owns the host values that are written to the device or read from it.
 
 #![deny(unsafe_code)]
 
@@ -31,29 +32,29 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Most bytes of heap that a thread takes for a matrix product, whatever the shapes. An allocator
-/// may keep up to the same number of bytes in reserve.
+/// Largest number of heap bytes that a thread allocates for a matrix product of any shape. The
+/// allocator may keep the same number of bytes in reserve.
 pub const PACKING_BYTES: usize = 640 << 10;
 
-/// Most threads of a [`Team`]: as many as a large machine has, and low enough to refuse numbers
-/// given by mistake.
+/// Largest number of threads of a [`Team`]. Large machines have this number of threads; a larger
+/// number is probably a mistake, and is refused.
 pub const MAX_THREADS: usize = 1024;
 
 pub use self::operands::Operands;
 #[doc(hidden)]
 pub use self::team::Team;
 
-/// Ops that run on the processor.
+/// Ops that run on the CPU.
 #[doc(hidden)]
 pub trait Kernels: Operation + Sync {
-    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The
+    /// Number of leading inputs that the op updates in place, for an op with `_inputs` inputs. The
     /// updated inputs are the first outputs.
     fn updates(&self, _inputs: usize) -> usize {
         0
     }
 
-    /// Scratch bytes of a run. The answer depends on the arguments alone, so that a simulated
-    /// device can ask for the same.
+    /// Scratch bytes of a run. The result must depend only on the arguments, so that a simulated
+    /// device can request the same number of bytes.
     fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
     /// Runs the op, on a thread of the device's [`Team`].
@@ -63,7 +64,7 @@ pub trait Kernels: Operation + Sync {
     fn cpu(&self, operands: Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// A device that runs ops on the processor.
+/// A device that runs ops on the CPU.
 #[derive(Debug)]
 pub struct Cpu<O> {
     team: Team,
@@ -73,17 +74,17 @@ pub struct Cpu<O> {
 
 impl<O: Kernels> Cpu<O> {
     /// Makes a device with `bytes` bytes and a [`Team`] of its own. The team has `threads` threads,
-    /// or as many as the system offers. The threads end with the device.
+    /// or with `None` as many as the system offers. The threads end when the device is dropped.
     ///
     /// # Errors
-    /// Too little address space, or too few threads from the system.
+    /// If there is too little address space, or the system does not start the threads.
     pub fn new(bytes: u64, threads: Option<usize>) -> Result<Self, DeviceError> {
         Self::of(&Team::new(threads)?, bytes)
     }
 
-    /// Makes a device with `bytes` bytes whose work a team shares. A call from a thread of that
-    /// team starts small ops at once. A call from any other thread hands each op to the team and
-    /// waits.
+    /// Makes a device with `bytes` bytes whose work the threads of a team share. If a thread of the
+    /// team calls the device, small ops start at once. A call from any other thread passes each op
+    /// to the team, and waits.
     ///
     /// # Errors
     /// Too little address space.
@@ -163,7 +164,8 @@ impl<O: Kernels> Device for Cpu<O> {
     }
 }
 
-/// Bytes from the first to the last element of a tensor; an empty range if it has no elements.
+/// Range of bytes from the first to the last element of a tensor; an empty range if the tensor has
+/// no elements.
 fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
     if layout.elements() == 0 {
         return *storage..*storage;
@@ -173,8 +175,8 @@ fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
     at(layout.offset())..at(layout.span())
 }
 
-/// Bytes of a tensor, extended to whole words on both sides. Storages begin at multiples of many
-/// words, so no two storages share a word.
+/// Range of bytes of a tensor, extended to whole words on both sides. No two storages share a word,
+/// because storages begin at multiples of many words.
 fn words_of(place: &Place) -> Result<Range<u64>, DeviceError> {
     let Place { storage, layout } = place;
     let size = layout.dtype().bytes() as u64;
@@ -192,7 +194,8 @@ fn words_end(end: u64) -> u64 {
     end.checked_next_multiple_of(WORD).unwrap_or(end)
 }
 
-/// Elements of a tensor among the words lent for the tensor. An empty slice if no words were lent.
+/// Elements of a tensor, within the words lent for the tensor. The slice is empty if no words were
+/// lent.
 fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
     if words.is_empty() {
         return &[];
@@ -200,7 +203,7 @@ fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
     bytemuck::cast_slice(&bytemuck::cast_slice::<_, u8>(words)[within_words(words, place)])
 }
 
-/// Like [`elements`], for writing.
+/// Like [`elements`], but returns a mutable slice.
 fn elements_mut<'a, T: Pod>(words: &'a mut [Word], place: &Place) -> &'a mut [T] {
     if words.is_empty() {
         return &mut [];

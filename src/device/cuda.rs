@@ -1,19 +1,19 @@
-//! An NVIDIA GPU, used through the driver's interface. Building needs nothing of CUDA; driver and
-//! libraries are found at run time.
+//! An NVIDIA GPU, used through the driver API. The build needs no CUDA installation; the driver and
+//! the libraries are loaded at run time.
 //!
 //! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies are
-//! queued on one stream, which runs behind the engine. The stream does the work in order, so the
-//! engine knows what each offset will hold. The host waits in two cases only: in a read that has to
-//! return the value, and if more bytes than a large limit are being uploaded.
+//! queued on one stream, which works asynchronously. The stream works in order, so the engine knows
+//! which tensor each offset will hold. The host waits in two cases only: in a read that must return
+//! the value, and while too many bytes of uploads are unfinished.
 //!
-//! A repeated run of an op gives the same bits. Kernels add in an order that depends on shapes
-//! alone. cuBLAS has a workspace of its own and one stream. Only deterministic algorithms of cuDNN
-//! are used.
+//! A repeated run of an op gives the same bits. Kernels add in an order that depends only on
+//! shapes. cuBLAS has its own workspace and one stream. Of cuDNN, only deterministic algorithms are
+//! used.
 //!
-//! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and the
-//! device takes 2 MiB as a buffer to move blocks through. On the host, copies pass through pinned
-//! memory. Pinned memory grows to the largest amount that was ever being copied at once, up to 540
-//! MiB. No op allocates memory.
+//! In addition to the budget, the driver allocates memory for itself (hundreds of MiB on current
+//! GPUs). The device allocates a buffer of 2 MiB, through which it moves blocks. On the host,
+//! copies pass through pinned memory. Pinned memory grows to the largest number of bytes that were
+//! being copied at the same time, at most 540 MiB. No op allocates memory.
 
 pub(crate) mod blas;
 mod cache;
@@ -72,20 +72,20 @@ use std::ops::Range;
 /// Ops that run on a GPU.
 #[doc(hidden)]
 pub trait Kernels: Operation {
-    /// Scratch bytes of a run. The answer depends on the arguments alone. A library chooses its
-    /// algorithm for a shape when this function is first called with the shape.
+    /// Scratch bytes of a run. The result must depend only on the arguments. The first call with a
+    /// shape chooses the library's algorithm for this shape.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
-    /// Queues the op behind all work that was given to the stream before. At least one output has
-    /// elements.
+    /// Queues the op behind all work that was submitted to the stream before. At least one output
+    /// has elements.
     ///
     /// # Safety
-    /// The caller guarantees that the outputs are what [`Operation::infer`] says of the inputs, and
-    /// that no output is a view. All operands and the workspace lie within the memory, and the
-    /// workspace begins at a multiple of 256 bytes. Outputs and workspace overlap neither each
-    /// other nor an input, except that an output may replace its own old value in place. [`Cuda`]
-    /// checks all this before the call. An op that runs another op in its place must guarantee the
-    /// same.
+    /// The caller guarantees that the outputs have the layouts that [`Operation::infer`] returns
+    /// for the inputs, and that no output is a view. All operands and the workspace lie within the
+    /// memory, and the workspace begins at a multiple of 256 bytes. Outputs and workspace overlap
+    /// neither each other nor an input, except that an output may overwrite its own old value in
+    /// place. [`Cuda`] checks all these conditions before the call. An op that calls this function
+    /// of another op must guarantee the same conditions.
     ///
     /// # Errors
     /// A failure of the run.
@@ -116,7 +116,7 @@ pub struct Cuda<O> {
 }
 
 impl<O: Kernels> Cuda<O> {
-    /// Opens a GPU, and takes `bytes` bytes of its memory.
+    /// Opens a GPU, and allocates `bytes` bytes of its memory.
     ///
     /// # Errors
     /// Errors of [`Context::open`], or too little free memory.
@@ -124,7 +124,7 @@ impl<O: Kernels> Cuda<O> {
         Self::of(&Context::open(options)?, bytes)
     }
 
-    /// Takes `bytes` bytes of the memory of an open GPU.
+    /// Allocates `bytes` bytes of the memory of an open GPU.
     ///
     /// # Errors
     /// Too little free memory.
@@ -152,7 +152,7 @@ impl<O: Kernels> Cuda<O> {
         }
         let Call { inputs, outputs, ref workspace, .. } = *call;
         let operands = Operands { inputs, outputs, workspace: workspace.clone() };
-        // SAFETY: `check::operands` has verified what `Kernels::cuda` requires of operands and
+        // SAFETY: `check::operands` has verified all conditions of `Kernels::cuda` for operands and
         // workspace. At least one output has elements.
         #[allow(unsafe_code)]
         unsafe {

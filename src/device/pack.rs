@@ -5,7 +5,7 @@ use super::walk::Walk;
 #[cfg(feature = "cuda")]
 use crate::layout::Layout;
 
-/// Fills `out` with the elements of a walk over `x`, from element number `first` on.
+/// Fills `out` with the elements of a walk over `x`, starting at element number `first`.
 pub fn part<T: Copy>(out: &mut [T], x: &[T], walk: &Walk<1>, first: usize) {
     let [step] = walk.steps();
     walk.runs(first, first + out.len(), |i, len, [at]| {
@@ -17,7 +17,8 @@ pub fn part<T: Copy>(out: &mut [T], x: &[T], walk: &Walk<1>, first: usize) {
     });
 }
 
-/// Fills `out` with the elements of `layout` in row-major order. `x` starts with the first element.
+/// Fills `out` with the elements of `layout` in row-major order. `x` begins at the first element of
+/// `layout`.
 #[cfg(feature = "cuda")]
 pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     if !out.is_empty() {
@@ -28,7 +29,7 @@ pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     }
 }
 
-/// Evaluates `$body`, which moves elements of a dtype, with `$Word` an integer of the same size.
+/// Evaluates `$body`, which moves elements of a dtype. `$Word` is an integer type of the same size.
 /// All bit patterns are valid integers.
 macro_rules! by_size {
     ($dtype:expr, $Word:ident => $body:expr) => {

@@ -1,7 +1,9 @@
-//! A device that only counts: no bytes, no arithmetic, seconds from a formula.
+//! A device that only counts bytes. It stores no data and computes no results; the duration of a
+//! run is computed by a formula.
 //!
-//! The simulator is the engine over this device. The engine evicts and regenerates like over the
-//! real device, provided that the simulated device has the workspaces and costs of the real device.
+//! The simulator runs the engine on this device. The engine evicts and regenerates the same
+//! storages as on the real device, if the simulated device has the workspaces and costs of the real
+//! device.
 
 use crate::device::cpu::Kernels;
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -12,9 +14,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Speed of a simulated device. A run of an op takes
-/// `overhead + flops / flops_per_second + bytes / bytes_per_second` seconds, where `bytes` are the
-/// bytes of its inputs and outputs.
+/// Speed of a simulated device. A run of an op takes `overhead + flops / flops_per_second + bytes /
+/// bytes_per_second` seconds, where `bytes` is the number of bytes of the op's inputs and outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
     /// Floating-point operations per second.
@@ -26,8 +27,8 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Two cores of a server: 2e11 flop/s, 2e10 B/s and a microsecond to start. The choice of
-    /// evictions depends on the ratio: ten flops cost as much as a byte.
+    /// Two cores of a server: 2e11 flop/s, 2e10 B/s, and one microsecond to start an op. The ratio
+    /// of these speeds affects which storages are evicted: ten flops cost as much as one byte.
     pub const CPU: Self = Self { flops_per_second: 2e11, bytes_per_second: 2e10, overhead: 1e-6 };
 
     /// A data-center GPU of 2022: 5e13 flop/s in f32, 2e12 B/s, and 3 microseconds for each kernel.
@@ -40,7 +41,7 @@ impl Speed {
     }
 }
 
-/// Host data that a simulated device can take and make up.
+/// Host values that a simulated device can receive, and can make with arbitrary elements.
 pub trait HostValue: Sized + Send + Sync + 'static {
     /// Layout that the value has on the device: contiguous with offset 0.
     fn layout(&self) -> Layout;
@@ -62,7 +63,7 @@ impl HostValue for HostTensor {
     }
 }
 
-/// Data of which only the size is known.
+/// A layout as host value: data whose size is known, but which has no elements.
 impl HostValue for Layout {
     fn layout(&self) -> Layout {
         Layout::contiguous(self.dtype(), *self.shape())
@@ -76,7 +77,7 @@ impl HostValue for Layout {
 /// Scratch bytes that a run of an op needs: see [`Device::workspace`].
 type Workspace<O> = Arc<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 
-/// A device that only counts.
+/// A device that only counts bytes.
 pub struct Sim<O, H> {
     memory: Memory,
     speed: Speed,
@@ -86,15 +87,15 @@ pub struct Sim<O, H> {
 
 impl<O: Operation, H: HostValue> Sim<O, H> {
     /// Makes a device with `bytes` bytes and this speed, whose ops need no workspace. Tensors have
-    /// offsets, as on the cpu and on a GPU.
+    /// offsets, as on the CPU and on a GPU.
     #[must_use]
     pub fn new(bytes: u64, speed: Speed) -> Self {
         let memory = Memory::arena(bytes);
         Self { memory, speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
     }
 
-    /// Changes the memory to [`Memory::Counted`]: bytes are only counted, so that there are no
-    /// holes.
+    /// Changes the memory to [`Memory::Counted`]. Tensors have no offsets, so no free ranges are
+    /// too small.
     #[must_use]
     pub const fn without_places(mut self) -> Self {
         self.memory = Memory::Counted { bytes: self.memory.bytes() };
@@ -113,8 +114,8 @@ impl<O: Operation, H: HostValue> Sim<O, H> {
 }
 
 impl<O: Kernels> Sim<O, HostTensor> {
-    /// Makes a stand-in for a `cpu` device of `bytes` bytes: the same peak of memory, nothing
-    /// computed.
+    /// Makes a device that simulates a `cpu` device of `bytes` bytes: the peak of memory is the
+    /// same, and nothing is computed.
     #[must_use]
     pub fn cpu(bytes: u64) -> Self {
         Self::new(bytes, Speed::CPU).with_workspace(O::cpu_workspace)

@@ -4,15 +4,16 @@ use crate::layout::MAX_RANK;
 use smallvec::SmallVec;
 
 /// Loops over a shape, for `K` operands that each have their own strides. Dimensions of size 1 are
-/// left out. Neighbouring dimensions that are contiguous in every operand are joined: contiguous
-/// tensors are one run, and a row or channel broadcast is two loops.
+/// left out. Neighbouring dimensions that are contiguous in every operand are merged into one loop.
+/// Contiguous tensors are therefore one run, and the broadcast of a row or of a channel takes two
+/// loops.
 #[derive(Clone, Debug)]
 pub struct Walk<const K: usize> {
-    /// Loops, outermost first and at least one; the last loop is the run.
+    /// Loops, outermost first; at least one loop. The last loop is the run.
     loops: SmallVec<[Loop<K>; MAX_RANK]>,
 }
 
-/// Number of iterations, and the distance between neighbours in each operand.
+/// Number of iterations, and the distance between neighbouring elements in each operand.
 type Loop<const K: usize> = (usize, [usize; K]);
 
 impl<const K: usize> Walk<K> {
@@ -26,7 +27,7 @@ impl<const K: usize> Walk<K> {
             let own: [usize; K] = std::array::from_fn(|k| strides[k][axis]);
             match loops.last_mut() {
                 Some((outer, steps)) if (0..K).all(|k| steps[k] == own[k].wrapping_mul(size)) => {
-                    // Sizes of a tensor without elements may overflow in a product.
+                    // The product of the other sizes may overflow if a tensor has no elements.
                     *outer = outer.saturating_mul(size);
                     *steps = own;
                 }
@@ -39,13 +40,14 @@ impl<const K: usize> Walk<K> {
         Self { loops }
     }
 
-    /// All loops, with the run last: the number of iterations, and the distance between neighbours
-    /// in each operand.
+    /// All loops, with the run last. Each loop has the number of iterations, and the distance
+    /// between neighbouring elements in each operand.
     pub fn loops(&self) -> &[(usize, [usize; K])] {
         &self.loops
     }
 
-    /// Splits off the innermost loops, at most `most`. Returns the outer loops first.
+    /// Splits the loops into outer loops and at most `most` innermost loops. Returns the outer
+    /// loops first.
     #[cfg(feature = "cuda")]
     pub fn split_at_most(&self, most: usize) -> (Self, Self) {
         let (outer, inner) = self.loops.split_at(self.loops.len().saturating_sub(most));
@@ -60,19 +62,20 @@ impl<const K: usize> Walk<K> {
         (*run, outer)
     }
 
-    /// Length of a whole run.
+    /// Number of elements of a full run.
     #[cfg(any(test, feature = "cuda"))]
     pub fn run(&self) -> usize {
         self.split().0.0
     }
 
-    /// Distance between neighbours of a run in each operand.
+    /// Distance between neighbouring elements of a run, in each operand.
     pub fn steps(&self) -> [usize; K] {
         self.split().0.1
     }
 
-    /// Calls `body(i, len, at)` for each run of the elements `from..to`. The run starts with
-    /// element `i` and has `len` elements; its first element is at `at[k]` in operand `k`.
+    /// Calls `body(i, len, at)` for each run of the elements `from..to`. The run begins with
+    /// element `i` and has `len` elements. The index of the run's first element in operand `k` is
+    /// `at[k]`.
     pub fn runs(&self, from: usize, to: usize, mut body: impl FnMut(usize, usize, [usize; K])) {
         if from >= to {
             return;
@@ -96,7 +99,7 @@ impl<const K: usize> Walk<K> {
             for (index, (size, strides)) in index.iter_mut().zip(outer).rev() {
                 *index += 1;
                 let wraps = index == size;
-                // Forward by one, or back to the start of this loop.
+                // Move to the next iteration of this loop, or back to its start.
                 at.iter_mut().zip(strides).for_each(|(at, stride)| {
                     *at = if wraps { *at - (*index - 1) * stride } else { *at + stride };
                 });

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention and its gradient, tile by tile. The matrix of probabilities is
-//! never in memory as a whole (Dao et al., "FlashAttention", NeurIPS 2022).
+//! Scaled dot-product attention and its gradient, tile by tile. The whole matrix of probabilities
+//! is never in memory at once (Dao et al., "FlashAttention", NeurIPS 2022).
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -21,20 +21,19 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use shape::Shape;
 
-/// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d]) -> (y [b, h, t, d], lse [b, h, t])`. With the
-/// scores `z = scale * q k^T`, `y = softmax(z) v`, and `lse = ln(sum of e^z)` over each row of
-/// scores.
+/// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d]) -> (y [b, h, t, d], lse [b, h, t])`. The
+/// scores are `z = scale * q k^T`. The outputs are `y = softmax(z) v`, and `lse = ln(sum of e^z)`
+/// over each row of scores.
 ///
-/// A row that sees no keys gives zeros, and its `lse` is `-inf`.
+/// If there are no keys, `y` is zero and `lse` is `-inf`.
 ///
 /// On a GPU, `d` is at most 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Attention {
-    /// Whether query `i` sees only the keys `0..=i`. If there are as many queries as keys, a row
-    /// sees no later row. If the numbers of queries and keys are not equal, both are counted from
-    /// the first, as with PyTorch's `is_causal`.
+    /// Whether query `i` sees only the keys `0..=i`. Queries and keys are both counted from the
+    /// first, also if their numbers differ, as with PyTorch's `is_causal`.
     pub causal: bool,
     /// Factor in the scores `scale * q k^T`; `None` for `1 / sqrt(d)`.
     #[cfg_attr(
@@ -65,14 +64,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if the operands are not floats of these shapes, or the scale is not finite. On
-    /// a GPU, a later error if `d` is more than 256.
+    /// [`Error::Op`] if the operands are not floats of these shapes, or the scale is not finite. If
+    /// `d` is more than 256, the op fails when it runs on a GPU.
     pub fn attention(&self, keys: &Self, values: &Self, op: Attention) -> Result<Self, Error> {
         Ok(Self::call(op, &[self, keys, values])?.swap_remove(0))
     }
 }
 
-/// Operands of [`Attention`], all of any strides.
+/// Inputs of [`Attention`]: floats with any strides.
 const INPUTS: [Input; 3] = [Input::floats("q"), Input::floats("k"), Input::floats("v")];
 
 impl Definition for Attention {
@@ -96,8 +95,8 @@ impl Definition for Attention {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(*self, inputs);
-        // Two matrix products, and for each score: an exponential, multiply, compare, subtract and
-        // add.
+        // Two matrix products, and for each score an exponential, a multiplication, a comparison, a
+        // subtraction and an addition.
         shape.scores() * (4.0 * shape.d as f64 + TRANSCENDENTAL + 4.0)
     }
 
@@ -112,8 +111,8 @@ impl Definition for Attention {
         let [y, lse] = [0, 1].map(|i| of.output(i));
         Gradient::of_all(move |dys| {
             // The gradient of a softmax row subtracts `delta = sum(dy * y)`. A gradient of `lse`
-            // adds to every score of the row in proportion to its probability. The gradient of
-            // `lse` is therefore subtracted from `delta`.
+            // adds to the gradient of each score in the row, in proportion to the probability of
+            // the score. The gradient of `lse` is therefore subtracted from `delta`.
             let (dy, delta) = match (&dys[0], &dys[1]) {
                 (Some(dy), None) => (dy.clone(), dy.mul(&y)?.sum_along(&[3], false)?),
                 (Some(dy), Some(dlse)) => {

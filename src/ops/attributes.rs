@@ -6,22 +6,22 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Text of an op without attributes.
+/// Text that stands for the attributes of an op without attributes.
 const NONE: &str = "{}";
 
-/// Attributes of `op`. An op that serde does not write as an object, such as a unit or a variant,
-/// is fully described by its name.
+/// Attributes of `op`. If serde does not write the op as an object (a unit struct or an enum
+/// variant), the name of the op says everything, and the text is [`NONE`].
 pub(super) fn text(op: &impl Serialize) -> String {
     let text = serde_json::to_string(op).expect("plain fields");
     if is_object(&text) { text } else { NONE.to_owned() }
 }
 
-/// Makes an op with the name of `like` from its attributes as text.
+/// Makes an op from its attributes as text; the op has the same name as `like`.
 pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
     like: &O,
     attributes: &str,
 ) -> Result<O, Fault> {
-    // Serde could also read a struct from a list, which is not accepted here.
+    // Reject a list: serde would accept a list for a struct.
     if !is_object(attributes) {
         return Err("not a JSON object".to_owned());
     }
@@ -39,13 +39,14 @@ fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Attributes of an op without attributes: an object without fields.
+/// Attributes of an op that has no attributes: a JSON object without fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// Text form of an f32 that keeps all bits. Finite numbers are JSON numbers. Other values are the
-/// strings `"inf"`, `"-inf"`, `"NaN"`, and for any other NaN `"NaN(0xffc00000)"` with its bits.
+/// Text form of an f32 that keeps all bits. Finite numbers are JSON numbers. Infinities and the
+/// usual NaN are the strings `"inf"`, `"-inf"` and `"NaN"`. Any other NaN is a string with its
+/// bits, such as `"NaN(0xffc00000)"`.
 pub mod float {
     use super::*;
 
@@ -69,7 +70,7 @@ pub mod float {
         x.ok_or_else(|| D::Error::custom(format!("{value} is not an f32")))
     }
 
-    /// Text form of an f32 that may be missing: `null`.
+    /// Text form of an optional f32, which is `null` for `None`.
     pub mod option {
         use super::*;
 
@@ -87,10 +88,10 @@ pub mod float {
         }
     }
 
-    /// A number with as few digits as `x` has as an f32, such as `0.1` for `0.1_f32`, if reading it
-    /// gives `x` again. Reading parses to an f64, which may be off by a few epsilons, and rounds to
-    /// an f32. A number near the middle between two f32 may become the wrong f32. In this case, the
-    /// result is `x` itself.
+    /// Returns the f64 with the shortest digits that identify the f32 `x`, such as `0.1` for
+    /// `0.1_f32`. A reader parses the digits to an f64, which may be off by a few epsilons, and
+    /// rounds the f64 to an f32. Digits near the middle between two f32 may be rounded to the wrong
+    /// f32. In this case, the function returns `x` itself as an f64.
     fn digits(x: f32) -> f64 {
         const OFF: f64 = 4.0 * f64::EPSILON;
         let short: f64 = format!("{x:e}").parse().expect("a number");

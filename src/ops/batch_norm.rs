@@ -1,4 +1,5 @@
-//! Batch normalization, with the statistics of a batch or with given statistics, and its gradient.
+//! Batch normalization and its gradient. The statistics are computed from the batch, or are inputs
+//! of the op.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -16,7 +17,8 @@ use super::{FLOAT, Tensor};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
 
-/// Vectors of a batch normalization, `[c]` each: one element for each channel.
+/// Parameters and running statistics of a batch normalization: vectors `[c]` with one element for
+/// each channel.
 ///
 /// ```
 /// # use remat::prelude::*;
@@ -37,13 +39,13 @@ use crate::layout::{Dims, Layout};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormParameters<'a> {
-    /// Factor of the normalized elements.
+    /// Factors of the normalized elements.
     pub gamma: &'a Tensor,
-    /// Term added after the multiplication by `gamma`.
+    /// Terms added after the multiplication by `gamma`.
     pub beta: &'a Tensor,
-    /// Running mean of the batches so far.
+    /// Running means of the batches so far.
     pub running_mean: &'a Tensor,
-    /// Running variance of the batches so far.
+    /// Running variances of the batches so far.
     pub running_var: &'a Tensor,
 }
 
@@ -63,7 +65,7 @@ fn channels(x: &Layout, roles: &[&str], vectors: &[Layout]) -> Result<usize, Fau
     Ok(c)
 }
 
-/// Sizes of `x` in the form that the CPU kernels need.
+/// Sizes of `x` as `[n, c, inner]`, for the CPU kernels.
 fn seen(x: &Layout) -> cpu::Channels {
     let shape = x.shape();
     cpu::Channels { n: shape[0], c: shape[1], inner: shape[2..].iter().product() }
@@ -75,7 +77,7 @@ fn beside(vector: &Tensor, rank: usize) -> Result<Tensor, Error> {
     vector.reshape(&Dims::new(&vec![1; rank]).with(1, vector.layout().elements()))
 }
 
-/// All axes except that of the channels.
+/// All axes except axis 1, the axis of the channels.
 fn others(rank: usize) -> Vec<usize> {
     (0..rank).filter(|&axis| axis != 1).collect()
 }

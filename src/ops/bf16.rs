@@ -1,12 +1,13 @@
-//! Tensors of `bf16`: stored in half the bytes, computed in f32.
+//! Tensors of `bf16`. A `bf16` tensor has half the bytes of an f32 tensor; ops compute in f32.
 //!
-//! An op whose floats may be [`DType::BF16`] declares how the op can be cut into pieces. The
-//! declaration [`Cuts`], by [`Definition::cuts`](super::definition::Definition::cuts), gives the
-//! dimension of each operand that is cut, or says that an operand is needed whole. The kernels of
-//! the op do not know `bf16`, and run on one piece after another. Before the run, the inputs of a
-//! piece are widened to f32 in the workspace. After the run, its outputs are rounded. Pieces are
-//! small compared to the tensors, so that the workspace does not cost what the storage saves. The
-//! cut of an op depends on shapes alone, so every run gives the same bits.
+//! An op whose floats may be [`DType::BF16`] declares how it can be cut into pieces.
+//! [`Definition::cuts`](super::definition::Definition::cuts) returns the declaration, [`Cuts`]. For
+//! each operand, [`Cuts`] names the dimension along which the operand is cut, or says that each
+//! piece needs the whole operand. The kernels of the op compute in f32 only, and run on one piece
+//! after another. Before a piece runs, its inputs are widened to f32 in the workspace. After the
+//! piece has run, its outputs are rounded to `bf16`. Pieces are small compared to the tensors, so
+//! the workspace is smaller than the memory that `bf16` saves. The cuts of an op depend on shapes
+//! alone, so every run gives the same bits.
 //!
 //! Operands of `bf16` and f32 may be mixed: activations are `bf16`, parameters and statistics are
 //! f32.
@@ -38,15 +39,16 @@ const NARROW: DType = DType::BF16;
 pub(super) struct Cuts {
     /// Cut of each input.
     pub inputs: SmallVec<[Cut; 6]>,
-    /// Cut of each output. An output that is updated in place is cut like the input that holds the
-    /// old value.
+    /// Cut of each output. An output that is updated in place is cut like the input with the old
+    /// value.
     pub outputs: SmallVec<[Made; 3]>,
 }
 
 /// Part of an input that a piece reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Entries along this dimension: the same number in each operand that is cut.
+    /// A range of entries along this dimension. All operands that are cut have the same number of
+    /// entries.
     Along(usize),
     /// The whole input.
     Whole,
@@ -60,23 +62,24 @@ pub(super) struct Made {
     narrow: bool,
 }
 
-/// Way to combine the results of the pieces.
+/// How the results of the pieces make the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Each piece writes its entries along a dimension; with [`Cut::Whole`], there is only one
-    /// piece.
+    /// Each piece writes its range of entries along a dimension. With [`Cut::Whole`], the op runs
+    /// as one piece, which writes the whole output.
     Part(Cut),
     /// The output is the sum of the results of all pieces.
     Sum,
 }
 
 impl Made {
-    /// A cut output that is stored as `bf16`, like the activations.
+    /// An output that is cut, and stored as `bf16` like the activations.
     pub const fn activations(cut: Cut) -> Self {
         Self { how: How::Part(cut), narrow: true }
     }
 
-    /// A cut output of the type that the kernel writes: statistics or places.
+    /// An output that is cut, and stored in the type that the kernel writes: statistics, or
+    /// positions of elements.
     pub const fn plain(cut: Cut) -> Self {
         Self { how: How::Part(cut), narrow: false }
     }
@@ -93,7 +96,7 @@ impl Made {
 }
 
 impl Cuts {
-    /// An op that is not cut: it runs in one piece.
+    /// Cuts of an op that runs in one piece.
     pub fn none(inputs: usize, outputs: impl IntoIterator<Item = Made>) -> Self {
         Self::new((0..inputs).map(|_| Cut::Whole), outputs)
     }
@@ -120,7 +123,8 @@ impl Cuts {
     }
 }
 
-/// The longest of the first `among` dimensions; the outermost one on a tie. `None` if `among` is 0.
+/// The longest of the first `among` dimensions; the outermost dimension on a tie. `None` if `among`
+/// is 0.
 pub(super) fn longest(shape: &Dims, among: usize) -> Option<usize> {
     (0..among).max_by_key(|&axis| (shape[axis], std::cmp::Reverse(axis)))
 }
@@ -142,14 +146,14 @@ pub(super) fn is_narrow(layout: &Layout) -> bool {
     layout.dtype() == NARROW
 }
 
-/// Layout as the kernel sees it: `bf16` becomes f32.
+/// Layout with f32 in place of `bf16`, as the kernel sees it.
 fn wide(layout: &Layout) -> Layout {
     if is_narrow(layout) { layout.with_dtype(FLOAT) } else { *layout }
 }
 
-/// Outputs of an op for inputs of which some are `bf16`. `fault` is the error that the op returned
-/// for these inputs. It is returned if the op cannot be cut. The messages of other errors say f32
-/// where an input is `bf16`.
+/// Infers the outputs of an op for inputs of which some are `bf16`. `fault` is the error that the
+/// op returned for these inputs. The function returns `fault` if the op cannot be cut. Messages of
+/// other errors say f32 where an input is `bf16`.
 pub(super) fn infer(
     op: &dyn Definition,
     inputs: &[Layout],

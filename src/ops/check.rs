@@ -1,4 +1,4 @@
-//! Checks of inputs. Every message says what was found and what was expected.
+//! Checks of inputs. Every error message says what was found and what was expected.
 
 use crate::device::walk::Walk;
 use crate::layout::{self, DType, Dims, Layout, MAX_RANK};
@@ -36,7 +36,7 @@ pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N],
 }
 
 /// Fails if a walk over operands takes more nested loops than the kernels have. Each operand is
-/// given with its role, which the message names.
+/// passed with its role, which is its name in the message.
 pub(super) fn walkable<const K: usize, const N: usize>(
     walk: &Walk<K>,
     operands: [(&str, &Layout); N],
@@ -88,7 +88,7 @@ pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
     }
 }
 
-/// Fails if the size in bytes of a packed tensor, or a stride of it, overflows `isize`.
+/// Fails if the size in bytes or a stride of a packed tensor overflows `isize`.
 pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     if layout::countable(dtype, shape) {
         Ok(())
@@ -97,7 +97,7 @@ pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     }
 }
 
-/// Layout of a fresh, contiguous output; an error if it is too large.
+/// Layout of a fresh, contiguous output; an error if the output is too large.
 pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Layout, Fault> {
     let shape = shape.into();
     countable(dtype, &shape)?;

@@ -39,15 +39,15 @@ pub(crate) struct Rig<D> {
     front: u64,
     /// Value of all elements of outputs and workspaces before a run.
     junk: f32,
-    /// Divisor for the number of samples: walks over all samples take one in `parts` samples of
-    /// each op; see [`samples::tasks`].
+    /// Divisor for the number of samples: tests over all samples run one in `parts` samples of each
+    /// op; see [`samples::tasks`].
     pub(crate) parts: usize,
 }
 
 /// Bytes of the rig's device.
 pub(crate) const BYTES: u64 = 96 << 20;
 
-/// A tensor on the host, and the layout by which an op sees it.
+/// A tensor on the host, and the layout in which an op sees the tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Arg {
     host: HostTensor,
@@ -66,20 +66,20 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         self.front = front.next_multiple_of(256);
     }
 
-    /// Whether the device has room for a sample.
+    /// Whether the operands and outputs of a sample fit into the device's memory.
     fn holds(&self, sample: &Sample) -> bool {
         let inputs = sample.layouts();
         let outputs = layouts(&inputs, &outputs_of(sample));
         let workspace = self.device.workspace(&sample.op, &inputs, &outputs);
         let stored = sample.operands.iter().map(|operand| &operand.stored);
         let bytes = stored.chain(&outputs).map(Layout::bytes).chain([workspace]);
-        // Besides its bytes, each tensor needs room for a guard, for alignment, and perhaps for one
-        // more element.
+        // In addition to its bytes, each tensor needs bytes for a guard, for alignment, and perhaps
+        // for one more element.
         self.front + bytes.map(|bytes| bytes + 512).sum::<u64>() <= BYTES
     }
 
-    /// Runs `op`. Fresh outputs and the workspace are full of junk before the run. The guard, a
-    /// fixed pattern behind each operand, must not change.
+    /// Runs `op`. Before the run, all elements of fresh outputs and of the workspace are `junk`. A
+    /// guard lies behind each operand: a fixed pattern that the run must not change.
     pub(crate) fn try_run(
         &mut self,
         op: &Op,
@@ -146,8 +146,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 
 #[cfg(feature = "cuda")]
 impl Rig<Cuda<Op>> {
-    /// Makes a rig for a GPU. A pretend GPU takes minutes for what a real one does in seconds, so
-    /// its walks skip samples.
+    /// Makes a rig for a GPU. A pretend GPU takes minutes for work that a real GPU does in seconds,
+    /// so tests on a pretend GPU skip samples.
     pub(crate) fn of_gpu(device: Cuda<Op>) -> Self {
         let is_pretend = device.context().description().unwrap().name.starts_with("Pretend GPU");
         Self { parts: if is_pretend { 4 } else { 1 }, ..Self::new(device) }
@@ -169,8 +169,8 @@ fn full_of(junk: f32, layout: Layout) -> HostTensor {
         _ => junk.to_bits().to_ne_bytes(),
     };
     let fill = |bytes: &mut [u8]| {
-        // Four bytes at a time: byte by byte, this loop took half the time of a walk over all
-        // samples.
+        // Copy four bytes at a time: copied byte by byte, this loop took half the time of a test
+        // over all samples.
         bytes.chunks_mut(4).for_each(|bytes| bytes.copy_from_slice(&bits[..bytes.len()]));
     };
     HostTensor::written(layout.dtype(), *layout.shape(), fill).unwrap()
@@ -190,15 +190,15 @@ fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, 
     }
 }
 
-/// Fails unless `found` is close to `expected`, with a tolerance relative to the largest element, or
-/// to 1 if all elements are smaller. Meant for sums of products, whose rounding errors grow with the
-/// size of the terms, even if the sum is small.
+/// Fails unless `found` is close to `expected`. The tolerance is relative to the largest element,
+/// or to 1 if all elements are smaller. Meant for sums of products: their rounding errors grow with
+/// the size of the terms, even if the sum is small.
 pub(crate) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let (found, expected) = (found.as_f32().expect("floats"), expected.as_f32().expect("floats"));
     let largest = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        // A comparison that is false for NaN, so that NaN fails.
+        // The comparison is false for NaN, so NaN fails.
         let near = (found - expected).abs() <= tolerance * largest;
         assert!(near, "element {i} is {found}, expected {expected}: {what}");
     }
@@ -213,7 +213,7 @@ impl Arg {
         HostTensor::i32(shape, data).unwrap().into()
     }
 
-    /// Changes the view of the elements.
+    /// Replaces the layout that the op sees by the result of `look`.
     pub(crate) fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
         self.layout = look(&self.layout).expect("a view");
         self
@@ -224,8 +224,8 @@ impl Arg {
         self.layout
     }
 
-    /// Returns equal elements, stored one element further. A view of a part of the storage stays
-    /// unchanged.
+    /// Returns the same elements at an offset larger by one element. Returns the tensor unchanged
+    /// if it is a view of a part of the storage.
     fn one_further(&self) -> Self {
         if self.layout != self.host.layout() {
             return self.clone();
@@ -243,7 +243,7 @@ impl Arg {
         self.layout.shape()
     }
 
-    /// All elements in row-major order, found one by one.
+    /// All elements in row-major order; the storage index of each is computed from the strides.
     fn elements(&self) -> Vec<f64> {
         let mut found = Vec::new();
         each_index(self.shape(), |index| {
@@ -347,7 +347,7 @@ impl Rng {
         Dims::new(&(0..rank).map(|_| self.size(max_size)).collect::<Vec<_>>())
     }
 
-    /// A size from 1 to `max`; in one of ten cases 0.
+    /// A size: 0 in one of ten cases, else from 1 to `max`.
     fn size(&mut self, max: usize) -> usize {
         if self.below(10) == 0 { 0 } else { 1 + self.below(max) }
     }
@@ -360,8 +360,8 @@ impl Rng {
         axes
     }
 
-    /// Floats of this shape in one of several arrangements: packed, permuted, a part of a larger
-    /// tensor, or repeated.
+    /// Floats of this shape in a random arrangement: packed, permuted, a part of a larger tensor,
+    /// or repeated.
     fn arranged(&mut self, shape: &Dims) -> Arg {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);
@@ -385,7 +385,8 @@ impl Rng {
     }
 }
 
-/// Makes a test of every body, for the rig that `$make` makes; `None` skips the test.
+/// Makes a test from each conformance function, on the rig that `$make` returns. If `$make` returns
+/// `None`, the test is skipped.
 macro_rules! on_device {
     ($device:ident, $make:expr) => {
         on_device! {$device, $make, [

@@ -1,7 +1,7 @@
-//! 2-D convolution and its two gradients. Each of the three ops computes one tensor of `x`,
-//! `weight` and `y`, or its gradient, from the other two tensors.
+//! 2-D convolution and its two gradients. The three ops compute `y` from `x` and `weight`, the
+//! gradient of `x` from `dy` and `weight`, and the gradient of `weight` from `x` and `dy`.
 //!
-//! All three ops are linear in each input, so each op has the other two ops as its gradients.
+//! All three ops are linear in each input, so the gradients of each op are the other two ops.
 
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
@@ -32,13 +32,13 @@ impl Conv2d {
                 return Err(format!("dilation {side} 0, expected at least 1"));
             }
         }
-        // A dilated kernel covers all rows and columns between its first and its last element.
+        // The span of a dilated kernel includes the gaps between the kernel's elements.
         let spans = [0, 1].map(|i| span(kernel[i], self.dilation[i]));
         windows(input, spans, self.stride, self.padding)
     }
 
-    /// Channels of `x`, for a `weight` whose kernels read `c` channels each and produce `o`
-    /// channels together.
+    /// Number of channels of `x`. Each kernel of `weight` reads `c` channels, and all kernels
+    /// together produce `o` channels.
     fn channels(&self, weight: &Layout, c: usize, o: usize) -> Result<usize, Fault> {
         let groups = self.groups;
         if groups == 0 {
@@ -70,14 +70,14 @@ pub(super) fn sides(shape: Dims) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Number of multiplications and additions for `sums` output elements. Each element is a sum over
-/// the window and the input channels of `weight`.
+/// Number of multiplications and additions for `sums` output elements. Each output element is a sum
+/// over the window and the input channels of `weight`.
 fn flops(sums: usize, weight: &Layout) -> f64 {
     let [channels, kh, kw] = [1, 2, 3].map(|axis| weight.shape()[axis] as f64);
     2.0 * sums as f64 * channels * kh * kw
 }
 
-/// Bytes of `floats` floats; saturates.
+/// Size of `floats` floats in bytes, saturating.
 const fn bytes(floats: usize) -> u64 {
     (floats as u64).saturating_mul(size_of::<f32>() as u64)
 }

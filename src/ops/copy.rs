@@ -1,4 +1,5 @@
-//! Copies: packing, padding, concatenation and reversal; also filling.
+//! Ops that copy elements: packing, padding, concatenation and reversal. Also the op that fills a
+//! tensor.
 
 mod concat;
 mod contiguous;

@@ -14,9 +14,8 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
 
-/// `(x) -> (y)`: cumulative sums along `axis`. Each element of `y` is the sum of the elements of
-/// `x` up to and including its position, or from its position on if `reverse`. `x` must be
-/// contiguous.
+/// `(x) -> (y)`: cumulative sums along `axis`. Element `i` of `y` is the sum of the elements
+/// `0..=i` of `x`, or of the elements from `i` on if `reverse` is set. `x` must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -28,8 +27,7 @@ pub struct CumSum {
 }
 
 impl Tensor {
-    /// Cumulative sums along `axis`: each element is the sum of the elements up to and including
-    /// its position.
+    /// Cumulative sums along `axis`: element `i` of the result is the sum of the elements `0..=i`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -81,7 +79,7 @@ impl Definition for CumSum {
 }
 
 impl CumSum {
-    /// Number of elements along the axis, and number of elements in each entry.
+    /// Number of entries along the axis, and number of elements in each entry.
     fn sides(&self, x: &Layout) -> [usize; 2] {
         let shape = x.shape();
         [shape[self.axis], shape[self.axis + 1..].iter().product()]

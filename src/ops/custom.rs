@@ -12,14 +12,13 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
-/// An op of your own, whose fields are its attributes. The op runs wherever the crate's ops do: on
-/// the CPU, on a GPU if it has a kernel for one, in the simulator, and on a tape. Results are
-/// evicted and rematerialized like the results of the crate's ops. See
-/// `examples/08_your_own_op.rs`.
+/// An op of your own, whose fields are its attributes. The op runs on the CPU, in the simulator, on
+/// a tape, and on a GPU if the op has a CUDA kernel. Results are evicted and rematerialized like
+/// the results of the crate's ops. See `examples/08_your_own_op.rs`.
 ///
-/// Inputs are contiguous when the op runs; [`Tensor::apply`] packs inputs that are not. Outputs are
-/// fresh tensors, or new values of inputs ([`CustomOp::updates`]). Inputs and outputs may be of any
-/// type and rank that `infer` accepts.
+/// Inputs are contiguous when the op runs: [`Tensor::apply`] packs inputs that are not contiguous.
+/// Outputs are fresh tensors, or new values of inputs ([`CustomOp::updates`]). Inputs and outputs
+/// may be of any type and rank that `infer` accepts.
 ///
 /// ```
 /// use remat::device::{DeviceError, cpu};
@@ -52,17 +51,18 @@ use std::sync::Arc;
 ///
 /// # Contract
 /// The same input bits must give the same output bits, for any number of threads and any previous
-/// contents of outputs and workspace. Eviction and rematerialization are then invisible. An op that
-/// cannot promise this is run [once](CustomOp::once).
+/// contents of outputs and workspace. This makes eviction and rematerialization invisible.
+/// An op that cannot promise equal bits runs [once](CustomOp::once).
 pub trait CustomOp: Any + fmt::Debug + Send + Sync {
-    /// Name in events, recordings, cost models and messages. Ops that do different work need
-    /// different names, and the names of the crate's ops are taken.
+    /// Name in events, recordings, cost models and messages. Ops that compute different functions
+    /// need different names, and must not use the names of the crate's ops.
     fn name(&self) -> &str;
 
-    /// Attributes as text in your own format, for recordings: the text must say all that the name
-    /// does not say. To execute a recording, register a reader for this text with `ops::Library`.
-    /// Default: `None`. Without attributes, a recording can still be simulated, which needs only
-    /// sizes and costs. It can be executed only if the registered reader accepts `None`.
+    /// Attributes as text in your own format, for recordings. Name and text together must be enough
+    /// to make the op. To execute a recording, register a reader for this text with `ops::Library`.
+    /// The default is `None`. A recording without attributes can still be simulated, because a
+    /// simulation needs only sizes and costs. Such a recording can be executed only if the
+    /// registered reader accepts `None`.
     fn attributes(&self) -> Option<String> {
         None
     }
@@ -140,16 +140,16 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
     ///
     /// # Errors
-    /// If the op does not accept the inputs; the message says which input and why.
+    /// If the op does not accept the inputs. The message says which input is wrong, and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String>;
 
-    /// Floating-point operations of one run, for the `flops` cost model. Default: one per output
-    /// element.
+    /// Floating-point operations of one run, for the `flops` cost model. The default is one per
+    /// output element.
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
         outputs.iter().map(|output| output.elements() as f64).sum()
     }
 
-    /// Bytes of workspace of a run on the CPU. Default: 0.
+    /// Bytes of workspace of a run on the CPU. The default is 0.
     fn cpu_workspace(&self, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
@@ -160,13 +160,14 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// If the op cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Kernel for a GPU, made for ops of this type. Default: `None`, so that the op does not run on
-    /// a GPU.
+    /// Kernel for a GPU, made for ops of this type. The default is `None`: the op does not run on a
+    /// GPU.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
 
-    /// Gradient of the op. Default: missing, so that using the op on a tape is an error.
+    /// Gradient of the op. By default the gradient is missing, and using the op on a tape is an
+    /// error.
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
     }
@@ -176,14 +177,14 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 ///
 /// 1. for each input, a pointer to the first element: `const float *`, `const int *` or the like,
 /// 2. for each output, a pointer to the first element: `float *`, `int *` or the like,
-/// 3. `u64`: the number of elements of the largest output. At least as many threads are launched,
-///    in one-dimensional blocks of 256,
+/// 3. `u64`: the number of elements of the largest output. At least this number of threads is
+///    launched, in one-dimensional blocks of 256,
 /// 4. `float`, for each of `numbers`.
 ///
-/// The source is compiled after a prelude that the crate's own kernels share; it defines `u64`.
+/// The source is compiled behind the prelude of the crate's own kernels; the prelude defines `u64`.
 #[derive(Clone, Debug)]
 pub struct CudaKernel {
-    /// Type of the ops that the kernel is for.
+    /// Type of the ops that may run the kernel.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU runs it"))]
     of: TypeId,
     source: &'static str,
@@ -192,9 +193,9 @@ pub struct CudaKernel {
 }
 
 impl CudaKernel {
-    /// Makes a kernel from the function `name` of this CUDA C++ `source`, for `op` and other ops of
-    /// its type only. The source is compiled at the first run. A source is identified by its
-    /// address in memory.
+    /// Makes a kernel from the function `name` of this CUDA C++ `source`. Only ops of the type of
+    /// `op` may run the kernel. The source is compiled at the first run. Two sources are the same
+    /// if they have the same address in memory.
     ///
     /// ```
     /// use remat::ops::CudaKernel;
@@ -247,7 +248,7 @@ impl CudaKernel {
         self.name
     }
 
-    /// Numbers that are the last parameters.
+    /// Numbers that the function receives as its last parameters.
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
         &self.numbers

@@ -13,13 +13,13 @@ use std::fmt;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{self, Gpu, Libraries};
 
-/// Flops that an `exp`, `ln` or similar function counts as in [`Definition::flops`]: a polynomial
-/// and the steps around it.
+/// Flops of one `exp`, `ln` or similar function in [`Definition::flops`]: a polynomial, and the
+/// steps before and after the polynomial.
 pub(super) const TRANSCENDENTAL: f64 = 10.0;
 
 /// Description of an op: inputs, outputs, work, kernels and gradient.
 pub(super) trait Definition: fmt::Debug {
-    /// The op itself; if the op is in a box, the op inside.
+    /// Returns the op itself, or the op inside the box if the op is boxed.
     fn definition(&self) -> &dyn Definition
     where
         Self: Sized,
@@ -27,7 +27,8 @@ pub(super) trait Definition: fmt::Debug {
         self
     }
 
-    /// Name, unique among ops; for events, recordings, cost models and messages.
+    /// Name of the op in events, recordings, cost models and messages. No two ops have the same
+    /// name.
     fn name(&self) -> &str;
 
     /// Requirements for the inputs.
@@ -39,19 +40,19 @@ pub(super) trait Definition: fmt::Debug {
     /// Floating-point operations of one run:
     ///
     /// - matrix products and convolutions: two (multiply, add) for each term of each sum;
-    /// - elementwise ops, normalizations and softmaxes: a fixed number per element,
-    ///   [`TRANSCENDENTAL`] for each exponential or logarithm in them;
+    /// - elementwise ops, normalizations and softmaxes: a fixed number per element, including
+    ///   [`TRANSCENDENTAL`] for each exponential or logarithm;
     /// - poolings: one per element of each window; reductions: one per element;
-    /// - ops that only copy or fill: one per element, so that nothing that takes time is free;
+    /// - ops that only copy or fill: one per element, because copying and filling take time;
     /// - views: none.
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64;
 
     /// Kernels of the op; `None` if its outputs are views.
     fn kernel(&self) -> Option<&dyn Kernel>;
 
-    /// Parts of each operand that belong to one piece, so that floats may be `bf16`: see
-    /// [`bf16`](super::bf16). The layouts are given with f32 in place of `bf16`. `None` if floats
-    /// must be f32, or the op itself accepts any type.
+    /// Parts of each operand that belong to one piece of an op on `bf16`; see
+    /// [`bf16`](super::bf16). The passed layouts have f32 in place of `bf16`. Returns `None` if
+    /// floats must be f32, or if the op's own kernels accept any type.
     fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
         None
     }
@@ -61,7 +62,7 @@ pub(super) trait Definition: fmt::Debug {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
 }
 
-/// Properties of a type of ops, without a value.
+/// Associated functions of an op's type, which need no value of the type.
 pub(super) trait Registered: Definition + Sized {
     /// One op for each name that the type has.
     fn each() -> Vec<Self>;
@@ -73,13 +74,13 @@ pub(super) trait Registered: Definition + Sized {
 
 /// Execution of an op on the devices. Workspaces are in bytes, and depend only on the arguments.
 pub(super) trait Kernel {
-    /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The
+    /// Number of leading inputs that the op updates in place, for an op with `_inputs` inputs. The
     /// updated inputs are the first outputs.
     fn updates(&self, _inputs: usize) -> usize {
         0
     }
 
-    /// Scratch bytes of [`Kernel::cpu`].
+    /// Bytes of workspace of [`Kernel::cpu`].
     fn cpu_workspace(&self, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
@@ -87,7 +88,7 @@ pub(super) trait Kernel {
     /// Runs the op on the CPU.
     fn cpu(&self, run: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Scratch bytes of [`Kernel::cuda`].
+    /// Bytes of workspace of [`Kernel::cuda`].
     #[cfg(feature = "cuda")]
     fn cuda_workspace(
         &self,
@@ -98,19 +99,20 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs the op on a GPU. At least one output has elements. Kernels rely on operands that meet
-    /// the contract of [`cuda::Kernels::cuda`], which is the only caller.
+    /// Runs the op on a GPU. At least one output has elements. The only caller,
+    /// [`cuda::Kernels::cuda`], guarantees that the operands meet its own contract, and the kernels
+    /// rely on this guarantee.
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// Requirements for the inputs of an op. Inputs are checked, and strided inputs are packed, by
-/// these requirements.
+/// Requirements for the inputs of an op. The requirements determine how inputs are checked, and
+/// which inputs are packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Inputs {
-    /// Exactly the listed inputs, each as described.
+    /// Exactly the listed inputs, each with its own requirements.
     Each(&'static [Input]),
-    /// At least one input, each as described. A message names an input by its number.
+    /// At least one input, all with the same requirements. A message names an input by its number.
     Many(Input),
     /// Any number of contiguous inputs; the op checks their number, types and shapes.
     Packed,
@@ -170,7 +172,7 @@ impl Inputs {
         }
     }
 
-    /// Whether input number `i` must be floats, or is checked by the op itself.
+    /// Whether input number `i` must be floats, or the op itself checks the input.
     pub fn is_float(&self, i: usize) -> bool {
         match self {
             Self::Each(inputs) => inputs.get(i).is_some_and(|input| input.dtype == Some(FLOAT)),

@@ -1,8 +1,8 @@
-//! Elementwise ops: of one tensor, of two or three with broadcasting, and accumulation in place.
-//! Operands may have any strides.
+//! Elementwise ops of one tensor, elementwise ops of two or three tensors with broadcasting, and
+//! accumulation in place. Operands may have any strides.
 //!
-//! A new function is a row of the table in `unary.rs`, in `binary.rs`, or, if it has attributes, in
-//! `with_numbers.rs`. No other file changes.
+//! A new elementwise function is one more row of the table in `unary.rs` or `binary.rs`, or in
+//! `with_numbers.rs` if the function has attributes. No other file changes.
 
 mod accumulate;
 mod binary;

@@ -1,4 +1,4 @@
-//! Gradients of ops, and the record of ops on a tape.
+//! Gradients of ops, and the log of the ops that a tape records.
 
 use super::Op;
 use super::tensor::Tensor;
@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Gradients of an op's inputs, in order. An entry that is `None`, or missing at the end, is zero
-/// or is not wanted.
+/// Gradients of an op's inputs, in order. `None`, or an entry that is missing at the end of the
+/// list, stands for a gradient that is zero or is not wanted.
 pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
 
 type Rule = Box<dyn Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync>;
@@ -42,8 +42,8 @@ impl Gradient {
         Self(Kind::Zero)
     }
 
-    /// Makes a gradient from a rule that reads the gradients of all outputs, of which at least one
-    /// is `Some`. The tape keeps the tensors that the rule captures.
+    /// Makes a gradient from a rule that reads the gradients of all outputs. At least one of these
+    /// gradients is `Some`. The tape keeps the tensors that the rule captures.
     #[must_use]
     pub fn of_all(
         rule: impl Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -51,7 +51,7 @@ impl Gradient {
         Self(Kind::Rule(Box::new(rule)))
     }
 
-    /// Makes a gradient from a rule that reads the gradient of the first output. Other outputs
+    /// Makes a gradient from a rule that reads the gradient of the first output. The other outputs
     /// count as constants.
     ///
     /// ```
@@ -101,8 +101,8 @@ impl Gradient {
         })
     }
 
-    /// Makes a gradient for the first input only. `rule` computes it from the gradient of the first
-    /// output.
+    /// Makes a gradient for the first input only. `rule` computes the gradient of this input from
+    /// the gradient of the first output.
     ///
     /// ```
     /// # use remat::device::{DeviceError, cpu};
@@ -193,7 +193,8 @@ impl Recorded<'_> {
     }
 }
 
-/// Gradient of an operand that was broadcast: `dy`, summed over the repeated dimensions.
+/// Gradient of an operand that was broadcast from `shape`: the sum of `dy` over the repeated
+/// dimensions.
 pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
     if dy.layout().shape() == shape {
         return Ok(dy.clone());
@@ -216,7 +217,7 @@ pub(crate) struct Node {
     pub inputs: SmallVec<[TensorId; 3]>,
     /// Identities of the outputs.
     pub outputs: SmallVec<[TensorId; 2]>,
-    /// Types of the inputs, which are also the types of their gradients.
+    /// Types of the inputs. The gradient of an input has the same type as the input.
     dtypes: SmallVec<[DType; 8]>,
     rule: Rule,
 }
@@ -234,8 +235,9 @@ impl Node {
     }
 }
 
-/// Record of a tape: the ops that depend on watched tensors, in order. Each tensor that depends on
-/// a watched tensor refers to the log, so that ops which read the tensor are recorded.
+/// Log of a tape: the recorded ops that depend on watched tensors, in order. Each tensor that
+/// depends on a watched tensor has a reference to the log. Ops that read such a tensor are recorded
+/// in the log.
 #[derive(Default)]
 pub(crate) struct Log {
     nodes: Mutex<Vec<Option<Node>>>,
@@ -279,7 +281,7 @@ impl Log {
         !self.ended.load(Ordering::Relaxed)
     }
 
-    /// Records a run of `op`. From now on, its float outputs refer to this log.
+    /// Records a run of `op`. The function sets the log of the float outputs to this log.
     ///
     /// # Errors
     /// If the op has no gradient.

@@ -1,4 +1,4 @@
-//! Access to entries by index: gather, scatter-add and one-hot.
+//! Ops that select entries by index: gather, scatter-add and one-hot.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -14,7 +14,7 @@ pub use scatter_add::ScatterAdd;
 use super::check::{Fault, axis_of, rank};
 use crate::layout::Layout;
 
-/// Length of `index`; an error unless `index` is a list and `x` has the axis.
+/// Length of `index`; an error unless `index` has one dimension and `x` has the axis.
 fn numbers(x: &Layout, role: &str, axis: usize, index: &Layout) -> Result<usize, Fault> {
     axis_of(x, role, axis)?;
     let [n] = rank(index, "index")?;

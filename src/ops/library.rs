@@ -1,4 +1,4 @@
-//! Ops by name, to execute recordings.
+//! Library that makes ops from their names and attributes, to execute recordings.
 
 #[cfg(test)]
 mod tests;
@@ -15,11 +15,11 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// Function that makes an op of one name from its attributes.
+/// Function that makes an op of a fixed name from the op's attributes.
 pub(super) type Load = Arc<dyn Fn(Option<&str>) -> Result<Op, Fault> + Send + Sync>;
 
-/// Ops by name, made from the attributes in a recording. A library contains the crate's ops, and
-/// your own ops once they are [registered](Self::register).
+/// Library that makes ops from the names and attributes in a recording. A library contains the
+/// crate's ops, and your own ops once they are [registered](Self::register).
 ///
 /// ```
 /// use remat::op::Operation;
@@ -55,7 +55,8 @@ impl fmt::Debug for Library {
 
 impl Library {
     /// Adds your own ops with the name `name`. `load` makes an op from its
-    /// [attributes](CustomOp::attributes), or from `None` if the recording has none.
+    /// [attributes](CustomOp::attributes), or from `None` if the recording has no attributes for
+    /// the op.
     ///
     /// ```
     /// use remat::ops::Library;
@@ -134,7 +135,7 @@ impl Library {
     }
 }
 
-/// Name of an op, and a function that makes ops like it.
+/// Name of the op `like`, and a function that makes ops of the same name.
 pub(super) fn loader<O>(like: O) -> (String, Load)
 where
     O: Registered + Clone + Serialize + DeserializeOwned + Into<Op> + Send + Sync + 'static,
@@ -175,10 +176,10 @@ pub enum LoadOpError {
     },
 }
 
-/// Error for a name that other ops in the library have already.
+/// Error of registering a name that the library already has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an op is called `{name}` already: choose another name")]
 pub struct NameTakenError {
-    /// Name that is taken.
+    /// Name that the library already has.
     pub name: String,
 }

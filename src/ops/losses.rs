@@ -1,4 +1,4 @@
-//! Losses that are made of other ops, and clipping of gradients.
+//! Losses and gradient clipping, composed of other ops.
 
 use super::Tensor;
 use crate::error::Error;
@@ -21,9 +21,10 @@ impl Tensor {
         self.sub(target)?.square()?.mean()
     }
 
-    /// Mean binary cross entropy of these probabilities and of targets from 0 to 1, as a scalar:
-    /// `-(t ln p + (1 - t) ln(1 - p))`. Logarithms are at least -100, as in PyTorch. For logits,
-    /// [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) is more exact.
+    /// Mean binary cross entropy of the probabilities in this tensor and targets from 0 to 1, as a
+    /// scalar: `-(t ln p + (1 - t) ln(1 - p))`. Logarithms are at least -100, as in PyTorch. For
+    /// logits, [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) is more
+    /// exact.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -41,8 +42,8 @@ impl Tensor {
         self.binary_cross_entropies(target)?.mean()
     }
 
-    /// Mean binary cross entropy of these logits and of targets from 0 to 1, as a scalar, without
-    /// overflow: `(1 - t) x + ln(1 + e^-x)`.
+    /// Mean binary cross entropy of the logits in this tensor and targets from 0 to 1, as a scalar,
+    /// without overflow: `(1 - t) x + ln(1 + e^-x)`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -63,8 +64,8 @@ impl Tensor {
 
     /// Scales the tensors so that the norm of all their elements together is at most `max_norm`.
     /// Returns the scaled tensors, and the norm before scaling. PyTorch's `clip_grad_norm_` does
-    /// the same with gradients. All tensors get the same factor, `max_norm / (norm + 1e-6)` or 1.
-    /// The device computes the factor, so the host does not wait.
+    /// the same with gradients. All tensors are multiplied by the same factor, the smaller of
+    /// `max_norm / (norm + 1e-6)` and 1. The device computes the factor, so the host does not wait.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -86,7 +87,8 @@ impl Tensor {
         Ok((clipped, norm))
     }
 
-    /// Factor that scales tensors, whose norm is this scalar, to a norm of at most `max_norm`.
+    /// Factor that scales tensors to a norm of at most `max_norm`. This scalar is the norm before
+    /// scaling.
     pub(crate) fn clip_factor(&self, max_norm: f32) -> Result<Self, Error> {
         let factor = self.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
         factor.clamp(f32::NEG_INFINITY, 1.0)

@@ -1,6 +1,6 @@
-//! Steps of a long short-term memory and their gradient, many steps in one op. Work that is the
-//! same in each step is done once. Work that does not depend on other steps is done for all steps
-//! in one matrix product.
+//! Many steps of a long short-term memory (LSTM) in one op, and the gradient of these steps. Work
+//! that is the same in each step is done once. Products that do not depend on earlier steps are
+//! computed for all steps in one matrix product.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -35,8 +35,9 @@ use shape::{Shape, rows};
 /// y[s] = o tanh(c[s])
 /// ```
 ///
-/// `sums` are the products of the input with the weights of each gate. The last `y` and `c` are
-/// separate outputs, so that later ops can be recomputed without all earlier steps.
+/// `sums` are the products of the input with the weights of each gate. `y` and `c` of the last step
+/// are also separate outputs, so that recomputing a later op does not need the outputs of all
+/// steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LstmSteps;
@@ -52,7 +53,7 @@ pub(crate) struct AfterSteps {
 }
 
 impl Tensor {
-    /// Runs the steps, starting from the state `before`, a pair of `h` and `c`; `None` stands for
+    /// Runs the steps, starting from the state `before`: a pair of `h` and `c`, or `None` for
     /// zeros. See [`LstmSteps`].
     ///
     /// # Errors
@@ -117,8 +118,8 @@ impl Definition for LstmSteps {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(&inputs[0]);
-        // For each gate of each unit: a sum, two more terms, and an exponential. Then one more
-        // exponential, and four operations to join the gates.
+        // For each gate of each unit: a sum, two more terms, and an exponential. For each unit: one
+        // more exponential, and four operations that combine the gates.
         shape.units() * (8.0 * shape.h as f64 + 8.0 + 5.0 * TRANSCENDENTAL + 4.0)
     }
 
@@ -144,7 +145,7 @@ impl Definition for LstmSteps {
                 let mut found = Tensor::call(LstmStepsGrad, &inputs)?.into_iter();
                 [(); 3].map(|()| found.next().expect("three outputs"))
             } else {
-                // `c` and `gates` have gradients only if gradients of gradients are computed.
+                // `c` and `gates` have gradients only when gradients of gradients are computed.
                 let steps = Steps::new(&gates, &c, &c0, &weight)?;
                 let back = steps.backward(&Cotangents { dy, dc, dgates, dh_last, dc_last })?;
                 let dsums = back.dsums(&gates)?;

@@ -1,5 +1,5 @@
-//! Layer, RMS and group normalization, and their gradients. Forward ops save one or two statistics
-//! of each row for the gradient, and no other tensor.
+//! Layer, RMS and group normalization, and their gradients. For the gradient, a forward op saves
+//! only one or two statistics of each row.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -28,7 +28,8 @@ use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use std::iter::{once, repeat_n};
 
-/// All dimensions of `x` but the last, and the last: the number of elements in a row.
+/// All dimensions of `x` except the last, and the last dimension, which is the number of elements
+/// in a row.
 fn rows(x: &Layout) -> Result<(Dims, usize), Fault> {
     match x.shape().split_last() {
         Some((&n, rows)) => Ok((Dims::new(rows), n)),
@@ -45,8 +46,8 @@ const GRAD_INPUTS: Inputs = Inputs::Each(&[
     Input::packed("dy"),
 ]);
 
-/// Outputs of a gradient: `dx`, and a sum over rows for each of `statistics`. The statistics are
-/// given with the shape `rows`.
+/// Outputs of a gradient op: `dx`, and as many sums over rows as there are `statistics`. Each
+/// statistic must have the shape `rows`.
 fn infer_grad(
     inputs: &[Layout],
     channels: usize,
@@ -70,8 +71,9 @@ fn cuts_of_grad(rows: Cut, statistics: usize) -> Cuts {
     )
 }
 
-/// A tensor whose rows are normalized, seen as `[outer, groups, channels, inner]`: a row is the
-/// channels of one group. Each channel of each group has a parameter, and each row has a statistic.
+/// Shape `[outer, groups, channels, inner]` of a tensor whose rows are normalized. A row is all
+/// elements of one group. Each channel of each group has its own parameter, and each row has its
+/// own statistics.
 #[derive(Clone, Copy, Debug)]
 struct View {
     outer: usize,

@@ -14,8 +14,8 @@ pub use places::{MaxPool2dGrad, MaxPool2dPick};
 use super::check::{Fault, of_windows, windows};
 use crate::layout::Layout;
 
-/// Windows of a pooling op, height first. Padding contains no elements: it is never the maximum and
-/// is not counted in an average.
+/// Windows of a pooling op, height first. Padding has no elements: it is never the maximum, and an
+/// average does not count it.
 ///
 /// ```
 /// # use remat::prelude::*;
@@ -35,7 +35,7 @@ pub struct Pool2d {
     pub kernel: [usize; 2],
     /// Step between windows.
     pub stride: [usize; 2],
-    /// Rows and columns added on each side; at most half of the window.
+    /// Numbers of rows and columns added on each side; at most half of the window.
     pub padding: [usize; 2],
 }
 
@@ -43,7 +43,7 @@ impl Pool2d {
     /// Windows of one element each.
     const EACH: Self = Self { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
 
-    /// Number of windows; each has at least one element.
+    /// Number of windows along height and width. Each window contains at least one element.
     pub(super) fn windows(&self, size: [usize; 2]) -> Result<[usize; 2], Fault> {
         let Self { kernel, stride, padding } = *self;
         if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
@@ -72,7 +72,7 @@ pub(super) fn image(layout: &Layout) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Fails unless every pixel of an image can be indexed by an i32.
+/// Fails unless an i32 can hold the index of every pixel of an image.
 fn countable_in_i32([h, w]: [usize; 2]) -> Result<(), Fault> {
     if h.checked_mul(w).is_some_and(|n| i32::try_from(n).is_ok()) {
         Ok(())

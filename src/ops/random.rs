@@ -55,7 +55,7 @@ pub enum Distribution {
     },
 }
 
-/// A number in `[0, 1)`: the first number that key and counter give.
+/// A number in `[0, 1)`: the first number of the generator with this key and counter.
 pub(crate) fn unit(key: u64, counter: u64) -> f32 {
     let mut out = [0.0];
     cpu::random(&mut out, Distribution::Uniform { low: 0.0, high: 1.0 }, key, counter);
@@ -63,7 +63,7 @@ pub(crate) fn unit(key: u64, counter: u64) -> f32 {
 }
 
 /// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are
-/// part of the op, so recomputing it draws the same numbers.
+/// part of the op, so recomputing the op draws the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -74,7 +74,8 @@ pub struct Random {
     pub shape: Dims,
     /// Key of the stream: the seed.
     pub key: u64,
-    /// Number of the tensor, which distinguishes tensors with the same key.
+    /// Number of the tensor. Tensors with the same key need different numbers to have different
+    /// elements.
     pub counter: u64,
 }
 
@@ -107,7 +108,7 @@ impl Tensor {
 }
 
 impl Distribution {
-    /// Fails unless the parameters are in the range that the distribution needs.
+    /// Fails unless the parameters are valid for the distribution.
     fn check(self) -> Result<(), Fault> {
         match self {
             Self::Uniform { low, high } => {

@@ -1,5 +1,5 @@
-//! Sums, means, maxima and minima over any dimensions, and functions that are made of them. Tensors
-//! may have any strides.
+//! Sums, means, maxima and minima over any dimensions, and functions composed of these reductions.
+//! Tensors may have any strides.
 
 mod arg;
 mod cpu;
@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 /// A list of sizes, strides or axes.
 type List = SmallVec<[usize; MAX_RANK]>;
 
-/// Function that joins elements.
+/// Function that reduces elements to one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -94,8 +94,8 @@ impl Tensor {
         self.reduce_all(Reduction::Mean)
     }
 
-    /// Maximum of all elements, as a scalar; NaN if any element is NaN. Elements that equal the
-    /// maximum share the gradient evenly.
+    /// Maximum of all elements, as a scalar; NaN if any element is NaN. If several elements equal
+    /// the maximum, the gradient is split evenly among them.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -111,8 +111,8 @@ impl Tensor {
         self.reduce_all(Reduction::Max)
     }
 
-    /// Minimum of all elements, as a scalar; NaN if any element is NaN. Elements that equal the
-    /// minimum share the gradient evenly.
+    /// Minimum of all elements, as a scalar; NaN if any element is NaN. If several elements equal
+    /// the minimum, the gradient is split evenly among them.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -166,7 +166,7 @@ impl Tensor {
     }
 
     /// Maxima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
-    /// NaN. Elements that equal their maximum share the gradient of the maximum evenly.
+    /// NaN. If several elements equal their maximum, the gradient is split evenly among them.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -183,7 +183,7 @@ impl Tensor {
     }
 
     /// Minima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
-    /// NaN. Elements that equal their minimum share the gradient of the minimum evenly.
+    /// NaN. If several elements equal their minimum, the gradient is split evenly among them.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -286,7 +286,7 @@ impl Definition for Reduce {
                 let joined: usize = self.axes.iter().map(|&axis| shape[axis]).product();
                 Gradient::of_one(move |dy| spread(&dy.affine(1.0 / joined as f32, 0.0)?))
             }
-            // Elements that equal the maximum or minimum share the gradient.
+            // The elements that equal the maximum or minimum get equal shares of the gradient.
             Reduction::Max | Reduction::Min => {
                 let (x, y, axes) = (of.input(0), of.output(0), self.axes);
                 Gradient::of_one(move |dy| {
@@ -299,7 +299,7 @@ impl Definition for Reduce {
     }
 }
 
-/// Loops over some dimensions, and the number of elements along them.
+/// Loops over the dimensions `axes`, and the product of the sizes of these dimensions.
 fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, usize) {
     let (sizes, strides): (List, List) =
         axes.map(|axis| (layout.shape()[axis], layout.strides()[axis])).unzip();
@@ -307,13 +307,13 @@ fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, u
     (Walk::new(&sizes, [&strides]), elements)
 }
 
-/// Loops over the dimensions that are kept, and loops over the reduced dimensions. The reduced
-/// dimensions are looped over in the order in which their elements lie in memory.
+/// Loops over the kept dimensions, and loops over the reduced dimensions. The loops over the
+/// reduced dimensions visit the elements in the order of their addresses.
 fn walks(layout: &Layout, axes: &[usize]) -> [(Walk<1>, usize); 2] {
     let strides = layout.strides();
     let kept = (0..layout.rank()).filter(|axis| !axes.contains(axis));
     let mut joined: List = axes.into();
-    // Sort axes by descending stride. Axes of stride 0 come first, as the order of repeated
+    // Sort axes by descending stride. Axes of stride 0 come first, because the order of repeated
     // elements does not matter.
     joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
     [walk_along(layout, kept), walk_along(layout, joined.into_iter())]

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use std::ops::Range;
 
-/// Rule that makes each entry of a result, where `n` entries become `size` entries.
+/// Formula for the entries of a result with `size` entries, made from `n` entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -23,11 +23,11 @@ use std::ops::Range;
 pub enum Interpolation {
     /// Entry `j` is the entry `floor(j n / size)`.
     Nearest,
-    /// Entry `j` interpolates between the two entries around `(j + 1/2) n / size - 1/2`, with
-    /// weights by distance. At each end, entry `j` equals the nearest entry.
+    /// Entry `j` is the linear interpolation at the position `(j + 1/2) n / size - 1/2`. Positions
+    /// outside the input are clamped to the first or last input entry.
     Linear,
-    /// Entry `j` interpolates between the two entries around `j (n - 1) / (size - 1)`. The first
-    /// and the last entry are kept.
+    /// Entry `j` is the linear interpolation at the position `j (n - 1) / (size - 1)`. The first
+    /// and the last entry of the result equal the first and the last entry of the input.
     LinearAlignCorners,
     /// Entry `j` is the mean of the entries from `floor(j n / size)` to below
     /// `ceil((j + 1) n / size)`.
@@ -43,11 +43,11 @@ pub struct Resize {
     pub axis: usize,
     /// Size of the dimension in the result.
     pub size: usize,
-    /// Rule that makes entries of the result.
+    /// Formula for the entries of the result.
     pub sampling: Interpolation,
-    /// Whether to apply the transposed operator, which computes the gradient. Each entry of `x` is
-    /// then added, with weights, to those entries of the result from which the operator that is not
-    /// transposed would make the entry of `x`.
+    /// Whether to apply the transposed operator, which computes the gradient. The operator is a
+    /// matrix of weights from `n` entries to `size` entries; the transposed operator multiplies by
+    /// the transposed matrix.
     pub transposed: bool,
 }
 
@@ -71,7 +71,7 @@ impl Tensor {
     }
 
     /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation along
-    /// height and width. If `align_corners`, the pixels at the corners are kept.
+    /// height and width. If `align_corners` is set, the corner pixels keep their values.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -90,8 +90,8 @@ impl Tensor {
         self.resize(size, sampling)
     }
 
-    /// Averages images `[n, c, h, w]` over windows. The windows are as large as needed to give the
-    /// height and width `size`.
+    /// Averages images `[n, c, h, w]` over windows. The sizes of the windows are chosen so that the
+    /// result has the height and width `size`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -124,11 +124,11 @@ struct Taps {
 }
 
 impl Taps {
-    /// Range of entries that entry `j` of the result is made of. Also the weight of the first entry
-    /// of the range, and the weight of each further entry.
+    /// Range of the entries from which entry `j` of the result is computed. Also returns the weight
+    /// of the first entry of the range, and the weight of each further entry.
     fn of(self, j: u64) -> (Range<usize>, [f32; 2]) {
         let Self { n, size, sampling } = self;
-        // The position `top / bottom` lies between two entries.
+        // Interpolates linearly at the position `top / bottom`.
         let between = |top: u64, bottom: u64| {
             let (first, rest) = (top / bottom, (top % bottom) as f64 / bottom as f64);
             let end = if rest > 0.0 && first + 1 < n { first + 2 } else { first + 1 };
@@ -148,7 +148,7 @@ impl Taps {
 }
 
 impl Resize {
-    /// Resampling of the entries of `x`, and the number of elements in an entry.
+    /// Resampling along `axis`, and the number of elements in an entry of `x`.
     fn taps(&self, x: &Layout) -> (Taps, usize) {
         let [given, made] = [x.shape()[self.axis], self.size].map(|size| size as u64);
         let (n, size) = if self.transposed { (made, given) } else { (given, made) };

@@ -1,14 +1,14 @@
-//! Rotary positions for attention.
+//! Rotary position embedding for attention.
 
 use super::Tensor;
 use crate::error::Error;
 use crate::op::OpError;
 
 impl Tensor {
-    /// Turns the rows of `[.., t, d]`, such as queries and keys of attention heads, by rotary
-    /// positions (Su et al., 2021). Element `i` of the first half of a row and element `i` of the
-    /// second half are turned by an angle. `cos` and `sin`, `[t, d / 2]`, are the cosines and sines
-    /// of the angles. See [`Rotary`](crate::nn::Rotary).
+    /// Applies rotary position embedding (Su et al., 2021) to the rows of `[.., t, d]`, such as the
+    /// queries and keys of attention heads. Element `i` of the first half of a row and element `i`
+    /// of the second half are a pair that is rotated by an angle. `cos` and `sin`, `[t, d / 2]`,
+    /// are the cosines and sines of the angles. See [`Rotary`](crate::nn::Rotary).
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -1,8 +1,8 @@
-//! Samples of every op, for tests of devices. A sample has layouts of operands and the range of
-//! their values, and no data.
+//! Samples of every op, for tests of devices. A sample has an op, and for each operand the layout
+//! and the range of the values. A sample contains no data.
 //!
-//! Each op has samples of its own: cases that deserve a test, and a way to draw random ones. A test
-//! over [`samples`], or over draws for [`each`], therefore covers every op.
+//! Each op defines fixed samples and a function that draws random samples. A test over [`samples`],
+//! or over random samples of [`each`] op, therefore covers every op.
 
 mod attention;
 mod batch_norm;
@@ -29,9 +29,9 @@ use super::{Custom, Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use remat_rng::SplitMix64;
 
-/// An op with samples. Every op implements this.
+/// Samples of an op. Every op implements this trait.
 pub(super) trait Sampled {
-    /// The op itself; if the op is in a box, the op inside.
+    /// Returns the op itself, or the op inside the box if the op is boxed.
     fn sampled(&self) -> &dyn Sampled
     where
         Self: Sized,
@@ -39,15 +39,15 @@ pub(super) trait Sampled {
         self
     }
 
-    /// Cases that deserve a test: large and odd shapes, and shapes without elements.
+    /// Fixed samples: large and odd shapes, and shapes without elements.
     fn samples(&self) -> Vec<Sample>;
 
     /// Draws random attributes for the op, and operands that the op accepts, with sizes from
     /// `draw`.
     fn draw(&self, draw: &mut Draw) -> Sample;
 
-    /// Draws arbitrary attributes for the op, such as attributes that overflow a size. Also draws
-    /// inputs that the op would accept, apart from their sizes.
+    /// Draws arbitrary attributes for the op, which may overflow a size. Also draws inputs that the
+    /// op would accept if it did not check sizes.
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
@@ -73,7 +73,7 @@ impl Sample {
     }
 }
 
-/// A tensor as it is stored, and the view of it that the op sees.
+/// A stored tensor, and the view of this tensor that the op sees.
 #[derive(Clone, Debug)]
 pub struct Operand {
     /// Contiguous layout of the stored tensor.
@@ -88,15 +88,15 @@ pub struct Operand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Values {
-    /// Floats, such as from -2 to 2.
+    /// Floats of either sign, for example from -2 to 2.
     Real,
-    /// Positive floats, such as from 0.25 to 4.25.
+    /// Positive floats, for example from 0.25 to 4.25.
     Positive,
-    /// Floats between 0 and 1, such as from 0.05 to 0.95.
+    /// Floats between 0 and 1, for example from 0.05 to 0.95.
     Share,
     /// Integers from 0 to below this number. If the number is 0, the operand has no elements.
     Below(usize),
-    /// The place `h * width + w` of an element in the window, for each window over images.
+    /// Pixel index `h * width + w` of an element in the window, for each window over images.
     InWindows {
         /// Windows over the images.
         pool: Pool2d,
@@ -129,7 +129,7 @@ pub(super) fn ints(shape: &[usize], below: usize) -> Operand {
     Operand { stored, seen: stored, values: Values::Below(below) }
 }
 
-/// Floats with the last two dimensions transposed.
+/// Floats whose last two dimensions are stored transposed.
 pub(super) fn turned(shape: &[usize]) -> Operand {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.swap(shape.len() - 2, shape.len() - 1);
@@ -142,14 +142,15 @@ pub(super) fn repeated(from: &[usize], to: &[usize]) -> Operand {
     floats(from).view(|x| x.broadcast_to(&Dims::new(to)))
 }
 
-/// Floats, cut out of a tensor with one more element at either end of each row.
+/// Floats that are a slice of a larger tensor: each row of the larger tensor has one more element
+/// at either end.
 pub(super) fn inside(shape: &[usize]) -> Operand {
     let (last, mut more) = (shape.len() - 1, shape.to_vec());
     more[last] += 2;
     floats(&more).view(|x| x.slice(last, 1, shape[last]))
 }
 
-/// Floats of one shape: packed, transposed, cut out of a larger tensor, broadcast.
+/// Floats of one shape: packed, transposed, sliced from a larger tensor, broadcast.
 pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     let mut all = vec![floats(shape)];
     if let Some(last) = shape.len().checked_sub(1) {
@@ -193,7 +194,7 @@ impl Operand {
         self
     }
 
-    /// Sees the tensor through the view that `look` returns.
+    /// Replaces the layout that the op sees by the view that `look` returns.
     ///
     /// # Panics
     /// If `look` returns `None`.
@@ -217,7 +218,7 @@ pub fn each() -> Vec<Op> {
     Op::each()
 }
 
-/// Samples of every op, some of them large: a few MiB.
+/// Samples of every op. Some samples have a size of a few MiB.
 ///
 /// ```
 /// use remat::op::Operation;
@@ -238,7 +239,7 @@ pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<La
     (0..outputs.len()).map(|i| outputs.layout(i, |input| inputs[input])).collect()
 }
 
-/// Range of the sizes that are drawn.
+/// Range from which sizes are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// 0, 0, 0, 1, 2 or 5: often no elements.
@@ -247,7 +248,7 @@ pub enum Sizes {
     Small,
 }
 
-/// Random attributes and operands, the same for the same seed (SplitMix64).
+/// Source of random attributes and operands. The same seed gives the same samples (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw {
     numbers: SplitMix64,
@@ -277,8 +278,8 @@ impl Draw {
         op.sampled().draw(self)
     }
 
-    /// Draws arbitrary attributes for an op of the same name, and inputs. The op rejects the
-    /// inputs, or would accept them apart from their sizes.
+    /// Draws arbitrary attributes and inputs for an op of the same name. The op may reject the
+    /// attributes or the sizes of the inputs.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
         let (op, fitting) = op.sampled().absurd(self);
         let any = self.absurd_layout();
@@ -294,7 +295,7 @@ impl Draw {
         self.numbers.next()
     }
 
-    /// A number below `n`.
+    /// Draws a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
@@ -337,7 +338,7 @@ impl Draw {
         axes
     }
 
-    /// Contiguous floats, at the front of their storage or at an offset.
+    /// Contiguous floats, at the start of their storage or at an offset.
     pub(super) fn packed(&mut self, shape: impl Into<Dims>) -> Operand {
         let shape = shape.into();
         if self.flip() {
@@ -347,7 +348,7 @@ impl Draw {
         floats(&[elements + 1]).view(|l| l.slice(0, 1, elements)?.reshape(&shape))
     }
 
-    /// Floats of this shape: packed, permuted, cut out of a larger tensor, or broadcast.
+    /// Floats of this shape: packed, permuted, sliced from a larger tensor, or broadcast.
     pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);

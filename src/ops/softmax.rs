@@ -18,8 +18,8 @@ use crate::op::Outputs;
 use crate::ops::bf16::{Cuts, Made, along_longest};
 use smallvec::smallvec;
 
-/// Defines an op for each row of the table. A row has the formula; op, name and inputs; flops per
-/// element; the function on the CPU; the launch and the kernels in CUDA; and the gradient.
+/// Defines an op for each row of the table. A row has the formula, the op, its name and inputs, the
+/// flops per element, the function on the CPU, the CUDA launch and kernels, and the gradient.
 macro_rules! of_rows {
     ($(
         $(#[$doc:meta])*
@@ -103,8 +103,8 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`]
-    /// with output `y`.
+    /// `(y, dy) -> (dx)`, all of the same shape: the gradient `dx = y (dy - sum y dy)` of a
+    /// [`Softmax`] with output `y`.
     SoftmaxGrad "softmax_grad" ("y", "dy"): 4.0,
         cpu::softmax_grad,
         gradient SOFTMAX_GRAD,
@@ -130,8 +130,8 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(LogSoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = dy - e^y sum dy` of a [`LogSoftmax`]
-    /// with output `y`.
+    /// `(y, dy) -> (dx)`, all of the same shape: the gradient `dx = dy - e^y sum dy` of a
+    /// [`LogSoftmax`] with output `y`.
     LogSoftmaxGrad "log_softmax_grad" ("y", "dy"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax_grad,
         gradient LOG_SOFTMAX_GRAD,

@@ -1,5 +1,5 @@
-//! The handle of a tensor, and its methods other than ops. Ops are methods defined in their own
-//! modules.
+//! The handle of a tensor, and its methods that are not ops. The module of each op defines the
+//! method of that op.
 
 mod home;
 mod operators;
@@ -21,11 +21,11 @@ use std::sync::{Arc, Weak};
 pub type Tensors = SmallVec<[Tensor; 2]>;
 
 /// A handle to a tensor. The value of a tensor never changes: an update in place consumes a handle
-/// and returns a new one.
+/// and returns a new handle.
 ///
-/// Clones are cheap. When the last clone is dropped, the tensor is deleted after all commands sent
-/// before. Dropping never blocks and never panics. A handle does not keep its runtime alive: once
-/// the runtime is gone, methods return
+/// Clones are cheap. When the last clone is dropped, the tensor is deleted once all commands that
+/// were sent before the drop have run. Dropping never blocks and never panics. A handle does not
+/// keep its runtime alive: once the runtime is gone, methods return
 /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
 ///
 /// Ops are methods, and return at once. The operators `+`, `-`, `*` and `/` take tensors and
@@ -45,7 +45,7 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 /// ```
 ///
 /// # Errors
-/// A method fails at once if the op does not accept its operands, with a message that names the
+/// A method returns an error at once if the op does not accept its operands. The message names the
 /// operands. A failure on the device is reported by the next read of a tensor that depends on the
 /// failed op, or by the next [`Runtime::sync`](crate::Runtime::sync).
 #[derive(Clone)]
@@ -165,7 +165,7 @@ impl Tensor {
         Self { handle: Arc::clone(&self.handle), log: None }
     }
 
-    /// Reads the value. Waits for the commands that were sent before.
+    /// Reads the value. Waits for the commands that were sent before this call.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -184,7 +184,7 @@ impl Tensor {
     }
 
     /// Reads the elements in row-major order: `to_vec::<f32>()`. Waits for the commands that were
-    /// sent before.
+    /// sent before this call.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -207,7 +207,7 @@ impl Tensor {
     }
 
     /// Reads the element of a tensor with one element, such as a loss. Waits for the commands that
-    /// were sent before.
+    /// were sent before this call.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -230,7 +230,7 @@ impl Tensor {
         Ok(self.to_vec::<f32>()?[0])
     }
 
-    /// Makes this handle stand for `value` from now on; see
+    /// Makes this handle refer to the value of `value`; see
     /// [`Runtime::replace`](crate::Runtime::replace).
     ///
     /// ```
@@ -281,13 +281,13 @@ impl Tensor {
         self.handle.home.runs()
     }
 
-    /// Number of the tensor's runtime.
+    /// Number of the tensor's runtime, unique in the process.
     pub(crate) fn runtime(&self) -> u64 {
         self.handle.home.number()
     }
 
-    /// Whether this is the only handle. If so, all commands that other threads sent with clones of
-    /// this handle are already in the queue.
+    /// Whether this is the only handle of the tensor. If it is, all commands that other threads
+    /// sent with clones of this handle are already in the queue.
     pub(crate) fn is_last_handle(&mut self) -> bool {
         Arc::get_mut(&mut self.handle).is_some()
     }
@@ -307,7 +307,8 @@ impl Tensor {
 pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
         let (count, most) = (values.len(), Dims::MAX_LEN);
-        // The message shows the start of the list only, as it may have a million entries.
+        // The message shows only the start of the list, because the list may have a million
+        // entries.
         let first = &values[..8];
         let message = format!(
             "{count} dimensions, but at most {most} are supported; the first are {first:?}"

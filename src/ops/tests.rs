@@ -392,8 +392,8 @@ fn sizes_beyond_memory_are_errors() {
     }
 }
 
-/// Inference returns outputs or an error, and a finite number of flops, for any inputs. In tests,
-/// an overflow is a panic.
+/// Inference of any inputs returns outputs with a finite number of flops, or an error. An overflow
+/// would panic, because tests are built with overflow checks.
 #[test]
 fn nothing_panics_whatever_the_inputs() {
     let (ops, mut draw) = (samples::each(), Draw::new(1, Sizes::Few));

@@ -1,9 +1,9 @@
-//! Updates of parameters by their gradients, in place: one tensor or many in one op.
+//! Ops that update parameters in place from their gradients. One op updates one parameter or many.
 //!
-//! For each tensor, the inputs are the parameter and the states that the optimizer keeps for the
-//! parameter. The gradients of all tensors follow, in the same order. With one tensor, the inputs
-//! are `(param, velocity, grad)`. With two tensors, they are
-//! `(param, velocity, param, velocity, grad, grad)`.
+//! The inputs are each parameter with the states that the optimizer keeps for it, and then the
+//! gradients of all parameters in the same order. With one parameter, the inputs are `(param,
+//! velocity, grad)`. With two parameters, the inputs are `(param, velocity, param, velocity, grad,
+//! grad)`.
 
 mod adamw;
 mod cpu;
@@ -26,10 +26,10 @@ use crate::op::Outputs;
 
 /// Defines an op for each row of the table. A row has:
 ///
-/// - the op and the name, also the name of the functions on the CPU and in CUDA;
+/// - the op, and its name, which is also the name of the functions on the CPU and in CUDA;
 /// - flops per element;
-/// - the check of the numbers;
-/// - usual numbers.
+/// - the check of the op's numbers;
+/// - usual values of these numbers.
 macro_rules! updates {
     ($(
         $Op:ident $name:ident: $flops:expr,
@@ -113,7 +113,8 @@ updates! {
         each: Self { lr: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
 }
 
-/// Outputs of an update, where `states` names the states that are kept for a parameter.
+/// Outputs of an update. `states` are the names of the states that the optimizer keeps for a
+/// parameter.
 fn infer(states: &[&str], inputs: &[Layout]) -> Result<Outputs, Fault> {
     let (written, each) = (states.len() + 1, states.len() + 2);
     let tensors = inputs.len() / each;
@@ -135,12 +136,13 @@ fn infer(states: &[&str], inputs: &[Layout]) -> Result<Outputs, Fault> {
     Ok(Outputs::updates(tensors * written))
 }
 
-/// Number of inputs that are written, if `states` states are kept for each parameter.
+/// Number of inputs that are updated, if the optimizer keeps `states` states for each parameter.
 const fn written(states: usize, inputs: usize) -> usize {
     inputs / (states + 2) * (states + 1)
 }
 
-/// Elements of all parameters, if `states` states are kept for each parameter.
+/// Total number of elements of all parameters, if the optimizer keeps `states` states for each
+/// parameter.
 fn elements(states: usize, outputs: &[Layout]) -> f64 {
     outputs.iter().step_by(states + 1).map(|param| param.elements() as f64).sum()
 }

@@ -1,5 +1,5 @@
-//! Views: the same elements with another layout. A view has no bytes of its own and no kernel, and
-//! costs nothing.
+//! Views: tensors that show the elements of another tensor with another layout. A view has no bytes
+//! of its own, no kernel and no cost.
 
 mod broadcast;
 mod permute;

@@ -1,4 +1,4 @@
-//! Packing of strided tensors, shared among threads.
+//! Packing of strided tensors; threads share the work.
 
 use super::split::{PIECE, pieces};
 use crate::device::pack::{self, by_size};
@@ -13,7 +13,7 @@ pub fn strided<T: Copy + Send + Sync>(out: &mut [T], x: &[T], layout: &Layout) {
 }
 
 /// Fills `out` with the elements of `layout`, which may be of any type, in row-major order. `x`
-/// starts with the first element.
+/// begins at the first element of `layout`.
 pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     if !out.is_empty() {
         by_size!(layout.dtype(), Word => {

@@ -1,11 +1,11 @@
-//! Joining many floats in a fixed order that vectorizes.
+//! Reduction of many floats in a fixed order, so that the compiler can vectorize the loop.
 
 use super::wide::widest;
 
 const LANES: usize = 16;
 
-/// Sixteen partial results, one in each lane: element `i` of each added slice is joined into lane
-/// `i % 16`. A sum in f64 lanes has an error far below the error of rounding its result to f32.
+/// Sixteen partial results, one in each lane. Element `i` of each added slice is added to lane `i %
+/// 16`. The error of a sum in f64 lanes is far below the error of rounding the sum to f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes<T>([T; LANES]);
 
@@ -15,14 +15,14 @@ impl<T: Copy> Lanes<T> {
         Self([start; LANES])
     }
 
-    /// Adds neighbouring elements: element `i` to lane `i % 16`.
+    /// Adds element `i` of a slice to lane `i % 16`, for all elements.
     #[inline]
     pub fn add<U: Copy>(&mut self, elements: &[U], add: impl Fn(T, U) -> T) {
         widest(
             #[inline(always)]
             || {
                 let (whole, rest) = elements.as_chunks::<LANES>();
-                // A copy, so that the lanes stay in registers.
+                // Copy the lanes, so that they stay in registers.
                 let mut lanes = self.0;
                 for chunk in whole {
                     for (lane, &x) in lanes.iter_mut().zip(chunk) {
@@ -37,7 +37,7 @@ impl<T: Copy> Lanes<T> {
         );
     }
 
-    /// Adds the elements of an iterator: number `i` to lane `i % 16`.
+    /// Adds element `i` of an iterator to lane `i % 16`, for all elements.
     #[inline]
     pub fn add_each<U>(&mut self, elements: impl Iterator<Item = U>, add: impl Fn(T, U) -> T) {
         for (i, x) in elements.enumerate() {
@@ -45,7 +45,7 @@ impl<T: Copy> Lanes<T> {
         }
     }
 
-    /// Joins all lanes into one value. Each round joins the upper half of the lanes to the lower
+    /// Joins all lanes into one value. Each round joins the upper half of the lanes into the lower
     /// half, until one lane is left.
     #[inline]
     pub fn join(mut self, join: impl Fn(T, T) -> T) -> T {

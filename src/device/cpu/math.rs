@@ -1,4 +1,4 @@
-//! Functions of floats that the compiler can vectorize, and the rules for NaN.
+//! Functions of floats that the compiler can vectorize, and functions with fixed rules for NaN.
 
 mod error;
 pub mod exact;
@@ -12,19 +12,19 @@ pub use sin_cos::{cos, sin};
 
 use std::f32::consts::LOG2_E;
 
-/// `e^x`, within 2 units in the last place; subnormal results included.
+/// `e^x`, within 2 units in the last place, also for subnormal results.
 ///
 /// `e^x = 2^n * e^r`, where `n` is the integer nearest to `x / ln 2` and `|r| <= ln 2 / 2`. `e^r`
 /// is its Taylor polynomial of degree 7, whose remainder is below 6e-9.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Outside `LOW..HIGH` the result is zero or infinite. Two comparisons replace a clamp, so that
-    // a NaN stays NaN.
+    // Outside `LOW..HIGH`, the result is zero or infinite. Two comparisons are used instead of a
+    // clamp, so that a NaN stays NaN.
     const LOW: f32 = -104.5;
     const HIGH: f32 = 89.0;
     // `x + ROUND` has the integer nearest to `x` in its low bits.
     const ROUND: f32 = 12_582_912.0;
-    // `ln 2` in two parts; a small integer times the head is exact.
+    // `ln 2` as the sum of two parts. The product of a small integer and the head is exact.
     const LN_2_HEAD: f32 = 0.693_359_4;
     const LN_2_TAIL: f32 = -2.121_944_4e-4;
     let x = if x < LOW { LOW } else { x };
@@ -50,9 +50,9 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// Hyperbolic tangent, within 2 units in the last place. Near zero, the result is an odd polynomial
-/// that interpolates `tanh` at Chebyshev nodes (relative error 2e-8). Farther from zero, the result
-/// is `(1 - e^-2|x|) / (1 + e^-2|x|)`.
+/// Hyperbolic tangent, within 2 units in the last place. Near zero, an odd polynomial interpolates
+/// `tanh` at Chebyshev nodes (relative error 2e-8). Elsewhere, the result is `(1 - e^-2|x|) / (1 +
+/// e^-2|x|)`.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     const NEAR: f32 = 0.625;
@@ -72,15 +72,16 @@ pub fn silu(x: f32) -> f32 {
     x * sigmoid(x)
 }
 
-/// The slope of [`silu`].
+/// Derivative of [`silu`].
 #[inline(always)]
 pub fn silu_slope(x: f32) -> f32 {
     let gate = sigmoid(x);
     gate * (1.0 + x * (1.0 - gate))
 }
 
-/// `ln(1 + e^x)`, within 2 units in the last place. Computed as `max(x, 0) + ln(1 + z)` with
-/// `z = e^-|x|`. The logarithm is `2 artanh(z / (2 + z))`, a series whose remainder is below 1e-9.
+/// `ln(1 + e^x)`, within 2 units in the last place. The result is computed as `max(x, 0) + ln(1 +
+/// z)` with `z = e^-|x|`. The logarithm is computed as `2 artanh(z / (2 + z))`, by a series whose
+/// remainder is below 1e-9.
 #[inline(always)]
 pub fn softplus(x: f32) -> f32 {
     let z = exp(-x.abs());
@@ -99,7 +100,7 @@ pub fn gelu_tanh(x: f32) -> f32 {
     x * sigmoid(x * (1.595_769_2 + 0.071_354_814 * x * x))
 }
 
-/// The slope of [`gelu_tanh`].
+/// Derivative of [`gelu_tanh`].
 #[inline(always)]
 pub fn gelu_tanh_slope(x: f32) -> f32 {
     let xx = x * x;
@@ -133,7 +134,7 @@ pub fn smaller<T: Copy + PartialOrd>(a: T, b: T) -> T {
 mod tests {
     use super::*;
 
-    /// The largest distance of `f` from `reference` in units in the last place, over every 997th
+    /// Largest distance between `f` and `reference` in units in the last place, over every 997th
     /// float of either sign up to `limit`.
     fn distance(f: fn(f32) -> f32, reference: fn(f64) -> f64, limit: f32) -> i64 {
         let floats = (0..=limit.to_bits())
@@ -172,8 +173,8 @@ mod tests {
             near(gelu(x), wide * below(wide), 1e-7);
             let gate = 1.0 / (1.0 + (-wide).exp());
             near(silu(x), wide * gate, 4e-7);
-            // The slopes have zeros, near which the terms cancel. The tests therefore limit the
-            // absolute error.
+            // The derivatives have zeros, near which their terms cancel. The tests therefore limit
+            // the absolute error.
             let bell = (-0.5 * wide * wide).exp() / std::f64::consts::TAU.sqrt();
             let slope = below(wide) + wide * bell;
             assert!((f64::from(gelu_slope(x)) - slope).abs() <= 1e-7, "{x}");
@@ -196,7 +197,7 @@ mod tests {
         assert!(distance(sin, f64::sin, f32::MAX) <= 1);
         assert!(distance(sin, f64::sin, 10.0) <= 1);
         assert!(distance(cos, f64::cos, f32::MAX) <= 1);
-        // Small and large floats that lie close to a multiple of a quarter turn.
+        // Small and large floats that lie close to a multiple of `pi / 2`.
         for x in [
             std::f32::consts::FRAC_PI_2,
             std::f32::consts::PI,

@@ -2,20 +2,21 @@
 
 use crate::device::DeviceError;
 
-/// Checks that all `numbers` are in `0..limit`; the error names the first number outside.
+/// Checks that all `numbers` are in `0..limit`. The error names the first number that is out of
+/// range.
 pub fn check_all_below(numbers: &[i32], limit: usize, what: &str) -> Result<(), DeviceError> {
     check_all_below_but(numbers, limit, None, what)
 }
 
-/// Like [`check_all_below`], but the number `but` is allowed everywhere.
+/// Like [`check_all_below`], but the number `but` is also allowed.
 pub fn check_all_below_but(
     numbers: &[i32],
     limit: usize,
     but: Option<i32>,
     what: &str,
 ) -> Result<(), DeviceError> {
-    // As a `u32`, a negative number is at least 2^31, and `bound` is at most 2^31. One comparison
-    // therefore finds negative and large numbers.
+    // A negative number converted to `u32` is at least 2^31, and `bound` is at most 2^31. One
+    // comparison therefore finds both negative numbers and numbers that are too large.
     let bound = limit.min(1 << 31) as u32;
     match numbers.iter().position(|&n| n as u32 >= bound && Some(n) != but) {
         None => Ok(()),

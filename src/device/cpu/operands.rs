@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Operands of one run. A slice starts with the first element of its tensor and ends with the last
-/// element. If the tensor is not contiguous, the slice includes the bytes between the elements;
-/// strides count from the first element. Outputs are packed, and are overwritten entirely.
+/// element. If the tensor is not contiguous, the slice includes the elements of the storage between
+/// the tensor's elements. Strides count from the first element. Outputs are packed, and the op must
+/// overwrite all their elements.
 #[derive(Debug)]
 pub struct Operands<'a> {
     inputs: &'a [Place],
@@ -29,8 +30,8 @@ impl<'a> Operands<'a> {
         let ranges = |places: &[Place]| {
             places.iter().map(words_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
         };
-        // The old value of an in-place output is read from the output, so no slice is lent for that
-        // input.
+        // No slice is lent for an input that is updated in place, because its old value is read
+        // from the output.
         let mut shared = ranges(call.inputs)?;
         shared
             .iter_mut()
@@ -43,8 +44,8 @@ impl<'a> Operands<'a> {
         Ok(Self { inputs: call.inputs, outputs: call.outputs, read, write, workspace })
     }
 
-    /// Makes operands from given slices, for an op that runs another op on operands of its own.
-    /// Each slice begins with the first element of its tensor; a word is four bytes.
+    /// Makes operands from slices, for an op that runs another op on its own operands. Each slice
+    /// begins at the first element of its tensor. A word is four bytes.
     pub(crate) fn over(
         [inputs, outputs]: [&'a [Place]; 2],
         read: SmallVec<[&'a [u32]; 6]>,
@@ -54,7 +55,7 @@ impl<'a> Operands<'a> {
         Self { inputs, outputs, read, write, workspace }
     }
 
-    /// Places of all inputs, then of all outputs.
+    /// Places of all inputs, followed by the places of all outputs.
     pub(crate) fn places(&self) -> impl Iterator<Item = &'a Place> + use<'a> {
         self.inputs.iter().chain(self.outputs)
     }
@@ -88,8 +89,9 @@ impl<'a> Operands<'a> {
         self.inputs.len()
     }
 
-    /// Elements of input `i`. Empty if the input is updated in place: its old value is in the
-    /// output. Elements of a [`DType::Bool`](crate::DType::Bool) are read as `u8`: 0 or 1.
+    /// Elements of input `i`. The slice is empty if the input is updated in place, because the old
+    /// value is in the output. Elements of a [`DType::Bool`](crate::DType::Bool) are read as `u8`:
+    /// 0 or 1.
     ///
     /// # Panics
     /// If `i` is not below the number of inputs, or its bytes are not elements of type `T`.
@@ -107,9 +109,9 @@ impl<'a> Operands<'a> {
         std::array::from_fn(|i| self.read(i))
     }
 
-    /// Elements of output `i`; a second call returns an empty slice. Elements of a
-    /// [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. Any other number makes
-    /// reading the value an error.
+    /// Elements of output `i`. A second call returns an empty slice. Elements of a
+    /// [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. Reading the tensor fails if
+    /// an element is any other number.
     ///
     /// # Panics
     /// If `i` is not below the number of outputs, or its bytes are not elements of type `T`.
@@ -117,7 +119,7 @@ impl<'a> Operands<'a> {
         elements_mut(std::mem::take(&mut self.write[i]), &self.outputs[i])
     }
 
-    /// Elements of the first `N` outputs, all floats. To be called once.
+    /// Elements of the first `N` outputs, all floats. A second call returns empty slices.
     ///
     /// # Panics
     /// If there are fewer than `N` outputs.
@@ -125,11 +127,11 @@ impl<'a> Operands<'a> {
         std::array::from_fn(|i| self.write(i))
     }
 
-    /// Workspace of the run: as many bytes as [`Kernels::cpu_workspace`] returned, with undefined
-    /// contents. A second call returns an empty slice.
+    /// Workspace of the run: as many bytes as [`Kernels::cpu_workspace`] returned. The contents are
+    /// undefined. A second call returns an empty slice.
     pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
         match std::mem::take(&mut self.workspace) {
-            // An empty slice has a dangling address, which may not be aligned for `T`.
+            // The address of an empty slice is dangling, and may not be aligned for `T`.
             [] => &mut [],
             words => bytemuck::cast_slice_mut(words),
         }

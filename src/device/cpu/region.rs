@@ -1,23 +1,24 @@
 //! Memory of the device: one range of bytes, lent out in disjoint pieces.
 //!
-//! The only unsafe code here gives memory back to the system. Making an anonymous map is safe, and
-//! pieces are split off in address order.
+//! The only unsafe code of this module gives memory back to the system. Making an anonymous map is
+//! safe, and pieces are split off in address order without unsafe code.
 
 use crate::device::DeviceError;
 use memmap2::{MmapMut, MmapOptions};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Unit of lending, 4 bytes; kernels see words as the elements stored in the words.
+/// Unit of lending, 4 bytes. Kernels see the words as the elements that are stored in them.
 pub(super) type Word = u32;
 
-/// Bytes of a word: every lent range starts and ends at a multiple of a word.
+/// Bytes of a word. Every lent range starts and ends at a multiple of this number.
 pub(super) const WORD: u64 = size_of::<Word>() as u64;
 
 /// Bytes of a large page of the system. Memory is given back to the system in whole large pages.
 const PAGE: u64 = 2 << 20;
 
-/// Bytes at offsets `0..len`, zero until written. Pages take up memory once they are touched.
+/// Bytes at offsets `0..len`, which are zero until they are written. A page takes physical memory
+/// only after it is first accessed.
 #[derive(Debug, Default)]
 pub(super) struct Region {
     /// `None` if the region has no bytes.
@@ -29,7 +30,8 @@ pub(super) type Shared<'a> = SmallVec<[&'a [Word]; 6]>;
 /// Pieces that may be written.
 pub(super) type Exclusive<'a> = SmallVec<[&'a mut [Word]; 6]>;
 
-/// A range of words to lend: the index in the result, and whether the range may be written.
+/// A range of words to lend, the index of the range in the result, and whether the range may be
+/// written.
 #[derive(Clone, Copy)]
 struct Loan {
     start: usize,
@@ -50,8 +52,8 @@ impl Region {
         let len = usize::try_from(bytes).map_err(|e| refused(&e))?;
         let map =
             MmapOptions::new().len(len).no_reserve_swap().map_anon().map_err(|e| refused(&e))?;
-        // Large pages, if the system has them: fewer faults in the first step. The request is a
-        // hint, so a refusal is ignored.
+        // Request large pages, so that the first step has fewer page faults. The request is a hint,
+        // so an error is ignored.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Self { map: Some(map) })
@@ -62,18 +64,19 @@ impl Region {
         self.map.as_ref().map_or(0, |map| map.len() as u64)
     }
 
-    /// Lets the system use the memory of these bytes for something else until the bytes are written
-    /// again. Until then their contents are undefined. The system may ignore this hint.
+    /// Allows the system to use the memory of these bytes for other purposes until the bytes are
+    /// written again. Until then, the contents of the bytes are undefined. The system may ignore
+    /// this hint.
     pub(super) fn forget(&mut self, range: Range<u64>) {
         #[cfg(unix)]
         if let Some(map) = &mut self.map {
-            // Whole pages only, and a large page is given back whole: round inwards.
+            // Only whole large pages can be given back, so round the range inwards.
             let start = range.start.next_multiple_of(PAGE);
             let end = range.end.min(map.len() as u64) / PAGE * PAGE;
             if start < end {
                 let (start, len) = (start as usize, (end - start) as usize);
-                // SAFETY: the map is private and anonymous, so a page is zeros, or its old
-                // contents, when it is touched again; any bytes are valid words. `&mut self`
+                // SAFETY: the map is private and anonymous, so a page that is accessed again
+                // contains zeros or its old contents. Any bytes are valid words. `&mut self`
                 // guarantees that no slice of the map is in use.
                 #[allow(unsafe_code)]
                 let _ = unsafe {
@@ -104,8 +107,8 @@ impl Region {
     }
 
     /// Lends the `shared` ranges of bytes for reading and the `exclusive` ranges for writing.
-    /// Shared ranges may overlap each other; exclusive ranges may overlap nothing. Empty ranges
-    /// overlap nothing.
+    /// Shared ranges may overlap each other. An exclusive range must not overlap any other range.
+    /// Empty ranges overlap no range.
     pub(super) fn lend(
         &mut self,
         shared: &[Range<u64>],
@@ -113,7 +116,7 @@ impl Region {
     ) -> Result<(Shared<'_>, Exclusive<'_>), DeviceError> {
         let bytes = self.bytes();
         let reserved = bytes.len();
-        // If the region ends with less than a word, those last bytes cannot be lent.
+        // If the last word of the region is not complete, its bytes cannot be lent.
         let whole = reserved - reserved % WORD as usize;
         let mut rest: &mut [Word] = match whole {
             0 => &mut [],
@@ -137,10 +140,10 @@ impl Region {
         }
         loans.sort_unstable_by_key(|loan| loan.start);
 
-        // Cuts the region from front to back, one group of loans at a time.
+        // Split the region from front to back, one group of loans after another.
         let mut read: Shared<'_> = shared.iter().map(|_| <&[Word]>::default()).collect();
         let mut write: Exclusive<'_> = exclusive.iter().map(|_| <&mut [Word]>::default()).collect();
-        let mut cut = 0; // `rest` starts at this offset
+        let mut cut = 0; // offset at which `rest` starts, in words
         let mut loans = &loans[..];
         while let Some(first) = loans.first() {
             // A group of loans, in which each loan after the first overlaps an earlier loan. A
@@ -174,7 +177,7 @@ impl Region {
     }
 }
 
-/// `range` as indices; an error unless it lies within `len` bytes.
+/// Converts `range` to indices; an error unless the range lies within `len` bytes.
 fn bounded(len: usize, range: &Range<u64>) -> Result<Range<usize>, DeviceError> {
     if range.start > range.end || range.end > len as u64 {
         return Err(DeviceError::new(format!(

@@ -1,22 +1,24 @@
-//! Sharing of a loop among threads. The pieces of a loop never depend on the number of threads.
+//! Division of loops among threads. The pieces of a loop never depend on the number of threads.
 
 use crate::sync::join;
 use rayon::prelude::*;
 
-/// Elements below which a loop stays on the calling thread: waking a thread costs microseconds.
+/// Number of elements below which the calling thread runs the whole loop, because waking another
+/// thread takes microseconds.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Elements that a thread takes at a time: enough to make the cost of the handover small.
+/// Number of elements that a thread takes at a time, large enough to make the cost of the handover
+/// small.
 pub const PIECE: usize = 16 * 1024;
 
-/// Length of a piece of whole rows of `row` elements each: about [`PIECE`] elements, at least one
-/// row.
+/// Length of a piece that consists of whole rows of `row` elements: about [`PIECE`] elements, and
+/// at least one row.
 pub fn whole_rows(row: usize) -> usize {
     row.max(1) * (PIECE / row.max(1)).max(1)
 }
 
-/// Calls `body(i, part)` for part `i` of `out`, in parts of `len` elements. `work` is the number of
-/// elements that the whole loop goes through.
+/// Calls `body(i, part)` for each part `i` of `out`; parts have `len` elements. `work` is the
+/// number of elements that the whole loop processes.
 pub fn pieces<T: Send>(
     out: &mut [T],
     len: usize,
@@ -49,7 +51,7 @@ pub fn pieces_of_two<A: Send, B: Send>(
 }
 
 /// Calls `body(i, parts)` with parts of all outputs, which have equal length. The parts begin at
-/// element `i` and have a multiple of `len` elements, except for the last ones.
+/// element `i`. Their length is a multiple of `len`, except for the last parts.
 pub fn pieces_of<const N: usize>(
     out: [&mut [f32]; N],
     len: usize,

@@ -6,11 +6,12 @@ use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 
-/// Threads that share the work of each op. Clones are the same team; the threads end when the last
-/// clone is dropped.
+/// A team of threads that share the work of each op. Clones refer to the same team. The threads end
+/// when the last clone is dropped.
 ///
-/// Work that a thread of the team starts begins at once. Any other thread hands the work over to
-/// the team and waits. A caller of many small ops should therefore run them from within the team:
+/// If a thread of the team starts work, the work begins at once. Any other thread passes the work
+/// to the team, and waits. A caller that runs many small ops should therefore run them on a thread
+/// of the team:
 ///
 /// ```
 /// use remat::device::Device;
@@ -27,17 +28,17 @@ pub struct Team(Arc<Members>);
 
 #[derive(Debug)]
 struct Members {
-    /// `Some` until the drop.
+    /// `Some` until the members are dropped.
     pool: Option<ThreadPool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Team {
-    /// Starts `threads` threads, or as many as the system offers.
+    /// Starts `threads` threads, or with `None` as many threads as the system offers.
     ///
     /// # Errors
-    /// A number that is 0 or more than [`MAX_THREADS`], or a system that does not start that many
-    /// threads.
+    /// If the number is 0 or more than [`MAX_THREADS`], or if the system does not start this number
+    /// of threads.
     pub fn new(threads: Option<usize>) -> Result<Self, DeviceError> {
         let count = threads.unwrap_or_else(|| {
             thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
@@ -70,13 +71,13 @@ impl Team {
         self.0.threads.len()
     }
 
-    /// Does `work` on each of the threads.
+    /// Runs `work` on each thread of the team.
     pub(crate) fn on_each(&self, work: impl Fn() + Sync) {
         self.0.pool.as_ref().expect("until dropped").broadcast(|_| work());
     }
 
-    /// Does `work` on one of the threads, and returns its result. Loops in `work` are shared by all
-    /// threads of the team.
+    /// Runs `work` on one thread of the team, and returns the result of `work`. All threads of the
+    /// team share the loops in `work`.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.0.pool.as_ref().expect("until dropped").install(work)
     }
@@ -84,14 +85,14 @@ impl Team {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        // The threads end when they see that the pool was dropped; the drop itself does not wait
-        // for them.
+        // The threads end when they notice that the pool was dropped. Dropping the pool does not
+        // wait for the threads.
         drop(self.pool.take());
-        // The calling thread may be one of the team, and must not wait for itself.
+        // The calling thread may be a thread of the team, and must not wait for itself.
         let this = thread::current().id();
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
-            // The result needs no check: the thread does not end by a panic, because a panic in the
-            // work is handed to the caller that waits for the work.
+            // The result needs no check, because threads of the team never end with a panic: a
+            // panic in the work is passed to the caller that waits for the work.
             let _ = thread.join();
         }
     }

@@ -11,7 +11,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
         let rig = Rig::new(Cpu::of(&team, BYTES).unwrap());
         (team, rig)
     });
-    // Running all parts would take a minute.
+    // All samples would take a minute, so run one in `parts`.
     rigs[0].1.parts = 2;
     assert_same_bits(tasks(&rigs[0].1, 0), rigs.len(), |way, op, args| {
         let (team, rig) = &mut rigs[way];
@@ -23,9 +23,9 @@ fn the_number_of_threads_does_not_change_a_bit() {
 fn devices_may_share_a_team_and_be_used_anywhere() {
     let [team, other] = [2, 3].map(|threads| Team::new(Some(threads)).unwrap());
     let mut outside = Rig::new(Cpu::of(&team, BYTES).unwrap());
-    // A few parts are enough here.
+    // Few samples are enough for this device.
     outside.parts = 8;
-    // Devices of both teams, used on a thread of one team.
+    // Use devices of both teams on a thread of one team.
     let (mut own, mut foreign) =
         (Rig::new(Cpu::of(&other, BYTES).unwrap()), Rig::new(Cpu::of(&team, BYTES).unwrap()));
     assert_same_bits(tasks(&outside, 0), 3, |way, op, args| match way {
@@ -34,7 +34,7 @@ fn devices_may_share_a_team_and_be_used_anywhere() {
         _ => other.run(|| foreign.run(op, args)),
     });
     drop((outside, own, foreign));
-    // The last holder of a team may be one of its threads.
+    // The last clone of a team may be dropped on a thread of the team.
     let inside = other.clone();
     team.run(move || drop(inside));
     other.run(|| drop(team));
@@ -52,7 +52,7 @@ fn threads_named(name: &str) -> usize {
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_end_with_the_device() {
-    // No other test has a team of this size, so a thread of the last name is ours.
+    // No other test has a team of this size, so only this test has a thread with the last name.
     const THREADS: usize = 7;
     let last = format!("remat-cpu-{}", THREADS - 1);
     for _ in 0..20 {
@@ -68,7 +68,7 @@ fn threads_end_with_the_device() {
             timed: false,
         };
         cpu.execute(call).unwrap();
-        // A thread takes its name when it first runs, so wait for it.
+        // A thread gets its name when it first runs, so wait until the thread has its name.
         while threads_named(&last) == 0 {
             crate::sync::thread::yield_now();
         }

@@ -1,9 +1,10 @@
-//! Loops that are also compiled for wide vectors, which only some machines have.
+//! Loops that are also compiled for wide vector instructions, which only some machines have.
 //!
-//! Rust neither reorders nor fuses float operations, so a loop gives the same bits at any width.
+//! Rust neither reorders nor fuses float operations, so a loop gives the same bits for any vector
+//! width.
 
-/// Runs a short loop, compiled for the widest vectors of this machine. This has an effect only for
-/// code that the compiler inlines into `work`.
+/// Runs a short loop, compiled for the widest vectors of this machine. Only code that the compiler
+/// inlines into `work` uses these vectors.
 #[inline(always)]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

@@ -1,13 +1,13 @@
 //! Matrix products by cuBLAS.
 //!
-//! A repeated product has the same bits. cuBLAS promises the same bits for one version of the
+//! A repeated product gives the same bits. cuBLAS promises the same bits for one version of the
 //! library on one kind of GPU, as long as "a single CUDA stream is active only". With several
-//! streams, it "may optimize total performance by picking different internal implementations", by
-//! the workspace that each finds (cuBLAS documentation, "Results Reproducibility",
-//! <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>). Here a handle has one stream,
-//! and the size of a product's workspace depends on the sizes of the product alone. The alignment
-//! of addresses might change the bits too, but never varies: tensors and workspaces always begin at
-//! multiples of 256 bytes.
+//! streams, cuBLAS "may optimize total performance by picking different internal implementations",
+//! depending on the workspace that each implementation finds (cuBLAS documentation, "Results
+//! Reproducibility", <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>). Here, a
+//! handle has one stream, and the size of a product's workspace depends only on the sizes of the
+//! product. The alignment of addresses might also change the bits. The alignment never varies,
+//! because tensors and workspaces always begin at multiples of 256 bytes.
 
 #![allow(unsafe_code)]
 
@@ -19,27 +19,27 @@ use cudarc::driver::CudaStream;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::sync::Arc;
 
-/// Fewest and most bytes of workspace. Routines may fail with less than 16 KiB. The most is
-/// NVIDIA's recommendation for Hopper.
+/// Smallest and largest size of a workspace in bytes. Routines may fail with less than 16 KiB. The
+/// largest size is NVIDIA's recommendation for Hopper.
 const WORKSPACE: [u64; 2] = [64 << 10, 32 << 20];
 
-/// Largest size and stride of a matrix: cuBLAS takes an `int`.
+/// Largest size and stride of a matrix, because cuBLAS receives them as `int`.
 pub(crate) const LARGEST: usize = c_int::MAX as usize;
 
 /// Largest number of products in one call: cuBLAS 10 and 11 failed at 65536 products on some
-/// devices (PyTorch issue 45724). A power of two, so that each lot of a large batch begins at an
-/// address as aligned as the first lot's address.
+/// devices (PyTorch issue 45724). The number is a power of two, so that the address of each lot of
+/// a large batch has the same alignment as the address of the first lot.
 const LOT: usize = 1 << 15;
 
-/// Least number of products in each part of a long sum. A sum has at most [`PARTS`] parts. Neither
-/// number is tuned on a GPU yet.
+/// Smallest number of products in each part of a long sum. A sum has at most [`PARTS`] parts.
+/// Neither number is tuned on a GPU.
 const PART: usize = 128;
 const PARTS: usize = 16;
 
-/// Bytes of workspace for products that write `output_bytes` bytes, each element a sum of `k`
-/// products. cuBLAS cuts long sums in parts if there are too few output elements to keep all
-/// processors busy. The parts are written to the workspace and added up later. The size is limited,
-/// as the workspace is taken from the budget.
+/// Bytes of workspace for products that write `output_bytes` bytes, where each element is a sum of
+/// `k` products. cuBLAS cuts long sums into parts if there are too few output elements to keep all
+/// multiprocessors busy. The parts are written to the workspace, and are added up later. The size
+/// is limited, because the workspace counts against the budget.
 pub(crate) fn workspace(output_bytes: u64, k: usize) -> u64 {
     let [least, most] = WORKSPACE;
     output_bytes.saturating_mul((k / PART).min(PARTS) as u64).clamp(least, most)
@@ -65,19 +65,19 @@ impl Precision {
         Self { compute: sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32, ..Self::F32 };
 }
 
-/// Form of a matrix in memory: one stride is 1, the other stride is `leading`.
+/// Form of a matrix in memory. One stride is 1, and the other stride is `leading`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Whether columns are contiguous, instead of rows.
     transposed: bool,
-    /// Elements from one row (or column, if `transposed`) to the next; at least the length of a row
-    /// (or column).
+    /// Distance in elements from one row (or column, if `transposed`) to the next. The distance is
+    /// at least the length of a row (or column).
     leading: usize,
 }
 
 impl Form {
-    /// Form of a matrix of `rows` and `columns` with these strides. `None` if cuBLAS cannot read
-    /// the matrix.
+    /// Form of a matrix with these numbers of rows and columns and these strides. `None` if cuBLAS
+    /// cannot read the matrix.
     pub(crate) fn of(
         [rows, columns]: [usize; 2],
         [row_stride, column_stride]: [usize; 2],
@@ -104,15 +104,15 @@ impl Form {
         Self { transposed: true, leading: rows }
     }
 
-    /// Index of an element in memory, counted from the first element of the matrix.
+    /// Index of an element in memory, relative to the first element of the matrix.
     #[cfg(test)]
     pub(crate) const fn place(self, row: usize, column: usize) -> usize {
         if self.transposed { column * self.leading + row } else { row * self.leading + column }
     }
 
     const fn operation(self) -> sys::cublasOperation_t {
-        // cuBLAS reads a row-major matrix as its transpose. Our `y = a * b` is therefore its
-        // `y^T = b^T * a^T`.
+        // cuBLAS expects column-major matrices, and therefore reads a row-major matrix as its
+        // transpose. To compute `y = a * b`, cuBLAS computes `y^T = b^T * a^T`.
         if self.transposed {
             sys::cublasOperation_t::CUBLAS_OP_T
         } else {
@@ -124,11 +124,11 @@ impl Form {
 /// The left or the right matrices of a batch of products.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
-    /// The first element of the first matrix.
+    /// Address of the first element of the first matrix.
     pub first: Ptr,
     /// Form of each matrix.
     pub form: Form,
-    /// Elements from one matrix to the next; 0 repeats the same matrix.
+    /// Distance in elements from one matrix to the next; 0 repeats the same matrix.
     pub step: usize,
 }
 
@@ -137,7 +137,8 @@ pub(crate) struct Side {
 pub(crate) struct Products {
     /// Number of products.
     pub batch: usize,
-    /// Rows of `a`, columns of `a` and rows of `b`, columns of `b`; none is 0.
+    /// Number of rows of `a`; number of columns of `a` and rows of `b`; number of columns of `b`.
+    /// No size is 0.
     pub sizes: [usize; 3],
     /// The left side.
     pub a: Side,
@@ -147,7 +148,7 @@ pub(crate) struct Products {
     pub y: Ptr,
     /// Whether the products are added to the old contents of `y`.
     pub add: bool,
-    /// Address of the workspace. Its size is the result of [`workspace`] for `y`.
+    /// Address of the workspace. The size of the workspace is the result of [`workspace`] for `y`.
     pub workspace: Ptr,
 }
 
@@ -171,21 +172,22 @@ impl Blas {
         let precision = if tf32 { Precision::TF32 } else { Precision::F32 };
         let blas = Self { _stream: stream, handle, precision };
         // SAFETY: the handle was just made, and `_stream` keeps the stream alive as long as the
-        // handle. A driver stream and a runtime stream are the same type of pointer.
+        // handle. A stream of the driver API and a stream of the runtime API are the same type of
+        // pointer.
         unsafe { result::set_stream(handle, blas._stream.cu_stream().cast()) }.map_err(starting)?;
-        // Full precision: TF32 is used only if the compute type says so. SAFETY: the handle was
-        // just made, and is used by this thread alone.
+        // Use full precision: TF32 is used only if the compute type requests it. SAFETY: the handle
+        // was just made, and is used by this thread alone.
         unsafe { sys::cublasSetMathMode(handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH) }
             .result()
             .map_err(starting)?;
         Ok(blas)
     }
 
-    /// Queues the products behind all work that was given to the stream before.
+    /// Queues the products behind all work that was submitted to the stream before.
     ///
     /// # Safety
     /// The caller guarantees that all elements that the products read and write belong to operands
-    /// of the current run, and that the bytes of the workspace belong to its workspace.
+    /// of the current run. The bytes of `workspace` belong to the workspace of the current run.
     pub(crate) unsafe fn multiply(&mut self, products: &Products) -> Result<(), DeviceError> {
         let Products { batch, sizes: [m, k, n], a, b, y, add, workspace: scratch } = *products;
         let rows = size("rows on the left", m)?;
@@ -199,16 +201,16 @@ impl Blas {
         ];
         let bytes = workspace((batch * m * n * element_bytes) as u64, k);
         // SAFETY: the caller guarantees that `bytes` bytes at `scratch` belong to the workspace of
-        // the run. The stream works in order, so no later work uses them before this product is
-        // done.
+        // the run. The stream works in order, so no later work uses these bytes before this product
+        // is done.
         unsafe { sys::cublasSetWorkspace_v2(self.handle, pointer(scratch), bytes as usize) }
             .result()
             .map_err(|e| failed("taking a workspace", e))?;
         let (alpha, beta) = (1.0f32, if add { 1.0f32 } else { 0.0 });
         for start in (0..batch).step_by(LOT) {
-            // SAFETY: the caller guarantees that all elements which the sizes and steps reach
-            // belong to the run's operands. cuBLAS reads the factors `alpha` and `beta` before the
-            // call returns.
+            // SAFETY: the caller guarantees that all elements that the product reads and writes, by
+            // its sizes and steps, belong to the run's operands. cuBLAS reads the factors `alpha`
+            // and `beta` before the call returns.
             unsafe {
                 result::gemm_strided_batched_ex(
                     self.handle,
@@ -250,7 +252,7 @@ impl Drop for Blas {
     }
 }
 
-/// A size for cuBLAS: an error if the size does not fit in an `int`.
+/// Converts a size to the `int` of cuBLAS; an error if the size does not fit.
 fn size(what: &str, value: usize) -> Result<c_int, DeviceError> {
     c_int::try_from(value).map_err(|_| {
         DeviceError::new(format!(
@@ -308,14 +310,14 @@ mod tests {
         assert_eq!(Form::of([3, 4], [4, 1]), plain(false, 4));
         assert_eq!(Form::of([3, 4], [7, 1]), plain(false, 7));
         assert_eq!(Form::of([3, 4], [1, 3]), plain(true, 3));
-        // A row or a column of any stride; one element.
+        // cuBLAS can read a single row or column of any stride, and a single element.
         assert_eq!(Form::of([1, 4], [0, 1]), plain(false, 4));
         assert_eq!(Form::of([1, 4], [0, 9]), plain(true, 9));
         assert_eq!(Form::of([4, 1], [9, 0]), plain(false, 9));
         assert_eq!(Form::of([4, 1], [1, 0]), plain(false, 1));
         assert_eq!(Form::of([1, 1], [0, 0]), plain(false, 1));
-        // cuBLAS cannot read these: repeated elements, no unit stride, overlapping rows, and a
-        // stride that is too long.
+        // cuBLAS cannot read matrices with repeated elements, without a stride of 1, with
+        // overlapping rows, or with a stride that is too long.
         assert_eq!(Form::of([3, 4], [0, 1]), None);
         assert_eq!(Form::of([3, 4], [1, 0]), None);
         assert_eq!(Form::of([4, 1], [0, 1]), None);

@@ -1,8 +1,8 @@
-//! Folder that keeps compiled code.
+//! Cache folder for compiled code.
 //!
-//! Code from this folder is executed, so only the user and root may be able to write there. The
-//! folder, its files and the folders above are checked like `ssh` checks its own. If other users
-//! could write to one of them, no code is kept.
+//! Code from this folder is executed, so only the user and root may have permission to write to the
+//! folder. The folder, its files and all parent folders are checked as `ssh` checks its files. If
+//! other users can write to any of them, no code is kept.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
@@ -10,7 +10,7 @@ use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Compiled code by name.
+/// Cache of compiled code by name.
 #[derive(Debug)]
 pub(super) struct Cache {
     /// A folder that passed the checks. `None` if no folder was given, or the folder failed the
@@ -19,8 +19,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Opens a folder, and makes a missing folder. If the folder cannot be used, a warning says
-    /// why.
+    /// Opens a folder; a missing folder is made. If the folder cannot be used, a warning says why.
     pub(super) fn open(folder: Option<PathBuf>) -> Self {
         let folder = folder.and_then(|folder| match trusted(&folder) {
             Ok(folder) => Some(folder),
@@ -34,7 +33,8 @@ impl Cache {
         Self { folder }
     }
 
-    /// Image kept under `name`. `None` if no image is kept under this name, or the file is damaged.
+    /// Returns the image kept under `name`. Returns `None` if no image is kept under this name, or
+    /// the file is damaged.
     pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let mut file = File::open(&path).ok()?;
@@ -44,12 +44,12 @@ impl Cache {
         unseal(&sealed).map(<[u8]>::to_vec)
     }
 
-    /// Keeps an image under a name. The file is renamed when it is complete, so concurrent writers
-    /// do no harm.
+    /// Keeps an image under a name. A temporary file is renamed when it is complete, so concurrent
+    /// writers never leave an incomplete file.
     pub(super) fn keep(&self, name: &str, image: &[u8]) {
         let Some(folder) = &self.folder else { return };
-        // Other threads and processes may write the same name at the same time; each has a draft of
-        // its own.
+        // Other threads and processes may write the same name at the same time, so each writer has
+        // its own temporary file.
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = folder.join(format!("{name}.{}-{number}.tmp", std::process::id()));
@@ -70,20 +70,20 @@ impl Cache {
     }
 }
 
-/// An image with its digest in front.
+/// Puts the digest of an image in front of the image.
 fn seal(image: &[u8]) -> Vec<u8> {
     [&Sha256::digest(image)[..], image].concat()
 }
 
-/// The image in a file, if the digest matches. The driver is not given a length and would read
-/// beyond a truncated image.
+/// Returns the image in a file, if the digest matches. The check is necessary, because the driver
+/// does not receive a length and would read beyond a truncated image.
 fn unseal(file: &[u8]) -> Option<&[u8]> {
     let (digest, image) = file.split_at_checked(32)?;
     (Sha256::digest(image)[..] == *digest).then_some(image)
 }
 
-/// Path of the folder without symbolic links, if only the user and root can write there. A missing
-/// folder is made, for the user alone.
+/// Returns the path of the folder without symbolic links, if only the user and root can write to
+/// the folder. A missing folder is made, with access for the user only.
 fn trusted(folder: &Path) -> io::Result<PathBuf> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -91,8 +91,8 @@ fn trusted(folder: &Path) -> io::Result<PathBuf> {
     builder.recursive(true).create(folder)?;
     let folder = folder.canonicalize()?;
     closed_to_others(&folder, &folder.metadata()?)?;
-    // Anybody who may write to a folder above could replace this folder, unless the folder above is
-    // sticky.
+    // A user who may write to a parent folder could replace this folder, unless the parent folder
+    // is sticky.
     for above in folder.ancestors().skip(1) {
         let metadata = above.metadata()?;
         if !is_sticky(&metadata) {
@@ -109,7 +109,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).open(path)
 }
 
-/// Fails unless a file or folder belongs to the user or to root, and no other user may write there.
+/// Fails unless a file or folder belongs to the user or to root, and no other user may write to it.
 #[cfg(unix)]
 fn closed_to_others(path: &Path, metadata: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
@@ -181,7 +181,7 @@ mod tests {
             path.metadata().unwrap().permissions().mode() & 0o7777
         }
 
-        /// Whether code is kept in `inner`, or in the folder that `inner` links to.
+        /// Whether a cache keeps code in `inner`, or in the folder that `inner` links to.
         fn is_used(inner: &Path) -> bool {
             let cache = Cache::open(Some(inner.to_owned()));
             cache.keep("name", b"code");
@@ -222,13 +222,13 @@ mod tests {
                 assert_eq!(is_used(&inner), used, "{mode:o}");
             }
             allow(&inner, 0o700);
-            // If others can replace the folder above, the folder is not used.
+            // If other users can write to the parent folder, the folder is not used.
             for (mode, used) in [(0o755, true), (0o775, false), (0o777, false)] {
                 allow(&outer, mode);
                 assert_eq!(is_used(&inner), used, "above it, {mode:o}");
             }
             allow(&outer, 0o755);
-            // If others can write to the folder behind a link, the link is not used.
+            // If other users can write to the target of a link, the link is not used.
             let (open, link) = (outer.join("open"), outer.join("link"));
             std::fs::create_dir(&open).unwrap();
             symlink(&open, &link).unwrap();

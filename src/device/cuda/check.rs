@@ -1,5 +1,5 @@
-//! Checks that kernels rely on. Operands suit the op and lie within the memory, and outputs overlap
-//! nothing else.
+//! Checks that kernels rely on. Operands have the layouts that the op infers and lie within the
+//! memory, and outputs overlap no other operand.
 
 use super::gpu::Gpu;
 use super::scratch::ALIGNMENT;
@@ -12,8 +12,8 @@ use std::ops::Range;
 /// Fails unless the outputs have the layouts that the op infers, and every operand lies within the
 /// memory.
 ///
-/// Outputs and workspace must not overlap each other or an input. An output may only overlap the
-/// old value of an update in place.
+/// Outputs and workspace must not overlap each other or an input. The only exception is an output
+/// of an update in place, which may overlap its old value.
 pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), DeviceError> {
     let old_values = outputs(call)?;
     let mut written: SmallVec<[Range<u64>; 6]> = SmallVec::new();
@@ -46,7 +46,7 @@ pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<()
 }
 
 /// Fails unless the outputs have the layouts that the op infers. Returns the number of leading
-/// inputs that are old values of outputs.
+/// inputs that the op updates in place.
 fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<usize, DeviceError> {
     let inputs: SmallVec<[Layout; 6]> = call.inputs.iter().map(|place| place.layout).collect();
     let expected = call.op.infer(&inputs).map_err(|e| DeviceError::new(e.to_string()))?;
@@ -101,7 +101,8 @@ mod tests {
         Place { storage, layout }
     }
 
-    /// Kernels trust their operands, but any caller may use a device, so bad calls must be refused.
+    /// Kernels do not check their operands, and any caller may use a device, so invalid calls must
+    /// be refused.
     #[test]
     fn calls_that_do_not_fit_are_refused() {
         let Some(mut device) = for_tests(BYTES) else { return };
@@ -111,7 +112,7 @@ mod tests {
         let turned =
             Place { layout: at(0, &[2, 2]).layout.permute(&[1, 0]).unwrap(), ..at(256, &[2, 2]) };
         let large = at(512, &[100, 100]);
-        /// An op, inputs, outputs and workspace, and the reason for the refusal.
+        /// An op, inputs, outputs and workspace of an invalid call, and the reason in the error.
         type Case<'a> = (&'a Op, &'a [Place], &'a [Place], Range<u64>, &'a str);
         let cases: [Case<'_>; 16] = [
             (&neg, &[x], &[y], 0..0, ""),
@@ -129,7 +130,8 @@ mod tests {
             (&neg, &[], &[y], 0..0, "neg: takes 1 inputs, 0 were given"),
             (&product, &[at(0, &[2, 3]), at(256, &[4, 5])], &[large], 0..0, "has 3 columns"),
             (&flat, &[at(0, &[2, 2])], &[y], 0..0, "reshape is a view"),
-            // An update whose output is at another place; an update that reads its own target.
+            // An update whose output is not at the place of the updated input, and an update that
+            // also reads the updated input.
             (&add, &[x, y], &[at(512, &[4])], 0..0, "an output of accumulate"),
             (&add, &[x, x], &[x], 0..0, "overlap"),
             (&neg, &[x], &[at(8, &[4])], 0..0, "overlap"),

@@ -1,8 +1,8 @@
-// Code that all kernels share. The host puts this text in front of each source; there are no other
-// headers.
+// Code that all kernels share. The host puts this text in front of each source. Kernels include no
+// other headers.
 //
-// Kernels give the same bits on every run: which thread adds which elements, and in which order,
-// depends on the sizes alone.
+// Kernels give the same bits on every run, because only the sizes determine which thread adds which
+// elements, and in which order.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -14,9 +14,9 @@ typedef u64 Index;
 typedef u32 Index;
 #endif
 
-// Threads of a block, unless a kernel says otherwise.
+// Number of threads of a block, unless a kernel declares another number.
 #define THREADS 256
-// Elements of a block of an elementwise kernel.
+// Number of elements that a block of an elementwise kernel computes.
 #define TILE 2048
 #define PER_THREAD (TILE / THREADS)
 #define ALL_LANES 0xffffffffu
@@ -25,27 +25,27 @@ typedef u32 Index;
 
 // ---- Faults ----
 
-// First fault that kernels found in their numbers since the host last read this record. All zeros
-// if there is no fault.
+// First fault that kernels have found since the host last read this record. A fault is an index or
+// label out of range. The record is all zeros if there is no fault.
 struct Fault {
-    u32 launch;  // First launch that found a fault. Later launches leave the record.
+    u32 launch;  // First launch that found a fault. Later launches do not change the record.
     u32 kind;
     u64 limit;
-    // Fault of the lowest position in that launch: the complement of the position in the high half,
-    // the value in the low half.
+    // Fault at the lowest position in that launch. The high half is the complement of the position,
+    // and the low half is the value.
     u64 lowest;
 };
 
-// Report of one launch, for numbers that are not in `0..limit`.
+// Parameter with which one launch reports numbers that are not in `0..limit`.
 struct Report {
     Fault *fault;
     u64 limit;
     u32 kind;
-    u32 launch;  // Not 0.
+    u32 launch;  // Number of the launch; not 0.
 
     __device__ bool is_inside(int value) const { return value >= 0 && (u64)value < limit; }
 
-    // Whether the number may be used. Records a number that may not.
+    // Returns whether the number is valid. Records a number that is not valid.
     __device__ bool allows(int value, u64 position) const
     {
         if (is_inside(value)) return true;
@@ -71,7 +71,7 @@ __device__ inline bool aligned(const void *address) { return ((u64)address & 15)
 
 template <class T> __device__ inline Four<T> load_four(const T *from) { return *(const Four<T> *)from; }
 
-// An intrinsic, because in some loops the compiler turns an assignment into four stores.
+// Use an intrinsic, because in some loops the compiler would turn an assignment into four stores.
 __device__ inline void store_four(float *to, Four<float> x)
 {
     __stcg((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
@@ -82,7 +82,7 @@ __device__ inline void store_four(u32 *to, Four<u32> x)
     __stcg((uint4 *)to, make_uint4(x.v[0], x.v[1], x.v[2], x.v[3]));
 }
 
-// Loads `Width` elements from one address on: a single load if the width is 4.
+// Loads `Width` contiguous elements. If the width is 4, this is a single load.
 template <int Width, class T> __device__ inline void load(const T *from, T (&v)[Width])
 {
     if (Width == 4) {
@@ -108,10 +108,10 @@ template <int Width, class T> __device__ inline void store(T *to, const T (&v)[W
     }
 }
 
-// ---- From an element's number to its place ----
+// ---- From the number of an element to its offset ----
 
-// A divisor, prepared by the host: for numbers below 2^31, a quotient is a multiplication and a
-// shift.
+// A divisor that the host has prepared. For numbers below 2^31, a division is a multiplication and
+// a shift.
 struct Divider {
     u64 divisor;
     u32 factor;
@@ -121,7 +121,7 @@ struct Divider {
 __device__ inline u32 quotient(u32 n, const Divider &by) { return (__umulhi(n, by.factor) + n) >> by.shift; }
 __device__ inline u64 quotient(u64 n, const Divider &by) { return n / by.divisor; }
 
-// Divides `n`, and returns the remainder.
+// Replaces `n` by the quotient, and returns the remainder.
 __device__ inline Index take_remainder(Index &n, const Divider &by)
 {
     Index whole = quotient(n, by);
@@ -132,10 +132,10 @@ __device__ inline Index take_remainder(Index &n, const Divider &by)
 
 #define MAX_LOOPS 6
 
-// Loops over a shape, innermost first, for K operands that each have steps in elements.
+// Loops over a shape, innermost first, for K operands. Each operand has its own steps, in elements.
 //
-// The innermost loop counts units of `width` elements that are contiguous, or are one element
-// repeated.
+// The innermost loop counts units of `width` elements. In each operand, the elements of a unit are
+// contiguous, or are one element repeated.
 template <int K> struct Walk {
     Divider sizes[MAX_LOOPS];
     u64 steps[MAX_LOOPS][K];
@@ -148,7 +148,8 @@ template <int K> __device__ inline void locate(const Walk<K> &walk, Index i, u64
 {
 #pragma unroll
     for (int k = 0; k < K; ++k) at[k] = 0;
-    // Not unrolled: unrolling slows the compiler down, and most walks have one or two loops.
+    // Do not unroll, because unrolling slows the compiler down and most walks have one or two
+    // loops.
 #pragma unroll 1
     for (u32 loop = 0; loop + 1 < walk.loops; ++loop) {
         Index index = take_remainder(i, walk.sizes[loop]);
@@ -161,12 +162,13 @@ template <int K> __device__ inline void locate(const Walk<K> &walk, Index i, u64
 
 // Windows over images, of a pooling or of a convolution.
 struct Windows {
-    // Sides of the tensor whose elements threads compute: windows forward, the image backward.
+    // Rows and columns of the tensor whose elements the threads compute: the windows in the forward
+    // pass, the image in the backward pass.
     Divider rows, columns;
     int image[2];    // Height and width.
     int windows[2];  // Numbers of windows along height and width.
     int kernel[2], stride[2], padding[2];
-    int dilation[2];  // Distance of a window's elements: 1 in a pooling.
+    int dilation[2];  // Distance between a window's elements; 1 in a pooling.
 };
 
 // ---- Elementwise ----
@@ -175,7 +177,8 @@ template <int K, class T> struct Inputs {
     const T *x[K];
 };
 
-// `y[i] = f(x0[i], ..)`, all packed. A block computes TILE elements.
+// Computes `y[i] = f(x0[i], ..)`, where the result and all operands are packed. A block computes
+// TILE elements.
 template <int K, class T, class F> __device__ inline void map_packed(T *y, const Inputs<K, T> &in, u64 count, F f)
 {
     u64 from = (u64)blockIdx.x * TILE;
@@ -238,10 +241,11 @@ __device__ inline void map_unit(T *y, const Inputs<K, T> &in, const Walk<K> &wal
     store<Width>(y, out);
 }
 
-// `y[i] = f(x0[..], ..)`: the result packed, operands of any steps. A thread computes a unit.
+// Computes `y[i] = f(x0[..], ..)`, where the result is packed and operands have any steps. A thread
+// computes one unit.
 //
-// If the walk's width is 4, `y` is aligned, and so is each operand that the innermost loop does not
-// repeat.
+// If the walk's width is 4, `y` must be aligned, and each operand that the innermost loop does not
+// repeat must be aligned.
 template <int K, class T, class F>
 __device__ inline void map_strided(T *y, const Inputs<K, T> &in, const Walk<K> &walk, u64 units, F f)
 {
@@ -293,8 +297,8 @@ struct Smaller {
     __device__ float operator()(float a, float b) const { return a <= b || a != a ? a : b; }
 };
 
-// Joins the values of `lanes` neighbouring lanes, a power of two. The first of these lanes gets the
-// result. All lanes of the warp must take part.
+// Joins the values of `lanes` neighbouring lanes, a power of two. The function returns the result
+// to the first of these lanes. All lanes of the warp must call the function.
 template <class T, class Join> __device__ inline T join_lanes(T value, Join join, int lanes = 32)
 {
     for (int distance = lanes / 2; distance > 0; distance /= 2)
@@ -302,13 +306,13 @@ template <class T, class Join> __device__ inline T join_lanes(T value, Join join
     return value;
 }
 
-// Joins the values of all threads of the block, a number of whole warps. Every thread gets the
-// result. All threads must take part.
+// Joins the values of all threads of the block, which consists of whole warps. The function returns
+// the result to every thread. All threads must call the function.
 template <class T, class Join> __device__ inline T join_block(T value, Join join)
 {
     __shared__ T of_warp[32];
     value = join_lanes(value, join);
-    __syncthreads();  // The result of the last call may still be read.
+    __syncthreads();  // Other threads may still read the result of the last call.
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
     __syncthreads();
     T all = of_warp[0];

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use std::ffi::{CString, c_char};
 use std::path::PathBuf;
 
-/// Code for one architecture, ready for the driver.
+/// Compiled code for one architecture, which the driver can load.
 #[derive(Debug)]
 pub(super) struct Image(Vec<u8>);
 
@@ -28,7 +28,8 @@ impl Image {
 pub(super) struct Compiler {
     /// Architecture such as `sm_90`, or `compute_90` for PTX that the driver compiles further.
     architecture: String,
-    /// Version of NVRTC, part of the file name: another version may make better code.
+    /// Version of NVRTC. It is part of the file name, because another version may generate better
+    /// code.
     version: Version,
     kept: Cache,
 }
@@ -52,7 +53,7 @@ impl Compiler {
         Ok(Self { architecture, version, kept })
     }
 
-    /// Code of a source: the kept image, or a new one.
+    /// Returns the code of a source: the image kept on disk, or a newly compiled image.
     pub(super) fn image(&self, source: &Source) -> Result<Image, DeviceError> {
         let name = self.file_name(source);
         if let Some(image) = self.kept.get(&name) {
@@ -84,15 +85,15 @@ impl Compiler {
 /// Compiler options, without the architecture.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
 
-/// Architectures that NVRTC knows, such as 90.
+/// Architectures for which NVRTC can compile, as numbers such as 90.
 pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
     let asked = || -> Result<_, result::NvrtcError> {
         let mut count = 0;
         // SAFETY: NVRTC writes one integer to `count`, which outlives the call.
         unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut count) }.result()?;
         let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: NVRTC writes `count` integers, as the call above said, and `known` has `count`
-        // elements.
+        // SAFETY: the call above returned `count`, the number of integers that NVRTC writes, and
+        // `known` has `count` elements.
         unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result()?;
         Ok(known.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
     };
@@ -103,9 +104,9 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
     })
 }
 
-/// Architecture to compile for. The best choice is code for the device's own architecture, or for
-/// an earlier architecture of the same generation, which the device can run. The second choice is
-/// PTX for an earlier generation, which the driver compiles. `None` if NVRTC knows later
+/// Architecture to compile for. The first choice is code for the device's architecture, or for an
+/// earlier architecture of the same generation, which the device can also run. The second choice is
+/// PTX for an earlier generation, which the driver compiles. Returns `None` if NVRTC supports later
 /// architectures only.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
@@ -115,7 +116,8 @@ fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
 
 /// Whether NVRTC can be loaded.
 pub(super) fn is_present() -> bool {
-    // SAFETY: loading a library runs its initializers; NVRTC's have no preconditions.
+    // SAFETY: loading a library runs its initializers, and the initializers of NVRTC have no
+    // preconditions.
     unsafe { sys::is_culib_present() }
 }
 
@@ -127,8 +129,8 @@ fn missing() -> DeviceError {
     )
 }
 
-/// Compiles a source for an architecture such as `sm_90`, or to PTX for one such as `compute_90`.
-/// Needs no device.
+/// Compiles a source for an architecture such as `sm_90`, or to PTX for an architecture such as
+/// `compute_90`. This needs no device.
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(missing());
@@ -165,7 +167,8 @@ fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     // the call.
     unsafe { sys::nvrtcGetCUBINSize(program, &raw mut size) }.result()?;
     let mut image = vec![0u8; size];
-    // SAFETY: NVRTC writes `size` bytes, as the call above said, and `image` has that many.
+    // SAFETY: the call above returned `size`, the number of bytes that NVRTC writes, and `image`
+    // has `size` bytes.
     unsafe { sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast::<c_char>()) }.result()?;
     Ok(image)
 }

@@ -1,4 +1,4 @@
-//! An open GPU, before memory for tensors is taken.
+//! An open GPU, before memory for tensors is allocated.
 
 use super::compile::Compiler;
 use super::driver::{self, Description, failed};
@@ -12,16 +12,17 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that [`Context::available_bytes`] leaves for code of the libraries and stacks of kernels.
-/// An estimate, not a measurement: cuDNN's code needs most of these bytes, a few hundred MiB if the
-/// driver loads all of the code at once.
+/// Bytes that [`Context::available_bytes`] leaves for the code of the libraries and the stacks of
+/// kernels. The number is an estimate, not a measurement. cuDNN's code needs most of these bytes: a
+/// few hundred MiB if the driver loads all of the code at once.
 const MARGIN: u64 = 512 << 20;
 
-/// Divisor of the free bytes that gives the share left for other users of the GPU: 2 %.
+/// Divisor of the free bytes; the quotient (2 %) is left for other programs that use the GPU.
 const OTHERS: u64 = 50;
 
 /// An open GPU, with its stream and the libraries. Clones refer to the same GPU. A context may move
-/// between threads; a [`Cuda`](super::Cuda) is made from it on the thread that will use the device.
+/// between threads. A [`Cuda`](super::Cuda) must be made from the context on the thread that will
+/// use the device.
 ///
 /// ```no_run
 /// use remat::device::cuda::Options;
@@ -34,7 +35,7 @@ const OTHERS: u64 = 50;
 #[derive(Clone)]
 pub struct Context {
     driver: Arc<CudaContext>,
-    /// Stream for all work, which is therefore done in order.
+    /// Stream for all work, so that all work is done in order.
     stream: Arc<CudaStream>,
     compiler: Arc<Compiler>,
     libraries: Arc<Libraries>,
@@ -44,8 +45,8 @@ impl Context {
     /// Opens a GPU.
     ///
     /// # Errors
-    /// If there is no driver, no such device, no NVRTC or no cuBLAS, or if cuDNN is found but does
-    /// not work.
+    /// If the driver, the device, NVRTC or cuBLAS is not found, or if cuDNN is found but does not
+    /// work.
     pub fn open(options: Options) -> Result<Self, DeviceError> {
         let driver = driver::open(options.ordinal)?;
         let opened = || -> Result<_, DriverError> {
@@ -58,7 +59,7 @@ impl Context {
         Ok(Self { driver, stream, compiler, libraries: Arc::new(libraries) })
     }
 
-    /// Properties of the GPU, and how much of its memory is free now.
+    /// Properties of the GPU, and the number of free bytes of its memory.
     ///
     /// # Errors
     /// If the driver does not report the properties.
@@ -67,12 +68,13 @@ impl Context {
         driver::current(&self.driver)
     }
 
-    /// Bytes that a budget may have: the free bytes, less a margin. The margin is 512 MiB, or 2 %
-    /// of the free bytes if that is more. The margin is at most half of the free bytes.
+    /// Largest budget in bytes: the free bytes minus a margin. The margin is the larger of 512 MiB
+    /// and 2 % of the free bytes, but at most half of the free bytes.
     ///
-    /// The context and the handles of the libraries exist once the device is open, and count as
-    /// used. The margin is for memory that is needed later beside the budget. Kernels are loaded
-    /// when they first run, the stacks of kernels grow, and other programs may use the GPU.
+    /// The memory of the context and of the libraries' handles is allocated when the GPU is opened,
+    /// so the free bytes exclude this memory. The margin is for memory that is allocated later, in
+    /// addition to the budget. Kernels are loaded when they first run, the stacks of kernels grow,
+    /// and other programs may use the GPU.
     ///
     /// # Errors
     /// If the driver does not report the free bytes.
@@ -82,8 +84,8 @@ impl Context {
         Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
     }
 
-    /// Makes a simulated device of `bytes` bytes with the same workspaces, and therefore the same
-    /// peak of memory.
+    /// Makes a simulated device of `bytes` bytes. It has the same workspaces as this GPU, and
+    /// therefore the same peak of memory.
     #[must_use]
     pub fn sim<O: Kernels>(&self, bytes: u64) -> Sim<O, HostTensor> {
         let libraries = Arc::clone(&self.libraries);

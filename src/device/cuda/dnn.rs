@@ -1,7 +1,8 @@
-//! Convolutions by cuDNN's legacy interface, which version 9 still has: packed NCHW, f32.
+//! Convolutions by cuDNN's legacy API, which version 9 still has. Tensors are packed NCHW of f32.
 //!
-//! Whether a convolution runs on cuDNN, and with which algorithm, is decided once for each shape
-//! and kept. A repeated run therefore gives the same bits, and its workspace is known ahead.
+//! For each shape, the decision whether cuDNN computes the convolution, and with which algorithm,
+//! is made once and kept. A repeated run therefore gives the same bits, and its workspace is known
+//! before the run.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +23,8 @@ use rustc_hash::FxHashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Largest number of offers that are read: cuDNN has up to 8 algorithms, each in up to 3 ways.
+/// Largest number of offers that are read from cuDNN. cuDNN has up to 8 algorithms, each with up to
+/// 3 math modes.
 const OFFERS: usize = 32;
 
 const _: () = assert!(
@@ -31,10 +33,10 @@ const _: () = assert!(
         && size_of::<Offer>() == size_of::<sys::cudnnConvolutionBwdFilterAlgoPerf_t>()
 );
 
-/// A convolution or a gradient of a convolution, as a unit of work for cuDNN.
+/// A convolution or a gradient of a convolution that cuDNN may compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
-    /// Convolution or gradient.
+    /// Whether to compute the convolution or one of its gradients.
     pub kind: Kind,
     /// Sizes of the convolution.
     pub shape: ConvShape,
@@ -42,7 +44,7 @@ pub(crate) struct Task {
     pub aligned: bool,
 }
 
-/// Addresses of the operands of a task; the inputs have the order of [`Kind`].
+/// Addresses of the operands of a task. The inputs are in the order in which [`Kind`] names them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     /// Addresses of the two inputs.
@@ -60,7 +62,7 @@ enum Algorithm {
 }
 
 impl Algorithm {
-    /// Algorithm with cuDNN's number; `None` if the number is newer than this list.
+    /// Algorithm that has this number in cuDNN; `None` if the bindings do not have the number.
     fn of(kind: Kind, number: u32) -> Option<Self> {
         use sys::cudnnConvolutionBwdDataAlgo_t::*;
         use sys::cudnnConvolutionBwdFilterAlgo_t::*;
@@ -107,19 +109,19 @@ struct Plan {
     algorithm: Algorithm,
     /// Bytes of workspace.
     bytes: usize,
-    /// Whether the plan ever ran. A plan that ran is never replaced, because another algorithm
-    /// would give other bits.
+    /// Whether the plan has run at least once. A plan that has run is never replaced, because
+    /// another algorithm would give other bits.
     has_run: bool,
 }
 
-/// A cuDNN handle for one stream, and the plans of the tasks so far.
+/// A cuDNN handle for one stream, and the plans of all tasks so far.
 pub(crate) struct Dnn {
     stream: Arc<CudaStream>,
     handle: sys::cudnnHandle_t,
     tf32: bool,
-    /// Task -> its plan, made at the first call of [`Dnn::workspace`] or [`Dnn::takes`] for the
-    /// task. `None` if cuDNN does not run the task. An error stays until [`Dnn::takes`] has
-    /// returned it.
+    /// Maps a task to its plan, which the first call of [`Dnn::workspace`] or [`Dnn::takes`] for
+    /// the task makes. `None` if cuDNN does not run the task. An error is kept until [`Dnn::takes`]
+    /// has returned it.
     plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
@@ -135,14 +137,15 @@ impl Dnn {
         check("starting", unsafe { sys::cudnnCreate(&raw mut handle) })?;
         let dnn = Self { stream, handle, tf32, plans: FxHashMap::default() };
         // SAFETY: the handle was just made, and `dnn.stream` keeps the stream alive as long as the
-        // handle. A driver stream and a runtime stream are the same type of pointer.
+        // handle. A stream of the driver API and a stream of the runtime API are the same type of
+        // pointer.
         let set = unsafe { sys::cudnnSetStream(handle, dnn.stream.cu_stream().cast()) };
         check("starting", set)?;
         Ok(dnn)
     }
 
-    /// Bytes of workspace of a task, which needs `otherwise` bytes without cuDNN. `None` if cuDNN
-    /// does not run the task. May be called from any thread.
+    /// Bytes of workspace of a task. Without cuDNN, the task needs `otherwise` bytes. Returns
+    /// `None` if cuDNN does not run the task. This function may be called from any thread.
     ///
     /// # Errors
     /// If cuDNN fails for a temporary reason. The error is kept until [`Self::takes`] has returned
@@ -165,10 +168,10 @@ impl Dnn {
         Ok(plan.as_ref().map(|plan| plan.bytes as u64))
     }
 
-    /// Whether cuDNN runs a task, which needs `otherwise` bytes without cuDNN.
+    /// Whether cuDNN runs a task. Without cuDNN, the task needs `otherwise` bytes of workspace.
     ///
     /// # Errors
-    /// If cuDNN failed for a temporary reason. The next call asks cuDNN again.
+    /// If cuDNN failed for a temporary reason. The next call tries again to make a plan.
     pub(crate) fn takes(&mut self, task: &Task, otherwise: u64) -> Result<bool, DeviceError> {
         let workspace = self.workspace(task, otherwise);
         if workspace.is_err() {
@@ -178,11 +181,11 @@ impl Dnn {
     }
 
     /// Runs a task for which [`Dnn::takes`] returned `true`. Returns `false` if cuDNN refuses the
-    /// task although it had offered the algorithm; the task is then never given to cuDNN again.
+    /// task although cuDNN had offered the algorithm. cuDNN is then never used for the task again.
     ///
     /// # Safety
-    /// The caller guarantees that the addresses hold as many elements as the task says, and belong
-    /// to operands of the current run. The scratch must be the workspace of that run.
+    /// The caller guarantees that the operands at the addresses have the sizes of the task, and are
+    /// operands of the current run. The scratch must be the workspace of the current run.
     pub(crate) unsafe fn run(
         &mut self,
         task: &Task,
@@ -254,8 +257,8 @@ impl Dnn {
             plan.has_run = true;
             return Ok(true);
         };
-        // From now on the task may run without cuDNN only if two conditions hold. The refusal is
-        // lasting, and the plan never ran, because another method gives other bits.
+        // The task may run without cuDNN from now on only if the refusal is permanent and the plan
+        // has never run. If the plan has run, another method would give other bits.
         let error = DeviceError::from(failure);
         if plan.has_run || !is_lasting(number(status)) {
             return Err(error);
@@ -280,7 +283,8 @@ impl Dnn {
         let mut usable = Vec::new();
         for mut candidate in offered {
             let Some(algorithm) = Algorithm::of(task.kind, candidate.algorithm) else { continue };
-            // The workspace depends on the math mode, so ask with the mode that will be used.
+            // The workspace depends on the math mode, so query the workspace with the mode that
+            // will be used.
             let set = descriptors.set_math(candidate.math);
             if let Some(bytes) = supported(set.and_then(|()| self.bytes(algorithm, &descriptors)))?
             {
@@ -303,7 +307,7 @@ impl Dnn {
         }))
     }
 
-    /// cuDNN's offers for a task, with the fastest by its own estimate first.
+    /// cuDNN's offers for a task, in the order of cuDNN's estimate of their speed, fastest first.
     fn offers<'a>(
         &self,
         kind: Kind,
@@ -314,8 +318,8 @@ impl Dnn {
         let (most, found, list) = (OFFERS as c_int, &raw mut count, room.as_mut_ptr());
         let handle = self.handle;
         // SAFETY: `self` and `Descriptors::new` guarantee a valid handle and valid descriptors.
-        // cuDNN writes at most `most` offers, for which `room` has space, and the number of offers.
-        // The assertion above guarantees that an `Offer` has the size of cuDNN's record.
+        // cuDNN writes the number of offers, and at most `most` offers to `room`, which is large
+        // enough. The assertion above guarantees that an `Offer` has the size of cuDNN's record.
         let status = unsafe {
             match kind {
                 Kind::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
@@ -354,7 +358,7 @@ impl Dnn {
         Ok(&room[..usize::try_from(count).unwrap_or(0).min(OFFERS)])
     }
 
-    /// Bytes of workspace of an algorithm with the descriptors in their current state.
+    /// Bytes of workspace of an algorithm, for the current settings of the descriptors.
     fn bytes(
         &self,
         algorithm: Algorithm,
@@ -403,7 +407,7 @@ mod tests {
     use crate::layout::{DType, Layout};
     use crate::ops::{Conv2d, Op};
 
-    /// Needs a device and cuDNN.
+    /// This test needs a device and cuDNN.
     #[test]
     fn a_plan_that_failed_is_reported_and_then_made_again() {
         let Some(mut device) = for_tests(64 << 20) else { return };
@@ -449,8 +453,8 @@ mod tests {
         assert_eq!(run(&mut device).unwrap_err().to_string(), "no memory just now");
         assert_eq!(bytes(&device), before);
         run(&mut device).unwrap();
-        // If cuDNN never runs a task, the task is computed by columns from then on. Here the
-        // algorithm is a number that cuDNN does not have.
+        // If cuDNN refuses a task permanently, the task is computed by `columns.rs` from then on.
+        // Here, cuDNN refuses because it has no algorithm with this number.
         let refused = |has_run| {
             let direct = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
             let descriptors = Descriptors::new(&shape).ok().unwrap();
@@ -461,12 +465,12 @@ mod tests {
         run(&mut device).unwrap();
         assert_eq!(bytes(&device), by_columns);
         run(&mut device).unwrap();
-        // A plan that ran once is not replaced, because the bits would change.
+        // A plan that has run is not replaced, because the bits would change.
         set(Ok(Some(refused(true))));
         assert!(run(&mut device).is_err());
     }
 
-    /// The numbers are positions in the lists.
+    /// The number of an algorithm is its index in the list.
     #[test]
     fn algorithms_have_the_numbers_that_cudnn_gives_them() {
         for (kind, count) in [(Kind::Forward, 8), (Kind::GradInput, 6), (Kind::GradWeight, 7)] {

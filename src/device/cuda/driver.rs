@@ -1,4 +1,4 @@
-//! Search for the driver and its devices.
+//! Loading of the driver, and the list of its devices.
 
 #![allow(unsafe_code)]
 
@@ -8,21 +8,21 @@ use cudarc::driver::{CudaContext, sys};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Properties of a device, to choose by.
+/// Properties of a device, for choosing a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
-    /// Number to choose the device by; 0 is the first.
+    /// Number of the device in [`Options::ordinal`](super::Options); 0 is the first device.
     pub ordinal: usize,
-    /// Name given by the maker.
+    /// Product name of the device.
     pub name: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Free bytes of memory. `None` if the device could not be opened to ask.
+    /// Free bytes of memory. `None` if the device could not be opened.
     pub free_bytes: Option<u64>,
     /// Architecture that kernels are compiled for, such as `(9, 0)`.
     pub compute_capability: (u32, u32),
-    /// Newest CUDA that the driver knows, such as `(12, 8)`.
+    /// Newest CUDA version that the driver supports, such as `(12, 8)`.
     pub driver: (u32, u32),
 }
 
@@ -34,8 +34,8 @@ pub fn devices() -> Result<Vec<Description>, DeviceError> {
     let driver = driver_version()?;
     (0..count()?)
         .map(|ordinal| {
-            // A device that another process has reserved, or that is broken, is listed without its
-            // free bytes.
+            // If another process has reserved the device, or the device is broken, list the device
+            // without free bytes.
             let free = open(ordinal).and_then(|_context| free_bytes()).map_err(|error| {
                 tracing::warn!(target: "remat", ordinal, %error, "a device cannot be used");
             });
@@ -49,8 +49,8 @@ pub(super) fn current(context: &CudaContext) -> Result<Description, DeviceError>
     describe(context.ordinal(), driver_version()?, Some(free_bytes()?))
 }
 
-/// Describes a device by properties that are known without opening it, and by `free_bytes`, which
-/// needs an open device.
+/// Describes a device. The properties are read without opening the device; `free_bytes` was read
+/// from the open device.
 fn describe(
     ordinal: usize,
     driver: (u32, u32),
@@ -104,9 +104,10 @@ pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, DeviceError> {
     Err(DeviceError::new(format!("there is no CUDA device {ordinal}; {there_are}")))
 }
 
-/// Newest CUDA that the driver knows. Initializes the driver.
+/// Newest CUDA version that the driver supports. Initializes the driver.
 pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
-    // SAFETY: loading a library runs its initializers; libcuda's have no preconditions.
+    // SAFETY: loading a library runs its initializers, and the initializers of libcuda have no
+    // preconditions.
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::new(
             "no NVIDIA driver was found (the system has no libcuda.so.1, on Windows nvcuda.dll); \
@@ -128,7 +129,7 @@ pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// Error for a failed call of the driver that names `what`.
+/// Makes the error of a failed call of the driver. `what` names the call in the message.
 pub(super) fn failed(what: &str, error: DriverError) -> DeviceError {
     let text = error.error_string().ok().and_then(|text| text.to_str().ok().map(str::to_owned));
     let text = text.unwrap_or_else(|| format!("{:?}", error.0));

@@ -1,4 +1,5 @@
-//! Invalid input found by kernels: an error when the host next waits for the device.
+//! Faults: invalid indices and labels that kernels find. A fault becomes an error when the host
+//! next waits for the device.
 
 #![allow(unsafe_code)]
 
@@ -15,19 +16,19 @@ pub(crate) enum Numbers {
     Index = 1,
     /// Labels of classes.
     Label = 2,
-    /// Places in images.
+    /// Positions of maxima in images.
     Argmax = 3,
 }
 
-/// `Report` of `common.cuh`: where and how a launch reports numbers outside `0..limit`.
+/// `Report` of `common.cuh`: the parameter with which a launch reports numbers outside `0..limit`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Report {
     pub fault: Ptr,
     pub limit: u64,
     pub numbers: Numbers,
-    /// Number of the launch: not 0, and different from the numbers of all launches since the record
-    /// was last read.
+    /// Number of the launch. The number is not 0, and differs from the numbers of all launches
+    /// since the record was last read.
     pub launch: u32,
 }
 
@@ -39,7 +40,7 @@ unsafe impl Parameter for Report {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Fault {
-    /// Number of the launch that found a fault; 0 if none did.
+    /// Number of the launch that found a fault; 0 if no launch found a fault.
     launch: u32,
     numbers: u32,
     limit: u64,
@@ -54,7 +55,7 @@ pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError>
     tell(gpu, &fault)
 }
 
-/// Turns the fault, if any, into an error, and clears the device's record.
+/// If there is a fault, clears the record on the device, and returns the fault as an error.
 pub(crate) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
     if fault.launch == 0 {
         return Ok(());
@@ -90,7 +91,7 @@ mod tests {
         let far = text(&fault(u32::MAX, i32::MIN));
         let expected = "label -2147483648 at position 4294967295 is out of range, expected 0..10";
         assert_eq!(far, expected);
-        // Kernels keep the largest `lowest`, which is that of the lowest position.
+        // Kernels keep the largest value of `lowest`, which belongs to the lowest position.
         assert!(fault(1, -1).lowest > fault(2, 1 << 30).lowest);
     }
 }

@@ -1,18 +1,18 @@
-//! Bytes read from the device, before they are made a host value.
+//! Bytes that were read from the device, before a host value is made from them.
 
 use crate::device::DeviceError;
 use crate::device::pack::packed;
 use crate::host::{HostError, HostTensor};
 use crate::layout::Layout;
 
-/// A flat list of the memory from the first to the last element of a tensor.
+/// The bytes from the first to the last element of a tensor.
 pub(super) struct Fetched {
     all: HostTensor,
     layout: Layout,
 }
 
 impl Fetched {
-    /// Reads the bytes by `fetch`, which fills the given buffer.
+    /// Reads the bytes by calling `fetch`, which fills the buffer that it receives.
     pub(super) fn new(
         layout: &Layout,
         fetch: impl FnOnce(&mut [u8]) -> Result<(), DeviceError>,
@@ -25,7 +25,8 @@ impl Fetched {
         Ok(Self { all: all.map_err(refused)?, layout: *layout })
     }
 
-    /// Elements of the tensor alone, in row-major order.
+    /// Makes a host value from the elements of the tensor, in row-major order, without the bytes
+    /// between the elements.
     pub(super) fn unpack(self) -> Result<HostTensor, DeviceError> {
         let Self { all, layout } = self;
         if layout.is_contiguous() {

@@ -1,4 +1,4 @@
-//! Device as kernels see it: one stream, one range of memory, and loaded code.
+//! The device on which kernels run: one stream, one range of memory, and the loaded code.
 
 #![allow(unsafe_code)]
 
@@ -23,21 +23,22 @@ use std::sync::Arc;
 /// Key of a source: see [`key`].
 type Key = (usize, usize, bool);
 
-/// A device with memory, and the code loaded there. To be used on the thread that made it.
+/// A device with its memory and its loaded code. It must be used on the thread that made it.
 pub struct Gpu {
     /// Context, current on the calling thread.
     context: Context,
-    /// Source -> its loaded module.
+    /// Maps a source to its loaded module.
     modules: FxHashMap<Key, sys::CUmodule>,
-    /// Source and name -> the loaded kernel.
+    /// Maps a source and a kernel's name to the loaded kernel.
     functions: FxHashMap<(Key, &'static str), Loaded>,
-    /// Number of the last launch that could report a fault; after overflow it starts again at 1.
+    /// Number of the last launch that could report a fault. After an overflow, numbers start again
+    /// at 1.
     reports: u32,
     memory: Memory,
 }
 
 impl Gpu {
-    /// Takes memory for `bytes` bytes of tensors, and makes the context current on the calling
+    /// Allocates `bytes` bytes of memory for tensors, and makes the context current on the calling
     /// thread.
     pub(super) fn new(context: Context, bytes: u64) -> Result<Self, DeviceError> {
         context.enter()?;
@@ -51,7 +52,7 @@ impl Gpu {
         })
     }
 
-    /// Open GPU that the memory belongs to.
+    /// The open GPU whose memory the device uses.
     pub(super) const fn context(&self) -> &Context {
         &self.context
     }
@@ -158,13 +159,13 @@ impl Gpu {
     }
 }
 
-/// Identity of a source: address and length of its text, and its width. The name is not part of the
-/// key, because two sources may have the same name.
+/// Key of a source: address and length of its text, and whether the source is wide. The name is not
+/// part of the key, because two sources may have the same name.
 fn key(source: Source) -> Key {
     (source.text.as_ptr().addr(), source.text.len(), source.wide)
 }
 
-/// Module of a source, loaded if it is not loaded yet.
+/// Returns the module of a source, and loads the module if it is not loaded yet.
 fn module(
     modules: &mut FxHashMap<Key, sys::CUmodule>,
     compiler: &Compiler,
@@ -174,12 +175,13 @@ fn module(
         return Ok(module);
     }
     let load = |image: &Image| {
-        // SAFETY: the image is code as NVRTC made it. For a file, the cache guarantees this: it
-        // checks the digest of the file, and that no other user can write to the file.
+        // SAFETY: the image is unchanged code from NVRTC. For an image from a file, the cache
+        // guarantees this, because it checks the digest of the file, and that no other user can
+        // write to the file.
         unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
     };
     let module = load(&compiler.image(&source)?).or_else(|error| match error.0 {
-        // The image kept on disk is for another driver: compile anew.
+        // The image kept on disk is for another driver, so compile the source again.
         CUresult::CUDA_ERROR_INVALID_IMAGE
         | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         | CUresult::CUDA_ERROR_INVALID_SOURCE
@@ -201,12 +203,12 @@ impl std::fmt::Debug for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // A failure cannot be reported here, and does no harm.
+        // A failure cannot be reported here, and has no consequences.
         let _ = self.context.enter();
         let _ = self.context.events().synchronize();
         for &module in self.modules.values() {
-            // SAFETY: the module was loaded by `module`. The stream was synchronized above, so none
-            // of its kernels is running.
+            // SAFETY: the module was loaded by `module`. The stream was synchronized above, so no
+            // kernel of the module is running.
             let _ = unsafe { result::module::unload(module) };
         }
     }

@@ -2,28 +2,28 @@
 
 use super::launch::Kernel;
 
-/// A file of kernels; `common.cuh` is put in front of each.
+/// A file of kernels. The compiled text is `common.cuh` followed by this file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
-    /// Name for messages and files.
+    /// Name in messages and in file names.
     pub(crate) name: &'static str,
     /// Text in CUDA C++.
     pub(crate) text: &'static str,
-    /// Whether `WIDE` is defined: kernels then count their work in 64 bits.
+    /// Whether `WIDE` is defined. If `WIDE` is defined, kernels count their work in 64 bits.
     pub(crate) wide: bool,
 }
 
 /// Common beginning of all sources.
 pub(crate) const COMMON: &str = include_str!("common.cuh");
 
-/// Two versions of a source. One version counts work in 31 bits. The other version is for more
-/// work; it is slower and rarely needed.
+/// Two versions of a source. The first version counts work in 31 bits. The second version is for
+/// more work; it is slower and rarely needed.
 #[derive(Debug)]
 pub(crate) struct Family([Source; 2]);
 
 impl Family {
-    /// Makes a family of kernels from CUDA C++: `extern "C" __global__` functions. The crate's
-    /// `common.cuh` is put in front.
+    /// Makes a family of kernels from CUDA C++ text with `extern "C" __global__` functions. The
+    /// crate's `common.cuh` is put in front of the text.
     #[must_use]
     pub(crate) const fn new(name: &'static str, text: &'static str) -> Self {
         Self([Source { name, text, wide: false }, Source { name, text, wide: true }])
@@ -35,13 +35,13 @@ impl Family {
         self.0[0].name
     }
 
-    /// A kernel that never counts up to 2^31 or more.
+    /// Kernel that never counts 2^31 or more units of work.
     pub(crate) const fn kernel(&self, name: &'static str) -> Kernel {
         Kernel { source: self.0[0], name }
     }
 
-    /// The kernel for `units` units of work, the number that its threads count up to. The wide
-    /// version is used from 2^31 units on.
+    /// Kernel whose threads count up to `units` units of work. From 2^31 units on, this is the wide
+    /// version.
     pub(crate) fn counting(&self, name: &'static str, units: u64) -> Kernel {
         let wide = units >= 1 << 31;
         #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Whether launches of this thread take the wide kernels for any amount of work.
+        /// Whether launches of this thread use the wide kernels for any amount of work.
         pub(crate) static ALL_WIDE: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -75,7 +75,7 @@ mod tests {
         ALL_WIDE.set(false);
     }
 
-    /// Needs NVRTC, but no device.
+    /// This test needs NVRTC, but no device.
     #[test]
     fn all_kernels_compile_for_real_architectures() {
         if !compile::is_present() {

@@ -16,15 +16,15 @@ use std::ffi::c_void;
 pub(crate) struct Ptr(pub(super) u64);
 
 impl Ptr {
-    /// Null address: kernels take it for a missing operand.
+    /// Null address, which stands for a missing operand.
     pub(crate) const NULL: Self = Self(0);
 
-    /// The address `bytes` bytes further.
+    /// Address that is `bytes` bytes after this address.
     pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 
-    /// Whether sixteen bytes may be loaded from this address at once.
+    /// Whether sixteen bytes may be loaded from this address in one access.
     pub(crate) const fn is_aligned(self) -> bool {
         self.is_aligned_to(16)
     }
@@ -35,12 +35,12 @@ impl Ptr {
     }
 }
 
-/// A type that can be a parameter of a kernel. The kernel's parameter at that position has the same
-/// size, alignment and meaning.
+/// A type that can be a parameter of a kernel. The kernel declares a parameter with the same size,
+/// alignment and meaning.
 ///
 /// # Safety
-/// The implementor guarantees that C++ has the same type: the same size and layout, no padding that
-/// matters, no references.
+/// The implementor guarantees that the C++ type has the same size and layout. The type contains no
+/// references, and the kernel reads no padding.
 pub(crate) unsafe trait Parameter {}
 
 // SAFETY: `repr(transparent)` over a 64-bit number, which is a device pointer in C++.
@@ -67,10 +67,11 @@ pub(crate) struct Kernel {
     pub name: &'static str,
 }
 
-/// `THREADS` of `common.cuh`: threads of a block, unless a kernel says otherwise.
+/// `THREADS` of `common.cuh`: number of threads of a block, unless a kernel declares another
+/// number.
 pub(crate) const THREADS: u32 = 256;
 
-/// `TILE` of `common.cuh`: elements that a block of a packed elementwise kernel handles.
+/// `TILE` of `common.cuh`: number of elements that a block of a packed elementwise kernel computes.
 pub(crate) const TILE: u64 = 2048;
 
 /// Number of threads that run a kernel.
@@ -78,17 +79,17 @@ pub(crate) const TILE: u64 = 2048;
 pub(crate) struct Grid {
     /// Number of blocks, in up to three dimensions.
     pub blocks: [u32; 3],
-    /// Threads of each block.
+    /// Number of threads of each block.
     pub threads: u32,
 }
 
 impl Grid {
-    /// Blocks of the usual size for at least `threads` threads.
+    /// Grid of at least `threads` threads, in blocks of [`THREADS`] threads.
     pub(crate) fn of_threads(threads: u64) -> Self {
         Self::of_blocks(threads.div_ceil(THREADS.into()))
     }
 
-    /// `blocks` blocks of the usual size.
+    /// Grid of `blocks` blocks of [`THREADS`] threads.
     pub(crate) fn of_blocks(blocks: u64) -> Self {
         let blocks = u32::try_from(blocks).expect("memory for fewer blocks than 2^32");
         Self { blocks: [blocks, 1, 1], threads: THREADS }
@@ -99,14 +100,14 @@ impl Grid {
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
     handle: sys::CUfunction,
-    /// Bytes of each parameter; `None` if the driver cannot tell.
+    /// Size of each parameter in bytes; `None` if the driver does not report the sizes.
     sizes: Option<SmallVec<[usize; 12]>>,
 }
 
 impl Loaded {
-    /// Asks the driver for the sizes of the kernel's parameters.
+    /// Reads the sizes of the kernel's parameters from the driver.
     pub(crate) fn new(handle: sys::CUfunction) -> Result<Self, DeviceError> {
-        // The driver function for this exists since CUDA 12.4; earlier drivers lack it.
+        // The driver function that reports the sizes exists since CUDA 12.4.
         if driver_version()? < (12, 4) {
             return Ok(Self { handle, sizes: None });
         }
@@ -119,7 +120,7 @@ impl Loaded {
             let told = unsafe { sys::cuFuncGetParamInfo(handle, sizes.len(), offset, size_to) };
             match told.result() {
                 Ok(()) => sizes.push(size),
-                // The index is past the last parameter.
+                // The index is beyond the last parameter.
                 Err(e) if e.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
                 Err(e) => return Err(failed("asking for a kernel's parameters", e)),
             }
@@ -129,20 +130,20 @@ impl Loaded {
 }
 
 impl Gpu {
-    /// Queues a kernel behind all work that was given to the stream before.
+    /// Queues a kernel behind all work that was submitted to the stream before.
     ///
     /// # Safety
-    /// The caller guarantees that the parameters are those that the kernel declares: as many, in
-    /// its order, each of the declared type. The caller also guarantees that the kernel, with these
-    /// parameters and this many threads, reads and writes only the operands and the workspace of
-    /// the current run. Sizes of parameters are checked if the driver can tell them (CUDA 12.4);
-    /// types are not.
+    /// The caller guarantees that the number, order and types of the parameters are those that the
+    /// kernel declares. The caller also guarantees that the kernel, with these parameters and this
+    /// number of threads, reads and writes only the operands and the workspace of the current run.
+    /// If the driver reports the sizes of parameters (CUDA 12.4), the sizes are checked; types are
+    /// never checked.
     ///
     /// # Errors
     /// If the kernel does not compile, or cannot be launched.
     ///
     /// # Panics
-    /// If the kernel's parameters have other sizes.
+    /// If the kernel declares parameters of other sizes.
     pub(crate) unsafe fn launch(
         &mut self,
         kernel: Kernel,
@@ -163,7 +164,8 @@ impl Gpu {
             .map(|&parameter| std::ptr::from_ref(parameter).cast_mut().cast::<c_void>())
             .collect();
         // SAFETY: `self` keeps the function's module loaded. The caller guarantees that the
-        // parameters are the kernel's. The driver copies the parameters before the call returns.
+        // parameters are those that the kernel declares. The driver copies the parameters before
+        // the call returns.
         unsafe {
             result::launch_kernel(
                 handle,
@@ -202,8 +204,8 @@ mod tests {
             let launch = || unsafe { gpu.launch(fill, Grid::of_blocks(1), parameters) };
             assert!(catch_unwind(AssertUnwindSafe(launch)).is_err());
         }
-        // SAFETY: these are the kernel's parameters; the kernel writes 256 words, 1 KiB of the
-        // memory.
+        // SAFETY: these are the parameters that the kernel declares. The kernel writes 256 words,
+        // which are 1 KiB of the memory.
         unsafe { gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]) }.unwrap();
     }
 }

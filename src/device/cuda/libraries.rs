@@ -1,4 +1,4 @@
-//! NVIDIA's libraries, found at run time: cuBLAS, and cuDNN if it is installed.
+//! NVIDIA's libraries, which are loaded at run time: cuBLAS, and cuDNN if it is installed.
 
 #![allow(unsafe_code)]
 
@@ -18,8 +18,8 @@ const OLDEST_CUBLAS: Version = Version(12, 0, 0);
 /// Oldest cuDNN whose functions match the bindings.
 const OLDEST_CUDNN: Version = Version(9, 0, 0);
 
-/// Handles of the libraries for one stream. The handles are shared by the device and its dry runs
-/// on other threads.
+/// Handles of the libraries for one stream. The device and its dry runs on other threads share the
+/// handles.
 pub struct Libraries {
     stream: Arc<CudaStream>,
     blas: Mutex<Blas>,
@@ -27,8 +27,8 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Opens handles for a stream, whose context is current. cuDNN is left out if `cudnn` is false
-    /// or the library is not found.
+    /// Opens handles for a stream, whose context must be current. cuDNN is not opened if `cudnn` is
+    /// false or the library is not found.
     pub(crate) fn open(
         stream: Arc<CudaStream>,
         tf32: bool,
@@ -56,13 +56,14 @@ impl Libraries {
 
     /// Locks cuBLAS for one caller.
     pub(crate) fn blas(&self) -> MutexGuard<'_, Blas> {
-        // After a panic the handle is still usable: each product sets all that it depends on.
+        // After a panic the handle is still usable, because each product sets all state that it
+        // depends on.
         lock(&self.blas)
     }
 
     /// Locks cuDNN for a caller; `None` if cuDNN is not used.
     pub(crate) fn dnn(&self) -> Option<MutexGuard<'_, Dnn>> {
-        // After a panic the handle is still usable: plans are inserted when they are complete.
+        // After a panic the handle is still usable, because only complete plans are inserted.
         self.dnn.as_ref().map(|dnn| lock(dnn))
     }
 }
@@ -76,13 +77,13 @@ impl fmt::Debug for Libraries {
 impl Drop for Libraries {
     fn drop(&mut self) {
         // The handles are dropped after this call, and must be destroyed in the context in which
-        // they were made. A failure cannot be reported here.
+        // they were made. A failure of this call cannot be reported.
         let _ = self.stream.context().bind_to_thread();
     }
 }
 
-/// Error for a cuBLAS that was found but does not work, where `driver` is the newest CUDA that the
-/// driver knows.
+/// Makes the error for a cuBLAS that was found but does not work. `driver` is the newest CUDA
+/// version that the driver supports.
 fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceError {
     let Version(major, ..) = found;
     let (newest, minor) = driver;
@@ -102,8 +103,8 @@ fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceErro
 /// Opens a handle of cuDNN; `None` if the library is not found or too old.
 ///
 /// # Errors
-/// If cuDNN is found but does not work. The failure may be temporary, and running without cuDNN
-/// would give other bits than a later run with cuDNN.
+/// If cuDNN is found but does not work. The failure may be temporary. A run without cuDNN would
+/// give other bits than a later run with cuDNN.
 fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, DeviceError> {
     match usable(versions::cudnn()) {
         Ok(version) => {
@@ -133,7 +134,7 @@ fn usable(found: Option<Version>) -> Result<Version, String> {
     }
 }
 
-/// Error for a cuDNN that was found but does not work.
+/// Makes the error for a cuDNN that was found but does not work.
 fn unusable(version: Version, error: &DeviceError) -> DeviceError {
     DeviceError::new(format!(
         "cuDNN {version} was found, but does not work: {error}; turn cuDNN off with Options::cudnn(false)"
@@ -166,8 +167,8 @@ mod tests {
         assert!(told((12, 8)).contains("up to 12.8: put the folder of libcublas.so.12"));
     }
 
-    /// The test's thread has no CUDA context in which a handle could be made. A real cuDNN may make
-    /// a context itself.
+    /// The test's thread has no CUDA context, so no handle can be made. A real cuDNN may make a
+    /// context itself.
     #[test]
     fn a_cudnn_that_does_not_work_is_an_error() {
         let Ok(gpu) = Context::open(Options::default()) else {

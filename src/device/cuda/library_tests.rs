@@ -1,4 +1,5 @@
-//! Comparison of ops that use the libraries, with and without cuDNN, with the cpu.
+//! Tests that compare ops that use the libraries with the CPU. Each test runs with cuDNN and
+//! without cuDNN.
 
 use super::{Context, Cuda, Options};
 use crate::device::conv_shape::span;
@@ -10,13 +11,13 @@ use crate::op::Operation as _;
 use crate::ops::conformance::{Arg, BYTES, Rig, Rng, close_sums, product};
 use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
-/// Opens a device for a rig; the error says why there is none.
+/// Opens a device for a rig; the error says why no device can be opened.
 fn open(options: Options) -> Result<Cuda<Op>, DeviceError> {
     Ok(Cuda::of(&Context::open(options)?, BYTES).expect("there is as much memory"))
 }
 
-/// Runs `body` on a device with cuDNN and on one without. Prints a message for each device that
-/// cannot be opened.
+/// Runs `body` on a device with cuDNN, and on a device without cuDNN. Prints a message for each
+/// device that cannot be opened.
 fn on_devices(body: impl Fn(Cuda<Op>)) {
     for cudnn in [true, false] {
         match open(Options { cudnn, ..Options::default() }) {
@@ -76,7 +77,7 @@ fn convolutions_of_any_shape() {
     let rng = &mut Rng::new(31);
     let shapes = [(); 60].map(|()| {
         let kernel = [1 + rng.below(5), 1 + rng.below(5)];
-        // Includes strides that skip pixels and paddings that contain whole windows.
+        // Draw also strides that skip pixels, and paddings that contain whole windows.
         let conv = Conv2d {
             stride: [1 + rng.below(4), 1 + rng.below(4)],
             padding: [rng.below(kernel[0] + 2), rng.below(kernel[1] + 2)],
@@ -165,8 +166,8 @@ fn views_that_begin_anywhere_go_without_cudnn() {
     }
 }
 
-/// An evicted tensor is recomputed at another address, and perhaps by a device that is opened
-/// later.
+/// An evicted tensor may be recomputed at another address, or by a device that is opened later. The
+/// recomputed bits must be the same.
 #[test]
 fn the_same_bits_elsewhere_and_on_another_device() {
     let rng = &mut Rng::new(35);
@@ -204,7 +205,7 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
             assert_eq!(dry, device.workspace(&op, &inputs, &outputs), "{op:?}");
         }
         drop(device);
-        // The libraries outlive the device while a dry run holds them.
+        // A dry run keeps the libraries alive after the device is dropped.
         let layout = Layout::contiguous(DType::F32, [4, 4]);
         assert_eq!(sim.workspace(&MatMul.into(), &[layout; 2], &[layout]), 64 << 10);
     });

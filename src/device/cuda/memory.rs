@@ -1,5 +1,5 @@
 //! Memory of the device: a large allocation for all tensors, and a small allocation for the fault
-//! record and a buffer.
+//! record and for a buffer.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the second allocation: the fault record, and a buffer to move blocks through. The
-/// driver gives memory in pieces of this size.
+/// Bytes of the second allocation: the fault record, and a buffer through which blocks are moved.
+/// The driver allocates memory in multiples of this size.
 const ASIDE: u64 = 2 << 20;
 
 /// Offset of the buffer for moves in the second allocation.
@@ -27,20 +27,22 @@ struct Allocation {
 impl Allocation {
     fn new(bytes: u64) -> Result<Self, result::DriverError> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // SAFETY: fresh memory is undefined, and is not read before a write. `Memory::new` clears
-        // the record of faults, and a kernel writes an operand before another kernel reads it.
+        // SAFETY: the contents of new memory are undefined, and are not read before they are
+        // written. `Memory::new` clears the fault record, and every operand is written before a
+        // kernel reads it.
         unsafe { result::malloc_sync(bytes.max(1)) }.map(|base| Self { base })
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`, and freed here alone. `cuMemFree` waits for running work.
+        // SAFETY: the memory was allocated in `new`, and is freed only here. `cuMemFree` waits for
+        // running work.
         let _ = unsafe { result::free_sync(self.base) };
     }
 }
 
-/// Bytes that stay allocated as long as the memory lives. Only [`Memory`] makes spans.
+/// Range of bytes that stay allocated as long as the [`Memory`] lives. Only [`Memory`] makes spans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span<'a> {
     first: Ptr,
@@ -59,7 +61,7 @@ impl Span<'_> {
         self.bytes
     }
 
-    /// Some bytes of the span.
+    /// Span of a range of this span's bytes.
     ///
     /// # Panics
     /// If the range reaches outside the span.
@@ -78,7 +80,8 @@ pub(crate) struct Memory {
     tensors: Allocation,
     bytes: u64,
     aside: Allocation,
-    /// The stream is the last field, so that its context lives until the allocations are freed.
+    /// Stream for copies. It is the last field, so that its context lives until the allocations are
+    /// freed.
     stream: Arc<CudaStream>,
 }
 
@@ -101,7 +104,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Clears the record of faults.
+    /// Clears the fault record.
     pub(super) fn forget_faults(&self) -> Result<(), DeviceError> {
         self.zero(self.faults())
     }
@@ -121,8 +124,8 @@ impl Memory {
         if span.bytes == 0 {
             return Ok(());
         }
-        // SAFETY: a `Span` guarantees that its bytes are allocated. When the memory is freed, the
-        // driver waits for running work.
+        // SAFETY: a `Span` guarantees that its bytes are allocated. The driver waits for running
+        // work before it frees the memory.
         unsafe {
             result::memset_d8_async(span.first.0, 0, span.bytes as usize, self.stream.cu_stream())
         }
@@ -134,12 +137,13 @@ impl Memory {
         let [source, target] =
             [from, to].map(|at| self.all().part(at..at.saturating_add(bytes)).first);
         // The driver does not define the result of a copy between ranges that overlap. A move over
-        // a short distance is therefore done in pieces that do not overlap themselves. The order is
-        // such that a piece never overwrites bytes that are still to be read.
+        // a short distance is therefore done in pieces whose source and target do not overlap. The
+        // pieces are moved in an order in which no piece overwrites bytes that a later piece reads.
         let distance = from.abs_diff(to);
         let copy = |source: Ptr, target: Ptr, bytes: u64| {
-            // SAFETY: both ranges are within allocations of `self`. The ranges do not overlap: a
-            // direct piece is at most `distance` long, and the buffer is apart from the tensors.
+            // SAFETY: both ranges are within allocations of `self`. The ranges do not overlap,
+            // because a piece that is copied directly is at most `distance` long, and the buffer is
+            // outside the memory for tensors.
             unsafe {
                 result::memcpy_dtod_async(
                     target.0,

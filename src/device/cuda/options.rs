@@ -1,6 +1,6 @@
 //! Options of a CUDA device.
 
-/// Device to use, and how it computes.
+/// Options that select the device and its methods of computation.
 ///
 /// ```
 /// use remat::device::cuda::Options;
@@ -11,13 +11,14 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Number of the device; 0 is the first. Default: 0.
+    /// Number of the device; 0 is the first device. The default is 0.
     pub ordinal: usize,
     /// Whether matrix products and convolutions may round their inputs to TF32 (10 bits of
     /// mantissa). TF32 is several times faster from compute capability 8.0 on, and has no effect on
-    /// older GPUs. With or without TF32, a repeated run gives the same bits. Default: off.
+    /// older GPUs. With or without TF32, a repeated run gives the same bits. TF32 is off by
+    /// default.
     pub tf32: bool,
-    /// Whether to convolve with cuDNN if it is installed. Default: on.
+    /// Whether cuDNN computes convolutions, if cuDNN is installed. The default is on.
     pub cudnn: bool,
 }
 

@@ -10,21 +10,21 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A piece of pinned memory, and an event that tells when the device is done with it.
+/// A piece of pinned memory, and an event that marks the end of the device's use of the piece.
 ///
-/// While the device may use the piece, no reference to its bytes exists, and the piece is not
-/// freed. Dropping a piece waits for the device.
+/// While the device may use the piece, there are no references to its bytes, and the piece is not
+/// freed. Dropping a piece waits until the device no longer uses the piece.
 pub(super) struct Piece {
-    /// `bytes` bytes, all of them initialized.
+    /// Address of `bytes` bytes, which are all initialized.
     memory: *mut u8,
     bytes: usize,
     stream: Arc<CudaStream>,
     /// Event recorded after all copies, unless [`Piece::loose`] is set.
     done: CudaEvent,
-    /// Whether copies were started after [`Piece::done`] was recorded. Only the stream tells when
-    /// these copies are done.
+    /// Whether copies were started after [`Piece::done`] was recorded. To wait for these copies,
+    /// the whole stream must be synchronized.
     loose: bool,
-    /// Reference that counts the pieces of a pool.
+    /// Reference by which the pool counts its pieces.
     _counted: Arc<()>,
 }
 
@@ -39,7 +39,7 @@ impl Piece {
         let memory = unsafe { result::malloc_host(bytes, 0) }
             .map_err(|e| failed("reserving pinned host memory", e))?
             .cast::<u8>();
-        // SAFETY: `bytes` bytes were just allocated, and the device does not know of them yet.
+        // SAFETY: `bytes` bytes were just allocated, and the device has not used them yet.
         unsafe { memory.write_bytes(0, bytes) };
         Ok(Self {
             memory,
@@ -51,17 +51,17 @@ impl Piece {
         })
     }
 
-    /// Waits until the device is done with the piece. Then copies bytes to the front of the piece,
-    /// and starts a copy from there to the device.
+    /// Waits until the device no longer uses the piece. Then copies bytes to the start of the
+    /// piece, and starts a copy of these bytes to the device.
     pub(super) fn send(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         assert!(bytes.len() <= self.bytes, "a piece has {} bytes", self.bytes);
         let to = to.part(0..bytes.len() as u64).first();
         self.wait()?;
         self.loose = true;
-        // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait` that
-        // the device does not use the allocation. `to.part` guarantees that the target has the same
-        // number of bytes. `loose` keeps the piece from being changed or freed until the device is
-        // done.
+        // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait`
+        // guarantees that the device does not use the allocation. `to.part` guarantees that the
+        // target has the same number of bytes. While `loose` is set, the piece is neither changed
+        // nor freed before the device has finished.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let from = self.memory.cast_const().cast();
@@ -76,9 +76,9 @@ impl Piece {
         assert!(to.start <= to.end && to.end <= self.bytes, "a piece has {} bytes", self.bytes);
         let from = from.part(0..to.len() as u64).first();
         self.loose = true;
-        // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part` that
-        // the source has the same number of bytes. `loose` keeps the bytes from being read before
-        // the device is done.
+        // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part`
+        // guarantees that the source has the same number of bytes. While `loose` is set, the bytes
+        // are not read before the device has finished.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())
@@ -87,20 +87,21 @@ impl Piece {
         .map_err(|e| failed("copying to the host", e))
     }
 
-    /// Records the event: the device is done with the piece once all work given so far is done.
+    /// Records the event: once all work that was submitted so far is done, the device no longer
+    /// uses the piece.
     pub(super) fn lend(&mut self) -> Result<(), DeviceError> {
         self.done.record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.loose = false;
         Ok(())
     }
 
-    /// Whether the device is done with the piece.
+    /// Whether the device no longer uses the piece.
     pub(super) fn is_back(&self) -> Result<bool, DeviceError> {
         let back = self.done.try_is_complete().map_err(|e| failed("waiting for the device", e))?;
         Ok(back && !self.loose)
     }
 
-    /// Waits until the device is done with the piece.
+    /// Waits until the device no longer uses the piece.
     fn wait(&mut self) -> Result<(), DeviceError> {
         let waited = if self.loose { self.stream.synchronize() } else { self.done.synchronize() };
         waited.map_err(|e| failed("waiting for the device", e))?;
@@ -108,12 +109,12 @@ impl Piece {
         Ok(())
     }
 
-    /// Waits until the device is done with the piece, and returns some of its bytes.
+    /// Waits until the device no longer uses the piece, and returns the bytes `part` of the piece.
     pub(super) fn read(&mut self, part: Range<usize>) -> Result<&[u8], DeviceError> {
         self.wait()?;
         // SAFETY: the slice is the whole allocation, which is initialized and lives as long as
-        // `self`. `wait` guarantees that the device does not use the allocation. As long as the
-        // slice borrows `self`, no call can start another copy.
+        // `self`. `wait` guarantees that the device does not use the allocation. While the slice
+        // borrows `self`, no call can start another copy.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory, self.bytes) };
         Ok(&bytes[part])
     }
@@ -121,17 +122,17 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // An error of the device cannot be reported here. After an error the device may still use
+        // An error of the device cannot be reported here. After an error, the device may still use
         // the memory, so the memory is not freed.
         if self.wait().is_ok() {
-            // SAFETY: the memory was allocated in `new`, and `wait` guarantees that the device is
-            // done with it.
+            // SAFETY: the memory was allocated in `new`, and `wait` guarantees that the device no
+            // longer uses it.
             let _ = unsafe { result::free_host(self.memory.cast()) };
         }
     }
 }
 
-/// A pool of pieces of equal size, made as needed.
+/// A pool of pieces of equal size, which are allocated as needed.
 pub(super) struct Pool {
     stream: Arc<CudaStream>,
     /// Bytes of a piece.
@@ -141,7 +142,8 @@ pub(super) struct Pool {
     /// One reference for each piece, and one for the pool.
     counted: Arc<()>,
     free: Vec<Piece>,
-    /// Pieces that become free when the device is done with them, oldest first.
+    /// Pieces that the device may still use, oldest first. A piece becomes free when the device no
+    /// longer uses it.
     lent: VecDeque<Piece>,
 }
 
@@ -167,7 +169,7 @@ impl Pool {
         }
         match Piece::new(&self.stream, self.bytes, Arc::clone(&self.counted)) {
             Ok(piece) => Ok(Some(piece)),
-            // No memory for another piece just now, but the lent pieces will become free.
+            // The system has no memory for another piece now, but the lent pieces will become free.
             Err(_) if !self.lent.is_empty() => Ok(None),
             Err(error) => Err(error),
         }
@@ -184,12 +186,12 @@ impl Pool {
         }
     }
 
-    /// Returns a piece that the device is done with.
+    /// Returns a piece that the device no longer uses to the pool.
     pub(super) fn put_back(&mut self, piece: Piece) {
         self.free.push(piece);
     }
 
-    /// Returns a piece that becomes free once the device is done with it.
+    /// Returns a piece to the pool. The piece becomes free once the device no longer uses it.
     pub(super) fn lend(&mut self, mut piece: Piece) -> Result<(), DeviceError> {
         piece.lend()?;
         self.lent.push_back(piece);
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
     use crate::device::cuda::for_tests;
 
-    /// On the pretend GPU of tests, a copy into freed memory ends the process.
+    /// On the pretend GPU of the tests, a copy into freed memory ends the process.
     #[test]
     fn a_piece_is_not_freed_while_the_device_copies_to_it() {
         const BEFORE: u64 = 256 << 20;
@@ -212,10 +214,10 @@ mod tests {
         for _ in 0..3 {
             let mut piece = pool.try_take().unwrap().expect("the one there was is gone");
             assert!(pool.try_take().unwrap().is_none());
-            // Fills memory first, so that the copy has to wait in the stream.
+            // Fill memory first, so that the copy has to wait in the stream.
             gpu.memory().zero(gpu.span(0..BEFORE)).unwrap();
             piece.fetch(gpu.span(0..4096), 0..4096).unwrap();
-            // If the next copy failed, the piece would be dropped like this.
+            // The piece would also be dropped at this point if the next copy failed.
             drop(piece);
         }
     }

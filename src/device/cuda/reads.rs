@@ -1,4 +1,5 @@
-//! Reads of small values that do not wait. The device can be given more work before a read is done.
+//! Reads of small values that do not wait. More work can be submitted to the device before a read
+//! is finished.
 
 use super::fault::{self, Fault};
 use super::fetched::Fetched;
@@ -9,8 +10,8 @@ use crate::layout::Layout;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a piece: the fault record, and then the value. A larger value is read by a call that
-/// waits.
+/// Bytes of a piece, which holds the fault record followed by the value. A larger value is read by
+/// a call that waits.
 const PIECE: usize = 64 << 10;
 
 /// Offset of the value in a piece.
@@ -19,19 +20,19 @@ const VALUE: usize = 256;
 /// Largest number of reads that the device has not finished.
 const MOST: usize = 64;
 
-/// Bytes of a piece that hold the fault record.
+/// Range of the fault record in a piece.
 const FAULT: Range<usize> = 0..size_of::<Fault>();
 
 /// Reads that the device has not finished.
 pub(super) struct Reads {
     pool: Pool,
-    /// Reads that were started and whose values were not taken yet, oldest first.
+    /// Reads whose values were not taken yet, oldest first.
     awaited: VecDeque<Read>,
 }
 
 struct Read {
     piece: Piece,
-    /// Bytes from the first to the last element.
+    /// Number of bytes from the first to the last element.
     bytes: usize,
     layout: Layout,
 }
@@ -41,8 +42,8 @@ impl Reads {
         Self { pool: Pool::new(gpu.events().clone(), PIECE, MOST), awaited: VecDeque::new() }
     }
 
-    /// Starts to copy a tensor, with the value it has after all work given before. Returns `false`
-    /// if the tensor is too large, or too many reads are unfinished.
+    /// Starts to copy a tensor, behind all work that was submitted before. Returns `false` if the
+    /// tensor is too large, or if too many reads are not finished.
     pub(super) fn start(&mut self, gpu: &Gpu, from: &Place) -> Result<bool, DeviceError> {
         let source = gpu.span_of(from)?;
         let bytes = source.bytes() as usize;
@@ -57,8 +58,8 @@ impl Reads {
         Ok(true)
     }
 
-    /// Takes the oldest value, if the device is done with it. A fault that kernels found before the
-    /// read is an error.
+    /// Takes the value of the oldest read, if this read is finished. Returns an error if kernels
+    /// found a fault before the read.
     pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<Fetched, DeviceError>> {
         match self.awaited.front()?.piece.is_back() {
             Ok(false) => None,
@@ -70,7 +71,7 @@ impl Reads {
         }
     }
 
-    /// Makes the value of a read that the device is done with.
+    /// Makes the value of a finished read.
     fn value(
         &mut self,
         gpu: &Gpu,

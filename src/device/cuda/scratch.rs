@@ -1,19 +1,20 @@
-//! Workspace of a call, given out in parts.
+//! Workspace of a run, which is divided into parts.
 
 use super::Operands;
 use super::gpu::Gpu;
 use super::launch::Ptr;
 use crate::device::DeviceError;
 
-/// Alignment of parts, the same as for tensors: cuBLAS requires it of its workspace.
+/// Alignment of parts in bytes, the same as for tensors. cuBLAS requires this alignment for its
+/// workspace.
 pub(super) const ALIGNMENT: u64 = 256;
 
-/// Bytes that a part of `bytes` bytes takes up.
+/// Size of a part of `bytes` bytes, rounded up to [`ALIGNMENT`].
 pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
 }
 
-/// Part of a workspace that was not given out yet.
+/// Part of a workspace that is still unused.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     next: Ptr,
@@ -21,7 +22,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Whole workspace of a run.
+    /// Makes the scratch of a run from its whole workspace.
     ///
     /// # Panics
     /// If the workspace reaches outside the memory.
@@ -30,8 +31,8 @@ impl Scratch {
         Self { next: all.first(), left: all.bytes() }
     }
 
-    /// Takes the next part of `bytes` bytes. The last part may end at any byte, as workspaces need
-    /// not end at a multiple of [`ALIGNMENT`].
+    /// Takes the next part of `bytes` bytes. The last part may end at any byte, because a workspace
+    /// need not end at a multiple of [`ALIGNMENT`].
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Ptr, DeviceError> {
         if bytes > self.left {
             return Err(DeviceError::new(format!(

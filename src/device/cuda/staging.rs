@@ -1,4 +1,5 @@
-//! Copies to and from the host, through pinned memory beside the budget: at most 528 MiB.
+//! Copies to and from the host, through pinned host memory of at most 528 MiB. This memory does not
+//! count against the budget.
 
 use super::memory::Span;
 use super::pinned::{Piece, Pool};
@@ -8,11 +9,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes copied at a time: few enough that the host fills one piece while the device copies
-/// another.
+/// Bytes of a large piece. The number is small, so that the host fills one piece while the device
+/// copies another.
 const LARGE: usize = 2 << 20;
 
-/// Largest number of large pieces. The host waits once half a GiB is being copied.
+/// Largest number of large pieces. The host waits while half a GiB is being copied.
 const MOST_LARGE: usize = 256;
 
 /// Bytes of a piece for small values.
@@ -21,8 +22,7 @@ const SMALL: usize = 64 << 10;
 /// Largest number of small pieces.
 const MOST_SMALL: usize = 256;
 
-/// Number of pieces of a download that the device may fill before the host reads the oldest of
-/// them.
+/// Number of pieces of a download that the device may fill before the host reads the oldest piece.
 const AHEAD: usize = 4;
 
 /// Pinned memory for copies in both directions.
@@ -44,7 +44,8 @@ impl Staging {
     }
 
     /// Copies bytes to the device, in the order of the stream. The caller may change the bytes as
-    /// soon as this returns. Waits for the device only if it still uses all pieces.
+    /// soon as this function returns. Waits for the device only if the device still uses all
+    /// pieces.
     ///
     /// # Panics
     /// If `to` is shorter than `bytes`.
@@ -58,7 +59,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies bytes from the device, after all work given before. Waits for the device.
+    /// Copies bytes from the device, after all work that was submitted before. Waits for the
+    /// device.
     ///
     /// # Panics
     /// If `from` is shorter than `bytes`.
@@ -79,7 +81,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Waits for the oldest chunk, and copies the chunk to the target.
+    /// Waits for the oldest chunk of a download, and copies the chunk to its target.
     fn collect(&mut self, ahead: &mut VecDeque<(Piece, &mut [u8])>) -> Result<(), DeviceError> {
         let Some((mut piece, chunk)) = ahead.pop_front() else { return Ok(()) };
         chunk.copy_from_slice(piece.read(0..chunk.len())?);
@@ -88,7 +90,7 @@ impl Staging {
     }
 }
 
-/// Range of chunk number `i` among all bytes.
+/// Range of bytes of chunk number `i`.
 fn chunk_at(i: usize, chunk: &[u8]) -> Range<u64> {
     let start = (i * LARGE) as u64;
     start..start + chunk.len() as u64

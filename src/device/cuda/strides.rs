@@ -6,7 +6,7 @@ use super::launch::{Parameter, Ptr};
 use crate::device::walk::Walk;
 use crate::layout::{Layout, MAX_RANK};
 
-/// `Divider` of `common.cuh`: a division as a multiplication and a shift.
+/// `Divider` of `common.cuh`: a divisor for division by a multiplication and a shift.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Divider {
@@ -19,13 +19,14 @@ pub(crate) struct Divider {
 unsafe impl Parameter for Divider {}
 
 impl Divider {
-    /// Makes a divider by `divisor`. A divisor of 0 becomes 1, as there is nothing to divide then.
+    /// Makes a divider by `divisor`. A divisor of 0 becomes 1; in this case the kernel divides no
+    /// number.
     ///
     /// For `n` below 2^31, the quotient is `(n + n * factor / 2^32) / 2^shift` (Granlund and
     /// Montgomery, 1994).
     pub(crate) fn new(divisor: usize) -> Self {
         let divisor = divisor.max(1) as u64;
-        // Larger divisors occur in `WIDE` sources only, which use `divisor` itself.
+        // Larger divisors occur only in `WIDE` sources, which use the field `divisor` itself.
         let d = divisor.min(1 << 31);
         let shift = d.next_power_of_two().trailing_zeros();
         let factor = (((1u64 << shift) - d) << 32) / d + 1;
@@ -47,9 +48,9 @@ pub(crate) struct Steps<const K: usize> {
 unsafe impl<const K: usize> Parameter for Steps<K> {}
 
 impl<const K: usize> Steps<K> {
-    /// Makes the loops of a walk of at most [`MAX_RANK`] loops; callers refuse a walk with more
-    /// loops, or split it. The innermost loop is counted in units of `width` elements: 4 if
-    /// [`in_fours`] holds, or 1.
+    /// Makes the loops of a walk with at most [`MAX_RANK`] loops. Callers refuse or split a walk
+    /// with more loops. The innermost loop counts units of `width` elements. `width` is 1, or 4 if
+    /// [`in_fours`] is true.
     pub(crate) fn new(walk: &Walk<K>, width: usize) -> Self {
         let mut all = Self {
             sizes: [Divider::new(1); MAX_RANK],
@@ -66,9 +67,9 @@ impl<const K: usize> Steps<K> {
     }
 }
 
-/// Whether elements may be loaded four at a time at the address of each operand. In the innermost
-/// loop, the elements of an operand must be contiguous, or one element that is repeated. All runs
-/// of contiguous elements must begin at multiples of 16 bytes.
+/// Whether the elements of each operand may be loaded four at a time. In the innermost loop, the
+/// elements of an operand must be contiguous, or must be one element that is repeated. All runs of
+/// contiguous elements must begin at multiples of 16 bytes.
 pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> bool {
     let steps = walk.steps();
     walk.run().is_multiple_of(4)
@@ -82,12 +83,13 @@ pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> b
         })
 }
 
-/// Number of elements that share an index along `axis` and all indices before it.
+/// Number of elements of an entry along `axis`: the product of all dimensions after `axis`.
 pub(crate) fn inner(layout: &Layout, axis: usize) -> usize {
     layout.shape()[axis + 1..].iter().product()
 }
 
-/// Elements that may be loaded at once: 4 if all addresses and lengths allow it, or 1.
+/// Number of elements that may be loaded at once: 4 if all addresses and lengths are multiples of 4
+/// elements, else 1.
 pub(crate) fn width<const A: usize, const N: usize>(
     addresses: [Ptr; A],
     lengths: [usize; N],

@@ -1,4 +1,4 @@
-//! Durations of calls, from events in the stream that are read later.
+//! Durations of calls. Events are recorded in the stream, and are read later.
 
 #![allow(unsafe_code)]
 
@@ -9,10 +9,10 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Pairs of events, before and after calls.
+/// Pairs of events, one event before and one event after each call.
 pub(super) struct Timing {
     stream: Arc<CudaStream>,
-    /// Events of calls whose time was not taken yet, oldest first.
+    /// Events of calls whose duration was not taken yet, oldest first.
     awaited: VecDeque<[CudaEvent; 2]>,
     /// Events that may be used again.
     spare: Vec<[CudaEvent; 2]>,
@@ -48,11 +48,12 @@ impl Timing {
         Ok(())
     }
 
-    /// Takes the seconds of the oldest call whose time was not taken yet. `None` if the call is not
-    /// over; NaN if the time cannot be known.
+    /// Takes the duration, in seconds, of the oldest call whose duration was not taken yet. Returns
+    /// `None` if the call is not finished, and NaN if the duration cannot be measured.
     pub(super) fn take(&mut self) -> Option<f64> {
         let events = self.awaited.front()?;
-        // A broken device returns an error instead of `Ok(false)`, so nobody waits for its events.
+        // A broken device returns an error instead of `Ok(false)`, so the caller never waits for
+        // its events.
         if matches!(events[1].try_is_complete(), Ok(false)) {
             return None;
         }
@@ -66,8 +67,8 @@ impl Timing {
 fn elapsed([start, end]: &[CudaEvent; 2]) -> Option<f32> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
-    // The bindings use another function, which drivers before CUDA 12.8 lack; this function is in
-    // all drivers.
+    // The function in the bindings is missing in drivers before CUDA 12.8. All drivers have the
+    // function that is loaded here.
     let function = FUNCTION.get_or_init(|| {
         // SAFETY: the events show that the library is loaded, and `ElapsedTime` is the type that
         // the driver declares for this function.

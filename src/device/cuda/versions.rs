@@ -9,17 +9,17 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Library {
-    /// Name given by the maker.
+    /// Product name of the library.
     pub name: &'static str,
     /// Version such as `12.8.4`. `None` if the library was not found.
     pub version: Option<String>,
 }
 
-/// NVRTC, cuBLAS and cuDNN, in the versions that a device would use. The libraries are loaded; no
-/// driver and no device is needed.
+/// NVRTC, cuBLAS and cuDNN, with the versions that a device would use. This function loads the
+/// libraries, and needs neither a driver nor a device.
 #[must_use]
 pub fn libraries() -> [Library; 3] {
-    // NVRTC does not tell its patch level.
+    // NVRTC does not report its patch level.
     let nvrtc = nvrtc().map(|Version(major, minor, _)| format!("{major}.{minor}"));
     let [cublas, cudnn] = [cublas(), cudnn()].map(|version| version.map(|v| v.to_string()));
     [("NVRTC", nvrtc), ("cuBLAS", cublas), ("cuDNN", cudnn)]
@@ -36,9 +36,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// Version of NVRTC, the compiler of the kernels; `None` without NVRTC.
+/// Version of NVRTC, the compiler of the kernels; `None` if NVRTC is not found.
 pub(super) fn nvrtc() -> Option<Version> {
-    // SAFETY: loading a library runs its initializers; NVRTC's have no preconditions.
+    // SAFETY: loading a library runs its initializers, and the initializers of NVRTC have no
+    // preconditions.
     if !unsafe { nvrtc::sys::is_culib_present() } {
         return None;
     }
@@ -48,10 +49,11 @@ pub(super) fn nvrtc() -> Option<Version> {
     Some(Version(major.unsigned_abs(), minor.unsigned_abs(), 0))
 }
 
-/// Version of cuBLAS, for matrix products; `None` without cuBLAS.
+/// Version of cuBLAS, for matrix products; `None` if cuBLAS is not found.
 pub(super) fn cublas() -> Option<Version> {
     use cublas::sys::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
-    // SAFETY: loading a library runs its initializers; cuBLAS's have no preconditions.
+    // SAFETY: loading a library runs its initializers, and the initializers of cuBLAS have no
+    // preconditions.
     if !unsafe { cublas::sys::is_culib_present() } {
         return None;
     }
@@ -64,17 +66,18 @@ pub(super) fn cublas() -> Option<Version> {
     Some(Version(part(MAJOR_VERSION)?, part(MINOR_VERSION)?, part(PATCH_LEVEL)?))
 }
 
-/// Version of cuDNN, for convolutions; `None` without cuDNN.
+/// Version of cuDNN, for convolutions; `None` if cuDNN is not found.
 pub(super) fn cudnn() -> Option<Version> {
-    // SAFETY: loading a library runs its initializers; cuDNN's have no preconditions.
+    // SAFETY: loading a library runs its initializers, and the initializers of cuDNN have no
+    // preconditions.
     if !unsafe { cudnn::sys::is_culib_present() } {
         return None;
     }
     Some(cudnn_version(u32::try_from(cudnn::result::get_version()).unwrap_or(0)))
 }
 
-/// cuDNN's version, decoded from one number: `1000 * major` and more up to version 8,
-/// `10000 * major` and more from version 9 on.
+/// Decodes cuDNN's version number. In this number, the major version is multiplied by 1000 up to
+/// version 8, and by 10000 from version 9 on.
 const fn cudnn_version(number: u32) -> Version {
     let major = if number < 90_000 { 1_000 } else { 10_000 };
     Version(number / major, number % major / 100, number % 100)

@@ -9,17 +9,17 @@ use crate::device::DeviceError;
 /// Sizes of the windows over an image, height first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Rows and columns of an image.
+    /// Numbers of rows and columns of an image.
     pub image: [usize; 2],
-    /// Number of windows.
+    /// Numbers of windows along height and width.
     pub windows: [usize; 2],
-    /// Rows and columns of a window.
+    /// Numbers of rows and columns of kernel elements of a window.
     pub kernel: [usize; 2],
-    /// Distance from window to window.
+    /// Distance between neighbouring windows.
     pub stride: [usize; 2],
-    /// Zeros around the image.
+    /// Numbers of rows and columns of padding on each side of the image.
     pub padding: [usize; 2],
-    /// Distance from element to element of a window.
+    /// Distance between neighbouring elements of a window.
     pub dilation: [usize; 2],
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Windows {
 unsafe impl Parameter for Windows {}
 
 impl Windows {
-    /// Makes the parameter for kernels with a thread for each of `threads` rows and columns, of the
-    /// windows or of the image.
+    /// Makes the parameter of the kernels. The kernels run one thread for each row and column of
+    /// `threads`, which is the size of the windows or of the image.
     pub(crate) fn new(shape: &Shape, threads: [usize; 2]) -> Result<Self, DeviceError> {
         let [rows, columns] = threads.map(Divider::new);
         Ok(Self {
@@ -51,8 +51,8 @@ impl Windows {
             image: sides(shape.image, "an image")?,
             windows: sides(shape.windows, "an image")?,
             kernel: sides(shape.kernel, "a window")?,
-            // A larger stride than `MOST` gives the same windows, because a stride of `MOST`
-            // already steps beyond any image.
+            // A stride that is larger than `MOST` gives the same windows as `MOST`, because a
+            // stride of `MOST` already reaches beyond any image.
             stride: shape.stride.map(|stride| stride.min(MOST) as i32),
             padding: sides(shape.padding, "a padding")?,
             dilation: sides(shape.dilation, "a dilation")?,
@@ -60,7 +60,7 @@ impl Windows {
     }
 }
 
-/// Sides must be smaller than this number, so that twice a side fits in an `i32`.
+/// Upper bound of sides, exclusive, so that twice a side fits in an `i32`.
 const MOST: usize = 1 << 29;
 
 fn sides(sides: [usize; 2], what: &str) -> Result<[i32; 2], DeviceError> {

@@ -1,10 +1,11 @@
-// Attention in tiles of ROWS queries and ROWS keys. Rows of up to DEPTH elements of a tile are in
-// shared memory, at most 33 KiB.
+// Attention in tiles of ROWS queries and ROWS keys. The tiles, whose rows have up to DEPTH
+// elements, are in shared memory and take at most 33 KiB.
 //
-// A block has a tile of queries, or backward a tile of keys, and passes over the tiles of the other
-// kind in order. Sums therefore have a fixed order, and no two blocks add to one element.
+// A thread block computes one tile of queries, and reads the tiles of keys in order. In the
+// backward pass, a thread block may also compute one tile of keys, and reads the tiles of queries
+// in order. Sums therefore have a fixed order, and no two blocks add to the same element.
 //
-// All counts have 64 bits.
+// All counts are 64-bit integers.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -17,14 +18,15 @@ struct Heads {
 };
 
 struct Sizes {
-    u64 heads, h, t, s, d;  // `heads` of the batch, `h` of one entry.
+    u64 heads, h, t, s, d;  // `heads`: heads in the whole batch; `h`: heads in one entry.
     u32 causal;
     float scale;
 
     __device__ bool sees(u64 query, u64 key) const { return query < t && key < s && (!causal || key <= query); }
 };
 
-// Rows of a tile. A row has one spare element, so that neighbouring rows begin in different banks.
+// Rows of a tile. A row has one spare element, so that neighbouring rows begin in different memory
+// banks.
 template <int ROWS, int DEPTH> struct Tile {
     float rows[ROWS][DEPTH + 1];
 
@@ -47,7 +49,7 @@ __device__ inline float product(const Tile<ROWS, DEPTH> &a, int i, const Tile<RO
     return sum;
 }
 
-// A thread's elements of a tile of sums: elements of one row, LANES apart.
+// Elements of a tile of sums that one thread computes: every LANES-th element of one row.
 template <int ROWS, int DEPTH> struct Part {
     static const int LANES = THREADS / ROWS;
     static const int COUNT = (DEPTH + LANES - 1) / LANES;
@@ -59,7 +61,7 @@ template <int ROWS, int DEPTH> struct Part {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) v[i] = 0.0f;
     }
-    // Adds `factor` times a row.
+    // Adds row `of` of the tile, times `factor`.
     __device__ void add(float factor, const Tile<ROWS, DEPTH> &tile, int of)
     {
 #pragma unroll
@@ -76,12 +78,13 @@ template <int ROWS, int DEPTH> struct Part {
     }
 };
 
-// Calls `body(head, first)` for each tile of `rows` rows of a block.
+// Calls `body(head, first)` for each tile that this thread block computes. `rows` is the number of
+// rows of a head, and `first` is the first row of the tile.
 template <int ROWS, class Body> __device__ inline void each_tile(const Sizes &of, u64 rows, Body body)
 {
     u64 tiles = (rows + ROWS - 1) / ROWS;
     for (u64 i = blockIdx.x; i < of.heads * tiles; i += gridDim.x) {
-        __syncthreads();  // The last tiles may still be read.
+        __syncthreads();  // Other threads may still read the last tiles.
         body(i / tiles, i % tiles * ROWS);
     }
 }
@@ -97,7 +100,7 @@ __device__ inline void forward(float *y, float *lse, const Heads &q, const Heads
         float most = MINUS_INFINITY, total = 0.0f;
         u64 end = of.causal && first + ROWS < of.s ? first + ROWS : of.s;
         for (u64 key = 0; key < end; key += ROWS) {
-            __syncthreads();  // Values of the last tile may still be read.
+            __syncthreads();  // Other threads may still read values of the last tile.
             others.fill(k, k.head(head, of.h), key, of.s, of.d);
             __syncthreads();
             for (int i = threadIdx.x; i < ROWS * ROWS; i += THREADS) {
@@ -165,7 +168,7 @@ __device__ inline void to_queries(float *dq, const Heads &q, const Heads &k, con
         Part<ROWS, DEPTH> sums;
         u64 end = of.causal && first + ROWS < of.s ? first + ROWS : of.s;
         for (u64 key = 0; key < end; key += ROWS) {
-            __syncthreads();  // The last tiles may still be read.
+            __syncthreads();  // Other threads may still read the last tiles.
             keys.fill(k, k.head(head, of.h), key, of.s, of.d);
             values.fill(v, v.head(head, of.h), key, of.s, of.d);
             __syncthreads();
@@ -188,10 +191,9 @@ __device__ inline void to_keys(float *dk, float *dv, const Heads &q, const Heads
         keys.fill(k, k.head(head, of.h), first, of.s, of.d);
         values.fill(v, v.head(head, of.h), first, of.s, of.d);
         Part<ROWS, DEPTH> of_keys, of_values;
-        // A query before the first of these keys sees none of the keys. `first` is a multiple of
-        // `ROWS`.
+        // A query before the key `first` sees no key of this tile. `first` is a multiple of `ROWS`.
         for (u64 query = of.causal ? first : 0; query < of.t; query += ROWS) {
-            __syncthreads();  // The last tiles may still be read.
+            __syncthreads();  // Other threads may still read the last tiles.
             queries.fill(q, q.head(head, of.h), query, of.t, of.d);
             dys.fill(dy, dy.head(head, of.h), query, of.t, of.d);
             __syncthreads();

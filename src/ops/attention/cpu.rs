@@ -1,7 +1,7 @@
 //! Attention in tiles of queries and keys that stay in the cache.
 //!
-//! A head belongs to one task. The task goes through the keys tile by tile, and for each tile
-//! through the tiles of queries that see any of its keys:
+//! One task computes a whole head. The outer loop of the task is over tiles of keys. For each tile
+//! of keys, an inner loop is over the tiles of queries that see any of these keys:
 //!
 //! ```text
 //!              keys
@@ -12,9 +12,9 @@
 //!            +------+------+
 //! ```
 //!
-//! Running sums over keys are kept in the outputs: `y` before the division by the sum of
-//! exponentials, and the largest score so far in `lse`. The number of tasks, each with its own
-//! scratch, is constant, so the bits do not depend on the number of threads.
+//! The outputs hold the running results over keys. `y` holds the sums before the division by the
+//! sum of exponentials, and `lse` holds the largest score so far. The number of tasks is constant
+//! and each task has its own scratch memory, so the bits do not depend on the number of threads.
 
 use super::shape::Shape;
 use crate::device::cpu::lanes::Lanes;
@@ -28,11 +28,11 @@ use rayon::prelude::*;
 const QUERIES: usize = 32;
 const KEYS: usize = 128;
 
-/// Largest number of tasks, each with its own scratch. A constant, because results must not depend
-/// on the number of threads.
+/// Largest number of tasks, each with its own scratch memory. The number is constant, because
+/// results must not depend on the number of threads.
 const TASKS: usize = 16;
 
-/// Number of multiplications below which all work stays on the calling thread.
+/// Number of multiplications below which the calling thread does all work.
 const WORTH_SHARING: f64 = 100_000.0;
 
 /// An operand `[b, h, n, d]` of any strides.
@@ -40,7 +40,7 @@ const WORTH_SHARING: f64 = 100_000.0;
 pub struct Heads<'a> {
     data: &'a [f32],
     strides: [usize; 4],
-    /// Heads in an entry of the batch.
+    /// Number of heads in each entry of the batch.
     h: usize,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Rows<'a> {
         &self.data[row * self.strides[0]..]
     }
 
-    /// Copies `rows` rows of `d` elements. The copied rows are padded.
+    /// Copies `rows` rows of `d` elements, and pads each copied row.
     fn pack(&self, first: usize, rows: usize, d: usize, to: &mut [f32]) {
         let [row, column] = self.strides;
         for (r, to) in to.chunks_mut(padded(d)).take(rows).enumerate() {
@@ -84,9 +84,10 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Copies `rows` rows of `d` elements as columns: `d` rows that are `width` apart.
+    /// Copies `rows` rows of `d` elements, transposed: the copy has `d` rows, `width` elements
+    /// apart.
     fn pack_turned(&self, first: usize, rows: usize, d: usize, to: &mut [f32], width: usize) {
-        /// Rows that are copied together, so that their elements stay in the cache.
+        /// Number of rows that are copied together, so that their elements stay in the cache.
         const BLOCK: usize = 16;
         let [row, column] = self.strides;
         for r in (0..rows).step_by(BLOCK) {
@@ -105,7 +106,7 @@ impl<'a> Rows<'a> {
 struct Tiles {
     queries: usize,
     keys: usize,
-    /// Padded length of a row with an element for each key.
+    /// Padded length of a row with one element for each key.
     wide: usize,
     /// Padded length of a row of `d` elements.
     deep: usize,
@@ -121,13 +122,14 @@ impl Tiles {
         self.queries * self.wide
     }
 
-    /// Floats of scratch of a task: transposed keys, values, scores, and a sum for each query.
+    /// Number of scratch floats of a task: transposed keys, values, scores, and a sum for each
+    /// query.
     fn forward(&self, shape: &Shape) -> usize {
         shape.d * self.wide + self.keys * self.deep + self.scores() + padded(shape.t)
     }
 
-    /// Floats of scratch of a task of the gradient: transposed keys and values, keys, queries and
-    /// `dy`, and two tiles of scores.
+    /// Number of scratch floats of a task of the gradient: transposed keys and values, keys,
+    /// queries and `dy`, and two tiles of scores.
     fn grad(&self, shape: &Shape) -> usize {
         2 * shape.d * self.wide + (self.keys + 2 * self.queries) * self.deep + 2 * self.scores()
     }
@@ -148,17 +150,17 @@ fn bytes(shape: &Shape, floats: usize) -> u64 {
     (tasks as u64).saturating_mul(floats as u64).saturating_mul(size_of::<f32>() as u64)
 }
 
-/// Scratch bytes of [`forward`].
+/// Bytes of workspace of [`forward`].
 pub fn workspace(shape: &Shape) -> u64 {
     if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).forward(shape)) }
 }
 
-/// Scratch bytes of [`grad`].
+/// Bytes of workspace of [`grad`].
 pub fn workspace_of_grad(shape: &Shape) -> u64 {
     if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).grad(shape)) }
 }
 
-/// Cuts the first `len` floats off `from`, and returns them.
+/// Removes the first `len` floats from `from`, and returns these floats.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
@@ -174,8 +176,8 @@ pub fn forward(
 ) {
     if is_empty(shape) {
         y.fill(0.0);
-        // There may be keys although `d` is 0. All scores are 0 then, and `lse` is the logarithm of
-        // the number of keys seen.
+        // If `d` is 0 and there are keys, all scores are 0. `lse` is then the logarithm of the
+        // number of keys that the query sees.
         let rows = lse.iter_mut().enumerate();
         rows.for_each(|(i, lse)| *lse = (shape.seen(i % shape.t) as f64).ln() as f32);
         return;
@@ -300,8 +302,8 @@ impl Head<'_> {
                     add: false,
                 };
                 self.level.multiply(&of, scores);
-                // Turn scores into exponentials, relative to the largest score of each row so far,
-                // and rescale the earlier part of `y` to the new largest score.
+                // Replace the scores by exponentials, relative to the largest score of each row so
+                // far. Rescale the earlier part of `y` to the new largest score.
                 for (r, row) in scores.chunks_mut(wide).take(rows).enumerate() {
                     let seen = self.shape.seen(first + r).saturating_sub(key).min(columns);
                     let (seen, hidden) = row[..columns].split_at_mut(seen);
@@ -333,7 +335,7 @@ impl Head<'_> {
                 self.level.multiply(&of, &mut y[first * d..]);
             });
         }
-        // All keys are done: divide by the sums, and complete `lse`.
+        // After the last tile of keys, divide by the sums, and complete `lse`.
         for ((y, lse), &sum) in y.chunks_exact_mut(d).zip(lse).zip(&*sums) {
             widest(
                 #[inline(always)]
@@ -363,7 +365,7 @@ impl Head<'_> {
             self.queries(key, keys, |first, rows, columns| {
                 q.pack(first, rows, d, queries_packed);
                 dy.pack(first, rows, d, dy_packed);
-                // The scores go to `p`, and `dy v^T` goes to `ds`.
+                // Compute the scores into `p`, and `dy v^T` into `ds`.
                 let of_queries = Matrices {
                     sizes: [rows, d, columns],
                     a: queries_packed,
@@ -377,8 +379,8 @@ impl Head<'_> {
                 self.level.multiply(&of_queries, p);
                 let of_dy = Matrices { a: dy_packed, b: values_turned, factor: 1.0, ..of_queries };
                 self.level.multiply(&of_dy, ds);
-                // Complete the probabilities `p` and `ds = p (dy v^T - delta)`; hidden keys get
-                // zeros.
+                // Compute the probabilities `p` from the scores, and `ds = p (dy v^T - delta)`.
+                // Keys that a query does not see get zeros.
                 let both = p.chunks_mut(wide).zip(ds.chunks_mut(wide));
                 for (r, (p, ds)) in both.take(rows).enumerate() {
                     let (lse, delta) = (lse[first + r], delta[first + r]);
@@ -423,8 +425,8 @@ impl Head<'_> {
 }
 
 /// Replaces scores by `e^(x - most)`, where `most` is the largest score of this row so far. Updates
-/// the sum of all exponentials so far. Returns the factor for earlier results, which were computed
-/// with the previous `most`.
+/// `sum`, the sum of all exponentials so far. Returns the factor for earlier results of the row,
+/// which were computed with the previous `most`.
 fn exponentials(row: &mut [f32], most: &mut f32, sum: &mut f32) -> f32 {
     let mut largest = Lanes::new(f32::NEG_INFINITY);
     largest.add(

@@ -1,5 +1,5 @@
-//! Attention on a GPU. A block has one tile of queries, or of keys, and goes through the tiles of
-//! the other operand in order.
+//! Attention on a GPU. A thread block computes one tile of queries or of keys, and reads the tiles
+//! of the other operand in order.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family::new("attention", include_str!("attent
 
 /// Largest number of elements in a row: longer rows would not fit in the shared memory of a block.
 const DEEPEST: usize = 256;
-/// Largest number of blocks in a grid. If there are more tiles, each block computes several.
+/// Largest number of blocks in a grid. If there are more tiles, each block computes several tiles.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Heads` of `attention.cu`.
@@ -52,7 +52,8 @@ impl Heads {
     }
 }
 
-/// Kernels for rows of up to 64, 128 or 256 elements, and the number of queries or keys of a block.
+/// Kernels for rows of up to 64, 128 or 256 elements, and the number of queries or keys that a
+/// thread block computes.
 struct Kernels {
     forward: &'static str,
     to_queries: &'static str,

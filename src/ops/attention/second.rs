@@ -1,5 +1,5 @@
-//! Gradients of gradients of attention, made of other ops. Here the probabilities are in memory as
-//! a whole.
+//! Gradients of gradients of attention, composed of other ops. These ops hold the whole matrix of
+//! probabilities in memory.
 
 use super::Attention;
 use super::shape::Shape;
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::ops::Tensor;
 
-/// Operands of the gradient whose gradients are computed.
+/// Operands of [`AttentionGrad`](super::AttentionGrad), whose gradients are computed.
 pub(super) struct Second {
     pub op: Attention,
     pub q: Tensor,
@@ -21,8 +21,8 @@ pub(super) struct Second {
 }
 
 impl Second {
-    /// Gradients of `q`, `k`, `v`, `lse`, `delta` and `dy`. `u`, `w` and `x` are the gradients of
-    /// `dq`, `dk` and `dv`.
+    /// Computes the gradients of `q`, `k`, `v`, `lse`, `delta` and `dy`. `u`, `w` and `x` are the
+    /// gradients of `dq`, `dk` and `dv`.
     ///
     /// The differentiated value is the sum of `ds * g + p * (dy x^T)`, where
     /// `g = scale * (u k^T + q w^T)`, `ds = p * e` and `e = dy v^T - delta`. The gradient through
@@ -101,7 +101,7 @@ impl Second {
     }
 }
 
-/// Adds a term to a sum, which may be empty.
+/// Adds a term to a sum; `None` is the empty sum.
 fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     *sum = Some(match sum.take() {
         Some(sum) => sum.add(&term)?,

@@ -1,12 +1,13 @@
 // Batch normalization of `[n, c, inner]`.
 //
-// A channel that fits into the registers of a block is read once (`.._whole`). Other channels are
-// read twice. Chunks of each channel are added up (`.._chunks`), and the results of the chunks are
-// joined (`.._join`). The statistics are then applied to all elements (`normalize`, `.._apply`).
-// The last elements come first, because they may still be cached.
+// A channel that fits into the registers of a thread block is read once (`.._whole`). A larger
+// channel is read twice. First, the elements of each chunk of a channel are added up (`.._chunks`),
+// and the results of the chunks are joined (`.._join`). Then the statistics are applied to all
+// elements (`normalize`, `.._apply`). The second pass begins with the last elements, because they
+// may still be cached.
 
 #define KERNEL extern "C" __global__ void
-// Elements of a thread in the kernels that read once, and maximum threads of their blocks.
+// Elements per thread, and maximum threads per block, of the kernels that read each element once.
 #define HELD 16
 #define HELD_GRAD 8
 #define MOST_THREADS 512
@@ -15,9 +16,9 @@
 struct Channels {
     Divider c;
     Divider inner;
-    u64 count;       // Units of a channel.
-    u64 chunk;       // Units for each row of the grid.
-    double elements; // Elements of a channel.
+    u64 count;       // Number of units of a channel.
+    u64 chunk;       // Number of units for each row of the grid.
+    double elements; // Number of elements of a channel.
     u32 width;
 };
 
@@ -30,7 +31,7 @@ template <int Width> __device__ inline u64 place(const Channels &of, Index i, u6
 
 // ---- Statistics ----
 
-// Count of some numbers, their mean, and the sum of squared distances from the mean.
+// Count of a set of numbers, the mean, and the sum of squared distances from the mean.
 struct Moments {
     double count, mean, spread;
 };
@@ -43,8 +44,8 @@ __device__ inline Moments from_lane_beyond(Moments x, int distance)
     return x;
 }
 
-// Joins moments by the formula of Chan, Golub and LeVeque. Nothing cancels, however far the mean is
-// from zero, and equal means stay unchanged.
+// Joins moments by the formula of Chan, Golub and LeVeque. No digits cancel, however far the mean
+// is from zero. If both means are equal, the joined mean is the same number.
 struct Together {
     __device__ Moments operator()(const Moments &a, const Moments &b) const
     {
@@ -81,7 +82,7 @@ __device__ inline Terms terms(const Training &with, u64 channel, const Moments &
 {
     double scale = 1.0 / sqrt(all.spread / all.count + with.eps) * with.gamma[channel];
     float mean = (float)all.mean;
-    // The rounding error of the mean goes into the summand.
+    // Add the rounding error of the mean to the summand.
     return Terms{mean, (float)scale, (float)(with.beta[channel] - (all.mean - mean) * scale)};
 }
 
@@ -89,8 +90,8 @@ __device__ inline float applied(Terms by, float x) { return (x - by.mean) * by.s
 
 // ---- Forward ----
 
-// Adds distances from `about`, and their squares. The elements are few, and are added in single
-// precision first.
+// Adds distances from `about`, and the squares of the distances. The elements are few, so they are
+// first added in single precision.
 template <int Width> __device__ inline void add_distances(Two &far, const float (&x)[Width], float about)
 {
     float sum = 0.0f, squares = 0.0f;
@@ -104,8 +105,8 @@ template <int Width> __device__ inline void add_distances(Two &far, const float 
     far.b += squares;
 }
 
-// Sum of squared distances from the mean, given sums about a number near the mean. The result is at
-// least zero; NaN stays NaN.
+// Sum of squared distances from the mean, computed from sums of distances from a number near the
+// mean. The result is at least zero; NaN stays NaN.
 __device__ inline double spread(Two far, double count)
 {
     double spread = far.b - far.a * far.a / count;
@@ -129,7 +130,8 @@ template <int Width> __device__ inline void whole(float *y, const float *x, cons
 #pragma unroll
             for (int j = 0; j < Width; ++j) sum += v[i][j];
     Moments all = {of.elements, join_block(sum, Plus()) / of.elements, 0.0};
-    // Distances are taken from the mean rounded to a float. Their sum tells the rounding error.
+    // Distances are relative to the mean rounded to a float. The sum of the distances gives the
+    // rounding error of this mean.
     float mean = (float)all.mean;
     Two far = {0.0, 0.0};
 #pragma unroll
@@ -174,8 +176,8 @@ template <int Width> __device__ inline void moments_of_chunk(Moments *partial, c
 {
     Chunk chunk(of);
     Moments own = {0.0, 0.0, 0.0};
-    // A thread takes elements relative to its first element. The elements are few, so an outlier as
-    // first element costs few digits.
+    // A thread subtracts its first element from all its elements. A thread has few elements, so few
+    // digits are lost even if the first element is an outlier.
     float first = 0.0f;
     if (chunk.from + threadIdx.x < chunk.to)
         first = x[place<Width>(of, (Index)(chunk.from + threadIdx.x), chunk.channel)];
@@ -299,7 +301,7 @@ __device__ inline float applied(GradTerms by, float x, float dy)
 
 template <int Width> __device__ inline void add(Two &sums, const float (&x)[Width], const float (&dy)[Width], float mean)
 {
-    // The elements are few, and are added in single precision first.
+    // The elements are few, so they are first added in single precision.
     float plain = 0.0f, weighted = 0.0f;
 #pragma unroll
     for (int j = 0; j < Width; ++j) {

@@ -1,13 +1,13 @@
-//! Batch normalization on the CPU: one pass computes the statistics of each channel, and one pass
-//! applies the statistics.
+//! Batch normalization on the CPU. The first pass computes the statistics of each channel, and the
+//! second pass applies the statistics.
 //!
-//! One pass is enough for the variance, because elements are taken relative to the mean of their
-//! channel's first run. The mean of the first run is near the mean of the channel, so the sum of
-//! squares loses hardly any digits by cancellation.
+//! One pass is enough for the variance, because the mean of the channel's first run (contiguous
+//! elements) is subtracted from each element. The mean of the first run is near the mean of the
+//! channel, so the sum of squares loses hardly any digits by cancellation.
 //!
-//! Channels are shared among threads. The results of the first pass are two floats of workspace for
-//! each channel. If there are few channels, the batch is also cut into parts. The partial sums of
-//! each part are also workspace, and are much smaller than the tensor.
+//! Channels are divided among threads. The first pass writes two floats for each channel to the
+//! workspace. If there are few channels, the batch is also cut into parts. The partial sums of each
+//! part are also in the workspace, and are much smaller than the tensor.
 
 mod sums;
 
@@ -19,28 +19,29 @@ use std::ops::Range;
 /// Sizes of `x`, seen as `[n, c, inner]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Channels {
-    /// Entries of the batch.
+    /// Number of entries of the batch.
     pub n: usize,
     /// Number of channels.
     pub c: usize,
-    /// Contiguous elements of one channel in one entry of the batch.
+    /// Number of elements of one channel in one entry of the batch; they are contiguous.
     pub inner: usize,
 }
 
 /// Two running sums of a channel.
 type Sums = [f64; 2];
 
-/// Length below which runs are too short for lanes.
+/// Length below which runs are too short for SIMD lanes.
 const SHORT: usize = 16;
-/// Number of tasks that is enough to keep the threads busy.
+/// Number of tasks that keeps all threads busy.
 const MANY: usize = 16;
-/// Number of channels whose terms are in registers or the cache at a time.
+/// Number of channels that are computed together, so that their terms stay in registers or the
+/// cache.
 const BLOCK: usize = 256;
 /// Smallest number of elements of a channel in a partial sum, if runs are short.
 const LEAST: usize = 128;
 
 impl Channels {
-    /// Elements of all channels of one entry of the batch.
+    /// Number of elements of one entry of the batch, in all channels together.
     const fn whole(&self) -> usize {
         self.c * self.inner
     }
@@ -49,7 +50,7 @@ impl Channels {
         self.n * self.whole()
     }
 
-    /// Number of entries of the batch whose elements go to one partial sum. The tensor must have
+    /// Number of entries of the batch that are added to one partial sum. The tensor must have
     /// elements.
     fn rows(&self) -> usize {
         let (tasks, least) = if self.inner < SHORT {
@@ -63,20 +64,20 @@ impl Channels {
         self.n.div_ceil(MANY).max(PIECE / self.whole()).max(least)
     }
 
-    /// Scratch bytes of [`train`] and [`grad`].
+    /// Bytes of workspace of [`train`] and [`grad`].
     pub fn workspace(&self) -> u64 {
         (self.workspace_len() as u64).saturating_mul(size_of::<u32>() as u64)
     }
 
-    /// Words of scratch: the two floats that [`apply`] reads of each channel, and the partial sums
-    /// if the batch is cut.
+    /// Length of the workspace in words: the two floats of each channel that [`apply`] reads, and
+    /// the partial sums if the batch is cut.
     fn workspace_len(&self) -> usize {
         if self.elements() == 0 {
             return 0;
         }
         let partial = match self.n.div_ceil(self.rows()) {
             1 => 0,
-            // One word more, to align the sums.
+            // One more word, to align the sums.
             parts => 1 + parts * self.c * (size_of::<Sums>() / size_of::<u32>()),
         };
         2 * self.c + partial
@@ -150,7 +151,8 @@ pub fn train(
         |channel, about, [sum, squares]| {
             let shift = sum / count;
             let mean = f64::from(about) + shift;
-            // A comparison sets values below zero, which are rounding errors, to 0, and keeps NaN.
+            // Values below zero are rounding errors, and the comparison below sets them to 0. The
+            // comparison keeps NaN.
             let spread = squares - sum * shift;
             let spread = if spread < 0.0 { 0.0 } else { spread };
             let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
@@ -192,8 +194,8 @@ pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
     });
 }
 
-/// Computes `y = (x - mean) * scale + summand`, with three numbers for each channel that `known`
-/// writes.
+/// Computes `y = (x - mean) * scale + summand`. `known` writes the mean, the scale and the summand
+/// of each channel.
 fn normalize(
     y: &mut [f32],
     x: &[f32],
@@ -263,9 +265,9 @@ fn average(x: &[f32]) -> f32 {
     (x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64) as f32
 }
 
-/// Adds up `terms(about(channel), x, dy)` over all elements of each channel.
-/// `finish(channel, about(channel), sums)` turns the sums into the results, which are written to
-/// the channel's places in `out`.
+/// Adds up `terms(about(channel), x, dy)` over all elements of each channel. `finish(channel,
+/// about(channel), sums)` computes the channel's results from the sums. The results are written to
+/// `out`.
 fn sums<const N: usize>(
     operands: [&[f32]; 2],
     of: Channels,
@@ -277,8 +279,8 @@ fn sums<const N: usize>(
 ) {
     let (n, rows) = (of.n, of.rows());
     if n <= rows {
-        // Number of channels in a task: at most a block of channels if runs are short, or else as
-        // many as have about `PIECE` elements.
+        // Number of channels in a task. If runs are short, a task has at most `BLOCK` channels.
+        // Otherwise, the channels of a task have about `PIECE` elements together.
         let len = match of.inner {
             0..SHORT => of.c.div_ceil(of.c.div_ceil(BLOCK)),
             inner => PIECE / (n * inner),
@@ -292,7 +294,8 @@ fn sums<const N: usize>(
         });
         return;
     }
-    // Compute `about` of each channel once, and keep it where the first result will be written.
+    // Compute `about` of each channel once, and store the value in `out[0]` until the first result
+    // overwrites it.
     out[0].iter_mut().enumerate().for_each(|(channel, kept)| *kept = about(channel));
     let kept = &*out[0];
     let partial = &mut partial[..n.div_ceil(rows) * of.c];
@@ -326,7 +329,7 @@ fn of_channels(
     mut emit: impl FnMut(usize, f32, Sums),
 ) {
     let inner = of.inner;
-    // Long runs: one channel after another, each in lanes.
+    // Long runs: compute one channel after another, each in SIMD lanes.
     if inner >= SHORT {
         for channel in channels {
             let about = about(channel);
@@ -344,7 +347,8 @@ fn of_channels(
         }
         return;
     }
-    // Short runs: a block of neighbouring channels at a time, so that memory is read in order.
+    // Short runs: compute a block of neighbouring channels together, so that memory is read in
+    // order.
     for first in channels.clone().step_by(BLOCK) {
         let len = BLOCK.min(channels.end - first);
         let [mut firsts, mut seconds] = [[0.0; BLOCK]; 2];
@@ -382,9 +386,9 @@ fn of_channels(
     }
 }
 
-/// Computes `out = f(terms, x, dy)` for each element, with the terms of its channel.
-/// `known(channels, terms)` writes the terms of neighbouring channels, one list for each kind of
-/// term.
+/// Computes `out = f(terms, x, dy)` for each element, with the terms of the element's channel.
+/// `known(channels, terms)` writes the terms of a range of channels to `terms`, which has one list
+/// for each kind of term.
 fn apply<const T: usize>(
     out: &mut [f32],
     [x, dy]: [&[f32]; 2],

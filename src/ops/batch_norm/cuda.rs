@@ -22,8 +22,8 @@ const HELD_GRAD: usize = 8;
 const WHOLE_GRAD: usize = HELD_GRAD * MOST_THREADS;
 const MOST_THREADS: usize = 512;
 
-/// Number of blocks that keeps any device busy. A constant, because results must not depend on the
-/// device.
+/// Number of thread blocks that keeps any device busy. The number is constant, because results must
+/// not depend on the device.
 const BLOCKS: usize = 2048;
 
 /// Bytes of `Terms`, `Moments`, `GradTerms` and `Two` of `batch_norm.cu`.
@@ -36,7 +36,7 @@ const TWO: u64 = 16;
 struct Shape {
     c: usize,
     inner: usize,
-    /// Elements of a channel.
+    /// Number of elements of a channel.
     elements: usize,
 }
 
@@ -47,9 +47,9 @@ impl Shape {
         Self { c, inner, elements: x.elements() / c.max(1) }
     }
 
-    /// Elements of a channel that a block adds up. If there are few channels, each channel is cut
-    /// into more chunks, so that the whole device has work. A thread never adds many elements,
-    /// because long sums would be less accurate.
+    /// Number of elements of a channel that one thread block adds up. If there are few channels,
+    /// each channel is cut into more chunks, so that the whole device has work. Chunks are short
+    /// enough that no thread adds many elements, because long sums would be less accurate.
     fn chunk(&self) -> usize {
         let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
         // A grid has at most 65535 rows.
@@ -111,7 +111,7 @@ impl Channels {
         }
     }
 
-    /// A block for each channel, whose threads hold up to `held` elements each.
+    /// Grid with one thread block for each channel. Each thread holds up to `held` elements.
     fn whole(&self, shape: &Shape, held: usize) -> Grid {
         let units = self.count as usize;
         let least = units.div_ceil(held / self.width as usize);
@@ -120,14 +120,14 @@ impl Channels {
         Grid { threads: threads as u32, ..Grid::of_blocks(shape.c as u64) }
     }
 
-    /// A block for each chunk of each channel.
+    /// Grid with one thread block for each chunk of each channel.
     fn chunks(shape: &Shape) -> Grid {
         let mut grid = Grid::of_blocks(shape.c as u64);
         grid.blocks[1] = shape.chunks() as u32;
         grid
     }
 
-    /// Units, of `width` elements, in the whole tensor.
+    /// Number of units, of `width` elements each, in the whole tensor.
     const fn units(&self, shape: &Shape) -> u64 {
         self.count * shape.c as u64
     }
@@ -168,25 +168,25 @@ struct Grad {
 // in the same order.
 unsafe impl Parameter for Grad {}
 
-/// Scratch bytes of [`train`].
+/// Bytes of workspace of [`train`].
 pub(super) fn workspace_of_train(x: &Layout) -> u64 {
     let shape = Shape::new(x);
     if shape.elements <= WHOLE { 0 } else { shape.terms(TERMS) + shape.partial(MOMENTS) }
 }
 
-/// Scratch bytes of [`grad`].
+/// Bytes of workspace of [`grad`].
 pub(super) fn workspace_of_grad(x: &Layout) -> u64 {
     let shape = Shape::new(x);
     if shape.elements <= WHOLE_GRAD { 0 } else { shape.terms(GRAD_TERMS) + shape.partial(TWO) }
 }
 
-/// Scratch bytes of [`infer`].
+/// Bytes of workspace of [`infer`].
 pub(super) fn workspace_of_infer(x: &Layout) -> u64 {
     Shape::new(x).terms(TERMS)
 }
 
-/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`, and the outputs
-/// that follow from the statistics.
+/// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`. Also computes the
+/// statistics, and the updated running statistics.
 pub(super) fn train(
     gpu: &mut Gpu,
     outputs: &[Place],
@@ -215,23 +215,23 @@ pub(super) fn train(
         let grid = of.whole(&shape, HELD);
         let kernel = FAMILY.kernel("batch_norm_whole");
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel reads `x` and the vectors of `with`, which have an element for each
-        // channel. The kernel writes `y` and those vectors of `with` that are outputs.
+        // operands. The kernel reads `x` and the input vectors in `with`, and writes `y` and the
+        // output vectors in `with`. Each vector has one element for each channel.
         return unsafe { gpu.launch(kernel, grid, &[&y, &x, &of, &with]) };
     }
     let [terms, partial] = shape.take(&mut scratch, TERMS, MOMENTS)?;
     let kernel = FAMILY.counting("batch_norm_chunks", of.count);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel reads `x`, and writes the moments of each chunk of each channel, for
-    // which `partial` has room.
+    // operands. The kernel reads `x`, and writes the moments of each chunk of each channel to
+    // `partial`, which is large enough.
     unsafe { gpu.launch(kernel, Channels::chunks(&shape), &[&partial, &x, &of])? };
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
     let kernel = FAMILY.kernel("batch_norm_join");
     let parameters: [&dyn Parameter; 5] = [&terms, &partial, &c, &chunks, &with];
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel reads the moments in `partial` and the vectors of `with`. The kernel
-    // writes those vectors that are outputs, and the terms of each channel, for which `terms` has
-    // room.
+    // operands. The kernel reads the moments in `partial` and the input vectors in `with`. The
+    // kernel writes the output vectors in `with`, and the terms of each channel to `terms`, which
+    // is large enough.
     unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
     normalize(gpu, y, x, terms, &shape)
 }
@@ -251,8 +251,8 @@ pub(super) fn infer(
     let parameters: [&dyn Parameter; 7] = [&terms, &gamma, &beta, &mean, &var, &c, &eps];
     let kernel = FAMILY.kernel("batch_norm_infer");
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel reads four vectors with an element for each of the `c` channels, and
-    // writes the terms of each channel, for which `terms` has room.
+    // operands. The kernel reads four vectors with one element for each of the `c` channels, and
+    // writes the terms of each channel to `terms`, which is large enough.
     unsafe { gpu.launch(kernel, Grid::of_threads(c), &parameters)? };
     normalize(gpu, y, x, terms, &shape)
 }
@@ -283,8 +283,8 @@ pub(super) fn grad(
         let grid = of.whole(&shape, HELD_GRAD);
         let kernel = FAMILY.kernel("batch_norm_grad_whole");
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel reads `x`, `dy` and the vectors of `with`, which have an element for
-        // each channel. The kernel writes `dx` and those vectors of `with` that are outputs.
+        // operands. The kernel reads `x`, `dy` and the input vectors in `with`, and writes `dx` and
+        // the output vectors in `with`. Each vector has one element for each channel.
         return unsafe { gpu.launch(kernel, grid, &[&dx, &x, &dy, &of, &with]) };
     }
     let [terms, partial] = shape.take(&mut scratch, GRAD_TERMS, TWO)?;
@@ -292,14 +292,15 @@ pub(super) fn grad(
     let parameters: [&dyn Parameter; 5] = [&partial, &x, &dy, &mean, &of];
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel reads `x`, `dy` and `mean`, and writes the sums of each chunk of each
-    // channel, for which `partial` has room.
+    // channel to `partial`, which is large enough.
     unsafe { gpu.launch(kernel, Channels::chunks(&shape), &parameters)? };
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
     let kernel = FAMILY.kernel("batch_norm_grad_join");
     let parameters: [&dyn Parameter; 6] = [&terms, &partial, &c, &chunks, &of.elements, &with];
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel reads the sums in `partial` and the vectors of `with`. The kernel writes
-    // those vectors that are outputs, and the terms of each channel, for which `terms` has room.
+    // operands. The kernel reads the sums in `partial` and the input vectors in `with`. The kernel
+    // writes the output vectors in `with`, and the terms of each channel to `terms`, which is large
+    // enough.
     unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
     let units = of.units(&shape);
     let kernel = FAMILY.counting("batch_norm_grad_apply", units);

@@ -19,8 +19,9 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `dbeta = sum dy`, `dgamma = sum dy * x'`
 /// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
 ///
-/// With the `mean` and `inv_std` of `x`, this is the gradient of [`BatchNorm`](super::BatchNorm).
-/// The op itself treats `mean` and `inv_std` as ordinary inputs, which have gradients of their own.
+/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
+/// [`BatchNorm`](super::BatchNorm). `mean` and `inv_std` are ordinary inputs of the op, with
+/// gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BatchNormGrad;
@@ -158,12 +159,12 @@ impl Normal {
         z.mean_along(&others(z.rank()), true)
     }
 
-    /// Share of `x'` in `z`: the mean of `z x'` in each channel.
+    /// Mean of `z x'` in each channel, the coefficient of `x'` in `z`.
     fn weight(&self, z: &Tensor) -> Result<Tensor, Error> {
         self.mean(&z.mul(&self.value)?)
     }
 
-    /// Computes `z - mean(z) - x' weight(z)`. For `z = dy`, this is `dx` without the factor
+    /// Computes `z - mean(z) - x' weight(z)`. For `z = dy`, the result is `dx` without the factor
     /// `gamma * inv_std`.
     fn project(&self, z: &Tensor) -> Result<Tensor, Error> {
         z.sub(&self.mean(z)?)?.sub(&self.value.mul(&self.weight(z)?)?)

@@ -27,7 +27,7 @@ pub struct BatchNormInfer {
 }
 
 impl Tensor {
-    /// Batch normalization of `[n, c, ..]` with given statistics. See [`BatchNormInfer`].
+    /// Batch normalization of `[n, c, ..]` with the running statistics. See [`BatchNormInfer`].
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -101,7 +101,8 @@ impl Definition for BatchNormInfer {
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (rank, eps) = (of.shape(0).len(), self.eps);
-        // `detach` makes the statistics constants, also for gradients of this gradient.
+        // `detach` makes the statistics constants, also when the gradient of this gradient is
+        // computed.
         let statistic = |i| of.input(i).detach();
         let var = (of.wanted(0) || of.wanted(1)).then(|| statistic(4));
         let gamma = of.wanted(0).then(|| of.input(1));

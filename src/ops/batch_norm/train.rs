@@ -19,11 +19,11 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 ///
 /// - `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of
 ///   the batch, channel by channel;
-/// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`, and likewise the running
-///   variance, with the unbiased variance of the batch.
+/// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`. `new_running_var` is
+///   computed in the same way from the unbiased variance of the batch.
 ///
-/// Nothing is updated in place, so recomputing the op is harmless. The gradient treats the running
-/// statistics as constants.
+/// The op updates no tensor in place, so recomputing the op gives the same results. The gradient
+/// treats the running statistics as constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -143,8 +143,8 @@ impl Definition for BatchNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: the sum and the sum of squares (4 operations), then subtract, multiply,
-        // multiply and add.
+        // For each element: 4 operations for the sum and the sum of squares, then a subtraction,
+        // two multiplications and an addition.
         outputs[0].elements() as f64 * 8.0
     }
 
@@ -175,8 +175,8 @@ impl Definition for BatchNorm {
     }
 }
 
-/// Terms that the gradients of `mean` and `inv_std` add to the gradient of `x`, with `m` elements
-/// in each channel: `dmean / m` and `-inv_std^3 (x - mean) dinv_std / m`.
+/// Contributions of the gradients of `mean` and `inv_std` to the gradient of `x`: `dmean / m` and
+/// `-inv_std^3 (x - mean) dinv_std / m`. Each channel has `m` elements.
 fn of_statistics(
     [x, mean, inv_std]: [&Tensor; 3],
     [dmean, dinv_std]: [&Option<Tensor>; 2],

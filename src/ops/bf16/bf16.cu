@@ -1,4 +1,5 @@
-// Conversions between f32 and bf16, the upper half of an f32, and copies of pieces into tensors.
+// Conversions between f32 and bf16, and copies of pieces into tensors. A bf16 is the upper half of
+// an f32.
 
 typedef unsigned short u16;
 
@@ -13,7 +14,7 @@ __device__ inline u16 rounded(u32 word)
     return (u16)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
-// Packs the elements of a walk: `y[i] = x[..]`.
+// Reads the elements of `x` in the order of a walk, and writes them packed: `y[i] = x[..]`.
 KERNEL widen(u32 *y, const u16 *x, u64 count, Walk<1> walk)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -32,7 +33,7 @@ KERNEL narrow(u16 *y, const u32 *x, u64 count, Walk<1> walk)
     y[i] = rounded(x[at[0]]);
 }
 
-// Writes packed elements to a walk: `y[..] = x[i]`.
+// Reads packed elements of `x`, and writes them to `y` in the order of a walk: `y[..] = x[i]`.
 KERNEL put_rounded(u16 *y, const u32 *x, u64 count, Walk<1> walk)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;

@@ -20,7 +20,7 @@ pub struct Cast {
 
 impl Tensor {
     /// Converts this tensor to f32 or `bf16`; returns the same tensor if it already has that type.
-    /// A float without an exact `bf16` becomes the nearest `bf16`.
+    /// A float that `bf16` cannot represent becomes the nearest `bf16`.
     ///
     /// A `bf16` takes half the bytes of an f32. Ops compute in f32. If an op reads `bf16` and f32
     /// tensors, its results are `bf16`, except for sums, statistics and gradients of f32 tensors.
@@ -78,7 +78,7 @@ impl Definition for Cast {
     }
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
-        // The tape converts a gradient to the type of its tensor.
+        // The tape converts the gradient to the type of the input.
         Gradient::of_one(|dy| Ok(dy.clone()))
     }
 }

@@ -10,10 +10,11 @@ use crate::layout::{DType, Layout};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most bytes of scratch for cut operands: about the size of a core's cache.
+/// Largest number of scratch bytes for cut operands: about the size of a core's cache.
 pub const MOST: u64 = 1 << 20;
 
-/// Rest of the scratch, and its offset. Ranges are cut off in ascending order.
+/// Unused end of the scratch memory, and the offset at which it begins. Ranges are taken in
+/// ascending order.
 struct Rest<'a>(&'a mut [u32], u64);
 
 impl<'a> Rest<'a> {
@@ -56,7 +57,7 @@ impl Pieces<'_> {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);
             for (i, taken) in self.taken.iter().enumerate() {
-                // An operand that is not cut is copied for the first piece only.
+                // An input that is not cut is copied only before the first piece.
                 if taken.copy.is_some() && (is_first || taken.cut != super::Cut::Whole) {
                     let part = taken.cut.of(&self.inputs[i], &range);
                     let from = distance(&self.inputs[i], &part);
@@ -92,7 +93,7 @@ impl Pieces<'_> {
             let [inputs, outputs] = [&inputs, &outputs].map(places);
             let (read, write) = (read.collect(), write.collect());
             self.kernel.cpu(Operands::over([&inputs, &outputs], read, write, own))?;
-            // Move the results from the scratch to the outputs, or add them up.
+            // Move the results from scratch to the outputs, or add the results up.
             for (i, given) in self.given.iter().enumerate() {
                 let [piece, sum] = &mut made[i];
                 let part = given.made.cut().of(&self.outputs[i], &range);
@@ -129,8 +130,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Writes packed words to the elements of `part`, which begins at element `from`. Rounds if the
-    /// output is `bf16`.
+    /// Writes packed words to the elements of `part`, which begins at element `from`. Rounds the
+    /// words if the output is `bf16`.
     fn put(&mut self, words: &[u32], part: &Layout, from: usize) {
         match self {
             Self::Words(all) => unpack(&mut all[from..], words, part, |word| word),
@@ -150,7 +151,7 @@ fn place_of(whole: &Layout, part: &Layout) -> Range<usize> {
     from..from + (part.span() - part.offset())
 }
 
-/// Bits of the f32 with the same value.
+/// Bits of the f32 with the same value as a `bf16`.
 pub(super) const fn widened(half: u16) -> u32 {
     (half as u32) << 16
 }
@@ -164,8 +165,8 @@ pub(super) const fn rounded(word: u32) -> u16 {
     if is_nan { quiet } else { half }
 }
 
-/// Fills `out` with `f` of each element of `layout`, in row-major order. `x` starts with the first
-/// element.
+/// Writes `f` of each element of `layout` to `out`, in row-major order. `x` begins at the first
+/// element of `layout`.
 pub(super) fn pack<A: Copy + Sync, B: Send>(
     out: &mut [B],
     x: &[A],
@@ -191,8 +192,8 @@ pub(super) fn pack<A: Copy + Sync, B: Send>(
     });
 }
 
-/// Writes `f` of each element of `x`, which is packed, to the elements of `layout`. `out` starts
-/// with the first element.
+/// Writes `f` of each element of the packed `x` to the elements of `layout`. `out` begins at the
+/// first element of `layout`.
 pub(super) fn unpack<A: Copy + Sync, B: Send>(
     out: &mut [B],
     x: &[A],

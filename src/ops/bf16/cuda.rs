@@ -12,7 +12,7 @@ use crate::ops::copy::cuda::copy;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most bytes of scratch for cut operands: enough elements to keep a GPU busy.
+/// Largest number of scratch bytes for cut operands: enough elements to keep a GPU busy.
 pub const MOST: u64 = 32 << 20;
 
 pub(super) static FAMILY: Family = Family::new("bf16", include_str!("bf16.cu"));
@@ -38,8 +38,8 @@ impl Pieces<'_> {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);
             let mut places = [SmallVec::<[Place; 6]>::new(), SmallVec::new()];
-            // Choose where each output of this piece is written; an updated output starts from its
-            // old value.
+            // Choose the address to which each output of this piece is written. For an updated
+            // output, first copy the old value to this address.
             for (i, given) in self.given.iter().enumerate() {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let there = Place { storage: run.outputs[i].storage, layout };
@@ -49,18 +49,19 @@ impl Pieces<'_> {
                 }
                 places[1].push(place.unwrap_or(there));
             }
-            // Choose where each input of this piece is read, and copy it there if needed.
+            // Choose the address from which each input of this piece is read. If the input must be
+            // copied, copy it to this address.
             for (i, taken) in self.taken.iter().enumerate() {
                 let layout = taken.cut.of(&self.inputs[i], &range);
                 let there = Place { storage: run.inputs[i].storage, layout };
                 let place = apart(&taken.copy, &inputs[i]);
-                // An operand that is not cut is copied for the first piece only.
+                // An input that is not cut is copied only before the first piece.
                 if let Some(place) = &place
                     && (is_first || taken.cut != super::Cut::Whole)
                 {
                     cast(gpu, place, &there)?;
                 }
-                // The old value of an updated input is at the place of the output.
+                // The old value of an updated input is at the address of the output.
                 let updated = (i < updates).then(|| places[1][i]);
                 places[0].push(updated.or(place).unwrap_or(there));
             }
@@ -72,7 +73,7 @@ impl Pieces<'_> {
             if outputs.iter().any(|layout| layout.elements() > 0) {
                 self.kernel.cuda(gpu, &piece)?;
             }
-            // Move the results from the scratch to the outputs, or add them up.
+            // Move the results from scratch to the outputs, or add the results up.
             for (i, given) in self.given.iter().enumerate() {
                 if given.piece.is_none() {
                     continue;
@@ -146,7 +147,7 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
     outcome
 }
 
-/// Writes packed words to the elements of `y`; rounds them if `y` is `bf16`.
+/// Writes packed words to the elements of `y`, and rounds the words if `y` is `bf16`.
 ///
 /// # Safety
 /// The caller guarantees that the workspace has as many words at `from` as `y` has elements, and

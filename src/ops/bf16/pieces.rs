@@ -6,60 +6,61 @@ use crate::ops::definition::{Definition, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Alignment of parts of the scratch, the same as for tensors.
+/// Alignment of the ranges of scratch in bytes, the same as for tensors.
 const ALIGNMENT: u64 = 256;
 
-/// Bytes of scratch that a piece may take even if the tensors are small: smaller pieces are not
-/// worth the calls.
+/// Bytes of scratch that a piece may take even if the tensors are small. Smaller pieces would cost
+/// too many calls of the kernel.
 const LEAST: u64 = 64 << 10;
 
-/// Divisor of the operands' bytes that limits the scratch for cut operands.
+/// Divisor of the operands' bytes; the quotient limits the scratch for cut operands.
 const SHARE: u64 = 8;
 
 /// Layouts of a piece's inputs or outputs.
 pub(super) type Layouts = SmallVec<[Layout; 6]>;
 
-/// Plan for an op with `bf16` operands. The plan follows from the layouts alone.
+/// Plan for an op with `bf16` operands. The plan depends only on the op and the layouts.
 pub(in crate::ops) struct Pieces<'a> {
     pub(super) kernel: &'a dyn Kernel,
     pub(super) inputs: &'a [Layout],
     pub(super) outputs: &'a [Layout],
-    /// Treatment of each input before the kernel reads it.
+    /// How each input is prepared for the kernel.
     pub(super) taken: SmallVec<[Taken; 6]>,
-    /// Treatment of each output after the kernel wrote it.
+    /// How each output is made from the kernel's results.
     pub(super) given: SmallVec<[Given; 3]>,
-    /// Entries of the operands along the dimension that is cut.
+    /// Number of entries of the operands along the dimension that is cut.
     length: usize,
-    /// Entries of a piece along the dimension that is cut.
+    /// Number of entries of a piece along the dimension that is cut.
     each: usize,
-    /// Bytes of scratch, without the kernel's own workspace.
+    /// Number of scratch bytes, without the kernel's own workspace.
     pub(super) scratch: u64,
 }
 
-/// Treatment of an input of the kernel.
+/// How an input is prepared for the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub cut: Cut,
-    /// Range of scratch for a copy in f32. `None`: the kernel reads the operand itself.
+    /// Range of scratch for a copy of the input in f32. If `None`, the kernel reads the input
+    /// itself.
     pub copy: Option<Range<u64>>,
 }
 
-/// Treatment of an output of the kernel.
+/// How an output is made from the kernel's results.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub made: Made,
-    /// Range of scratch where the kernel writes its piece. `None`: the kernel writes to the output
-    /// itself.
+    /// Range of scratch to which the kernel writes its piece. If `None`, the kernel writes to the
+    /// output itself.
     pub piece: Option<Range<u64>>,
-    /// Range of scratch where pieces are added up. `None`: the pieces are added up in the output,
-    /// or are not added up at all.
+    /// Range of scratch in which pieces are added up. If `None`, the pieces are added up in the
+    /// output, or are not added up.
     pub sum: Option<Range<u64>>,
 }
 
 impl<'a> Pieces<'a> {
-    /// Plans how to run `op` with at most `most` bytes of scratch for cut operands. `None` if no
-    /// operand is `bf16`, or the op itself accepts any type.
-    #[inline] // Asked of every op, and most have none.
+    /// Plans how to run `op` with at most `most` bytes of scratch for cut operands. Returns `None`
+    /// if no operand is `bf16`, or the op's own kernels accept `bf16`.
+    #[inline] // Called for every op; most ops have no `bf16` operands.
     pub(in crate::ops) fn new(
         op: &'a dyn Definition,
         inputs: &'a [Layout],
@@ -70,7 +71,7 @@ impl<'a> Pieces<'a> {
         if is_narrow { Self::of_narrow(op, inputs, outputs, most) } else { None }
     }
 
-    /// Plans how to run `op`, of which some operand is `bf16`.
+    /// Plans how to run `op`; some operand is `bf16`.
     #[inline(never)]
     fn of_narrow(
         op: &'a dyn Definition,
@@ -78,8 +79,8 @@ impl<'a> Pieces<'a> {
         outputs: &'a [Layout],
         most: u64,
     ) -> Option<Self> {
-        // An input is copied if it must be widened, or if its piece is not contiguous as required.
-        // Old values of updated outputs are read from the outputs.
+        // An input is copied if it must be widened, or if the kernel requires a contiguous input
+        // and the piece is not contiguous. Old values of updated outputs are read from the outputs.
         let widened = [inputs, outputs].map(|all| all.iter().map(wide).collect::<Layouts>());
         let cuts = op.cuts(&widened[0], &widened[1])?;
         let kernel = op.kernel()?;
@@ -91,8 +92,8 @@ impl<'a> Pieces<'a> {
         };
         let copied: SmallVec<[bool; 6]> =
             inputs.iter().zip(&cuts.inputs).enumerate().map(is_copied).collect();
-        // An output gets a piece of its own if it must be rounded or added up, or if its piece is
-        // not contiguous.
+        // An output's piece is written to scratch first if the piece must be rounded or added up,
+        // or is not contiguous in the output.
         let is_apart = |(y, made): (&Layout, &Made)| match made.how {
             How::Part(cut) => is_narrow(y) || !keeps_together(y, cut),
             How::Sum => true,
@@ -127,7 +128,7 @@ impl<'a> Pieces<'a> {
         });
         let taken = taken.collect();
         let given = outputs.iter().zip(&cuts.outputs).zip(&apart).map(|((y, &made), &apart)| {
-            // With only one piece, the sum is that piece.
+            // If the op runs as one piece, the sum is this piece.
             let made = if each >= length { made.alone() } else { made };
             let apart = apart && (made.how == How::Sum || is_narrow(y) || each < length);
             let is_rounded_sum = made.how == How::Sum && is_narrow(y);
@@ -141,8 +142,8 @@ impl<'a> Pieces<'a> {
         Some(Self { kernel, inputs, outputs, taken, given, length, each, scratch })
     }
 
-    /// Ranges of the pieces, and whether each is the last one. There is at least one piece, which
-    /// may be empty.
+    /// Ranges of entries of the pieces, and whether each piece is the last. Returns at least one
+    /// range, which may be empty.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, bool)> + use<> {
         let (length, each) = (self.length, self.each);
         (0..length.max(1)).step_by(each).map(move |from| {
@@ -165,11 +166,12 @@ impl<'a> Pieces<'a> {
         [taken.collect(), given.collect()]
     }
 
-    /// Bytes of workspace, including the kernel's own, which `own` computes for one piece.
+    /// Bytes of workspace, including the kernel's own workspace. `own` returns the kernel's
+    /// workspace for the layouts of one piece.
     pub(super) fn workspace(&self, own: impl Fn(&[Layout], &[Layout]) -> u64) -> u64 {
         let last = (self.length.max(1) - 1) / self.each * self.each;
-        // The workspace depends only on the size of a piece, so try a full piece and the last
-        // piece.
+        // The workspace depends only on the size of a piece, so compute it for a full piece and for
+        // the last piece.
         let own = [0..self.each.min(self.length), 0..self.length - last].map(|range| {
             let [inputs, outputs] = self.layouts(&range);
             own(&inputs, &outputs)
@@ -178,13 +180,13 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Bytes of the elements as 4-byte words.
+/// Size of the elements in bytes, with a word of 4 bytes for each element.
 fn bytes(layout: &Layout) -> u64 {
     (layout.elements() as u64).saturating_mul(4)
 }
 
-/// Whether a piece of a contiguous tensor is contiguous: the tensor is whole, or is cut along its
-/// first dimension whose size is not 1.
+/// Whether a piece of a contiguous tensor is contiguous. This holds if the tensor is not cut, or is
+/// cut along its first dimension whose size is not 1.
 fn keeps_together(x: &Layout, cut: Cut) -> bool {
     match cut {
         Cut::Along(axis) => x.shape()[..axis].iter().all(|&size| size == 1),
@@ -221,7 +223,7 @@ impl Made {
         }
     }
 
-    /// Treatment of the only piece: a sum of one piece needs no addition.
+    /// How the output is made if there is only one piece: a sum of one piece needs no addition.
     fn alone(self) -> Self {
         Self { how: How::Part(self.cut()), ..self }
     }

@@ -1,4 +1,4 @@
-//! Sizes that exceed any memory, and windows that hardly cover any element.
+//! Tests with sizes that exceed any memory, and with windows that cover few elements.
 
 use super::product::convolution;
 use super::{Rig, Rng, close};
@@ -10,7 +10,8 @@ use crate::ops::samples::{Draw, Sizes, each, layouts};
 use crate::ops::{Conv2d, Op};
 use std::collections::BTreeSet;
 
-/// Asks for the workspace of ops with inputs of any size that can be counted in bytes.
+/// Computes the workspace of ops whose inputs may be of any size up to the largest that a byte
+/// count can express.
 pub fn workspaces_of_any_size<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let (ops, mut draw) = (each(), Draw::new(2, Sizes::Few));
     let mut asked = BTreeSet::new();
@@ -33,7 +34,7 @@ pub fn workspaces_of_any_size<D: Device<Op = Op, Host = HostTensor>>(rig: &mut R
 }
 
 /// Convolves with strides and paddings far larger than the images. A device may refuse sizes that
-/// it cannot count.
+/// exceed its integer types.
 pub fn windows_far_apart<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(21);
     for far in [7, 1000, 1 << 20, 1 << 40, 1 << 61, usize::MAX / 2 - 8] {

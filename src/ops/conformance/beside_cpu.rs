@@ -1,4 +1,4 @@
-//! Comparison of a device with the cpu, for every op.
+//! Comparison of a device with the CPU, for every op.
 
 use super::samples::{assert_near, tasks};
 use super::{BYTES, Rig};
@@ -10,8 +10,9 @@ use crate::op::Operation as _;
 use crate::ops::Op;
 use std::collections::{BTreeSet, HashSet};
 
-/// Compares the results of every op. The results must be equal up to rounding. If all elements of
-/// an output are elements of the inputs or zero, nothing is rounded, and the bits must be equal.
+/// Compares the results of every op on both devices. The results must be equal up to rounding. If
+/// all elements of an output are elements of the inputs or zero, nothing is rounded, and the bits
+/// must be equal.
 pub fn results_are_the_same_but_for_rounding<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {

@@ -31,17 +31,18 @@ fn full(host: &HostTensor) -> HostTensor {
     }
 }
 
-/// Runs ops on `bf16` and on the f32 of the same values. The results must be equal up to rounding
-/// and the order of sums.
+/// Runs ops on `bf16` tensors, and on f32 tensors of the same values. The results must be equal up
+/// to rounding and the order of sums.
 pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut found = BTreeSet::new();
-    // The kernels are the same as for f32, and each sample runs four times, so take fewer samples.
+    // Run fewer samples, because the kernels are the same as for f32 and each sample runs four
+    // times.
     rig.parts = (2 * rig.parts).max(3);
     for (op, args) in tasks(rig, 3) {
         let is_float = |arg: &Arg| arg.layout.dtype() == DType::F32;
         let first = args.iter().position(is_float);
-        // Either all float operands are `bf16`, or only the first operand, like an activation among
-        // parameters.
+        // Either all float operands are `bf16`, or only the first operand, as with an activation
+        // and f32 parameters.
         for all in [true, false] {
             let pairs = args.iter().enumerate().map(|(i, arg)| {
                 let [half, full] = halved(arg);
@@ -73,7 +74,7 @@ pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     assert!(missing.is_empty(), "{missing:?} are not among {found:?}");
 }
 
-/// Rounds floats of every kind to `bf16` and back, like the crate `half`.
+/// Converts floats of every kind to `bf16` and back. The results must be those of the crate `half`.
 pub fn rounding<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let words = (0..1 << 16).map(|high: u32| high << 16);
     let floats: Vec<f32> = words

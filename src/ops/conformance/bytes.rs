@@ -39,13 +39,13 @@ pub fn moves_may_overlap<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>
         let mut expected = all.as_i32().unwrap().to_vec();
         expected.copy_within(from..from + len, to);
         let found = rig.device.read(place(0, words)).unwrap();
-        // Not `assert_eq`: its message would have three million numbers.
+        // `assert_eq` would print three million numbers.
         assert!(found.as_i32().unwrap() == expected, "{len} words from {from} to {to}");
     }
 }
 
-/// Writes values of all sizes and reads them back. Each host value is dropped right after it was
-/// written.
+/// Writes host values of all sizes to the device and reads the values back. Each host value is
+/// dropped right after it was written.
 pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut front = 0;
     let mut kept = Vec::new();
@@ -77,13 +77,13 @@ pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     }
 }
 
-/// Reads values without waiting. Each read returns the value that was in place at the time of the
-/// call.
+/// Reads values without waiting. Each read must return the value that the device memory held at the
+/// time of the call.
 pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut expected = Vec::new();
     let mut found = Vec::new();
-    // More reads than a device can have unfinished at once, small and large. Each value is written
-    // over the previous value.
+    // Start more small and large reads than a device can have unfinished at once. Each value
+    // overwrites the previous value.
     for i in 0..100 {
         let host = numbers(if i % 7 == 0 { 40_000 } else { 1 + 37 * i }, i as u64);
         let place = Place { storage: 256, layout: host.layout() };
@@ -95,7 +95,7 @@ pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut R
         found.extend(rig.device.take_read());
     }
     rig.device.sync().unwrap();
-    // All work is done, but the device may notice it a little later.
+    // The GPU has finished all work, but the device may report finished reads a little later.
     while found.len() < expected.len() {
         found.extend(rig.device.take_read());
     }

@@ -5,8 +5,8 @@ use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{Binary, Clamp, LeakyRelu, Op, Powf, Unary, Where};
 
-/// Two sources of samples: the first with very few elements, often none, the second with a few
-/// more.
+/// Two sources of samples. Tensors of the first have very few elements, often none; tensors of the
+/// second have a few more.
 fn draws(seed: u64) -> [Draw; 2] {
     [Sizes::Few, Sizes::Small].map(|sizes| Draw::new(seed, sizes))
 }
@@ -35,7 +35,7 @@ pub fn functions_of_one_element<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
             }
         }
     }
-    // The whole range in which the functions bend, and beyond.
+    // Numbers over the whole range in which the functions are curved, and beyond.
     let wide: Vec<f32> = (0..4001).map(|i| (i - 2000) as f32 / 64.0).collect();
     for f in [
         Unary::Silu,
@@ -127,7 +127,7 @@ pub fn nan_and_infinity<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     );
 }
 
-/// Chooses between operands that are broadcast, permuted or parts of a tensor.
+/// Tests the selection between operands that are broadcast, permuted or parts of a tensor.
 pub fn choices<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(21);
     for mut draw in draws(21) {
@@ -147,7 +147,7 @@ pub fn choices<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             rig.expect(&Where.into(), &args, &shape, &expected, 0.0);
         }
     }
-    // NaN counts as true, and -0 as false.
+    // In a mask, NaN counts as true, and -0 counts as false.
     let mask = Arg::f32([4], vec![f32::NAN, -0.0, 1.0, f32::NEG_INFINITY]);
     let [a, b] = [1.0, f32::NAN].map(|x| Arg::f32([1], vec![x]));
     rig.expect(&Where.into(), &[mask, a, b], &[4], &[1.0, f64::NAN, 1.0, 1.0], 0.0);
@@ -165,7 +165,7 @@ pub fn large_broadcasts<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
         let (shape, expected) = binary(&b, &a, |a, b| a - b);
         rig.expect(&Binary::Sub.into(), &[b, a], &shape, &expected, 1e-6);
     }
-    // A transpose that is too large for one piece.
+    // A transposed matrix that is too large for one task.
     let x = rng.floats([300, 211]).view(|l: &Layout| l.permute(&[1, 0]));
     let stored = x.host.as_f32().unwrap().to_vec();
     let mut expected = Vec::new();

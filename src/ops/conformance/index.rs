@@ -54,7 +54,7 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
 
         let y = rng.floats(Dims::new(&taken));
         let elements = y.elements();
-        // Sums in f32 and in the order of the index, as the op promises.
+        // Add in f32 and in the order of the index, as the op does.
         let mut sums = vec![0f32; shape.iter().product()];
         each_index(&taken, |i| {
             sums[place(&shape, &with(i, axis, numbers[i[axis]] as usize))] +=

@@ -20,8 +20,8 @@ const SHAPES: [&[usize]; 24] = [
     &[700, 3, 3, 7],
     &[90, 2, 20, 19],
     &[40, 17, 7, 7],
-    // Few channels and many entries, many channels and few entries, and more channels than one
-    // block computes.
+    // Shapes with few channels and many entries, many channels and few entries, and more channels
+    // than one thread block computes.
     &[9000, 2],
     &[2, 9000],
     &[600, 257],
@@ -35,7 +35,7 @@ const SHAPES: [&[usize]; 24] = [
     &[4, 3, 0],
 ];
 
-/// Reference in two passes: `y`, mean and biased variance.
+/// Reference that computes `y`, the mean and the biased variance in two passes.
 fn forward(x: &[f64], gamma: &[f64], beta: &[f64], inner: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let c = gamma.len();
     let count = (x.len() / c.max(1)) as f64;
@@ -61,7 +61,7 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
         }
         let mut x = rng.floats(Dims::new(shape));
         if rng.below(2) == 0 {
-            // Elements that are far from zero, compared with their spread.
+            // Elements whose distance from zero is large compared with their spread.
             let moved = x.host.as_f32().unwrap().iter().map(|x| x + 300.0).collect();
             x = Arg::f32(Dims::new(shape), moved);
         }
@@ -70,7 +70,8 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
         let args = [x.clone(), gamma.clone(), beta.clone(), old_mean.clone(), old_var.clone()];
         let found = rig.run(&BatchNorm { momentum: 0.1, eps: EPS as f32 }.into(), &args);
         let (y, mean, var) = forward(&x.elements(), &gamma.elements(), &beta.elements(), inner);
-        // Elements near a large mean have fewer exact bits, so the tolerance is large.
+        // The difference between an element and a large mean has fewer exact bits, so the tolerance
+        // is large.
         let tolerance = 2e-5;
         close(&found[0], shape, &y, tolerance, &format!("y of {shape:?}"));
         close(&found[1], &[c], &mean, 1e-6, "mean");
@@ -121,7 +122,7 @@ pub fn gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             })
             .collect();
         if d.len() < 400 {
-            // Check the formula by differences of the reference.
+            // Check the gradient against finite differences of the reference.
             for (i, dx) in dx.iter().enumerate() {
                 let loss = |step: f64| {
                     let mut x = wide_x.clone();

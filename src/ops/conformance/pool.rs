@@ -56,7 +56,7 @@ fn each_window(
 pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(10);
     for (size, pool) in CASES {
-        // Few different values, to get ties; and some NaN.
+        // Use few distinct values, so that there are ties, and some NaN.
         let elements = size.iter().product::<usize>();
         let some = |x: usize| if x == 0 { f32::NAN } else { (x % 5) as f32 - 2.0 };
         let x: Vec<f32> = (0..elements).map(|_| some(rng.below(40))).collect();

@@ -90,7 +90,8 @@ pub fn large_reductions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     check(rig, &x, &[0, 2, 3], false);
     check(rig, &x, &[1], false);
     check(rig, &x.view(|l| l.permute(&[0, 2, 3, 1])?.slice(2, 1, 50)), &[0, 1], false);
-    // Ten million equal numbers in a few bytes: sums must not drift.
+    // Ten million equal numbers, broadcast from one element: the rounding errors of the sum must
+    // not grow.
     let ones = Arg::f32([1], vec![0.1]).view(|l| l.broadcast_to(&Dims::new(&[10_000_000])));
     let op: Op = Reduce { kind: Reduction::Mean, axes: Dims::new(&[0]), keep_dims: false }.into();
     rig.expect(&op, &[ones], &[], &[f64::from(0.1f32)], 1e-7);
@@ -107,7 +108,8 @@ pub fn places_of_extremes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D
             continue;
         }
         let few = rng.below(2) == 0;
-        // Sometimes few different values, so that several are the largest; sometimes NaN.
+        // Sometimes use few distinct values, so that several elements are the largest; sometimes
+        // use NaN.
         let values = |x: f32| match few {
             true if x > 1.9 => f32::NAN,
             true => x.round(),

@@ -7,9 +7,10 @@ use crate::ops::samples::{Sample, each, samples};
 use crate::ops::{Op, Reshape, Unary};
 use std::collections::BTreeSet;
 
-/// Samples of every op that has a kernel and fits in the rig's memory, with data. Data is made one
-/// sample at a time, as there is much of it. If the rig skips samples, at least one sample of each
-/// op is left; the number `walk` decides which ones.
+/// Samples of every op that has a kernel and fits in the rig's memory, with data. The data of each
+/// sample is made when the iterator reaches the sample, because the data of all samples is large.
+/// If the rig skips samples, at least one sample of each op remains. The number `walk` decides
+/// which samples remain.
 pub fn tasks<D: Device<Op = Op, Host = HostTensor>>(
     rig: &Rig<D>,
     walk: usize,
@@ -63,7 +64,7 @@ pub fn same_bits_again<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) 
     });
 }
 
-/// Runs ops on contiguous operands that begin one element into their storage, where vectors are not
+/// Runs ops on contiguous operands with an offset of one element, so that vector loads are not
 /// aligned.
 pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     for (op, args) in tasks(rig, 1) {

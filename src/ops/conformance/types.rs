@@ -1,4 +1,4 @@
-//! Elements of every type and tensors of any rank, in ops that only move elements.
+//! Tests of ops that only move elements, with elements of every type and tensors of any rank.
 
 use super::{Arg, Rig, Rng, each_index};
 use crate::device::{Device, Place};
@@ -14,7 +14,7 @@ fn any(rng: &mut Rng, dtype: DType, shape: &Dims) -> HostTensor {
     HostTensor::written(dtype, *shape, fill).unwrap()
 }
 
-/// A shape of `rank` dimensions, few of them large; sometimes without elements.
+/// A shape of `rank` dimensions, of which few are large. Some shapes have no elements.
 fn shape(rng: &mut Rng, rank: usize) -> Dims {
     let dims = Dims::from_fn(rank, |_| [1, 1, 2, 2, 3][rng.below(5)]);
     if rank > 0 && rng.below(16) == 0 { dims.with(rng.below(rank), 0) } else { dims }
@@ -37,7 +37,8 @@ fn seen(rng: &mut Rng, whole: Layout) -> Layout {
     if rng.below(2) == 0 { view.broadcast_to(&repeated).unwrap() } else { view }
 }
 
-/// Bytes of the elements of a view of `host`, in row-major order, found one by one.
+/// Bytes of the elements of a view of `host`, in row-major order. The storage index of each element
+/// is computed from the strides.
 fn bytes_of(host: &HostTensor, view: &Layout) -> Vec<u8> {
     let size = host.dtype().bytes();
     let mut found = Vec::new();
@@ -111,7 +112,8 @@ pub fn any_elements_are_packed_padded_and_joined<D: Device<Op = Op, Host = HostT
     });
 }
 
-/// Moves tensors large enough for every kind of copy that a device has, with any beginning and end.
+/// Moves tensors that are large enough for every kind of copy that a device has, with any offset
+/// and length.
 pub fn much_of_any_type_is_moved<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(33);
     for dtype in DType::ALL {
@@ -132,8 +134,8 @@ pub fn much_of_any_type_is_moved<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
     }
 }
 
-/// Computes with many dimensions that can be joined to few loops: the results must not depend on
-/// the number of dimensions.
+/// Computes with tensors of many dimensions that can be merged into few loops. The results must not
+/// depend on the number of dimensions.
 pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {
@@ -171,7 +173,7 @@ pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTen
         let (found, expected) =
             (rig.run(&sum(&all), std::slice::from_ref(&x)), rig.run(&sum(&[0]), &[flat(&x)]));
         assert_eq!(found[0].as_bytes(), expected[0].as_bytes());
-        // A sum along all dimensions but one.
+        // Sum along all dimensions except one.
         let matrix = x.clone().view(|l| l.reshape(&[n / sizes[rank - 1], sizes[rank - 1]].into()));
         let (found, expected) =
             (rig.run(&sum(&all[..rank - 1]), &[x]), rig.run(&sum(&[0]), &[matrix]));

@@ -23,7 +23,7 @@ pub fn in_place_updates<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
             acc.elements().iter().zip(x.elements()).map(|(acc, x)| acc + x).collect();
         rig.expect(&Accumulate.into(), &[acc, x], shape, &expected, 1e-6);
     }
-    // A part of a larger tensor: the rest must not change.
+    // A part of a larger tensor. The elements outside the part must not change.
     let whole = rng.floats([4, 3]);
     let part = whole.clone().view(|l| l.slice(0, 1, 2));
     let x = rng.floats([2, 3]);
@@ -32,7 +32,7 @@ pub fn in_place_updates<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     rig.expect(&Accumulate.into(), &[part, x], &[2, 3], &expected, 1e-6);
 }
 
-/// Nesterov's momentum, AdamW and Lion, each with two tensors in one op.
+/// Tests SGD with Nesterov momentum, AdamW and Lion, each with two tensors in one op.
 fn averages<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
     rng: &mut Rng,
@@ -89,7 +89,7 @@ fn averages<D: Device<Op = Op, Host = HostTensor>>(
                 close(found, shape, expected, 1e-5, &format!("{op:?}, {i} of {tensor}"));
             }
         }
-        // Second state of AdamW, of the first tensor.
+        // Check the second state that AdamW keeps for the first tensor.
         if let Op::AdamW(_) = op {
             let expected: Vec<f64> = v.iter().zip(&g).map(|(v, g)| mean(0.99, *v, g * g)).collect();
             close(&found[2], shape, &expected, 1e-5, "squares");

@@ -8,8 +8,8 @@ use crate::host::HostTensor;
 use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{CrossEntropy, Gather, Op};
 
-/// Runs every op, and checks that all of its outputs are written: previous contents must make no
-/// difference.
+/// Runs every op, and checks that the op writes all elements of its outputs: the previous contents
+/// must not affect the results.
 pub fn any_op_of_few_elements_or_none<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(20);
     for sizes in [Sizes::Few, Sizes::Small] {

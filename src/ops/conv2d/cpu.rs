@@ -1,10 +1,11 @@
 //! 2-D convolution and its gradients on the CPU.
 //!
-//! The convolution and its two gradients all copy the image. In the copy, the pixels that one
-//! kernel element is multiplied with, for all outputs of a strip of rows, are contiguous. For each
-//! channel and kernel *column* there is a copy of the rows (a plane), shifted by that column and
-//! cropped to the width of the output. Kernel *rows* need no copy of their own: each kernel row
-//! reads the same plane, from a row further down. For a 3x3 kernel, padding 1 and an image 4 wide:
+//! The convolution and its two gradients all compute with a copy of the image. For a strip of
+//! output rows, all pixels that one kernel element is multiplied with are contiguous in the copy.
+//! Each channel and kernel *column* has its own copy of the rows (a plane). A plane is shifted by
+//! the kernel column, and cropped to the width of the output. All kernel *rows* read the same
+//! plane: each next kernel row starts reading one row further down. For a 3x3 kernel, padding 1 and
+//! an image 4 wide:
 //!
 //! ```text
 //!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
@@ -17,27 +18,27 @@
 //!   left element of the middle kernel row, at all 12 outputs:  0 a b c 0 e f g 0 i j k
 //! ```
 //!
-//! A convolution is therefore a matrix product, weights times windows, where each row of windows is
-//! contiguous in a buffer. The buffer is larger than the image only by the width of the kernel. The
-//! buffer fits in the cache, because images are packed one by one, or strip by strip. No output is
-//! computed and thrown away. If the length of rows is a multiple of a cache line, no vector load
-//! straddles two lines. With a stride, planes take every second (third, ...) column, and rows a
-//! stride apart become neighbours.
+//! A convolution is therefore a matrix product, weights times windows, where each row of the
+//! windows matrix is contiguous in a buffer. The buffer is as large as the image times the width of
+//! the kernel. The buffer fits in the cache, because images are packed one by one, or strip by
+//! strip. No output is computed and then discarded. If the length of rows is a multiple of a cache
+//! line, no vector load straddles two lines. With a stride `s`, a plane has only every `s`-th
+//! column of the image, and rows that are `s` apart become neighbours in the plane.
 //!
 //! - [`Kind::Forward`] multiplies weights and windows of the input.
 //! - [`Kind::GradInput`] does the same with `dy` as the image and the kernel rotated by 180
-//!   degrees; `correlate.rs` has the code of this and of `Kind::Forward`.
+//!   degrees. `correlate.rs` implements this kind and `Kind::Forward`.
 //! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see
 //!   `grad_weight.rs`.
 //!
-//! Batches of very small images are computed by `unfolded.rs`, which writes out the windows of the
-//! images, and does not pack the weights.
+//! `unfolded.rs` computes batches of very small images. It copies each window of the images to a
+//! row of a matrix, and does not pack the weights.
 //!
 //! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at
 //! run time.
 //!
-//! Results have the same bits for any number of threads: work is split by the shape alone, and
-//! partial sums are added in a fixed order. Padding takes part in the products as zeros, so that a
+//! Results have the same bits for any number of threads. The split of the work depends only on the
+//! shape, and partial sums are added in a fixed order. Padding is multiplied as zeros, so that a
 //! zero times an infinite or NaN gradient or weight gives NaN.
 
 mod correlate;
@@ -61,7 +62,7 @@ use grad_weight::WeightGradient;
 use simd::Level;
 use unfolded::Unfolded;
 
-/// Floats of scratch that [`run`] needs.
+/// Number of scratch floats that [`run`] needs.
 #[must_use]
 pub fn workspace_len(kind: Kind, shape: &ConvShape) -> usize {
     if shape.is_empty() {
@@ -77,9 +78,9 @@ pub fn workspace_len(kind: Kind, shape: &ConvShape) -> usize {
     }
 }
 
-/// Computes a convolution, or one of its gradients, of `a` and `b` in the order in which [`Kind`]
-/// names them: `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q * stride - padding + k]` over
-/// channels `i` and kernel elements `k`.
+/// Computes a convolution or one of its gradients. `a` and `b` are the operands in the order in
+/// which [`Kind`] names them. The convolution is `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q *
+/// stride - padding + k * dilation]` over channels `i` and kernel elements `k`.
 ///
 /// # Panics
 /// If a slice does not have the length that `shape` says, or `workspace` is shorter than

@@ -1,5 +1,5 @@
 //! Convolutions on a GPU. cuDNN is used if it is installed and has a deterministic algorithm for
-//! the shape. If not, im2col and cuBLAS are used.
+//! the shape. Otherwise, im2col and cuBLAS are used.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family::new("columns", include_str!("columns.
 
 /// Makes the task of an op with these inputs.
 fn task(kind: Kind, shape: ConvShape, inputs: [&Layout; 2]) -> Task {
-    // Storages begin at multiples of 256 bytes, but views begin at any element.
+    // Storages begin at multiples of 256 bytes, but a view may begin at any element.
     let aligned = inputs.iter().all(|input| input.offset().is_multiple_of(4));
     Task { kind, shape, aligned }
 }
@@ -28,8 +28,8 @@ fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>>
     libraries.dnn().filter(|_| task.aligned)
 }
 
-/// Bytes of workspace of a run, for the algorithm that it will use. 0 if the algorithm cannot be
-/// determined now; [`run`] then fails with the reason.
+/// Bytes of workspace that the run's algorithm needs. Returns 0 if the algorithm cannot be
+/// determined; [`run`] then fails with the reason.
 pub(super) fn workspace(
     libraries: &Libraries,
     kind: Kind,
@@ -47,7 +47,7 @@ pub(super) fn workspace(
     }
 }
 
-/// Runs a convolution after all work that was given to the GPU before.
+/// Runs a convolution after all work that was submitted to the GPU before.
 pub(super) fn run(
     gpu: &mut Gpu,
     kind: Kind,
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn inputs_that_begin_at_multiples_of_four_floats_are_aligned() {
         let conv = Conv2d::default();
-        // 18 floats per image, 2 per output channel of the weight.
+        // `x` has 18 floats per image, and `weight` has 2 floats per output channel.
         let [x, weight] = [[5, 2, 3, 3], [9, 2, 1, 1]].map(|s| Layout::contiguous(DType::F32, s));
         let aligned = |x_from, weight_from| {
             let [x, weight] =

@@ -9,14 +9,15 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
-/// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, a 2-D convolution,
-/// with `h' = (h + 2 * padding - dilation * (kh - 1) - 1) / stride + 1`, and `w'` likewise:
+/// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, a 2-D convolution:
 /// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k * dilation]` over
-/// channels `c` and kernel elements `k`.
+/// channels `c` and kernel elements `k`. The height of `y` is `h' = (h + 2 * padding - dilation *
+/// (kh - 1) - 1) / stride + 1`, and the width `w'` is computed in the same way.
 ///
-/// Stride, zero padding and dilation are height first. With groups, input and output channels are
-/// both cut into `groups` equal parts, and each part of the output reads only its part of the
-/// input. With as many groups as channels, each channel has a kernel of its own (depthwise).
+/// Stride, zero padding and dilation are height first. With groups, input channels and output
+/// channels are both divided into `groups` equal parts. Part `i` of the output reads only part `i`
+/// of the input. If there are as many groups as channels, each channel has its own kernel
+/// (depthwise).
 ///
 /// ```
 /// use remat::ops::Conv2d;
@@ -30,7 +31,7 @@ use smallvec::smallvec;
 pub struct Conv2d {
     /// Step between windows.
     pub stride: [usize; 2],
-    /// Rows and columns of zeros on each side.
+    /// Numbers of rows and columns of zeros on each side.
     pub padding: [usize; 2],
     /// Step between the pixels that neighbouring elements of the kernel read, at least 1.
     #[cfg_attr(
@@ -38,13 +39,13 @@ pub struct Conv2d {
         serde(default = "each_pixel", skip_serializing_if = "is_each_pixel")
     )]
     pub dilation: [usize; 2],
-    /// Number of parts that channels are cut into, at least 1.
+    /// Number of parts into which channels are divided, at least 1.
     #[cfg_attr(feature = "serde", serde(default = "all", skip_serializing_if = "is_all"))]
     pub groups: usize,
 }
 
-// Recordings made before dilations and groups existed have no fields for them. A convolution
-// without dilation and groups is still written like that.
+// Recordings made before dilations and groups existed have no fields for them. A convolution with a
+// dilation of 1 and one group is still written without these fields.
 #[cfg(feature = "serde")]
 const fn each_pixel() -> [usize; 2] {
     [1, 1]

@@ -8,14 +8,14 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
-/// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`, the gradient of `x` in
-/// [`Conv2d`]: `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p + padding - q * stride]` over `o`
-/// and the windows `q` around `p`.
+/// `(dy [n, o, h', w'], weight [o, c / groups, kh, kw]) -> (dx [n, c, h, w])`, the gradient of `x`
+/// in [`Conv2d`]: `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][k]`. The sum is over `o`, and
+/// over all windows `q` and kernel elements `k` with `p + padding = q * stride + k * dilation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2dGradInput {
-    /// Convolution whose gradient this is.
+    /// Convolution whose gradient the op computes.
     pub conv: Conv2d,
     /// Height and width of `x`.
     pub input: [usize; 2],

@@ -15,7 +15,7 @@ use smallvec::smallvec;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2dGradWeight {
-    /// Convolution whose gradient this is.
+    /// Convolution whose gradient the op computes.
     pub conv: Conv2d,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],

@@ -1,4 +1,4 @@
-//! Kernels of a convolution and of its gradients.
+//! Kernels of the convolution and of its two gradients.
 
 use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight, bytes, cpu};
 use crate::device::conv_shape::{ConvShape, Kind};

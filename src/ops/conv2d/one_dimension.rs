@@ -1,4 +1,4 @@
-//! Convolution of sequences, as a convolution of images with one row.
+//! Convolution of sequences, computed as a convolution of images with one row.
 
 use super::Conv2d;
 use crate::error::Error;
@@ -22,11 +22,11 @@ use crate::ops::check::rank;
 pub struct Conv1d {
     /// Step between windows, at least 1.
     pub stride: usize,
-    /// Zeros at each end.
+    /// Number of zeros at each end.
     pub padding: usize,
     /// Step between the positions that neighbouring elements of the kernel read, at least 1.
     pub dilation: usize,
-    /// Number of parts that channels are cut into, at least 1; see [`Conv2d`].
+    /// Number of parts into which channels are divided, at least 1; see [`Conv2d`].
     pub groups: usize,
 }
 

@@ -10,7 +10,8 @@ impl Conv2d {
         let [n, c_in, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
         let [c_out, kh, kw] = [0, 2, 3].map(|axis| weight.shape()[axis]);
         let Self { stride, padding, groups, .. } = *self;
-        // No window starts beyond the padded image, so a longer stride gives the same result.
+        // A stride that is longer than the padded image gives one window. A stride as long as the
+        // padded image gives the same result.
         let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
             .map(|(stride, size, padding)| stride.min(size + 2 * padding));
         // A kernel of one element gives the same result for any dilation.

@@ -1,4 +1,5 @@
-//! Transposed convolution: the gradient of a convolution's input, used forward.
+//! Transposed convolution: the op that computes a convolution's input gradient, used in a forward
+//! pass.
 
 use super::{Conv2d, Conv2dGradInput};
 use crate::device::conv_shape::span;
@@ -21,15 +22,15 @@ use crate::ops::check::{Fault, rank};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTranspose2d {
-    /// Rows and columns of `y` from one pixel of `x` to the next, at least 1.
+    /// Step in `y`, in rows and columns, from one pixel of `x` to the next; at least 1.
     pub stride: [usize; 2],
-    /// Rows and columns that are cut off from each side of `y`.
+    /// Numbers of rows and columns that are removed from each side of `y`.
     pub padding: [usize; 2],
-    /// Additional rows below and columns to the right of `y`; fewer than the stride.
+    /// Numbers of additional rows below `y` and columns to the right of `y`; less than the stride.
     pub output_padding: [usize; 2],
     /// Step between the pixels of `y` that neighbouring elements of the kernel write, at least 1.
     pub dilation: [usize; 2],
-    /// Number of parts that channels are cut into, at least 1; see [`Conv2d`].
+    /// Number of parts into which channels are divided, at least 1; see [`Conv2d`].
     pub groups: usize,
 }
 
@@ -43,8 +44,8 @@ impl Default for ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Height (`i` is 0) or width (`i` is 1) of `y`, where `size` and `kernel` are the same side of
-    /// `x` and of the kernel.
+    /// Height (if `i` is 0) or width (if `i` is 1) of `y`. `size` and `kernel` are the height or
+    /// width of `x` and of the kernel.
     fn side(&self, i: usize, size: usize, kernel: usize) -> Result<usize, Fault> {
         let side = ["height", "width"][i];
         let (stride, more) = (self.stride[i], self.output_padding[i]);
@@ -104,7 +105,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats or is not of rank 4, the numbers of channels
-    /// do not agree, images have no pixels, or the padding leaves nothing of `y`.
+    /// do not agree, images have no pixels, or the padding removes all of `y`.
     pub fn conv_transpose2d(&self, weight: &Self, conv: ConvTranspose2d) -> Result<Self, Error> {
         let op = conv.of(self, weight).map_err(|fault| OpError::new("conv_transpose2d", fault))?;
         Self::call1(op, &[self, weight])

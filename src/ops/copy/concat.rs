@@ -10,8 +10,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use smallvec::SmallVec;
 
-/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All inputs must be contiguous and of the same
-/// dtype, which may be any.
+/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All inputs must be contiguous, and of one
+/// dtype, which may be any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -33,8 +33,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no tensors, or if they have different types, ranks or sizes along
-    /// a dimension other than `axis`.
+    /// [`Error::Op`] if there are no tensors, or if the tensors have different types, different
+    /// ranks, or different sizes along a dimension other than `axis`.
     pub fn concat(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         if parts.is_empty() {
             return Err(OpError::new("concat", "takes at least 1 input, 0 were given").into());

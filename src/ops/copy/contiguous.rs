@@ -13,7 +13,7 @@ use crate::ops::gradient::{Gradient, Recorded};
 pub struct Contiguous;
 
 impl Tensor {
-    /// Returns this tensor if it is contiguous, or else a packed copy.
+    /// Returns this tensor if it is contiguous; otherwise, returns a packed copy.
     ///
     /// ```
     /// # use remat::prelude::*;

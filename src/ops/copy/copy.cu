@@ -1,5 +1,5 @@
-// Copies of elements as unsigned integers of the same size, so that no bit changes. Most elements
-// are words.
+// Copies of elements. Elements are copied as unsigned integers of the same size, so that no bit
+// changes. Most elements are 4-byte words.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -38,15 +38,15 @@ KERNEL copy_each(void *y, const void *x, u64 count, Walk<1> walk, u32 size)
 #define SIDE 32
 
 struct Turn {
-    Divider tiles[2];  // Along the columns and the rows of the result.
-    u64 rows;          // Of the result; contiguous in `x`.
-    u64 columns;       // Of the result; contiguous there.
-    u64 pitch;         // Distance of columns in `x`.
-    u64 row;           // Distance of rows in the result.
-    Walk<2> outer;     // Over the matrices, in `x` and in the result.
+    Divider tiles[2];  // Tiles along the columns and the rows of the result.
+    u64 rows;          // Rows of the result, which are contiguous in `x`.
+    u64 columns;       // Columns of the result, which are contiguous in the result.
+    u64 pitch;         // Distance between columns in `x`.
+    u64 row;           // Distance between rows in the result.
+    Walk<2> outer;     // Walk over the matrices, in `x` and in the result.
 };
 
-// Copies matrices that are transposed in `x`. Tiles pass through shared memory, so that
+// Copies matrices that are transposed in `x`. Tiles are copied through shared memory, so that
 // neighbouring threads both read and write neighbouring elements.
 KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
 {
@@ -68,7 +68,7 @@ KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
             y[at[1] + (rows + i) * of.row + columns + lane] = tile[lane][i];
 }
 
-// One unit of `width` bytes: 16, 4 or 1.
+// Copies one unit of `width` bytes: 16, 4 or 1.
 __device__ inline void copy_unit(u8 *y, const u8 *x, u32 width)
 {
     if (width == 16) {
@@ -103,13 +103,13 @@ KERNEL copy_rows(u8 *y, const u8 *x, u64 units, Divider length, u64 pitch, u32 w
 }
 
 // Pads every `length` units of `x` with zeros to `whole` units: `before` units of zeros in front,
-// and the others behind.
+// and the remaining zeros behind.
 KERNEL pad(u8 *y, const u8 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
     Index row = (Index)i;
-    // In front of the row, `along` wraps around and is then above `length`.
+    // For a unit in front of the row, the subtraction wraps around, and `along` is above `length`.
     u64 along = take_remainder(row, whole) - before;
     if (along < length) {
         copy_unit(y + i * width, x + (row * length + along) * width, width);

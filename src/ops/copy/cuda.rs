@@ -10,7 +10,7 @@ use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
 use crate::layout::{Layout, MAX_RANK};
 
-/// Bytes of a word: elements of this size can be copied in faster ways than other elements.
+/// Bytes of a word. Faster copy kernels exist for elements of this size.
 const WORD: usize = size_of::<u32>();
 
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
@@ -20,7 +20,8 @@ pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 ///
 /// # Safety
 /// The caller guarantees that the elements belong to an operand of the current run. The caller also
-/// guarantees that `out`, in an output or the workspace, has room for the same number of elements.
+/// guarantees that `out` points to memory for the same number of elements, in an output or the
+/// workspace.
 pub(in crate::ops) unsafe fn copy(
     gpu: &mut Gpu,
     out: Ptr,
@@ -34,8 +35,8 @@ pub(in crate::ops) unsafe fn copy(
     if layout.is_contiguous() {
         let bytes = count * size;
         if width([out, x], [bytes]) == 1 {
-            // SAFETY: the caller guarantees `bytes` bytes at `x`, and room for the same number at
-            // `out`. All bytes are copied as one row.
+            // SAFETY: the caller guarantees that `x` and `out` both point to `bytes` bytes. All
+            // bytes are copied as one row.
             return unsafe { rows(gpu, out, x, bytes, [bytes, bytes]) };
         }
         let words = (bytes / WORD) as u64;
@@ -48,7 +49,7 @@ pub(in crate::ops) unsafe fn copy(
         let grid = Grid::of_blocks(tiles);
         let kernel = FAMILY.counting("copy_turned", tiles);
         // SAFETY: the parameters are those that the kernel declares. `turn` visits each element of
-        // `layout` once, and the caller guarantees these elements and room for them.
+        // `layout` once. The caller guarantees these elements, and memory for them at `out`.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &turn]) };
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
@@ -61,8 +62,8 @@ pub(in crate::ops) unsafe fn copy(
             let out = out.plus(((i + j) * each * size) as u64);
             let x = x.plus(((at + j * step) * size) as u64);
             if outcome.is_ok() {
-                // SAFETY: the caller guarantees all elements of `x`, and room for them at `out`.
-                // The elements copied here are some of these.
+                // SAFETY: the caller guarantees all elements of `x`, and memory for them at `out`.
+                // This call copies a part of these elements.
                 outcome = unsafe { strided(gpu, out, x, &inner, size) };
             }
         }
@@ -70,7 +71,7 @@ pub(in crate::ops) unsafe fn copy(
     outcome
 }
 
-/// Copies the elements of a walk of at most [`MAX_RANK`] loops, of `size` bytes each.
+/// Copies elements of `size` bytes each, with a walk of at most [`MAX_RANK`] loops.
 ///
 /// # Safety
 /// The caller guarantees the same as for [`copy`].
@@ -86,17 +87,18 @@ unsafe fn strided(
         let kernel = FAMILY.counting("copy_each", count);
         let parameters: [&dyn Parameter; 5] =
             [&out, &x, &count, &Steps::new(walk, 1), &(size as u32)];
-        // SAFETY: the parameters are those that the kernel declares. The kernel writes `count`
-        // elements of `size` bytes, and reads them within the layout, as the caller guarantees.
-        // Storages begin at multiples of an element's size.
+        // SAFETY: the parameters are those that the kernel declares. The kernel reads `count`
+        // elements of `size` bytes within the layout, and writes them to `out`, as the caller
+        // guarantees. Elements are aligned, because storages begin at multiples of an element's
+        // size.
         return unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) };
     }
     let width = if out.is_aligned() && in_fours(walk, [x]) { 4 } else { 1 };
     let units = count / width as u64;
     let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(walk, width)];
     let kernel = FAMILY.counting("copy_strided", units);
-    // SAFETY: the parameters are those that the kernel declares. The kernel writes `count`
-    // elements, and reads them within the layout, as the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. The kernel reads `count` elements
+    // within the layout, and writes them to `out`, as the caller guarantees.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -120,9 +122,9 @@ struct Turn {
 unsafe impl Parameter for Turn {}
 
 impl Turn {
-    /// Loops of a transposition in tiles, and the number of tiles. `None` if neighbouring elements
-    /// of `layout` are already neighbours in memory, if either side of the matrix to transpose has
-    /// fewer than 8 elements, or if elements are not words.
+    /// Plans a transposition in tiles; also returns the number of tiles. Returns `None` if
+    /// neighbouring elements of `layout` are already neighbours in memory, if either side of the
+    /// matrix to transpose has fewer than 8 elements, or if elements are not words.
     fn new(layout: &Layout) -> Option<(Self, u64)> {
         let packed = Layout::contiguous(layout.dtype(), *layout.shape());
         let walk = Walk::new(layout.shape(), [layout.strides(), packed.strides()]);
@@ -161,7 +163,8 @@ pub(super) fn contiguous(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), Devi
     unsafe { copy(gpu, gpu.first(y), gpu.first(x), &x.layout) }
 }
 
-/// Pads `x` with zeros to `y`: `before` entries in front along `axis`, and all other zeros behind.
+/// Writes `x`, padded with zeros along `axis`, to `y`: `before` entries of zeros in front, and the
+/// remaining zeros behind.
 pub(super) fn pad(
     gpu: &mut Gpu,
     y: &Place,
@@ -180,8 +183,8 @@ pub(super) fn pad(
         [&out, &x, &units, &Divider::new(whole / width), &before, &length, &(width as u32)];
     let kernel = FAMILY.counting("pad", units);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all `units` of `y`, and reads rows of `length` units, as many as
-    // `x` has.
+    // operands. The kernel writes all `units` of `y`, and reads all rows of `x`, which have
+    // `length` units.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -197,7 +200,7 @@ pub(super) fn concat(
     for part in parts {
         let (x, length) = (gpu.first(part), row_bytes(&part.layout));
         // SAFETY: the part and `y` are operands of the run, which the device has checked. Each row
-        // of `y` has room for `length` bytes from `out` on.
+        // of `y` has at least `length` bytes from `out` on.
         unsafe { rows(gpu, out, x, part.layout.bytes() as usize, [length, pitch])? };
         out = out.plus(length as u64);
     }
@@ -207,8 +210,8 @@ pub(super) fn concat(
 /// Copies `bytes` bytes: rows of `length` bytes, to rows that are `pitch` bytes apart.
 ///
 /// # Safety
-/// The caller guarantees that the bytes belong to an operand of the current run, and that `out` has
-/// room for the rows, in an output or the workspace.
+/// The caller guarantees that the bytes belong to an operand of the current run, and that `out`
+/// points to memory for the rows, in an output or the workspace.
 unsafe fn rows(
     gpu: &mut Gpu,
     out: Ptr,
@@ -230,8 +233,8 @@ unsafe fn rows(
         &(width as u32),
     ];
     let kernel = FAMILY.counting("copy_rows", units);
-    // SAFETY: the parameters are those that the kernel declares. The kernel reads all `units` and
-    // writes them to the rows, which the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. The kernel reads all `units`, and
+    // writes them to the rows. The caller guarantees the memory of both.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -254,7 +257,7 @@ pub(super) fn fill(gpu: &mut Gpu, y: &Place, value: f32) -> Result<(), DeviceErr
     unsafe { gpu.launch(FAMILY.kernel("fill"), grid, &parameters) }
 }
 
-/// Reverses the order of the entries of `x` along `axis`, to `y`.
+/// Writes the entries of `x` along `axis` to `y` in reverse order.
 pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(), DeviceError> {
     let size = y.layout.dtype().bytes();
     let entry = row(&y.layout, axis + 1) * size;

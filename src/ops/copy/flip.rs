@@ -31,7 +31,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis.
+    /// [`Error::Op`] if any axis in `axes` does not exist.
     pub fn flip(&self, axes: &[usize]) -> Result<Self, Error> {
         axes.iter().try_fold(self.clone(), |x, &axis| Self::call1(Flip { axis }, &[&x]))
     }

@@ -35,8 +35,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis, or the result would have more than `isize::MAX`
-    /// bytes.
+    /// [`Error::Op`] if the tensor does not have the axis, or the result would have more than
+    /// `isize::MAX` bytes.
     pub fn pad(&self, axis: usize, before: usize, after: usize) -> Result<Self, Error> {
         Self::call1(Pad { axis, before, after }, &[self])
     }

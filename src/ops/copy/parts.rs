@@ -1,13 +1,13 @@
-//! Parts of tensors, and tensors made of parts.
+//! Splitting of tensors into parts, and joining of tensors.
 
 use crate::error::Error;
 use crate::op::OpError;
 use crate::ops::{Split, Tensor};
 
 impl Tensor {
-    /// Splits this tensor into views of at most `chunks` parts along `axis`. All parts have the
-    /// same size, except that the last one may be smaller. There may be fewer parts than `chunks`,
-    /// as in PyTorch.
+    /// Splits this tensor along `axis` into at most `chunks` parts, which are views. All parts have
+    /// the same size, except that the last part may be smaller. As in PyTorch, there may be fewer
+    /// parts than `chunks`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -21,7 +21,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis, or `chunks` is 0.
+    /// [`Error::Op`] if the tensor does not have the axis, or `chunks` is 0.
     pub fn chunk(&self, chunks: usize, axis: usize) -> Result<Vec<Self>, Error> {
         if chunks == 0 {
             return Err(OpError::new("chunk", "chunks is 0, expected at least 1").into());
@@ -46,8 +46,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis, `size` is 0, or there would be more than 65536
-    /// parts.
+    /// [`Error::Op`] if the tensor does not have the axis, `size` is 0, or there would be more than
+    /// 65536 parts.
     pub fn split(&self, size: usize, axis: usize) -> Result<Vec<Self>, Error> {
         Ok(Self::call(Split { axis, size }, &[self])?.into_vec())
     }
@@ -74,8 +74,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no tensors, they do not have the same shape and type, or `axis`
-    /// is more than their rank.
+    /// [`Error::Op`] if there are no tensors, the shapes or types of the tensors differ, or `axis`
+    /// is larger than the rank of the tensors.
     pub fn stack(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         let Some(first) = parts.first() else {
             return Err(OpError::new("stack", "takes at least 1 input, 0 were given").into());
@@ -120,7 +120,7 @@ impl Tensor {
             return Err(OpError::new("repeat", message).into());
         };
         let size = |axis: usize| if axis < extra { 1 } else { self.shape()[axis - extra] };
-        // Insert a dimension for the repetitions before each dimension.
+        // Insert a dimension of size 1 before each dimension, for the repetitions.
         let split: Vec<usize> = (0..times.len()).flat_map(|axis| [1, size(axis)]).collect();
         let wide: Vec<usize> =
             (0..times.len()).flat_map(|axis| [times[axis], size(axis)]).collect();

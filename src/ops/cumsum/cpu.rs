@@ -1,11 +1,11 @@
-//! Cumulative sums on the CPU, in double precision, so that they do not drift.
+//! Cumulative sums on the CPU. Sums are in double precision, so that rounding errors do not grow.
 
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Number of neighbouring sums that are computed side by side.
+/// Number of neighbouring sums that are computed together.
 const BLOCK: usize = 256;
 
-/// Writes the sums of `x` along the middle dimension to `y [outer, n, inner]`.
+/// Writes the cumulative sums of `x` along the middle dimension to `y [outer, n, inner]`.
 pub fn cumsum(y: &mut [f32], x: &[f32], [n, inner]: [usize; 2], reverse: bool) {
     let whole = n * inner;
     if y.is_empty() {

@@ -7,12 +7,12 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("cumsum", include_str!("cumsum.cu"));
 
-/// Largest number of elements of a row that one thread adds up alone.
+/// Largest number of elements in a row that a single thread adds up.
 const SHORT: usize = 32;
-/// Largest number of blocks in a grid. If there are more rows, each block computes several.
+/// Largest number of blocks in a grid. If there are more rows, each block computes several rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// Writes the sums of `x` along the middle dimension to `y [outer, n, inner]`.
+/// Writes the cumulative sums of `x` along the middle dimension to `y [outer, n, inner]`.
 pub(super) fn cumsum(
     gpu: &mut Gpu,
     y: &Place,
@@ -35,6 +35,6 @@ pub(super) fn cumsum(
     let kernel = FAMILY.kernel("cumsum_by_thread");
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel reads `n` elements of each row of `x`, which are `inner` apart, and
-    // writes the elements of `y` at the same places.
+    // writes the elements of `y` at the same indices.
     unsafe { gpu.launch(kernel, Grid::of_threads(rows), &[&out, &x, &rows, &n, &inner, &reverse]) }
 }

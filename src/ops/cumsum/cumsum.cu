@@ -2,7 +2,7 @@
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// Sums a row in each thread. Neighbouring threads have neighbouring elements of
+// Each thread computes the sums of one row. Neighbouring threads read neighbouring elements of
 // `[outer, n, inner]`.
 KERNEL cumsum_by_thread(float *y, const float *x, u64 rows, u64 n, u64 inner, u32 reverse)
 {
@@ -17,7 +17,7 @@ KERNEL cumsum_by_thread(float *y, const float *x, u64 rows, u64 n, u64 inner, u3
     }
 }
 
-// Sums a row of contiguous elements in each block, one tile after another.
+// Each block computes the sums of one row of contiguous elements, one tile after another.
 KERNEL cumsum_by_block(float *y, const float *x, u64 rows, u64 n, u32 reverse)
 {
     __shared__ double of_warp[THREADS / 32];
@@ -32,7 +32,7 @@ KERNEL cumsum_by_block(float *y, const float *x, u64 rows, u64 n, u32 reverse)
                 double other = __shfl_up_sync(ALL_LANES, sum, distance);
                 if (threadIdx.x % 32 >= distance) sum += other;
             }
-            __syncthreads();  // The sums of the last tile may still be read.
+            __syncthreads();  // Other threads may still read the sums of the last tile.
             if (threadIdx.x % 32 == 31) of_warp[threadIdx.x / 32] = sum;
             __syncthreads();
             double all = before;

@@ -1,4 +1,4 @@
-// Slopes of functions, by which gradients are multiplied.
+// Derivatives of functions. A gradient is multiplied by the derivative.
 
 __device__ inline float silu_slope(float x)
 {

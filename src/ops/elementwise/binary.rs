@@ -13,16 +13,16 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRAN
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
 use smallvec::smallvec;
 
-/// Defines the functions of two tensors, one for each row of the table. A row has:
+/// Defines the functions of two tensors, one function for each row of the table. A row has:
 ///
 /// - the formula;
-/// - variant and method;
+/// - the variant of the enum, and the name of the method;
 /// - flops per element;
 /// - the function of `a` and `b` on the CPU, in CUDA C++, and in f64 for tests;
-/// - the gradients with respect to `a` and `b`, given `dy`, with the operands `a`, `b` and `y` that
-///   each gradient reads.
+/// - the gradients with respect to `a` and `b`, given `dy`; for each gradient, the operands among
+///   `a`, `b` and `y` that it reads.
 ///
-/// A row may have `zero` in place of the gradients: the gradients are then zero everywhere.
+/// A row may have `zero` in place of the gradients, if both gradients are zero everywhere.
 macro_rules! binary {
     ($(
         $(#[$doc:meta])*
@@ -199,9 +199,11 @@ macro_rules! read {
 /// Gradient of a maximum for its operand `a`, given `dy`.
 ///
 /// The gradient is `dy` where `a` is larger than `b`, half of `dy` where `a` and `b` are equal, and
-/// zero where `a` is less than `b`. Zero stays zero even if `dy` is infinite.
+/// zero where `a` is less than `b`. Where `a` is less than `b`, the gradient is zero even if `dy`
+/// is infinite.
 fn unless_less(dy: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
-    // Comparisons with NaN are false, so `share` is 1: both operands receive all of `dy`.
+    // Comparisons with NaN are false, so `share` is 1 if `a` or `b` is NaN. Both operands then
+    // receive all of `dy`.
     let share = b.gt(a)?.add(&b.ge(a)?)?.affine(-0.5, 1.0)?;
     share.relu_grad(dy)?.mul(&share)
 }
@@ -299,8 +301,8 @@ binary! {
         "Smaller()(a, b)",
         f64::min,
         [(|dy, a, b| unless_less(dy, b, a)), (|dy, a, b| unless_less(dy, a, b))];
-    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and a negative `a` has
-    /// integer powers only.
+    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and the result is NaN
+    /// for a negative `a` if `b` is not an integer.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -416,8 +418,8 @@ binary! {
         "a >= b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a >= b)),
         [zero];
-    /// `b` where `a > 0`, else 0: the gradient of a relu, for its output `a` and the output's
-    /// gradient `b`.
+    /// `b` where `a > 0`, else 0. This is the gradient of a relu, where `a` is the relu's output
+    /// and `b` is the gradient of the output.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -432,7 +434,8 @@ binary! {
         "a > 0.0f ? b : 0.0f",
         |a, b| if a > 0.0 { b } else { 0.0 },
         [zero, (|dy, a| a.relu_grad(dy))];
-    /// `b * (1 - a^2)`: the gradient of a tanh, for its output `a` and the output's gradient `b`.
+    /// `b * (1 - a^2)`, the gradient of a tanh, where `a` is the tanh's output and `b` is the
+    /// gradient of the output.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -447,8 +450,8 @@ binary! {
         "b * (1.0f - a * a)",
         |a, b| b * (1.0 - a * a),
         [(|dy, a, b| dy.mul(b)?.mul(a)?.affine(-2.0, 0.0)), (|dy, a| a.tanh_grad(dy))];
-    /// `b * a * (1 - a)`: the gradient of a sigmoid, for its output `a` and the output's gradient
-    /// `b`.
+    /// `b * a * (1 - a)`, the gradient of a sigmoid, where `a` is the sigmoid's output and `b` is
+    /// the gradient of the output.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -463,7 +466,7 @@ binary! {
         "b * a * (1.0f - a)",
         |a, b| b * a * (1.0 - a),
         [(|dy, a, b| dy.mul(b)?.mul(&a.affine(-2.0, 1.0)?)), (|dy, a| a.sigmoid_grad(dy))];
-    /// `b` times the slope of [`silu`](Tensor::silu) at `a`.
+    /// `b` times the derivative of [`silu`](Tensor::silu) at `a`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -489,7 +492,7 @@ binary! {
             }),
             (|dy, a| a.silu_grad(dy))
         ];
-    /// `b` times the slope of [`gelu`](Tensor::gelu) at `a`.
+    /// `b` times the derivative of [`gelu`](Tensor::gelu) at `a`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -514,7 +517,7 @@ binary! {
             }),
             (|dy, a| a.gelu_grad(dy))
         ];
-    /// `b` times the slope of [`gelu_tanh`](Tensor::gelu_tanh) at `a`.
+    /// `b` times the derivative of [`gelu_tanh`](Tensor::gelu_tanh) at `a`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -532,8 +535,9 @@ binary! {
             b * (gate + gate * (1.0 - gate) * (a * (c + 3.0 * d * a * a)))
         },
         [
-            // `s = sigmoid(a (c + d a^2))` has the slope `s (1 - s) v`, with `v = c + 3 d a^2`. The
-            // second derivative of `a s` is `s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d a^2)`.
+            // The derivative of `s = sigmoid(a (c + d a^2))` is `s (1 - s) v`, with `v = c + 3 d
+            // a^2`. The second derivative of `a s` is `s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d
+            // a^2)`.
             (|dy, a, b| {
                 let aa = a.square()?;
                 let gate = aa.affine(0.071_354_814, 1.595_769_2)?.mul(a)?.sigmoid()?;
@@ -544,9 +548,9 @@ binary! {
             }),
             (|dy, a| a.gelu_tanh_grad(dy))
         ];
-    /// `-(b ln a + (1 - b) ln(1 - a))`, with logarithms of at least -100: the cross entropy of a
-    /// probability `a` and a target `b`, both from 0 to 1. The gradient divides by no less than
-    /// `1e-12`, as in PyTorch.
+    /// `-(b ln a + (1 - b) ln(1 - a))`, the cross entropy of a probability `a` and a target `b`,
+    /// both from 0 to 1. As in PyTorch, logarithms are at least -100, and the gradient divides by
+    /// at least `1e-12`.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -31,13 +31,14 @@ pub(super) struct Numbers([f32; 2]);
 unsafe impl Parameter for Numbers {}
 
 impl Numbers {
-    /// Makes the parameter of up to two numbers. Kernels do not read numbers that are not given.
+    /// Makes the parameter from up to two numbers. Kernels do not read the missing numbers.
     pub fn of(numbers: &[f32]) -> Self {
         Self(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)))
     }
 }
 
-/// Computes `y = f(operands)`, with further parameters of the kernels. `y` is packed.
+/// Computes `y = f(operands)`. `more` is the last parameter of the kernels; `None` if the kernels
+/// have no further parameter. `y` is packed.
 pub(super) fn map<const K: usize>(
     family: &'static Family,
     gpu: &mut Gpu,
@@ -66,9 +67,9 @@ pub(super) fn map<const K: usize>(
         (family.counting(strided, units), Grid::of_threads(units))
     };
     parameters.extend(more);
-    // SAFETY: the kernels take the result, the operands, the number of elements or units, strides
-    // if operands are strided, and the function's own parameters, which the caller gives. The
-    // device has checked the operands. The kernels write `count` elements of `y`, and read each
-    // operand within its layout.
+    // SAFETY: the kernels declare these parameters: the result, the operands, the number of
+    // elements or units, the strides if operands are strided, and the function's own parameters,
+    // which the caller passes. The device has checked the operands. The kernels write `count`
+    // elements of `y`, and read each operand within its layout.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

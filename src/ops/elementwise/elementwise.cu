@@ -1,6 +1,6 @@
-// Macros for functions of one and of two elements. A line for each function follows. Each function
-// has two kernels: for packed operands, and for operands of any strides. A packed operand may be
-// the place of the result.
+// Macros that define the kernels of functions of one and of two elements. The source has a line for
+// each function after these macros. Each function has two kernels: one for packed operands, and one
+// for operands of any strides. The result may overwrite a packed operand.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 

@@ -12,15 +12,15 @@ use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// Defines the functions of one tensor, one for each row of the table. A row has:
+/// Defines the functions of one tensor, one function for each row of the table. A row has:
 ///
 /// - the formula;
-/// - variant and method;
+/// - the variant of the enum, and the name of the method;
 /// - flops per element;
 /// - the function of `x` on the CPU, in CUDA C++, and in f64 for tests;
-/// - the gradient, given `dy`, with `x` or `y` if the gradient reads either.
+/// - the gradient, given `dy`, and the operand `x` or `y` if the gradient reads it.
 ///
-/// A row may have `zero` in place of the gradient: the gradient is then zero everywhere.
+/// A row may have `zero` in place of the gradient, if the gradient is zero everywhere.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*
@@ -153,7 +153,7 @@ macro_rules! unary {
     };
 }
 
-/// Gradient of a row, with the operand that it reads.
+/// Gradient of a row of the table, with the operand that the gradient reads.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -313,8 +313,8 @@ unary! {
         "x / (1.0f + expf(-x))",
         |x| x / (1.0 + (-x).exp()),
         [|dy, x| x.silu_grad(dy)];
-    /// `x` times the share of a standard normal distribution below `x` (Hendrycks and Gimpel,
-    /// 2016).
+    /// `x` times the cumulative distribution function of the standard normal distribution at `x`
+    /// (Hendrycks and Gimpel, 2016).
     ///
     /// ```
     /// # use remat::prelude::*;

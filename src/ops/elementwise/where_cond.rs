@@ -17,8 +17,9 @@ use smallvec::smallvec;
 pub struct Where;
 
 impl Tensor {
-    /// Chooses `a` where this tensor is not 0, else `b`; all three tensors broadcast to one shape.
-    /// Comparisons such as [`gt`](Self::gt) make such masks.
+    /// Selects `a` where this tensor is not 0, else `b`. All three tensors broadcast to one shape.
+    /// Comparisons such as [`gt`](Self::gt) return tensors of 0 and 1, which can be used as this
+    /// tensor.
     ///
     /// ```
     /// use remat::prelude::*;

@@ -1,4 +1,5 @@
-// Functions of an element and of two numbers. A line for each function follows.
+// Macro that defines the kernels of functions of one element and two numbers. The source has a line
+// for each function after this macro.
 
 struct Numbers {
     float a, b;

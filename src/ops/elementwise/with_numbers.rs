@@ -1,4 +1,4 @@
-//! Elementwise functions of one tensor, with numbers that are part of the op.
+//! Elementwise functions of one tensor and of numbers that are attributes of the op.
 
 use super::{cpu, like_input};
 use crate::device::cpu::math;
@@ -15,13 +15,13 @@ use crate::ops::gradient::{Gradient, Recorded};
 /// Defines an op for each row of the table. A row has:
 ///
 /// - the formula;
-/// - op, method and numbers;
+/// - the op, the name of the method, and the numbers;
 /// - flops per element;
-/// - the function of `x` on the CPU, in CUDA C++ (where the first number is `a` and the second
+/// - the function of `x` on the CPU, in CUDA C++ (where the first number is `a` and the second is
 ///   `b`), and in f64 for tests;
-/// - the check of the numbers;
+/// - the check that the numbers are in range;
 /// - the gradient;
-/// - usual numbers.
+/// - usual values of the numbers.
 macro_rules! with_numbers {
     ($(
         $(#[$doc:meta])*
@@ -168,7 +168,7 @@ with_numbers! {
         check: Ok::<(), Fault>(()),
         gradient: |_of| Gradient::of_one(move |dy| dy.affine(scale, 0.0)),
         each: [0.5, 1.0];
-    /// `x`, limited to the range from `min` to `max`; NaN stays NaN. Either bound may be infinite.
+    /// `x` clamped to the range from `min` to `max`; NaN stays NaN. Either bound may be infinite.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -225,8 +225,8 @@ with_numbers! {
             })
         },
         each: [0.01];
-    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and a negative `x` has
-    /// integer powers only.
+    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and the result is NaN for
+    /// a negative `x` if `exponent` is not an integer.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -10,12 +10,12 @@ use crate::layout::Layout;
 pub struct Entries {
     /// Number of entries.
     pub size: usize,
-    /// Contiguous elements of an entry.
+    /// Number of elements of an entry, which are contiguous.
     pub inner: usize,
 }
 
 impl Entries {
-    /// Entries along `axis`.
+    /// Sizes of a tensor with this layout, for an index along `axis`.
     pub fn along(layout: &Layout, axis: usize) -> Self {
         let shape = layout.shape();
         Self { size: shape[axis], inner: shape[axis + 1..].iter().product() }
@@ -44,8 +44,8 @@ pub fn gather(
     Ok(())
 }
 
-/// Fills `x [outer, size, inner]` with zeros, and adds each entry of `y [outer, n, inner]` at its
-/// index, in the order of the index.
+/// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+/// the entry `index[i]` of `x`, in the order of `i`.
 pub fn scatter_add(
     x: &mut [f32],
     y: &[f32],
@@ -58,8 +58,8 @@ pub fn scatter_add(
         return Ok(());
     }
     // Each part computes some entries at one position of the outer dimension, and searches the
-    // whole index for these entries. There should therefore be few parts. If a position has fewer
-    // elements than a piece, several positions are one part.
+    // whole index for these entries. The number of parts is therefore small. If a position has
+    // fewer elements than `PIECE`, one part computes several positions.
     let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
     let places = whole_rows(whole) / whole;
     pieces(x, places * whole, work, |i, x| {

@@ -62,8 +62,8 @@ struct Scatter {
 // in the same order.
 unsafe impl Parameter for Scatter {}
 
-/// Fills `x [outer, size, inner]` with zeros, and adds each entry of `y [outer, n, inner]` at its
-/// index, in the order of the index.
+/// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+/// the entry `index[i]` of `x`, in the order of `i`.
 pub(super) fn scatter_add(
     gpu: &mut Gpu,
     x: &Place,
@@ -109,8 +109,8 @@ pub(super) fn one_hot(
     let (out, index, classes) = (gpu.first(y), gpu.first(index), Divider::new(classes));
     let kernel = FAMILY.counting("one_hot", count);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes the `count` elements of `y`, and reads an index for each row of
-    // `y`.
+    // operands. The kernel writes the `count` elements of `y`, and reads one element of `index` for
+    // each row of `y`.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&out, &index, &count, &classes, &report])
     }

@@ -10,18 +10,18 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x, index i32 [n]) -> (y)`: the entries `index` of `x` along `axis`. Both inputs must be
-/// contiguous. The run fails if an index is out of range.
+/// `(x, index i32 [n]) -> (y)`: entry `i` of `y` along `axis` is the entry `index[i]` of `x`. Both
+/// inputs must be contiguous. The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Gather {
-    /// Dimension of the entries.
+    /// Dimension along which entries are selected.
     pub axis: usize,
 }
 
 impl Tensor {
-    /// Takes the entries `index` along `axis`, in the order of `index`.
+    /// Copies the entries of this tensor along `axis` that `index` lists, in the order of `index`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -33,13 +33,14 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis, or `index` is not a list of integers. An index out
-    /// of range makes the run fail later.
+    /// [`Error::Op`] if the tensor does not have the axis, or `index` is not a one-dimensional
+    /// tensor of integers. If an index is out of range, the op fails when it runs.
     pub fn gather(&self, index: &Self, axis: usize) -> Result<Self, Error> {
         Self::call1(Gather { axis }, &[self, index])
     }
 
-    /// Takes the rows `index` of this matrix: integers `[..]` become floats `[.., features]`.
+    /// Copies the rows of this matrix that `index` lists: integers `[..]` become floats `[..,
+    /// features]`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -54,7 +55,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not a matrix of floats, or `index` does not hold integers.
-    /// An index out of range makes the run fail later.
+    /// If an index is out of range, the op fails when it runs.
     pub fn embedding(&self, index: &Self) -> Result<Self, Error> {
         let [_, features] =
             rank(self.layout(), "weight").map_err(|message| OpError::new("embedding", message))?;

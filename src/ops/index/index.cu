@@ -3,8 +3,8 @@
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// `y [outer, n, inner]` is `x [outer, size, inner]` at the entries `index`. `inner` is in units of
-// `width`.
+// Copies the entries `index` of `x [outer, size, inner]` to `y [outer, n, inner]`. `inner` is in
+// units of `width` elements.
 KERNEL gather(float *y, const float *x, const int *index, u64 units, Divider n, Divider inner, u64 size, u32 width,
               Report report)
 {
@@ -25,29 +25,29 @@ KERNEL gather(float *y, const float *x, const int *index, u64 units, Divider n, 
     }
 }
 
-// Capacity of the list of entries that wait to be added.
+// Capacity of the list of entries that are still to be added.
 #define WAITING 1024
 
 struct Scatter {
     u64 n;        // Length of the index.
-    u64 size;     // Entries of the result.
+    u64 size;     // Number of entries of the result.
     u64 inner;
-    u64 entries;  // Of a block.
-    u32 columns;  // Of a block: a power of two, at most THREADS.
-    u32 across;   // Blocks for all columns.
-    u64 along;    // Blocks for all entries.
+    u64 entries;  // Entries per block.
+    u32 columns;  // Columns per block: a power of two, at most THREADS.
+    u32 across;   // Number of blocks along the columns.
+    u64 along;    // Number of blocks along the entries.
 };
 
-// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the
-// order of the index.
+// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+// the entry `index[i]` of `x`, in the order of `i`.
 //
-// A block owns some entries and columns of `x`. The block scans the whole index, and collects the
-// positions of its entries. Each thread owns some entries and one column, and adds the collected
-// entries of `y` in order.
+// Each block computes some entries and columns of `x`. The block scans the whole index, and
+// collects the positions at which its entries occur. Each thread computes some entries of one
+// column, and adds the collected entries of `y` in order.
 //
 // Each block therefore reads the whole index, n * 4 bytes from the cache. The host launches about a
-// thousand blocks, or one block for each entry if there are fewer. `y` is read once and `x` is
-// written once, but entries of `y` with the same index are added one after the other.
+// thousand blocks, or one block for each entry if there are fewer entries. `y` is read once, and
+// `x` is written once. Entries of `y` with the same index are added one after the other.
 KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Report report)
 {
     __shared__ u64 positions[WAITING];
@@ -117,7 +117,7 @@ KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Repor
     }
 }
 
-// `y [n, classes]` is 1 at the index, else 0.
+// Fills `y [n, classes]` with 1 at the index of each row, else 0.
 KERNEL one_hot(float *y, const int *index, u64 count, Divider classes, Report report)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;

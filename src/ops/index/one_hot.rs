@@ -8,8 +8,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(index i32 [..]) -> (y [.., classes])`: 1 at the index, else 0. The index must be contiguous.
-/// The run fails if an index is out of range.
+/// `(index i32 [..]) -> (y [.., classes])`: each row of `y` is 1 at the row's index, else 0. The
+/// index must be contiguous. The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -33,7 +33,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor does not hold integers, or the result would have more than
-    /// `isize::MAX` bytes. An integer outside `0..classes` makes the run fail later.
+    /// `isize::MAX` bytes. If an integer is outside `0..classes`, the op fails when it runs.
     pub fn one_hot(&self, classes: usize) -> Result<Self, Error> {
         Self::call1(OneHot { classes }, &[self])
     }

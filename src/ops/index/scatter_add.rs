@@ -10,21 +10,22 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in
-/// the order of `index`. Both inputs must be contiguous. The run fails if an index is out of range.
+/// `(y, index i32 [n]) -> (x)`: `x` is zero, and each entry `i` of `y` along `axis` is added to the
+/// entry `index[i]` of `x`, in the order of `i`. Both inputs must be contiguous. The run fails if
+/// an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ScatterAdd {
-    /// Dimension of the entries.
+    /// Dimension along which entries are added.
     pub axis: usize,
     /// Size of the dimension in the result.
     pub size: usize,
 }
 
 impl Tensor {
-    /// Makes zeros of size `size` along `axis`, and adds each entry of this tensor at its index, in
-    /// the order of `index`.
+    /// Makes a tensor of zeros with size `size` along `axis`. Then adds each entry `i` of this
+    /// tensor to the entry `index[i]` of the result, in the order of `i`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -36,8 +37,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis, or `index` is not a list with one integer for each
-    /// entry. An index out of range makes the run fail later.
+    /// [`Error::Op`] if the tensor does not have the axis, or `index` is not a one-dimensional
+    /// tensor with one integer for each entry. If an index is out of range, the op fails when it
+    /// runs.
     pub fn scatter_add(&self, index: &Self, axis: usize, size: usize) -> Result<Self, Error> {
         Self::call1(ScatterAdd { axis, size }, &[self, index])
     }

@@ -10,7 +10,7 @@ use remat_rng::SplitMix64;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Writes an op as text, and reads it again.
+/// Writes an op as text, makes an op from the text, and checks that both are equal.
 fn comes_back(library: &Library, op: &Op) {
     let text = op.attributes().unwrap();
     let again = library.op(op.name(), Some(&text)).unwrap();
@@ -115,14 +115,14 @@ fn attributes_are_what_one_would_write() {
     ];
     for (op, text) in all {
         assert_eq!(op.attributes().as_deref(), Some(text));
-        // The order of attributes and the space around them do not matter.
+        // Neither the order of attributes nor white space affects the op.
         let spaced = serde_json::to_string_pretty(&serde_json::from_str::<Value>(text).unwrap());
         let again = Library::default().op(op.name(), Some(&spaced.unwrap())).unwrap();
         assert_eq!(again.attributes().as_deref(), Some(text));
     }
 }
 
-/// Variants of `value` with one part spoiled, and text that the error must contain.
+/// Variants of `value`, each with one invalid part, and text that the error must contain.
 fn spoiled(value: &Value) -> Vec<(Value, String)> {
     let wrong = match value {
         Value::Object(_) => vec![json!(null), json!(true), json!(1), json!("x"), json!([])],
@@ -181,7 +181,7 @@ fn attributes_that_do_not_fit_are_errors() {
             if has_defaults && fields(&wrong).is_some_and(|n| Some(n) < fields(&whole)) {
                 continue;
             }
-            // These attributes were added later, and may be missing.
+            // These attributes were added after recordings existed, and may be missing.
             let is_late = match op.name() {
                 "sgd_momentum" => expected == "nesterov",
                 "attention" | "attention_grad" => expected == "scale",
@@ -203,7 +203,7 @@ fn recordings_from_before_an_op_had_attributes_are_read() {
         let read = Library::default().op(op.name(), Some("{}")).unwrap();
         assert_eq!(read.attributes(), op.attributes());
     }
-    // Recordings made before dilations and groups existed.
+    // Read attributes of recordings made before dilations and groups existed.
     let conv = Conv2d::new([2, 1], [1, 0]);
     for (op, text) in [
         (conv.into(), r#"{"stride":[2,1],"padding":[1,0]}"#),
@@ -389,7 +389,7 @@ fn an_op_says_nothing_of_its_attributes_unless_it_does() {
     assert_eq!(library.op("silent", None).unwrap(), Silent.into());
 }
 
-/// Loads ops from their text, and executes them.
+/// Makes ops from their text, and executes these ops.
 #[test]
 fn loaded_ops_compute_the_same() {
     let mut library = Library::default();

@@ -1,14 +1,14 @@
-//! LSTM steps on the CPU. Sequences do not depend on each other, so each task takes some sequences
-//! through all steps without waiting for the others:
+//! LSTM steps on the CPU. Sequences do not depend on each other, so each task computes all steps of
+//! some sequences without waiting for other tasks:
 //!
 //! ```text
 //!   products = y[s - 1] weight^T      a matrix of few rows and a large one, which is the same in each step
 //!   gates[s] = f(products + sums[s] + bias)
 //! ```
 //!
-//! The weight is packed once, in panels of as many columns as the inner loop of the product handles
-//! at a time. All tasks read the packed weight. The division into tasks depends on the number of
-//! sequences alone, so the bits do not depend on the number of threads.
+//! The weight is packed once, in panels of columns. A panel has as many columns as the inner loop
+//! of the product handles at a time. All tasks read the packed weight. The division into tasks
+//! depends on the number of sequences alone, so the bits do not depend on the number of threads.
 
 use super::shape::{Rows, Shape};
 use crate::device::cpu::math::{sigmoid, tanh};
@@ -20,16 +20,16 @@ use rayon::prelude::*;
 /// Number of columns in a panel of the packed weight.
 const PANEL: usize = 48;
 
-/// Number of sequences that the product handles at a time. A task has a multiple of this number of
-/// sequences. If there are fewer than twice this number of sequences in all, a task has half of
-/// this number, so that the work is still shared.
+/// Number of sequences that the product handles at a time. The number of sequences of a task is a
+/// multiple of this number. If there are fewer than twice this number of sequences, a task has half
+/// of this number, so that several tasks still share the work.
 const SEQUENCES: usize = 8;
 
-/// Largest number of tasks, each with its own scratch. A constant, because results must not depend
-/// on the number of threads.
+/// Largest number of tasks, each with its own scratch memory. The number is constant, because
+/// results must not depend on the number of threads.
 const TASKS: usize = 16;
 
-/// Number of multiplications below which all work stays on the calling thread.
+/// Number of multiplications below which the calling thread does all work.
 const WORTH_SHARING: f64 = 100_000.0;
 
 /// Number of sequences that a task computes.
@@ -40,17 +40,18 @@ fn share(shape: &Shape) -> usize {
     shape.n.div_ceil(TASKS).next_multiple_of(SEQUENCES)
 }
 
-/// Floats of a packed matrix.
+/// Number of floats of a packed matrix.
 const fn packed(depth: usize, columns: usize) -> usize {
     depth.saturating_mul(columns / PANEL * PANEL + padded(columns % PANEL))
 }
 
-/// Floats of scratch of a task: products of all gates, and an `h` and a `c` of each sequence.
+/// Number of scratch floats of a task: the products of all gates, and `h` and `c` of each sequence.
 fn scratch(shape: &Shape, sequences: usize) -> usize {
     sequences.saturating_mul(6 * shape.h)
 }
 
-/// Floats of scratch of a task of the gradient: `dh` and `dc` of each sequence, and two rows.
+/// Number of scratch floats of a task of the gradient: `dh` and `dc` of each sequence, and two
+/// rows.
 fn scratch_of_grad(shape: &Shape, sequences: usize) -> usize {
     (2 * sequences + 2).saturating_mul(shape.h)
 }
@@ -68,12 +69,12 @@ fn bytes(shape: &Shape, packed: usize, of_task: impl Fn(&Shape, usize) -> usize)
     (packed.saturating_add(tasks) as u64).saturating_mul(size_of::<f32>() as u64)
 }
 
-/// Scratch bytes of [`forward`].
+/// Bytes of workspace of [`forward`].
 pub fn workspace(shape: &Shape) -> u64 {
     bytes(shape, packed(shape.h, shape.gates()), scratch)
 }
 
-/// Scratch bytes of [`grad`].
+/// Bytes of workspace of [`grad`].
 pub fn workspace_of_grad(shape: &Shape) -> u64 {
     bytes(shape, packed(shape.gates(), shape.h), scratch_of_grad)
 }
@@ -136,7 +137,7 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// Cuts the first `len` floats off `from`, and returns them.
+/// Removes the first `len` floats from `from`, and returns these floats.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
@@ -161,7 +162,7 @@ pub fn forward(
 ) {
     let Shape { n, t, h } = *shape;
     if is_empty(shape) {
-        // Without steps, the memory is returned unchanged.
+        // If there are no steps, `h_last` and `c_last` are the initial `h` and `c`.
         let last = h_last.chunks_exact_mut(h.max(1)).zip(c_last.chunks_exact_mut(h.max(1)));
         for (i, (h, c)) in last.enumerate() {
             of.h0.copy(i, 0, h);
@@ -171,9 +172,9 @@ pub fn forward(
     }
     let (to, scratches) = workspace.split_at_mut(packed(h, 4 * h));
     let [row, column] = [0, 1].map(|axis| of.weight.1.strides()[axis]);
-    // Swapped strides: the transposed weight.
+    // Swap the strides to read the weight transposed.
     let weight = Panels::new(of.weight.0, [column, row], [h, 4 * h], to);
-    // One task for each `share` sequences, with outputs and scratch of its own.
+    // Each task has `share` sequences, and its own outputs and scratch memory.
     let share = share(shape).min(n);
     let units = y.par_chunks_mut(share * t * h).zip(c.par_chunks_mut(share * t * h));
     let steps = units.zip(gates.par_chunks_mut(share * t * 4 * h));
@@ -184,13 +185,14 @@ pub fn forward(
         let (first, sequences) = (task * share, h_last.len() / h);
         let products = take(&mut scratch, sequences * 4 * h);
         let [h_before, c_before] = [(); 2].map(|()| take(&mut scratch, sequences * h));
-        // Packs the initial `h` and `c` of the task's sequences.
+        // Pack the initial `h` and `c` of the task's sequences.
         let before = h_before.chunks_exact_mut(h).zip(c_before.chunks_exact_mut(h));
         for (i, (h_before, c_before)) in before.enumerate() {
             of.h0.copy(first + i, 0, h_before);
             of.c0.copy(first + i, 0, c_before);
         }
-        // Each step is one product for all sequences, then the gates of each sequence.
+        // Each step computes one matrix product for all sequences, and then the gates of each
+        // sequence.
         for s in 0..t {
             match s.checked_sub(1) {
                 None => weight.multiply(sequences, h_before, h, products),
@@ -208,7 +210,7 @@ pub fn forward(
                 );
             }
         }
-        // Copies `y` and `c` of the last step.
+        // Copy `y` and `c` of the last step.
         for (i, (h_last, c_last)) in
             h_last.chunks_exact_mut(h).zip(c_last.chunks_exact_mut(h)).enumerate()
         {
@@ -232,7 +234,8 @@ fn quarters(of: &mut [f32]) -> [&mut [f32]; 4] {
     [i, f, g, o]
 }
 
-/// Computes a step of a sequence, in loops of few operands each, which the compiler vectorizes.
+/// Computes a step of a sequence. Each loop has few operands, so that the compiler vectorizes the
+/// loop.
 #[inline(always)]
 fn step(
     gates: &mut [f32],
@@ -333,8 +336,8 @@ pub fn grad(
     });
 }
 
-/// Adds the gradients that arrive at a step of a sequence to `dh` and `dc`. Writes `tanh(c)` to
-/// `bent`.
+/// Adds the gradient of the step's output to `dh`, and the gradient that passes through the output
+/// to `dc`. Writes `tanh(c)` to `bent`.
 #[inline(always)]
 fn enter(gates: &[f32], c: &[f32], dy: &[f32], bent: &mut [f32], [dh, dc]: [&mut [f32]; 2]) {
     let o = &gates[3 * c.len()..];
@@ -345,8 +348,7 @@ fn enter(gates: &[f32], c: &[f32], dy: &[f32], bent: &mut [f32], [dh, dc]: [&mut
     }
 }
 
-/// Computes the gradients that leave a step: of the sums of the gates, and `dc` for the previous
-/// step.
+/// Computes the gradients of the sums of the step's gates, and `dc` of the previous step.
 #[inline(always)]
 fn leave(
     dsums: &mut [f32],

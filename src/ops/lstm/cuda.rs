@@ -1,4 +1,5 @@
-//! LSTM steps on a GPU. Each step is a product by cuBLAS, and a kernel for all else.
+//! LSTM steps on a GPU. For each step, cuBLAS computes the matrix product, and one kernel computes
+//! everything else.
 
 #![allow(unsafe_code)]
 
@@ -49,7 +50,7 @@ struct Rows {
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// Rows of step `s` of `[n, t, h]`, or all rows of `[n, h]`.
+    /// Rows of step `s` of a tensor `[n, t, h]`, or all rows of a tensor `[n, h]`.
     fn new(gpu: &Gpu, place: &Place, s: usize) -> Self {
         let data = gpu.first(place);
         let [sequence, step, unit] = match **place.layout.strides() {
@@ -61,12 +62,12 @@ impl Rows {
     }
 }
 
-/// Address of step `s` of a packed `[n, t, len]`.
+/// Address of step `s` of a packed tensor `[n, t, len]`.
 fn step(first: Ptr, s: usize, len: usize) -> Ptr {
     first.plus((s * len) as u64 * FLOAT)
 }
 
-/// Bytes of a copy of the weight; 0 if cuBLAS can read the weight in place.
+/// Bytes of a copy of the weight; 0 if cuBLAS can read the weight without a copy.
 fn copied(weight: &Layout) -> u64 {
     let [rows, columns] = [0, 1].map(|axis| weight.shape()[axis]);
     let strides = [0, 1].map(|axis| weight.strides()[axis]);
@@ -88,7 +89,7 @@ fn side(
     if bytes > 0 {
         let to = scratch.take(bytes)?;
         // SAFETY: the weight is an operand of the run, which the device has checked, and `take`
-        // returned room for all of it in the workspace.
+        // returned enough memory of the workspace for the whole weight.
         unsafe { copy(gpu, to, first, layout)? };
         (first, strides) = (to, [sizes[1], 1]);
     }
@@ -100,14 +101,14 @@ fn side(
     Ok(Side { first, form, step: 0 })
 }
 
-/// Rows of a step of a packed `[n, t, len]`, as one side of products.
+/// Rows of a step of a packed tensor `[n, t, len]`, as one side of products.
 fn rows(shape: &Shape, first: Ptr, len: usize, t: usize) -> Side {
     let form = Form::of([shape.n, len], [t * len, 1]).expect("rows that do not overlap");
     Side { first, form, step: 0 }
 }
 
-/// Scratch bytes of [`forward`]: a copy of the weight, a contiguous copy of `h0`, a product, and
-/// cuBLAS's workspace.
+/// Bytes of workspace of [`forward`]: a copy of the weight, a contiguous copy of `h0`, a product,
+/// and cuBLAS's workspace.
 pub(super) fn workspace(shape: &Shape, weight: &Layout) -> u64 {
     if shape.units() == 0.0 {
         return 0;
@@ -120,7 +121,7 @@ pub(super) fn workspace(shape: &Shape, weight: &Layout) -> u64 {
         .fold(blas::workspace(product, shape.h), u64::saturating_add)
 }
 
-/// Scratch bytes of [`grad`]: a copy of the weight, and cuBLAS's workspace.
+/// Bytes of workspace of [`grad`]: a copy of the weight, and cuBLAS's workspace.
 pub(super) fn workspace_of_grad(shape: &Shape, weight: &Layout) -> u64 {
     if shape.units() == 0.0 {
         return 0;
@@ -148,8 +149,8 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     let weight = side(gpu, &mut scratch, &run.inputs[1], true)?;
     let units = (n * h) as u64 * FLOAT;
     let before = scratch.take(units)?;
-    // SAFETY: `h0` is an operand of the run, which the device has checked, and `take` returned room
-    // for it in the workspace.
+    // SAFETY: `h0` is an operand of the run, which the device has checked, and `take` returned
+    // enough memory of the workspace for `h0`.
     unsafe { copy(gpu, before, gpu.first(h0), &h0.layout)? };
     let product = scratch.take(4 * units)?;
     let workspace = scratch.take(blas::workspace(4 * units, h))?;
@@ -164,17 +165,18 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
         };
         let sizes = [n, h, 4 * h];
         let of = Products { batch: 1, sizes, a, b: weight, y: product, add: false, workspace };
-        // SAFETY: the product reads `n` rows, of `h0` in the workspace or of a step of `y` that the
-        // kernel has written, and the weight or its copy. `take` returned room for the product and
-        // for cuBLAS in the workspace.
+        // SAFETY: the product reads `n` rows of `h0` in the workspace, or of a step of `y` that the
+        // kernel has written. The product also reads the weight or its copy. `take` returned enough
+        // memory of the workspace for the product and for cuBLAS.
         unsafe { libraries.blas().multiply(&of)? };
         let of = Sizes::new(&shape, s);
         let parameters: [&dyn Parameter; 10] =
             [&y, &c, &gates, &h_last, &c_last, &product, &sums, &bias, &c_before, &of];
         let grid = Grid::of_threads((n * h) as u64);
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel reads the product and the parts of this step and the previous one.
-        // The kernel writes the parts of this step, and in the last step `h_last` and `c_last`.
+        // operands. The kernel reads the product, and the rows of this step and of the previous
+        // step. The kernel writes the rows of this step, and in the last step also `h_last` and
+        // `c_last`.
         unsafe { gpu.launch(FAMILY.kernel("lstm_step"), grid, &parameters)? };
     }
     Ok(())
@@ -208,15 +210,15 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
         let parameters: [&dyn Parameter; 8] = [&dsums, &dc, &dh, &gates, &c, &before, &dy, &of];
         let grid = Grid::of_threads((n * h) as u64);
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel reads the parts of this step and the previous one. The kernel writes
-        // this step of `dsums`, and `dc`.
+        // operands. The kernel reads the rows of this step and of the previous step. The kernel
+        // writes this step's rows of `dsums`, and `dc`.
         unsafe { gpu.launch(FAMILY.kernel("lstm_step_grad"), grid, &parameters)? };
         let a = rows(&shape, step(dsums, s, 4 * h), 4 * h, t);
         let sizes = [n, 4 * h, h];
         let of = Products { batch: 1, sizes, a, b: weight, y: dh, add: false, workspace };
         // SAFETY: the product reads the rows of a step of `dsums`, which the kernel has written,
         // and the weight or its copy. The product writes `dh`, an output with as many elements as
-        // the product. `take` returned room for cuBLAS in the workspace.
+        // the product. `take` returned enough memory of the workspace for cuBLAS.
         unsafe { libraries.blas().multiply(&of)? };
     }
     Ok(())

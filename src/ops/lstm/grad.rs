@@ -14,8 +14,8 @@ use super::cuda;
 
 /// `(gates [n, t, 4h], c [n, t, h], c0 [n, h], weight [4h, h], dy [n, t, h], dh_last [n, h],
 /// dc_last [n, h]) -> (dsums [n, t, 4h], dh0 [n, h], dc0 [n, h])`, the gradient of
-/// [`LstmSteps`](super::LstmSteps), from the last step to the first. Apart from the slopes of the
-/// gates, step `s` is
+/// [`LstmSteps`](super::LstmSteps), computed from the last step to the first. Without the
+/// derivatives of the gates' functions, step `s` is
 ///
 /// ```text
 /// dh = dy[s] + dh                                              from dh_last, and in the end dh0
@@ -25,8 +25,8 @@ use super::cuda;
 /// dh = dsums[s] weight
 /// ```
 ///
-/// The gradients of the weight and the bias are a product and a sum of `dsums`, over all steps at
-/// once.
+/// The gradient of the weight is one matrix product with the `dsums` of all steps. The gradient of
+/// the bias is a sum of the `dsums` of all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LstmStepsGrad;
@@ -72,8 +72,8 @@ impl Definition for LstmStepsGrad {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(&inputs[0]);
-        // A sum for each unit, an exponential, and the formulas above: 5, 4, 12 for the slopes,
-        // and 1.
+        // For each unit: a sum, an exponential, 5 and 4 operations for the formulas above, 12 for
+        // the derivatives, and 1 for `dc`.
         shape.units() * (8.0 * shape.h as f64 + TRANSCENDENTAL + 22.0)
     }
 

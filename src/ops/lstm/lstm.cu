@@ -1,7 +1,7 @@
-// Steps of an LSTM: the elementwise work of a step, after its matrix product. A thread has a unit
-// of a sequence.
+// The elementwise work of an LSTM step, after the step's matrix product. Each thread computes one
+// unit of one sequence.
 //
-// All counts have 64 bits.
+// All counts are 64-bit integers.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -10,7 +10,7 @@ struct Sizes {
     u64 s;  // Number of the step.
 };
 
-// A step's `[n, h]` of any strides.
+// Rows `[n, h]` of a step, with any strides.
 struct Rows {
     const float *data;
     u64 sequence, unit;
@@ -20,7 +20,7 @@ struct Rows {
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// `product [n, 4h]` is the `h` of the step before times the weight.
+// `product [n, 4h]` is the `h` of the previous step times the weight.
 KERNEL lstm_step(float *y, float *c, float *gates, float *h_last, float *c_last, const float *product, const float *sums,
                  const float *bias, Rows before, Sizes of)
 {
@@ -48,8 +48,8 @@ KERNEL lstm_step(float *y, float *c, float *gates, float *h_last, float *c_last,
     }
 }
 
-// `dh` and `dc` are the gradients from the next step. `dc` becomes the gradient for the step
-// before.
+// `dh` and `dc` are the gradients from the next step. The kernel replaces `dc` by the gradient for
+// the previous step.
 KERNEL lstm_step_grad(float *dsums, float *dc, const float *dh, const float *gates, const float *c, Rows before, Rows dy,
                       Sizes of)
 {

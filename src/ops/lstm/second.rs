@@ -1,4 +1,5 @@
-//! Gradient of the steps made of other ops, step by step, and the gradient of that gradient.
+//! Gradient of the LSTM steps, composed of other ops step by step, and the gradient of this
+//! gradient.
 
 use super::shape::Shape;
 use crate::error::Error;
@@ -6,7 +7,7 @@ use crate::ops::{FLOAT, Tensor};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Values of the steps that the gradient reads.
+/// Values of all steps that the gradient reads.
 pub(super) struct Steps<'a> {
     shape: Shape,
     c0: Tensor,
@@ -35,18 +36,19 @@ pub(super) struct Cotangents<'a> {
     pub dc_last: Option<&'a Tensor>,
 }
 
-/// Gradients of the inputs of the steps, and of values in between.
+/// Gradients of the inputs of the steps, and of intermediate values.
 pub(super) struct Back {
     /// Gradient of the sums of each step, `[n, 4h]`.
     dsums: Vec<Tensor>,
-    /// Gradients of `y` and `c` of each step, with all contributions.
+    /// Gradients of `y` and `c` of each step, including the contributions of later steps.
     reached: Vec<[Tensor; 2]>,
     pub dh0: Tensor,
     pub dc0: Tensor,
 }
 
 impl Back {
-    /// All gradients of the sums as `[n, t, 4h]`. If there are no steps, `like` has this shape.
+    /// Gradients of the sums of all steps as `[n, t, 4h]`. If there are no steps, returns `like`,
+    /// which has this shape.
     pub fn dsums(&self, like: &Tensor) -> Result<Tensor> {
         stacked(&self.dsums).unwrap_or_else(|| Ok(like.clone()))
     }
@@ -63,18 +65,18 @@ fn step(of: &Tensor, s: usize) -> Result<Tensor> {
     of.slice(1, s..s + 1)?.reshape(&[n, len])
 }
 
-/// Four parts of `[n, 4h]`.
+/// Four parts `[n, h]` of `[n, 4h]`, one for each gate.
 fn parts(of: &Tensor, h: usize) -> Result<[Tensor; 4]> {
     let part = |k: usize| of.slice(1, k * h..(k + 1) * h);
     Ok([part(0)?, part(1)?, part(2)?, part(3)?])
 }
 
-/// `x (1 - x)`, the slope of a sigmoid with output `x`.
+/// `x (1 - x)`, the derivative of a sigmoid with output `x`.
 fn slope_of_sigmoid(x: &Tensor) -> Result<Tensor> {
     x.sub(&x.square()?)
 }
 
-/// `1 - x^2`, the slope of a tanh with output `x`.
+/// `1 - x^2`, the derivative of a tanh with output `x`.
 fn slope_of_tanh(x: &Tensor) -> Result<Tensor> {
     x.square()?.affine(-1.0, 1.0)
 }
@@ -92,7 +94,8 @@ fn plus(of: &[Tensor]) -> Result<Tensor> {
 impl<'a> Steps<'a> {
     pub fn new(gates: &Tensor, c: &Tensor, c0: &Tensor, weight: &'a Tensor) -> Result<Self> {
         let shape = Shape::of(gates.layout());
-        // Some twenty ops for each step should not round their results to `bf16`.
+        // Convert to f32, so that the twenty or so ops of each step do not round their results to
+        // `bf16`.
         let [gates, c, c0] = [gates, c, c0].map(|x| x.cast(FLOAT));
         let (gates, c, c0) = (gates?, c?, c0?);
         let of_step = |s: usize| {
@@ -155,7 +158,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Operands of the gradient whose gradients are computed.
+/// Operands of [`LstmStepsGrad`](super::LstmStepsGrad), whose gradients are computed.
 pub(super) struct Second<'a> {
     pub steps: Steps<'a>,
     pub dy: &'a Tensor,
@@ -164,17 +167,18 @@ pub(super) struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// Gradients of `gates`, `c`, `c0`, `weight`, `dy`, `dh_last` and `dc_last`; `None` for zero.
-    /// `u`, `v` and `w` are the gradients of `dsums`, `dh0` and `dc0`.
+    /// Computes the gradients of `gates`, `c`, `c0`, `weight`, `dy`, `dh_last` and `dc_last`;
+    /// `None` stands for zero. `u`, `v` and `w` are the gradients of `dsums`, `dh0` and `dc0`.
     ///
-    /// The gradient runs through the steps backwards, so its gradient runs forwards. `v` and `w`
-    /// become the gradients of `dh` and `dc` before step `s`, and in the end of `dh_last` and
-    /// `dc_last`. `z` is the whole gradient of `dsums[s]`, and each product in its formula passes a
-    /// part of `z` to its factors.
+    /// The gradient is computed from the last step to the first, so the gradient of the gradient is
+    /// computed from the first step to the last. At step `s`, `v` and `w` are the gradients of the
+    /// `dh` and `dc` that step `s` passes to the previous step. After the last step, `v` and `w`
+    /// are the gradients of `dh_last` and `dc_last`. `z` is the gradient of `dsums[s]`. Each
+    /// product in the formula of `dsums[s]` passes a part of `z` to its factors.
     pub fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<[Option<Tensor>; 7]> {
         let Self { steps, dy, dh_last, dc_last } = self;
         let Steps { shape, weight, .. } = steps;
-        // `dsums`, `dh` and `dc` of each step, computed again.
+        // Recompute `dsums`, `dh` and `dc` of each step.
         let back = steps.backward(&Cotangents {
             dy: Some(dy),
             dc: None,
@@ -190,13 +194,14 @@ impl Second<'_> {
         for (s, Step { i, f, g, o, tanh, .. }) in steps.at.iter().enumerate() {
             let [dh, dc] = &back.reached[s];
             let before = steps.before(s);
-            // The products `dh = dsums[s] weight` and `dc = dc f`.
+            // Gradients through the products `dh = dsums[s] weight` and `dc = dc f`.
             let term = back.dsums[s].t()?.matmul(&v)?;
             of_weight = Some(match of_weight {
                 Some(sum) => sum.add(&term)?,
                 None => term,
             });
-            // The gradient of `dsums[s]` comes through `dh`, and from `u`.
+            // The gradient of `dsums[s]` is the sum of the gradient through `dh`, and step `s` of
+            // `u`.
             let mut z = v.matmul(&weight.t()?)?;
             if let Some(u) = u {
                 z = z.add(&step(u, s)?)?;
@@ -206,7 +211,7 @@ impl Second<'_> {
             let (si, sf, sg, so) = (si?, sf?, slope_of_tanh(g)?, so?);
             let st = slope_of_tanh(tanh)?;
             let bent = |x: &Tensor| x.affine(-2.0, 1.0);
-            // Parts of `z`, and of `w`, that reach each factor.
+            // Gradients of the factors, through `z` and `w`.
             let reaches_dc = plus(&[
                 w.mul(f)?,
                 times(&[&zi, g, &si])?,

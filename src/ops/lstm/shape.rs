@@ -13,8 +13,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Sizes of operands; an error unless the weight has a column for each unit, and a row for each
-    /// gate.
+    /// Sizes of operands; an error unless the weight has one column for each unit, and one row for
+    /// each gate of each unit.
     pub fn new(gates: &Layout, role: &str, weight: &Layout) -> Result<Self, Fault> {
         let [_, _, of_gates] = rank(gates, role)?;
         let [_, h] = rank(weight, "weight")?;
@@ -27,13 +27,13 @@ impl Shape {
         Ok(Self::of(gates))
     }
 
-    /// Sizes of operands whose shapes were checked before.
+    /// Sizes of operands whose shapes are already checked.
     pub fn of(gates: &Layout) -> Self {
         let [n, t, of_gates] = [0, 1, 2].map(|axis| gates.shape()[axis]);
         Self { n, t, h: of_gates / 4 }
     }
 
-    /// Number of gates of all units.
+    /// Number of gates of all units together.
     pub const fn gates(&self) -> usize {
         4 * self.h
     }
@@ -48,7 +48,7 @@ impl Shape {
         [self.n, self.t, self.gates()].into()
     }
 
-    /// Shape of the memory between steps.
+    /// Shape of `h` and `c` between steps.
     pub fn memory(&self) -> Dims {
         [self.n, self.h].into()
     }

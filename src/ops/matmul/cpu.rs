@@ -15,11 +15,11 @@ pub fn product(
     let outer = y.rank() - 2;
     let [m, n] = [y.shape()[outer], y.shape()[outer + 1]];
     let k = layout_a.shape()[layout_a.rank() - 1];
-    // If `k` is 0, the operands have no elements, and their strides must not be followed.
+    // If `k` is 0, the operands have no elements, and their strides must not be used.
     if out.is_empty() || k == 0 {
         return out.fill(0.0);
     }
-    // The strides of an operand whose leading dimensions are broadcast to the leading dimensions of
+    // Strides of an operand whose leading dimensions are broadcast to the leading dimensions of
     // `y`.
     let strides = |layout: &Layout| {
         let own = layout.rank() - 2;
@@ -49,8 +49,9 @@ pub fn product(
         };
         let out = &mut out[i * m * n..][..len * m * n];
         if step_b == 0 && step_a == m * row_a {
-            // A single matrix on the right, and rows on the left that are evenly spaced across
-            // matrices: one tall product.
+            // The right side is a single matrix, and the distance between consecutive rows on the
+            // left is the same across matrices. Compute all products as one product with `len * m`
+            // rows.
             matmul_batched(1, [len * m, k, n], a, b, out);
         } else {
             matmul_batched(len, [m, k, n], a, b, out);

@@ -1,8 +1,8 @@
-//! Matrix products of tensors on a GPU: division into batches that cuBLAS can read.
+//! Matrix products of tensors on a GPU, divided into batches that cuBLAS can compute.
 //!
-//! An operand whose matrices have contiguous rows or columns is read in place, transposed or not.
-//! Any other operand is packed first. Evenly spaced leading dimensions become one batch; all other
-//! leading dimensions are loops over batches.
+//! cuBLAS reads an operand without a copy if the operand's matrices have contiguous rows or
+//! columns. Any other operand is packed first. Matrices at equal distances are one batch; other
+//! leading dimensions become loops over batches.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ pub(super) fn workspace(a: &Layout, b: &Layout, y: &Layout) -> u64 {
     plan.packed_bytes().into_iter().map(padded).sum::<u64>() + plan.blas_bytes(y)
 }
 
-/// Runs a matrix product, after all work that was given to the GPU before.
+/// Runs a matrix product after all work that was submitted to the GPU before.
 pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError> {
     let [a, b, y] = [&run.inputs[0], &run.inputs[1], &run.outputs[0]];
     let Some(plan) = Plan::new(&a.layout, &b.layout, &y.layout) else {
@@ -32,8 +32,8 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     for (operand, first) in [(&plan.a, &mut first_a), (&plan.b, &mut first_b)] {
         if let Some(layout) = &operand.packed_from {
             let packed = scratch.take(layout.bytes())?;
-            // SAFETY: `first` is the address of an operand of the run, which the device has checked.
-            // `take` returned room for all elements of `layout` in the workspace.
+            // SAFETY: `first` is the address of an operand of the run, which the device has
+            // checked. `take` returned enough memory of the workspace for all elements of `layout`.
             unsafe { copy(gpu, packed, *first, layout)? };
             *first = packed;
         }
@@ -55,8 +55,8 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
                 workspace,
             };
             // SAFETY: a batch of the plan reads the operands, which the device has checked, or
-            // their packed copies in the workspace, and writes its own part of `y`. `take` returned
-            // room for cuBLAS, which `blas_bytes` computed for all of `y`.
+            // their packed copies in the workspace. The batch writes its own part of `y`. `take`
+            // returned as much memory for cuBLAS as `blas_bytes` computed for all of `y`.
             outcome = unsafe { blas.multiply(&products) };
         }
     });
@@ -66,13 +66,13 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
 /// One operand of a product.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
-    /// Layout of the operand before it is packed; `None` if it is read in place.
+    /// Layout of the operand before packing; `None` if the operand is not packed.
     packed_from: Option<Layout>,
-    /// Form in which each of its matrices is stored.
+    /// Form in which each matrix of the operand is stored.
     form: Form,
     /// Distances between rows, and between columns.
     strides: [usize; 2],
-    /// Strides along the leading dimensions of `y`.
+    /// Strides of the operand along the leading dimensions of `y`.
     lead: Dims,
 }
 
@@ -90,7 +90,7 @@ impl Operand {
         if let Some(form) = Form::of([rows, columns], strides) {
             return Self { packed_from: None, form, strides, lead: along(layout) };
         }
-        // A repeated matrix is packed once.
+        // Pack a repeated matrix only once.
         let repeated = (0..own).filter(|&axis| layout.strides()[axis] == 0);
         let once = repeated
             .fold(*layout, |once, axis| once.slice(axis, 0, 1).expect("a matrix that is there"));
@@ -128,7 +128,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Plans `y = a * b`. `None` if there is nothing to multiply; the elements of `y` are then 0.
+    /// Plans `y = a * b`. Returns `None` if `y` has no elements, or if the sums have no terms and
+    /// all elements of `y` are 0.
     fn new(a: &Layout, b: &Layout, y: &Layout) -> Option<Self> {
         let outer = y.rank() - 2;
         let sizes = [y.shape()[outer], a.shape()[a.rank() - 1], y.shape()[outer + 1]];
@@ -167,9 +168,9 @@ impl Plan {
         });
     }
 
-    /// Form of the left side if `count` products can be one product, or `None`. They can be one
-    /// product if the right side is a single matrix, and the rows on the left are evenly spaced
-    /// across matrices.
+    /// Form of the left side if `count` products can be computed as one product, else `None`. This
+    /// requires that the right side is a single matrix, and that the distance between consecutive
+    /// rows on the left is the same across matrices.
     fn as_one(&self, count: usize) -> Option<Form> {
         let [m, k, _] = self.sizes;
         let ([step_a, step_b], [row, column]) = (self.walk.steps(), self.a.strides);
@@ -186,7 +187,8 @@ mod tests {
     use crate::layout::{DType, broadcast_shapes};
     use proptest::prelude::*;
 
-    /// Positions of the elements of a layout, in row-major order, relative to the first element.
+    /// Storage indices of the elements of a layout, in row-major order, relative to the first
+    /// element.
     fn places(layout: &Layout) -> Vec<usize> {
         let sizes = layout.shape().iter().zip(layout.strides().iter());
         sizes.fold(vec![0], |places, (&size, &stride)| {
@@ -275,10 +277,11 @@ mod tests {
         let (plan, batches) = check(&packed(&[2, 6, 3, 4]), &packed(&[4, 5]));
         assert_eq!((plan.packed_bytes(), batches), ([0, 0], 1));
         plan.batches(|batch| assert_eq!((batch.count, batch.sizes), (1, [36, 4, 5])));
-        // Matrices of one row each.
+        // Each matrix has one row.
         let rows = packed(&[6, 2, 4]).slice(1, 1, 1).unwrap();
         check(&rows, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.sizes, [6, 4, 5]));
-        // Transposed on the left: the rows are not evenly spaced across matrices.
+        // The left matrices are transposed, so the distance between consecutive rows is not the
+        // same across matrices.
         let turned = packed(&[6, 4, 3]).permute(&[0, 2, 1]).unwrap();
         check(&turned, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.count, 6));
     }
@@ -287,7 +290,7 @@ mod tests {
     fn leading_dimensions_that_lie_evenly_are_one_batch() {
         let (a, b) = (packed(&[7, 2, 3, 4]), packed(&[7, 2, 4, 5]));
         assert_eq!(check(&a, &b).1, 1);
-        // Attention heads: batch and head are swapped.
+        // Attention heads: the dimensions of batch and heads are swapped.
         let heads = packed(&[7, 3, 2, 4]).permute(&[0, 2, 1, 3]).unwrap();
         let (plan, batches) = check(&heads, &b);
         assert_eq!((plan.packed_bytes(), batches), ([0, 0], 7));

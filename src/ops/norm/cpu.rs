@@ -1,8 +1,9 @@
 //! Normalization of rows on the CPU. Each row is read several times while it is in the cache.
 //!
 //! The gradients of `gamma` and `beta` are sums over rows. If there are many rows, the rows are cut
-//! into parts. Each part writes its sums to the workspace, where they are joined in order. The size
-//! of a part depends on the shape alone, and the sums are much smaller than the rows.
+//! into parts. The sums of each part are written to the workspace, and are then added in the order
+//! of the parts. The size of a part depends on the shape alone. The sums are much smaller than the
+//! rows.
 
 mod group;
 
@@ -73,7 +74,7 @@ pub fn rms([y, inv_rms]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], eps: f32) {
     });
 }
 
-/// Mean of a row, the rounding error of that mean, and `1 / sqrt(var + eps)`.
+/// Mean of a row, rounding error of the mean, and `1 / sqrt(var + eps)`.
 fn statistics_of(x: &[f32], eps: f32) -> [f32; 3] {
     let count = x.len() as f64;
     let mean = sum(x, f64::from) / count;
@@ -104,12 +105,12 @@ fn part(n: usize) -> usize {
     LEAST.max(PIECE / n.max(1))
 }
 
-/// Scratch bytes of [`grad`] for `rows` rows of `n` elements: the sums of each part, or 0 if there
-/// is only one part.
+/// Bytes of workspace of [`grad`] for `rows` rows of `n` elements: the sums of each part, or 0 if
+/// there is only one part.
 pub fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     match rows.div_ceil(part(n)) {
         0 | 1 => 0,
-        // One word more, to align the sums.
+        // One more word, to align the sums.
         parts => (size_of::<u32>() + parts * n * size_of::<Sums>()) as u64,
     }
 }
@@ -153,8 +154,8 @@ pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut 
 pub struct Rows<'a> {
     pub x: &'a [f32],
     pub gamma: &'a [f32],
-    /// Mean of each row. `None` if the normalization does not subtract the mean; the mean and
-    /// `mean(z)` then count as 0.
+    /// Mean of each row. If the normalization does not subtract the mean, the field is `None`, and
+    /// 0 is used for the mean and for `mean(z)`.
     pub mean: Option<&'a [f32]>,
     pub inv_std: &'a [f32],
     pub dy: &'a [f32],
@@ -179,7 +180,8 @@ impl Rows<'_> {
         let n = dx.len();
         let [x, dy] = [self.x, self.dy].map(|all| &all[row * n..][..n]);
         let (mean, inv_std) = self.statistics(row);
-        // `dx` temporarily holds `z` and `z x'`, so that they can be summed in lanes.
+        // `dx` temporarily holds `z` and then `z x'`, so that these values can be summed in SIMD
+        // lanes.
         write(
             dx,
             [x, self.gamma, dy],
@@ -205,8 +207,8 @@ impl Rows<'_> {
         );
     }
 
-    /// Adds up the given `elements` over `rows`. Calls `emit` with each element's number, counted
-    /// from the first of `elements`, and with its sums.
+    /// Computes the sums over `rows` for the row elements with indices in `elements`. Calls `emit`
+    /// with each index, counted from the start of `elements`, and with the sums.
     fn sums(&self, rows: Range<usize>, elements: Range<usize>, mut emit: impl FnMut(usize, Sums)) {
         let n = self.gamma.len();
         for first in elements.clone().step_by(BLOCK) {

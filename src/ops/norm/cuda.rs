@@ -1,6 +1,7 @@
 //! Normalization of rows, and of groups of channels, on a GPU.
 //!
-//! If the mean is not subtracted, the kernels get null addresses for `mean`, `beta` and `dbeta`.
+//! If the normalization does not subtract the mean, the kernels receive null addresses for `mean`,
+//! `beta` and `dbeta`.
 
 #![allow(unsafe_code)]
 
@@ -18,10 +19,10 @@ const SHORT: usize = 512;
 /// has at most [`MOST_THREADS`] threads.
 const EACH: usize = 16;
 const MOST_THREADS: usize = 1024;
-/// Largest number of blocks in a grid. If there are more rows, each block computes several.
+/// Largest number of blocks in a grid. If there are more rows, each block computes several rows.
 const MOST_BLOCKS: u64 = 1 << 20;
-/// Number of blocks that keeps any device busy. A constant, because results must not depend on the
-/// device.
+/// Number of blocks that keeps any device busy. The number is constant, because results must not
+/// depend on the device.
 const BLOCKS: usize = 1024;
 /// Smallest number of rows in a chunk.
 const LEAST: usize = 64;
@@ -109,7 +110,7 @@ struct Sums {
 unsafe impl Parameter for Sums {}
 
 /// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row. `more` has
-/// `mean` and `beta`, if the mean is subtracted. There must be at least one row.
+/// `mean` and `beta` if the mean is subtracted, else `None`. There must be at least one row.
 pub(super) fn forward(
     gpu: &mut Gpu,
     [y, inv_std, x, gamma]: [&Place; 4],
@@ -141,8 +142,8 @@ fn chunks(rows: usize, n: usize) -> (usize, usize) {
     (chunk, rows.div_ceil(chunk).max(1))
 }
 
-/// Scratch bytes of [`grad`] for `rows` rows of `n` elements: the sums of each chunk, or 0 if there
-/// is only one chunk.
+/// Bytes of workspace of [`grad`] for `rows` rows of `n` elements: the sums of each chunk, or 0 if
+/// there is only one chunk.
 pub(super) fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     match chunks(rows, n) {
         (_, 1) => 0,
@@ -183,7 +184,7 @@ pub(super) fn grad(
     let (chunk, chunks) = (chunk as u64, chunks as u32);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel reads `x`, `dy` and two statistics of each row. The kernel writes
-    // `dgamma` and `dbeta`, or the sums of each chunk, for which `partial` has room.
+    // `dgamma` and `dbeta`, or writes the sums of each chunk to `partial`, which is large enough.
     unsafe { gpu.launch(kernel, grid, &[&to, &with, &of, &chunk, &lanes])? };
     if chunks > 1 {
         let grid = Grid::of_threads(of.length * 32);
@@ -244,7 +245,7 @@ pub(super) fn group(
     unsafe { gpu.launch(kernel, of.grid(), &[&with, &of, &by]) }
 }
 
-/// Scratch bytes of [`group_grad`]: two sums of each channel of each image.
+/// Bytes of workspace of [`group_grad`]: two sums of each channel of each image.
 pub(super) fn workspace_of_group_grad(x: &Layout) -> u64 {
     (x.shape()[0] as u64).saturating_mul((x.shape()[1] * TWO) as u64)
 }
@@ -268,7 +269,7 @@ pub(super) fn group_grad(
         let kernel = FAMILY.kernel("group_norm_grad_sums");
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
         // operands. For each channel of each image, the kernel reads `length` elements of `x` and
-        // `dy` and two statistics of the group. The kernel writes two sums for each to the
+        // `dy` and two statistics of the group. For each channel, the kernel writes two sums to the
         // workspace.
         unsafe { gpu.launch(kernel, of.grid(), &[&sums, &with, &of, &by.channels])? };
     }

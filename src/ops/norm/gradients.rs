@@ -1,4 +1,5 @@
-//! Gradients of all normalizations, and the gradients of these gradients, made of other ops.
+//! Gradients of all normalizations, and the gradients of these gradients, which are composed of
+//! other ops.
 
 use super::View;
 use crate::error::Error;
@@ -6,9 +7,9 @@ use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{Op, Tensor};
 use smallvec::SmallVec;
 
-/// Gradient of a normalization. The op `grad` computes the part from the gradient of the normalized
-/// output. Gradients of the statistics, if any, are added to that of `x`. The statistics are
-/// `inv_std` and, if the normalization subtracts the mean, the mean.
+/// Gradient of a normalization. The op `grad` computes the contribution of the gradient of the
+/// normalized output. If the statistics have gradients, their contribution is added to the gradient
+/// of `x`. The statistics are `inv_std` and, if the normalization subtracts the mean, the mean.
 pub(super) fn of_norm(
     of: &Recorded<'_>,
     view: View,
@@ -70,8 +71,8 @@ struct Second {
     of_gamma: Option<Tensor>,
     /// `gamma`, if the gradient of `dy` is wanted.
     of_dy: Option<Tensor>,
-    /// `gamma` and `dy`, if a gradient of `x`, `mean` or `inv_std` is wanted; and whether each of
-    /// the three gradients is wanted, in order.
+    /// `gamma` and `dy`, and whether the gradients of `x`, `mean` and `inv_std` are wanted. `None`
+    /// if none of these three gradients is wanted.
     of_normal: Option<([Tensor; 2], [bool; 3])>,
 }
 
@@ -81,7 +82,7 @@ type Found = [Option<Tensor>; 5];
 impl Second {
     /// Computes the gradients; `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`.
     /// Let `project(t) = t - mean(t) - x' mean(t x')`, with the second term only if the mean is
-    /// subtracted, and `z = gamma dy`. A sum of products is the same whichever factor is projected.
+    /// subtracted, and `z = gamma dy`. The sum of `project(s) t` equals the sum of `s project(t)`.
     /// The gradients are
     ///
     /// - of `dy`: `gamma inv_std project(u) + v x' + w`
@@ -92,7 +93,7 @@ impl Second {
     fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<Found, Error> {
         let view = self.view;
         let whole = |t: &Tensor| view.whole(t);
-        // All operands in shapes that broadcast with the view.
+        // Reshape all operands so that they broadcast with the view.
         let u = u.map(whole).transpose()?;
         let [v, w] = [v, w].map(|t| t.map(|t| view.parameter(t)).transpose());
         let (v, w) = (v?, w?);
@@ -103,7 +104,8 @@ impl Second {
         };
         let normal = &centered.mul(inv_std)?;
         let [mut dx, mut dgamma, mut dmean, mut dinv_std, mut ddy, mut h] = [const { None }; 6];
-        // `u`, the gradient of `dx`, reaches `gamma`, `dy`, `x'` and `inv_std`.
+        // `u`, the gradient of `dx`, contributes to the gradients of `gamma`, `dy`, `x'` and
+        // `inv_std`.
         if let Some(u) = &u {
             let weight = &mean(&u.mul(normal)?)?;
             let plain = if self.mean.is_some() { &u.sub(&mean(u)?)? } else { u };
@@ -125,7 +127,8 @@ impl Second {
                 }
             }
         }
-        // `v`, the gradient of `dgamma = sum(dy x')`, reaches `dy` and `x'`.
+        // `v`, the gradient of `dgamma = sum(dy x')`, contributes to the gradients of `dy` and
+        // `x'`.
         if let Some(v) = &v {
             if self.of_dy.is_some() {
                 add(&mut ddy, normal.mul(v)?)?;
@@ -134,11 +137,12 @@ impl Second {
                 add(&mut h, whole(dy)?.mul(v)?)?;
             }
         }
-        // `w`, the gradient of `dbeta = sum(dy)`, reaches `dy`.
+        // `w`, the gradient of `dbeta = sum(dy)`, contributes to the gradient of `dy`.
         if let (Some(w), Some(_)) = (&w, &self.of_dy) {
             add(&mut ddy, w.broadcast(x.shape())?)?;
         }
-        // `x' = (x - mean) inv_std` passes `h` on to `x`, `mean` and `inv_std`.
+        // `h`, the gradient of `x' = (x - mean) inv_std`, contributes to the gradients of `x`,
+        // `mean` and `inv_std`.
         if let (Some(h), Some((_, [wants_x, wants_mean, wants_inv_std]))) = (h, &self.of_normal) {
             let scaled = h.mul(inv_std)?;
             if *wants_mean {
@@ -149,7 +153,7 @@ impl Second {
             }
             dx = wants_x.then_some(scaled);
         }
-        // Gradients take the shapes of the operands.
+        // Reshape each gradient to the shape of its operand.
         let shaped = |t: Option<Tensor>, like: &Tensor| {
             t.map(|t| t.contiguous()?.reshape(like.shape())).transpose()
         };
@@ -163,8 +167,8 @@ impl Second {
     }
 }
 
-/// Adds the gradient of `x` through the statistics of a normalization to `dx`: `dmean / n` from
-/// `mean`, and `-inv_std^3 (x - mean) dinv_std / n` from `inv_std`.
+/// Adds the gradient of `x` through the statistics of a normalization to `dx`. The gradient is
+/// `dmean / n` through `mean`, and `-inv_std^3 (x - mean) dinv_std / n` through `inv_std`.
 fn through_statistics(
     view: View,
     x: &Tensor,
@@ -191,7 +195,7 @@ fn through_statistics(
     Ok(())
 }
 
-/// Adds a term to a sum, which may be empty.
+/// Adds a term to a sum; `None` is the empty sum.
 pub(super) fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     *sum = Some(match sum.take() {
         Some(sum) => sum.add(&term)?,

@@ -46,7 +46,7 @@ impl Tensor {
     ///
     /// - this tensor has fewer than two dimensions, does not hold floats, or has groups without
     ///   elements;
-    /// - `groups` does not divide the channels;
+    /// - `groups` does not divide the number of channels;
     /// - a parameter does not have one element for each channel;
     /// - `eps` is negative or not finite.
     pub fn group_norm(
@@ -60,7 +60,8 @@ impl Tensor {
     }
 }
 
-/// Images and channels of `x`; an error unless `groups` divides the channels.
+/// Number of images and of channels of `x`; an error unless `groups` divides the number of
+/// channels.
 pub(super) fn sizes(x: &Layout, groups: usize) -> Result<[usize; 2], Fault> {
     let &[n, channels, ..] = &x.shape()[..] else {
         return Err(format!("x is {x} of rank {}, expected at least 2", x.rank()));
@@ -71,7 +72,7 @@ pub(super) fn sizes(x: &Layout, groups: usize) -> Result<[usize; 2], Fault> {
     Ok([n, channels])
 }
 
-/// Channels of a group, and elements of a channel.
+/// Number of channels of a group, and number of elements of a channel.
 pub(super) fn sides(x: &Layout, groups: usize) -> [usize; 2] {
     [x.shape()[1] / groups, x.shape()[2..].iter().product()]
 }
@@ -107,7 +108,7 @@ impl Definition for GroupNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // The same number of operations for each element as a layer norm.
+        // Each element takes the same number of operations as in a layer norm.
         outputs[0].elements() as f64 * 8.0
     }
 

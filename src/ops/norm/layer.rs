@@ -81,8 +81,8 @@ impl Definition for LayerNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: sum and sum of squared distances (4), then subtract, multiply, multiply
-        // and add.
+        // For each element: 4 operations for the sum and the sum of squared distances, then a
+        // subtraction, two multiplications and an addition.
         outputs[0].elements() as f64 * 8.0
     }
 

@@ -16,8 +16,9 @@ use super::cuda;
 /// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over all rows
 ///
-/// With the `mean` and `inv_std` of `x`, this is the gradient of [`LayerNorm`](super::LayerNorm).
-/// The op itself treats `mean` and `inv_std` as ordinary inputs, which have gradients of their own.
+/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
+/// [`LayerNorm`](super::LayerNorm). `mean` and `inv_std` are ordinary inputs of the op, with
+/// gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LayerNormGrad;

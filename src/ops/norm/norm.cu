@@ -1,35 +1,38 @@
 // Normalization of rows, and of groups of channels.
 //
-// A row belongs to a block, or to neighbouring lanes of a warp, up to one lane for each element.
-// Each row is read two or three times, but from memory only once.
+// A whole block, or neighbouring lanes of a warp, compute a row. There are at most as many lanes as
+// elements in the row. Each row is read two or three times; only the first read is from memory, and
+// the later reads are from the cache.
 //
-// The gradients of `gamma` and `beta` are sums over rows. Neighbouring lanes have neighbouring
-// elements of a row. Rows may be cut into chunks, so that short rows keep the whole device busy.
-// The sums of each chunk then go to the workspace, and a second kernel joins the sums.
+// The gradients of `gamma` and `beta` are sums over rows. Neighbouring lanes read neighbouring
+// elements of a row. The rows may be cut into chunks, so that short rows keep the whole device
+// busy. The sums of each chunk are then written to the workspace, and a second kernel adds the sums
+// of the chunks.
 //
-// All counts have 64 bits.
+// All counts are 64-bit integers.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-// A kernel with blocks of any size.
+// A kernel whose blocks may have any number of threads.
 #define ROW_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
     u64 length;
-    u32 threads;  // Of a row: a power of two up to 32, or the whole block.
-    u32 width;    // Elements of a load.
+    u32 threads;  // Threads per row: a power of two up to 32, or the whole block.
+    u32 width;    // Elements per load.
 };
 
 __device__ inline double of_first(double x, u32 lanes) { return __shfl_sync(ALL_LANES, x, 0, lanes); }
 __device__ inline Two of_first(Two x, u32 lanes) { return Two{of_first(x.a, lanes), of_first(x.b, lanes)}; }
 
-// A row, and a thread's part of it.
+// A row, and the part of the row that belongs to a thread.
 struct Row {
     u64 number, begin, length;
     u32 rank, threads;
     bool inside;
 
-    // Rows beyond the last one have no elements, so that no thread skips a synchronization.
+    // Rows beyond the last row have no elements. Threads of these rows do not return, because every
+    // thread must reach each synchronization.
     __device__ Row(const Rows &of, u64 number) : number(number), begin(number * of.length), threads(of.threads)
     {
         inside = number < of.rows;
@@ -42,7 +45,7 @@ struct Row {
 #pragma unroll 4
         for (u64 i = (u64)rank * Width; i < length; i += (u64)threads * Width) visit(i);
     }
-    // Sum of the values of the row's threads. All threads of the block must take part.
+    // Sum of the values of the row's threads. All threads of the block must call this function.
     template <class T> __device__ T sum(T value) const
     {
         if (threads > 32) return join_block(value, Plus());
@@ -50,7 +53,7 @@ struct Row {
     }
 };
 
-// Calls `body(row)` for each row of a block.
+// Calls `body(row)` for each row that a block computes.
 template <class Body> __device__ inline void each_row(const Rows &of, Body body)
 {
     u32 together = blockDim.x / of.threads;
@@ -60,14 +63,14 @@ template <class Body> __device__ inline void each_row(const Rows &of, Body body)
 
 // ---- Forward ----
 
-// If `mean` is null, nothing is subtracted from `x`, and there is no `beta`.
+// If `mean` is null, the mean is not subtracted from `x`, and `beta` is not added.
 struct Forward {
     float *y, *mean, *inv_std;
     const float *x, *gamma, *beta;
     double eps;
 };
 
-// Parameters of rows: one for each element.
+// Parameters of rows: one parameter for each element of a row.
 struct OfElements {
     template <int Width>
     __device__ void get(const Forward &with, const Row &, u64 i, float (&gamma)[Width], float (&beta)[Width]) const
@@ -79,10 +82,10 @@ struct OfElements {
     }
 };
 
-// Parameters of groups: one for each channel. A row is a group of channels of an image.
+// Parameters of groups: one parameter for each channel. A row is a group of channels of an image.
 struct Channels {
-    u64 groups, channels;  // Groups of an image, channels of a group.
-    Divider inner;         // Elements of a channel.
+    u64 groups, channels;  // `groups`: groups per image; `channels`: channels per group.
+    Divider inner;         // Elements per channel.
 
     __device__ u64 of(const Row &row, u64 i) const
     {
@@ -114,13 +117,14 @@ __device__ inline void normalize(const Forward &with, const Row &row, double len
         });
         mean = row.sum(sum) / length;
     }
-    // Distances are taken from the mean rounded to a float. Their sum tells the rounding error.
+    // Distances are relative to the mean rounded to a float. The sum of the distances gives the
+    // rounding error of this mean.
     float about = (float)mean;
     Two far = {0.0, 0.0};
     row.each<Width>([&](u64 i) {
         float v[Width];
         load<Width>(x + i, v);
-        // The elements are few, and are added in single precision first.
+        // The elements are few, so they are first added in single precision.
         float distances = 0.0f, squares = 0.0f;
 #pragma unroll
         for (int j = 0; j < Width; ++j) {
@@ -175,7 +179,7 @@ ROW_KERNEL group_norm(Forward with, Rows of, Channels by)
 
 // ---- Gradient ----
 
-// Operands of the gradients. If `mean` is null, the mean of `x` and `mean(z)` count as 0.
+// Operands of the gradients. If `mean` is null, 0 is used for the mean of `x` and for `mean(z)`.
 struct Grad {
     const float *x, *gamma, *mean, *inv_std, *dy;
 
@@ -195,7 +199,7 @@ template <int Width> __device__ inline void grad(float *dx, const Grad &with, co
         load<Width>(x + i, v);
         load<Width>(dy + i, z);
         load<Width>(with.gamma + i, gamma);
-        // The elements are few, and are added in single precision first.
+        // The elements are few, so they are first added in single precision.
         float plain = 0.0f, weighted = 0.0f;
 #pragma unroll
         for (int j = 0; j < Width; ++j) {
@@ -234,7 +238,7 @@ ROW_KERNEL layer_norm_grad(float *dx, Grad with, Rows of)
 // Sums over rows, for each element of a row.
 struct Sums {
     float *dgamma, *dbeta;
-    Two *partial;  // Sums of each chunk, if there are several.
+    Two *partial;  // Sums of each chunk, if there are several chunks.
 };
 
 __device__ inline void finish(const Sums &to, u64 element, Two sums)
@@ -245,8 +249,8 @@ __device__ inline void finish(const Sums &to, u64 element, Two sums)
 
 // `dgamma = sum dy * x'` and `dbeta = sum dy`.
 //
-// `lanes` threads of a block have neighbouring units. The rows of threads of the block share the
-// units.
+// The threads of a block form rows of `lanes` threads. The threads of a row read neighbouring
+// units. Different rows of threads read different rows of `x`.
 template <int Width>
 __device__ inline void add_rows(const Sums &to, const Grad &with, const Rows &of, u64 chunk, u32 lanes)
 {
@@ -295,7 +299,7 @@ KERNEL layer_norm_grad_sums(Sums to, Grad with, Rows of, u64 chunk, u32 lanes)
     }
 }
 
-// Joins the chunks, with a warp for each element of a row.
+// Adds the sums of the chunks. One warp computes each element of a row.
 KERNEL layer_norm_grad_join(Sums to, u64 length, u32 chunks)
 {
     u64 element = ((u64)blockIdx.x * THREADS + threadIdx.x) / 32;
@@ -309,7 +313,7 @@ KERNEL layer_norm_grad_join(Sums to, u64 length, u32 chunks)
 
 // ---- Gradient of groups of channels ----
 
-// `sum dy * x'` and `sum dy` of a channel of an image, which is a row here.
+// `sum dy * x'` and `sum dy` of a channel of an image. Here, the channel is the row.
 template <int Width> __device__ inline Two sums_of(const Grad &with, const Row &row, u64 group)
 {
     const float *x = with.x + row.begin, *dy = with.dy + row.begin;
@@ -377,7 +381,7 @@ ROW_KERNEL group_norm_grad(float *dx, const Two *sums, Grad with, Rows of, Chann
     });
 }
 
-// Joins the images, with a thread for each channel.
+// Adds the sums of the images. One thread computes each channel.
 KERNEL group_norm_grad_join(float *dgamma, float *dbeta, const Two *sums, u64 images, u64 channels)
 {
     u64 channel = (u64)blockIdx.x * THREADS + threadIdx.x;

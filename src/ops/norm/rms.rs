@@ -30,8 +30,8 @@ pub struct RmsNorm {
 /// - `dx = inv_rms * (z - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'`, over all rows
 ///
-/// With the `inv_rms` of `x`, this is the gradient of [`RmsNorm`]. The op itself treats `inv_rms`
-/// as an ordinary input, which has a gradient of its own.
+/// If `inv_rms` is that of `x`, the op computes the gradient of [`RmsNorm`]. `inv_rms` is an
+/// ordinary input of the op, with a gradient of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RmsNormGrad;
@@ -86,7 +86,7 @@ impl Definition for RmsNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: sum of squares (2), then multiply and multiply.
+        // For each element: 2 operations for the sum of squares, and two multiplications.
         outputs[0].elements() as f64 * 4.0
     }
 

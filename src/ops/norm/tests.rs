@@ -1,5 +1,5 @@
 //! Comparison of values and gradients with formulas in f64. The formulas of gradients are compared
-//! with differences of values.
+//! with finite differences of the formulas of values.
 
 use super::{LayerNorm, LayerNormGrad};
 use crate::autograd::Tape;
@@ -61,8 +61,8 @@ struct Case {
 }
 
 impl Case {
-    /// Layer norm and its gradient for `x` of a shape, with elements around `about`. All numbers
-    /// are exact in f32.
+    /// Cases of a layer norm and of its gradient. `x` has this shape and elements near `about`. All
+    /// numbers are exact in f32.
     fn both(shape: &[usize], about: f32, draw: &mut Draw) -> [Self; 2] {
         let (rows, n) = shape.split_at(shape.len() - 1);
         let [shape, rows, n] = [shape, rows, n].map(Dims::new);
@@ -139,7 +139,7 @@ fn values(runtime: &Runtime) {
             }
         }
     }
-    // Elements that are all equal, or a single element, are their own mean.
+    // The mean of equal elements, or of a single element, must be exactly the element.
     for row in [&[3.3f32; 30][..], &[-7.7e6; 7], &[0.1], &[1e30; 1000]] {
         let x = runtime.tensor(&[row.len()], row.to_vec()).unwrap();
         let parameter = |value| runtime.full(&[row.len()], value).unwrap();
@@ -185,7 +185,8 @@ fn gradients(runtime: &Runtime) {
     }
 }
 
-/// Slopes of the weighted sum of the outputs with respect to each element of each input.
+/// Finite differences of the weighted sum of the outputs, with respect to each element of each
+/// input.
 fn differences(case: &Case, weights: &[Vec<f64>]) -> Lists {
     let mut inputs = case.inputs.clone();
     let sum = |inputs: &[Vec<f64>]| -> f64 {
@@ -205,7 +206,8 @@ fn differences(case: &Case, weights: &[Vec<f64>]) -> Lists {
     lengths.map(|(i, len)| (0..len).map(|at| slope(i, at)).collect()).collect()
 }
 
-/// Gradients of the watched inputs by a tape, of the weighted sum of the outputs in `parts`.
+/// Gradients of the weighted sum of the outputs in `parts`, with respect to the watched inputs,
+/// computed by a tape.
 fn by_tape(
     runtime: &Runtime,
     case: &Case,

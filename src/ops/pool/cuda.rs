@@ -11,11 +11,12 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("pool", include_str!("pool.cu"));
 
-/// Smallest number of elements of a window that the lanes of a warp share.
+/// Smallest number of elements of a window for which the lanes of a warp share the window.
 const LARGE: usize = 32;
 
-/// Makes the windows of a pooling. `large` is the layout of the images, and `small` has an element
-/// for each window. There is a thread for each element of `threads`.
+/// Makes the windows of a pooling, as a parameter of the kernels. `large` is the layout of the
+/// images, and `small` has one element for each window. The kernel runs one thread for each element
+/// of `threads`.
 fn windows(
     pool: &Pool2d,
     large: &Layout,
@@ -61,7 +62,8 @@ pub(super) fn max_grad(
     let kernel = FAMILY.counting("max_pool_grad", count);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel writes `count` elements of `dx`, and reads `argmax` and `dy`, which have
-    // an element for each window of `of`. The kernel only compares the values of `argmax`.
+    // an element for each window of `of`. The kernel compares the values of `argmax` with indices,
+    // and never uses them as addresses.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&dx, &argmax, &dy, &count, &of, &report])
     }
@@ -81,8 +83,9 @@ pub(super) fn max_pick(
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool_pick", count);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes `count` elements of `y`, reads the same number of elements of
-    // `argmax`, and reads only those pixels of `x` that it has checked to be inside the image.
+    // operands. The kernel writes `count` elements of `y`, and reads the same number of elements of
+    // `argmax`. The kernel checks that each pixel of `x` is inside the image before it reads the
+    // pixel.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 
@@ -100,7 +103,8 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     unsafe { gpu.launch(kernel, grid, &[&y, &x, &count, &of]) }
 }
 
-/// Fills `dx` with zeros, and adds an equal share of each element of `dy` everywhere in its window.
+/// Fills `dx` with zeros. Then divides each element of `dy` equally among the elements of its
+/// window, and adds the shares to `dx`.
 pub(super) fn avg_grad(
     gpu: &mut Gpu,
     dx: &Place,

@@ -1,5 +1,5 @@
-//! Ops that copy elements between windows and the places of their maxima, in both directions. Each
-//! of these ops is the gradient of the other.
+//! Ops that copy elements from windows to the positions of the windows' maxima in the image, and in
+//! the other direction. Each of these two ops is the gradient of the other op.
 
 use super::{Pool2d, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
@@ -12,10 +12,10 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: zeros, plus each element
-/// of `dy` at the place that `argmax` gives, `h * width + w`. A place outside the image is an error
-/// of the run. A place inside the image must lie in the window of its element. If it does not,
-/// devices may compute different results.
+/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: `dx` is zero, and each
+/// element of `dy` is added at the position `h * width + w` that `argmax` gives. If a position is
+/// outside the image, the op fails when it runs. A position inside the image must lie in the window
+/// of its element. Otherwise, devices may compute different results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -27,8 +27,9 @@ pub struct MaxPool2dGrad {
 }
 
 /// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: each element of `y` is the
-/// element of `x` at the place `h * width + w` that `argmax` gives. A place outside the image is an
-/// error of the run. A place inside the image must lie in the window of its element.
+/// element of `x` at the position `h * width + w` that `argmax` gives. If a position is outside the
+/// image, the op fails when it runs. A position inside the image must lie in the window of its
+/// element.
 ///
 /// The op is the gradient of [`MaxPool2dGrad`] with respect to `dy`. The gradient of this op, with
 /// respect to `x`, is [`MaxPool2dGrad`].
@@ -168,7 +169,7 @@ impl Registered for MaxPool2dPick {
     }
 }
 
-/// Makes a gradient of the second input only; places have no gradient.
+/// Makes a gradient of the second input only. The first input, `argmax`, has no gradient.
 fn of_second(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Gradient {
     Gradient::of_first(move |g| Ok(InputGradients::from_iter([None, Some(rule(g)?)])))
 }

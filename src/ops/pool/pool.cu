@@ -1,7 +1,8 @@
 // Max and average pooling, and their gradients. An image is one channel of one batch entry.
 //
-// Gradients gather: a thread of `dx` adds up the windows that cover its pixel, in the order of the
-// windows. No two threads add to one element.
+// Each thread of a gradient computes one pixel of `dx`. The thread adds up the values of the
+// windows that cover the pixel, in the order of the windows. No two threads add to the same
+// element.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -27,7 +28,7 @@ __device__ inline Span covering(const Windows &of, int side, int i)
     return Span{from, to > of.windows[side] ? of.windows[side] : to};
 }
 
-// The element of a thread: image, row and column.
+// Element that a thread computes: image, row and column.
 struct Element {
     u64 i;
     u64 image;
@@ -46,8 +47,8 @@ struct Element {
 
 __device__ inline u64 area(const int (&sides)[2]) { return (u64)sides[0] * sides[1]; }
 
-// Largest element of each window, and its index in the image. The first one of equal elements
-// counts; NaN counts as the largest.
+// Largest element of each window, and the index of this element in the image. Of equal elements,
+// the first counts as the largest. NaN counts as larger than any number.
 KERNEL max_pool(float *y, int *argmax, const float *x, u64 count, Windows of)
 {
     Element at(of, count);
@@ -68,7 +69,7 @@ KERNEL max_pool(float *y, int *argmax, const float *x, u64 count, Windows of)
     argmax[at.i] = place;
 }
 
-// Zeros, plus each element of `dy` at the pixel that `argmax` gives.
+// Writes zeros to `dx`, and adds each element of `dy` at the pixel that `argmax` gives.
 KERNEL max_pool_grad(float *dx, const int *argmax, const float *dy, u64 count, Windows of, Report report)
 {
     Element at(of, count);
@@ -93,7 +94,7 @@ KERNEL max_pool_grad(float *dx, const int *argmax, const float *dy, u64 count, W
     dx[at.i] = sum;
 }
 
-// The pixels of `x` that `argmax` gives.
+// Copies the pixels of `x` that `argmax` gives.
 KERNEL max_pool_pick(float *y, const int *argmax, const float *x, u64 count, Windows of, Report report)
 {
     Element at(of, count);
@@ -102,8 +103,8 @@ KERNEL max_pool_pick(float *y, const int *argmax, const float *x, u64 count, Win
     y[at.i] = report.allows(place, at.i) ? x[at.image * area(of.image) + place] : NOT_A_NUMBER;
 }
 
-// The mean of the elements of each window that are inside the image. The lanes of a warp share a
-// large window.
+// Computes the mean of those elements of each window that are inside the image. The lanes of a warp
+// share a large window.
 template <int Lanes> __device__ inline void means(float *y, const float *x, u64 count, const Windows &of)
 {
     Element at(of, count, Lanes);
@@ -131,7 +132,8 @@ template <int Lanes> __device__ inline void means(float *y, const float *x, u64 
 KERNEL avg_pool(float *y, const float *x, u64 count, Windows of) { means<1>(y, x, count, of); }
 KERNEL avg_pool_large(float *y, const float *x, u64 count, Windows of) { means<32>(y, x, count, of); }
 
-// Zeros, plus an equal share of each element of `dy` everywhere in its window.
+// Writes zeros to `dx`. Divides each element of `dy` equally among the elements of its window, and
+// adds the shares to `dx`.
 KERNEL avg_pool_grad(float *dx, const float *dy, u64 count, Windows of)
 {
     Element at(of, count);

@@ -1,20 +1,21 @@
 //! Random numbers on the CPU: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
 //! numbers: as easy as 1, 2, 3", SC 2011.
 //!
-//! Element `i` of a tensor comes from word `i % 4` of block `i / 4`. The block's counter consists
-//! of its number and the number of the tensor. An element therefore depends only on key, counter
-//! and `i`.
+//! Element `i` of a tensor is made from word `i % 4` of block `i / 4`. The Philox counter of a
+//! block consists of the block's number and the tensor's number. An element therefore depends only
+//! on the key, the tensor's number and `i`.
 
 use super::Distribution;
 use crate::device::cpu::split::{PIECE, pieces};
 use crate::device::cpu::wide::widest;
 use std::f32::consts::TAU;
 
-/// Draws all of `out` from one stream.
+/// Fills `out` with random numbers of one stream.
 pub fn random(out: &mut [f32], distribution: Distribution, key: u64, counter: u64) {
     match distribution {
         Distribution::Uniform { low, high } => {
-            // Rounding could give `high`, which is excluded, unless the interval is empty.
+            // Rounding could give `high`, which is excluded, so limit the result to the float below
+            // `high`. If the interval is empty, the result is `low`.
             let below = if low < high { high.next_down() } else { low };
             blocks(
                 out,
@@ -86,10 +87,10 @@ fn blocks(out: &mut [f32], key: u64, counter: u64, draw: impl Fn([u32; 4]) -> [f
     });
 }
 
-/// Number of blocks that are drawn side by side.
+/// Number of blocks that are computed together.
 const WIDE: usize = 16;
 
-/// Draws blocks `first..first + WIDE`.
+/// Computes the blocks `first..first + WIDE`.
 #[inline(always)]
 fn group_of_blocks(
     first: u64,
@@ -111,7 +112,7 @@ fn group_of_blocks(
     drawn
 }
 
-/// Ten rounds for `W` counters side by side, with one key.
+/// Ten rounds of Philox for `W` counters together, with one key.
 #[inline(always)]
 fn philox<const W: usize>(mut counter: [[u32; W]; 4], mut key: [u32; 2]) -> [[u32; W]; 4] {
     const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

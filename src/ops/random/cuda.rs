@@ -29,7 +29,7 @@ struct Draw<const N: usize>([f32; N]);
 // source declares.
 unsafe impl<const N: usize> Parameter for Draw<N> {}
 
-/// Draws all of `y` from one stream.
+/// Fills `y` with random numbers of one stream.
 pub(super) fn random(
     gpu: &mut Gpu,
     y: &Place,
@@ -41,14 +41,15 @@ pub(super) fn random(
     let mut draw = |name: &'static str, draw: &dyn Parameter| {
         let grid = Grid::of_threads(count.div_ceil(4));
         let of = Stream { key, counter };
-        // SAFETY: the kernels take the result, its number of elements, the stream, and the
-        // parameters of their distribution, which the calls below give. The kernels write `count`
-        // elements of `y`, which the device has checked.
+        // SAFETY: the kernels declare these parameters: the result, its number of elements, the
+        // stream, and the parameters of the distribution, which the calls below pass. The kernels
+        // write `count` elements of `y`, which the device has checked.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &count, &of, draw]) }
     };
     match distribution {
         Distribution::Uniform { low, high } => {
-            // Rounding could give `high`, which is excluded, unless the interval is empty.
+            // Rounding could give `high`, which is excluded, so limit the result to the float below
+            // `high`. If the interval is empty, the result is `low`.
             let below = if low < high { high.next_down() } else { low };
             draw("random_uniform", &Draw([low, high - low, below]))
         }

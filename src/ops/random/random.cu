@@ -1,8 +1,8 @@
 // Random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
 // as 1, 2, 3", SC 2011.
 //
-// A thread draws a block of four. The counter of a block has the number of the block and the number
-// of the tensor.
+// Each thread computes a block of four numbers. The Philox counter of a block consists of the
+// block's number and the tensor's number.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -36,13 +36,13 @@ __device__ inline void philox(const Stream &of, u64 block, u32 (&words)[4])
 __device__ inline float unit(u32 word) { return (word >> 8) * (1.0f / 16777216.0f); }
 
 struct Uniform {
-    // `below` is the largest number allowed: rounding could give `high`.
+    // `below` is the largest result; rounding alone could give `high`.
     float low, range, below;
     __device__ void operator()(const u32 (&words)[4], float (&v)[4]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            // Two roundings, like on every device.
+            // Round the product and the sum separately, as on every device.
             float x = __fadd_rn(low, __fmul_rn(range, unit(words[i])));
             v[i] = x > below ? below : x;
         }
@@ -55,7 +55,7 @@ struct Normal {
     {
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            // In (0, 1], so that the logarithm is finite.
+            // `1 - unit(..)` is in (0, 1], so the logarithm is finite.
             float radius = sqrtf(-2.0f * logf(1.0f - unit(words[i])));
             float sin, cos;
             sincosf(TAU * unit(words[i + 1]), &sin, &cos);

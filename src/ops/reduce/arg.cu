@@ -1,9 +1,9 @@
-// Index of the largest or smallest element. For each result, 1, 32 or all threads of a block
-// search.
+// Index of the largest or smallest element. For each result, 1, 32 or all threads of a block search
+// the elements.
 
 struct Best {
     float value;
-    int at;  // Before the first element: the largest int.
+    int at;  // Index of the element; the largest int before the first element is compared.
 };
 
 __device__ inline Best from_lane_beyond(Best x, int distance)
@@ -13,7 +13,7 @@ __device__ inline Best from_lane_beyond(Best x, int distance)
     return x;
 }
 
-// The better of two elements; of equal elements, the first. NaN is better than any number.
+// Returns the better of two elements; of equal elements, the first. NaN is better than any number.
 struct Better {
     u32 smallest;
     __device__ Best operator()(Best a, Best b) const
@@ -31,7 +31,7 @@ arg(int *index, const float *x, u64 results, u64 n, u64 inner, u32 threads, u32 
 {
     Better join{smallest};
     u32 together = THREADS / threads, rank = threadIdx.x % threads;
-    // All threads of a block loop equally often, because they synchronize.
+    // All threads of a block run the same number of iterations, because the threads synchronize.
     for (u64 first = (u64)blockIdx.x * together; first < results; first += (u64)gridDim.x * together) {
         u64 i = first + threadIdx.x / threads;
         bool inside = i < results;

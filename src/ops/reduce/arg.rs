@@ -10,7 +10,7 @@ use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// Element to look for.
+/// Element whose index is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -22,14 +22,14 @@ pub enum Extreme {
 }
 
 /// `(x) -> (index i32)`: the index along `axis` of the largest or smallest element. Of equal
-/// elements, the first one's index is returned. If there is a NaN, the index of the first NaN is
-/// returned. If `keep_dims` is set, the axis has size 1 in the result; if not, it is removed. `x`
-/// must be contiguous.
+/// elements, the first element's index is returned. If there is a NaN, the index of the first NaN
+/// is returned. If `keep_dims` is set, the axis has size 1 in the result; if not, the axis is
+/// removed. `x` must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ArgReduce {
-    /// Largest or smallest.
+    /// Whether to find the largest or the smallest element.
     pub kind: Extreme,
     /// Dimension to search along.
     pub axis: usize,
@@ -39,8 +39,8 @@ pub struct ArgReduce {
 
 impl Tensor {
     /// Finds the index of the largest element along `axis`, as an integer. Of equal elements, the
-    /// first one's index is returned. If there is a NaN, the index of the first NaN is returned. If
-    /// `keep_dims` is set, the axis is kept with size 1; if not, it is removed.
+    /// first element's index is returned. If there is a NaN, the index of the first NaN is
+    /// returned. If `keep_dims` is set, the axis is kept with size 1; if not, the axis is removed.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -128,7 +128,7 @@ impl Definition for ArgReduce {
 }
 
 impl ArgReduce {
-    /// Number of elements along the axis, and number of elements in each entry.
+    /// Number of entries along the axis, and number of elements in each entry.
     fn sides(&self, x: &Layout) -> [usize; 2] {
         let shape = x.shape();
         [shape[self.axis], shape[self.axis + 1..].iter().product()]

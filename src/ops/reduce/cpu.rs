@@ -1,8 +1,8 @@
 //! Sums, means, maxima and minima over any dimensions, on the CPU.
 //!
-//! If there are few results of many elements each, the elements are cut into chunks, whose partial
-//! results are reduced in order. Number and size of the chunks depend on the shape alone. Partial
-//! results are in the workspace, and are far smaller than the input.
+//! If there are few results, each of many elements, the elements are cut into chunks. The partial
+//! results of the chunks are then reduced in order. Number and size of the chunks depend on the
+//! shape alone. Partial results are in the workspace, and are much smaller than the input.
 
 mod arg;
 
@@ -21,31 +21,32 @@ use std::ops::Range;
 const CHUNK: usize = 64 * 1024;
 /// Largest number of chunks for each output.
 const CHUNKS: usize = 64;
-/// Smallest number of elements of each output in a chunk, if outputs are summed side by side.
+/// Smallest number of elements of each output in a chunk, if neighbouring outputs are reduced
+/// together.
 const LEAST: usize = 128;
-/// Number of neighbouring outputs that are summed side by side.
+/// Number of neighbouring outputs that are reduced together.
 const BLOCK: usize = 256;
 
-/// Division of a reduction.
+/// Division of a reduction into chunks.
 #[derive(Clone, Debug)]
 struct Plan {
     /// Loops over the outputs.
     kept: Walk<1>,
-    /// Loops over the elements of an output.
+    /// Loops over the elements that are reduced to one output.
     joined: Walk<1>,
     outputs: usize,
-    /// Number of elements of an output.
+    /// Number of elements that are reduced to one output.
     count: usize,
-    /// Whether neighbouring outputs are summed side by side. If not, the elements of one output are
-    /// neighbours.
+    /// Whether neighbouring outputs are reduced together, because their elements are neighbours. If
+    /// not, the outputs are reduced one by one.
     side_by_side: bool,
-    /// Elements of an output in a chunk.
+    /// Number of elements of one output in a chunk.
     chunk: usize,
 }
 
 impl Plan {
     fn new(layout: &Layout, axes: &[usize]) -> Self {
-        // Loops over the dimensions that are reduced, or over the dimensions that are kept.
+        // Makes loops over the reduced dimensions, or over the kept dimensions.
         let only = |joined: bool| {
             walk_along(layout, (0..layout.rank()).filter(|axis| axes.contains(axis) == joined))
         };
@@ -68,12 +69,12 @@ impl Plan {
     }
 }
 
-/// Words of scratch that [`reduce`] needs: a double for each chunk of each output.
+/// Number of scratch words that [`reduce`] needs: an f64 for each chunk of each output.
 pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
         1 => 0,
-        // One word more, to align the doubles.
+        // One more word, to align the f64 values.
         chunks => 1 + chunks * plan.outputs * (size_of::<f64>() / size_of::<u32>()),
     }
 }
@@ -127,7 +128,7 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
     fn run(&self, out: &mut [f32], partial: &mut [f64], finish: impl Fn(f64) -> f32 + Sync) {
         let Plan { outputs, count, chunk, side_by_side, .. } = self.plan;
         let work = outputs.saturating_mul(count);
-        // Number of outputs in a piece of work.
+        // Number of outputs in a task.
         let len =
             |elements: usize| (PIECE / elements.max(1)).max(if side_by_side { BLOCK } else { 1 });
         let chunks = self.plan.chunks();
@@ -153,8 +154,8 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         out.iter_mut().zip(all).for_each(|(out, all)| *out = finish(*all));
     }
 
-    /// Reduces `elements` of each of `len` outputs from `first` on. Calls `emit` with the number of
-    /// the output, counted from `first`, and its result.
+    /// Reduces the elements with indices in `elements`, for each of `len` outputs from `first` on.
+    /// Calls `emit` with the number of the output, counted from `first`, and the output's result.
     fn part(
         &self,
         first: usize,
@@ -194,8 +195,8 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         });
     }
 
-    /// Reduces `elements` of `width` neighbouring outputs. The first element of the first output is
-    /// at `at`.
+    /// Reduces the elements with indices in `elements`, for each of `width` neighbouring outputs.
+    /// The first element of the first output is at `at`.
     fn block(&self, at: usize, width: usize, elements: &Range<usize>) -> [f64; BLOCK] {
         let mut block = [self.start; BLOCK];
         let joined = &self.plan.joined;

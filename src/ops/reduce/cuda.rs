@@ -13,10 +13,11 @@ use crate::layout::{Dims, Layout};
 pub(super) static FAMILY: Family = Family::new("reduce", include_str!("reduce.cu"));
 pub(super) static ARG: Family = Family::new("arg", include_str!("arg.cu"));
 
-/// Number of blocks that keeps any GPU busy. A constant, because results must not depend on the
-/// GPU.
+/// Number of blocks that keeps any GPU busy. The number is constant, because results must not
+/// depend on the GPU.
 const BLOCKS: usize = 1024;
-/// Largest number of blocks in a grid. If there are more results, each block computes several.
+/// Largest number of blocks in a grid. If there are more results, each block computes several
+/// results.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// Names of the kernels of a reduction.
@@ -40,18 +41,18 @@ macro_rules! names {
     };
 }
 
-/// Division of a reduction among threads. Depends on the layout and the axes alone.
+/// Division of a reduction among threads. The plan depends only on the layout and the axes.
 struct Plan {
     /// Loops over the results.
     kept: Walk<1>,
-    /// Loops over the elements of a result, in the order in which they lie in memory.
+    /// Loops over the elements that are reduced to one result, in the order of their addresses.
     joined: Walk<1>,
     results: usize,
     count: usize,
     /// Whether neighbouring threads compute neighbouring results. If not, neighbouring threads
     /// share one result.
     columns: bool,
-    /// Elements of a result in a chunk.
+    /// Number of elements of one result in a chunk.
     chunk: usize,
 }
 
@@ -59,13 +60,13 @@ impl Plan {
     fn new(layout: &Layout, axes: &Dims) -> Self {
         let [(kept, results), (joined, count)] = walks(layout, axes);
         let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
-        // Number of blocks if results are not cut into chunks, and smallest number of elements that
-        // is worth another block.
+        // Number of blocks if results are not cut into chunks, and smallest number of elements for
+        // which another block saves time.
         let (blocks, least) =
             if columns { (results.div_ceil(128), 64) } else { (results, 8 * 1024) };
         let wanted = if blocks < BLOCKS / 2 { BLOCKS / blocks.max(1) } else { 1 };
         let chunks = wanted.min(count.div_ceil(least)).max(1);
-        // A multiple of 4, so that chunks keep the alignment of vector loads.
+        // Round up to a multiple of 4, so that chunks keep the alignment of vector loads.
         let chunk = count.div_ceil(chunks).next_multiple_of(4).max(4);
         Self { kept, joined, results, count, columns, chunk }
     }
@@ -75,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Bytes of workspace: a double for each chunk of each result.
+/// Bytes of workspace: an f64 for each chunk of each result.
 pub(super) fn workspace(layout: &Layout, axes: &Dims) -> u64 {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
@@ -138,15 +139,15 @@ pub(super) fn reduce(
             chunk: plan.chunk as u64,
             divisor,
         };
-        // If there are few results, several rows of threads share them.
+        // If there are few results, several rows of threads share each result.
         let enough = plan.count <= 8 || units >= (BLOCKS * THREADS as usize) as u64;
         let lanes = if enough { THREADS } else { 32 };
         let mut grid = Grid::of_blocks(units.div_ceil(lanes.into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(names.columns, units.max(plan.count as u64));
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel writes each result, or the partial result of each chunk to the
-        // workspace, and reads `x` within its layout.
+        // operands. The kernel reads `x` within its layout. The kernel writes each result, or
+        // writes the partial result of each chunk to the workspace.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of, &lanes])? };
     } else {
         let fours = joined.steps() == [1] && in_fours(&joined, [x]) && whole_steps(&kept);
@@ -169,15 +170,16 @@ pub(super) fn reduce(
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(name, results.max(units as u64));
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel writes each result, or the partial result of each chunk to the
-        // workspace, and reads `x` within its layout.
+        // operands. The kernel reads `x` within its layout. The kernel writes each result, or
+        // writes the partial result of each chunk to the workspace.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of])? };
     }
     if chunks > 1 {
         let grid = Grid::of_threads(results * 32);
         let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel writes each result, and reads its partial results in the workspace.
+        // operands. The kernel writes each result, and reads the partial results of this result in
+        // the workspace.
         unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
     }
     Ok(())
@@ -204,6 +206,6 @@ pub(super) fn arg(
     let parameters: [&dyn Parameter; 7] =
         [&out, &x, &results, &(n as u64), &(inner as u64), &threads, &smallest];
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all `results`, and reads `n` elements of `x` for each.
+    // operands. The kernel writes all `results`, and reads `n` elements of `x` for each result.
     unsafe { gpu.launch(ARG.kernel("arg"), grid, &parameters) }
 }

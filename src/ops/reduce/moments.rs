@@ -1,4 +1,4 @@
-//! Functions that are made of sums, means and maxima.
+//! Functions that are composed of sums, means and maxima.
 
 use crate::error::Error;
 use crate::op::OpError;
@@ -6,10 +6,10 @@ use crate::ops::Tensor;
 
 impl Tensor {
     /// Variances along `axes`, with `keep_dims` as for [`Tensor::sum_along`]. The variance is the
-    /// sum of squared distances from the mean, divided by the number of elements less `correction`.
-    /// A `correction` of 1 gives the unbiased variance, PyTorch's default. A `correction` of 0
-    /// gives the biased variance. The result is NaN or infinite if there are not more elements than
-    /// `correction`.
+    /// sum of squared distances from the mean, divided by the number of elements minus
+    /// `correction`. A `correction` of 1 gives the unbiased variance, PyTorch's default. A
+    /// `correction` of 0 gives the biased variance. The result is NaN or infinite if the number of
+    /// elements is not larger than `correction`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -71,8 +71,9 @@ impl Tensor {
     /// # Errors
     /// Errors of [`Tensor::max_along`].
     pub fn logsumexp(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
-        // Subtracting the largest element and adding it again does not change the sum. If the
-        // largest is infinite, it is clamped, as infinity minus infinity would be NaN.
+        // Subtracting the largest element before the exponentials, and adding it to the logarithm,
+        // does not change the result. An infinite largest element is clamped, because infinity
+        // minus infinity would be NaN.
         let largest = self.detach().max_along(axes, true)?.clamp(f32::MIN, f32::MAX)?;
         let sum = self.sub(&largest)?.exp()?.sum_along(axes, true)?.log()?.add(&largest)?;
         if keep_dims {
@@ -110,7 +111,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there are no tensors, or one does not hold floats.
+    /// [`Error::Op`] if there are no tensors, or a tensor does not hold floats.
     pub fn norm_of(tensors: &[&Self]) -> Result<Self, Error> {
         let mut squares = tensors.iter().map(|x| x.square()?.sum());
         let Some(first) = squares.next() else {
@@ -119,8 +120,8 @@ impl Tensor {
         squares.try_fold(first?, |sum, squares| sum.add(&squares?))?.root()
     }
 
-    /// Square root of elements that are not negative, with a gradient of 0 at 0, where the gradient
-    /// of [`Tensor::sqrt`] is infinite.
+    /// Square root of elements that are not negative. At 0, the gradient is 0, but the gradient of
+    /// [`Tensor::sqrt`] is infinite.
     fn root(&self) -> Result<Self, Error> {
         if self.tape().is_none() {
             return self.sqrt();

@@ -1,17 +1,17 @@
-// Sums, maxima and minima over any dimensions. Sums are in double precision: they do not drift, and
-// memory is slower than the additions.
+// Sums, maxima and minima over any dimensions. Sums are in double precision, so that rounding
+// errors do not grow. Reading memory is slower than the additions.
 //
 // The elements of a result may be cut into chunks, so that a few results keep the whole GPU busy.
-// Partial results then go to the workspace, and a second kernel reduces the partial results of each
-// result.
+// The partial results of the chunks are then written to the workspace, and a second kernel reduces
+// the partial results of each result.
 
 struct Reduction {
-    Walk<1> kept;    // Over the results.
-    Walk<1> joined;  // Over the elements of a result, in units.
-    u64 results;     // Units of the first walk.
-    u64 count;       // Units of the second walk.
-    u64 chunk;       // Units of the second walk, for each row of the grid.
-    double divisor;  // Divides the final sums.
+    Walk<1> kept;    // Walk over the results.
+    Walk<1> joined;  // Walk over the elements of a result, in units.
+    u64 results;     // Number of units of `kept`.
+    u64 count;       // Number of units of `joined`.
+    u64 chunk;       // Number of units of `joined` for each row of the grid.
+    double divisor;  // Divisor of the final sums.
 };
 
 struct Sum {
@@ -78,8 +78,8 @@ __device__ inline typename Kind::Value join_some(const float *x, const Walk<1> &
     return all;
 }
 
-// Neighbouring lanes share a result. The elements of a result are contiguous, or results are not
-// contiguous either.
+// Neighbouring lanes share a result. Used if the elements of a result are contiguous, or if neither
+// elements nor results are contiguous.
 template <class Kind, int Lanes>
 __device__ inline void rows(float *y, typename Kind::Value *partial, const float *x, const Reduction &of)
 {
@@ -87,7 +87,7 @@ __device__ inline void rows(float *y, typename Kind::Value *partial, const float
     const u32 Together = THREADS / Lanes;
     u64 from = blockIdx.y * of.chunk + threadIdx.x % Lanes;
     u64 to = of.count < (blockIdx.y + 1) * of.chunk ? of.count : (blockIdx.y + 1) * of.chunk;
-    // All threads of a block loop equally often, because they synchronize.
+    // All threads of a block run the same number of iterations, because the threads synchronize.
     for (u64 first = (u64)blockIdx.x * Together; first < of.results; first += (u64)gridDim.x * Together) {
         u64 i = first + threadIdx.x / Lanes;
         bool inside = i < of.results;
@@ -105,8 +105,8 @@ __device__ inline void rows(float *y, typename Kind::Value *partial, const float
     }
 }
 
-// Neighbouring lanes have neighbouring results, in units of `Width`. Several rows of the block
-// share the results, if results are few.
+// Neighbouring lanes compute neighbouring results, in units of `Width`. If there are few results,
+// several rows of threads of the block share each result.
 template <class Kind, int Width>
 __device__ inline void columns(float *y, typename Kind::Value *partial, const float *x, const Reduction &of, u32 lanes)
 {
@@ -131,7 +131,7 @@ __device__ inline void columns(float *y, typename Kind::Value *partial, const fl
             for (int j = 0; j < Width; ++j) all[j] = join(all[j], (Value)v[j]);
         });
         if (lanes < THREADS) {
-            __syncthreads();  // The sums of the last iteration may still be read.
+            __syncthreads();  // Other threads may still read the sums of the last iteration.
 #pragma unroll
             for (int j = 0; j < Width; ++j) shared[j * THREADS + threadIdx.x] = all[j];
             __syncthreads();
@@ -146,7 +146,7 @@ __device__ inline void columns(float *y, typename Kind::Value *partial, const fl
     }
 }
 
-// Reduces the chunks of each result, with a warp per result.
+// Reduces the partial results of each result's chunks, with one warp for each result.
 template <class Kind>
 __device__ inline void chunks(float *y, const typename Kind::Value *partial, u64 results, u32 count, double divisor)
 {

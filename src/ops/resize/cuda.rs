@@ -22,8 +22,9 @@ struct Of {
 // in the same order.
 unsafe impl Parameter for Of {}
 
-/// Computes the entries of `y` from the entries of `x`. If `transposed`, adds each entry of `x`,
-/// with weights, to the entries of `y` from which a resampling of `y` would make it.
+/// Computes the entries of `y` from the entries of `x`. If `transposed` is set, applies the
+/// transposed operator: adds each entry `j` of `x`, times its weights, to the entries of `y` that
+/// the taps list for `j`.
 pub(super) fn resize(
     gpu: &mut Gpu,
     y: &Place,

@@ -1,9 +1,10 @@
-// Resampling along the middle of `[outer, n, inner]`. A thread computes an element of the result.
+// Resampling along the middle dimension of `[outer, n, inner]`. Each thread computes one element of
+// the result.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// Entries that make up an entry of the result, and the weights of the first and of each other
-// entry.
+// Range of entries from which an entry of the result is computed. Also the weight of the first
+// entry, and the weight of each other entry.
 struct Tap {
     u64 start, end;
     float first, other;
@@ -14,7 +15,7 @@ struct Taps {
     u64 n, size, inner;
     u64 sampling;  // 0: nearest, 1: linear, 2: linear with corners aligned, 3: means of areas.
 
-    // Tap at the position `top / bottom`, between two entries.
+    // Tap that interpolates linearly at the position `top / bottom`.
     __device__ Tap between(u64 top, u64 bottom) const
     {
         u64 first = top / bottom;
@@ -52,7 +53,8 @@ KERNEL resize_transposed(float *y, const float *x, u64 count, Taps taps)
     if (i >= count) return;
     u64 along = i % taps.inner, entry = i / taps.inner % taps.n, outer = i / taps.inner / taps.n;
     const float *from = x + outer * taps.size * taps.inner + along;
-    // The first tap that ends behind this entry. Starts and ends of taps never decrease.
+    // Find the first tap that ends behind this entry by binary search, because starts and ends of
+    // taps never decrease.
     u64 j = 0, end = taps.size;
     while (j < end) {
         u64 middle = (j + end) / 2;
@@ -62,7 +64,7 @@ KERNEL resize_transposed(float *y, const float *x, u64 count, Taps taps)
             j = middle + 1;
         }
     }
-    // The sum may have many terms.
+    // Add in double precision, because the sum may have many terms.
     double sum = 0.0;
     for (; j < taps.size; ++j) {
         Tap tap = taps.of(j);

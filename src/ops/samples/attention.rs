@@ -22,7 +22,7 @@ impl Sampled for AttentionGrad {
     fn samples(&self) -> Vec<Sample> {
         let sample = |(op, q, k): (Attention, Operand, Operand)| {
             let rows = floats(&q.seen.shape()[..3]);
-            // A positive `lse`: a small one would make the probabilities overflow.
+            // `lse` is positive, because probabilities would overflow with a small `lse`.
             Sample::new(Self(op), [q.clone(), k.clone(), k, rows.clone().positive(), rows, q])
         };
         samples().map(sample).collect()
@@ -42,10 +42,10 @@ impl Sampled for AttentionGrad {
     }
 }
 
-/// Ops with queries and keys that deserve a test.
+/// Fixed samples: ops, with queries and keys.
 ///
-/// Sizes lie around the sizes of tiles. Some cases have more queries than keys, some fewer, some
-/// none.
+/// Sizes lie near the sizes of tiles. Some samples have more queries than keys, some have fewer
+/// queries, and some have none.
 fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
     let sizes = [
         [1, 1, 1, 1, 1],
@@ -67,7 +67,8 @@ fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
         [false, true].map(|causal| (Attention { causal, scale }, q.clone(), k.clone()))
     });
     let op = Attention { causal: true, scale: None };
-    // Queries and keys as a matrix product leaves them: all heads of a token lie in one row.
+    // Queries and keys have the layout that a matrix product gives them: all heads of a token lie
+    // in one row.
     let beside = |n: usize| floats(&[2, n, 3, 40]).view(|x| x.permute(&[0, 2, 1, 3]));
     packed.chain([
         (op, beside(70), beside(200)),

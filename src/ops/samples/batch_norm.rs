@@ -4,7 +4,7 @@ use crate::ops::{BatchNorm, BatchNormGrad, BatchNormInfer, FLOAT, Op};
 
 impl Sampled for BatchNorm {
     fn samples(&self) -> Vec<Sample> {
-        // A channel needs at least two elements for a deviation.
+        // A channel needs at least two elements to have a standard deviation.
         let each = |shape: &[usize]| shape.iter().product::<usize>().checked_div(shape[1]);
         let fit = SHAPES.iter().filter(|shape| each(shape).is_none_or(|each| each > 1));
         fit.map(|shape| Sample::new(*self, operands(shape))).collect()
@@ -64,13 +64,13 @@ impl Sampled for BatchNormGrad {
     }
 }
 
-/// Operands of [`BatchNormGrad`], from the operands of [`BatchNorm`]. The running variance serves
-/// as `inv_std`: both are positive.
+/// Operands of [`BatchNormGrad`], from the operands of [`BatchNorm`]. The running variance is used
+/// as `inv_std`, because both are positive.
 fn with_dy([x, gamma, _, mean, inv_std]: [Operand; 5], dy: Operand) -> [Operand; 5] {
     [x, gamma, mean, inv_std, dy]
 }
 
-/// Shapes that deserve a test: few and many channels, with elements that lie together or apart.
+/// Shapes of the fixed samples: few and many channels, whose elements are contiguous or not.
 const SHAPES: [&[usize]; 18] = [
     &[2, 3],
     &[1, 1, 1],
@@ -98,14 +98,14 @@ fn operands(shape: &[usize]) -> [Operand; 5] {
     [floats(shape), floats(c), floats(c), floats(c), floats(c).positive()]
 }
 
-/// Draws operands for `x` of this shape, contiguous and perhaps at an offset.
+/// Draws contiguous operands for `x` of this shape. Some operands have an offset.
 fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
     let c = [shape[1]];
     let [gamma, beta, mean] = [(); 3].map(|()| draw.packed(c));
     [draw.packed(shape), gamma, beta, mean, draw.packed(c).positive()]
 }
 
-/// Draws an epsilon: large enough to matter, and to keep divisors away from 0.
+/// Draws an epsilon. It is large enough to change results and to keep divisors away from 0.
 fn draw_eps(draw: &mut Draw) -> f32 {
     [0.25, 1.0, 4.0][draw.below(3)]
 }

@@ -73,8 +73,8 @@ fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
     })
 }
 
-/// Cases that deserve a test: few and many images, large and odd kernels, strides and paddings, no
-/// elements.
+/// Fixed samples: few and many images, large and odd kernels, strides and paddings, and tensors
+/// without elements.
 fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     [
         ([1, 1, 1, 1], [1, 1, 1], [1, 1], [0, 0]),
@@ -83,7 +83,7 @@ fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
         ([8, 16, 31, 33], [17, 3, 3], [2, 2], [1, 1]),
         ([3, 3, 65, 64], [13, 7, 7], [2, 2], [3, 3]),
         ([2, 3, 128, 128], [24, 16, 16], [16, 16], [0, 0]),
-        // One phase for each element of the kernel.
+        // A convolution whose input gradient has one phase for each kernel element.
         ([2, 2, 128, 128], [3, 64, 64], [64, 64], [0, 0]),
         ([300, 5, 6, 4], [3, 1, 1], [1, 1], [0, 0]),
         ([40, 40, 9, 9], [40, 1, 1], [2, 2], [0, 0]),
@@ -106,7 +106,8 @@ fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     })
 }
 
-/// Images `[n, c, h, w]`; outputs and kernel `[o, kh, kw]`; and the convolution.
+/// Sizes `[n, c, h, w]` of the images, sizes `[o, kh, kw]` of the weight without its input
+/// channels, and the convolution.
 type Sizes = ([usize; 4], [usize; 3], Conv2d);
 
 fn dilated_or_in_groups() -> [Sizes; 9] {
@@ -132,7 +133,7 @@ fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     let [kernel, stride] = [(); 2].map(|()| [1 + draw.below(3), 1 + draw.below(3)]);
     let dilation = [(); 2].map(|()| [1, 1, 2, 3][draw.below(4)]);
     let groups = [1, 1, 2, 3][draw.below(4)];
-    // Enough padding for at least one window.
+    // Draw enough padding for at least one window.
     let padding = [0, 1].map(|i| span(kernel[i], dilation[i]).div_ceil(2) + draw.below(2));
     let conv = Conv2d { stride, padding, dilation, groups };
     let [rows, columns] = windows(conv, [h, w], kernel);

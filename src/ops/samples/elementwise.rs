@@ -23,7 +23,7 @@ impl Sampled for Unary {
     }
 }
 
-/// A sample of the function, with an operand for which the result is a number.
+/// A sample of the function, with an operand for which the result is not NaN.
 fn of_one(function: Unary, x: Operand) -> Sample {
     match function {
         Unary::Log | Unary::Sqrt | Unary::Recip => Sample::new(function, [x.positive()]),
@@ -63,7 +63,7 @@ impl Sampled for Binary {
     }
 }
 
-/// A sample of the function, with operands for which the result is a number.
+/// A sample of the function, with operands for which the result is not NaN.
 fn of_two(function: Binary, a: Operand, b: Operand) -> Sample {
     match function {
         Binary::Div => Sample::new(function, [a, b.positive()]),
@@ -75,8 +75,8 @@ fn of_two(function: Binary, a: Operand, b: Operand) -> Sample {
 
 /// Samples of ops with numbers as attributes.
 ///
-/// A row has the op with its numbers; how the numbers are drawn; and the restriction of operands
-/// for which results are numbers.
+/// A row has the op with its numbers, the ranges from which the numbers are drawn, and the
+/// restriction of operands that avoids NaN results.
 macro_rules! with_numbers {
     ($($Function:ident { $($field:ident),* }: |$draw:ident| [$($drawn:expr),*], $ranged:expr;)*) => {$(
         impl Sampled for $Function {

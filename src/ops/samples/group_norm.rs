@@ -19,7 +19,7 @@ impl Sampled for GroupNorm {
                 shape[axis].max([1, groups][usize::from(axis == 1)])
             });
         }
-        // Large enough to matter, and to keep divisors away from 0.
+        // The epsilon is large enough to change results and to keep divisors away from 0.
         let eps = [0.25, 1.0, 4.0][draw.below(3)];
         let [x, gamma, ..] = operands(shape, groups, |dims| draw.packed(dims));
         Sample::new(Self { groups, eps }, [x, gamma, draw.packed([shape[1]])])
@@ -51,7 +51,7 @@ impl Sampled for GroupNormGrad {
     }
 }
 
-/// Shapes that deserve a test, and the number of groups of each.
+/// Shapes of the fixed samples, and the number of groups of each shape.
 ///
 /// The shapes have few and many channels, short and long channels, and no images.
 const SHAPES: [(&[usize], usize); 12] = [
@@ -78,7 +78,7 @@ fn draw(draw: &mut Draw) -> (Dims, usize) {
     (shape, groups)
 }
 
-/// `x`, `gamma`, `mean`, `inv_std` and `dy`, each made by `make` from its shape.
+/// `x`, `gamma`, `mean`, `inv_std` and `dy`. `make` makes each operand from its shape.
 fn operands(shape: Dims, groups: usize, mut make: impl FnMut(Dims) -> Operand) -> [Operand; 5] {
     let (channels, rows) = (Dims::new(&[shape[1]]), Dims::new(&[shape[0], groups]));
     let [x, gamma, mean, inv_std, dy] = [shape, channels, rows, rows, shape].map(&mut make);

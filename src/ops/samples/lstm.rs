@@ -54,17 +54,18 @@ impl Sampled for LstmStepsGrad {
 
 /// Operands of a sample.
 struct Given {
-    /// Packed, like `bias`.
+    /// Values of all gates; packed, like `bias`.
     gates: Operand,
     weight: Operand,
     bias: Operand,
-    /// Two tensors of a float for each unit: states, or gradients of states.
+    /// Two tensors with one float for each unit: states, or gradients of states.
     memory: [Operand; 2],
-    /// Two tensors of a float for each unit of each step: one packed, one not.
+    /// Two tensors with one float for each unit of each step. One tensor is packed, the other is
+    /// not.
     units: [Operand; 2],
 }
 
-/// Operands that deserve a test: sizes around the sizes of the kernels' blocks, and sizes of 0.
+/// Operands of the fixed samples. Sizes lie near the sizes of the kernels' blocks, or are 0.
 fn samples() -> impl Iterator<Item = Given> {
     let sizes = [
         [1, 1, 1],

@@ -83,7 +83,7 @@ impl Sampled for RmsNormGrad {
     }
 }
 
-/// Shapes that deserve a test: short and long rows, few and many rows, and no rows.
+/// Shapes of the fixed samples: short and long rows, few and many rows, and no rows.
 const SHAPES: [&[usize]; 17] = [
     &[1],
     &[7],
@@ -117,7 +117,7 @@ fn operands(shape: &[usize]) -> [Operand; 5] {
     [floats(shape), floats(&n), floats(&rows), floats(&rows).positive(), floats(shape)]
 }
 
-/// Draws operands for `x` of this shape, contiguous and perhaps at an offset.
+/// Draws contiguous operands for `x` of this shape. Some operands have an offset.
 fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
     let [n, rows] = parts(&shape);
     let [x, gamma, mean, inv_std, dy] = [shape, n, rows, rows, shape].map(|dims| draw.packed(dims));
@@ -132,7 +132,7 @@ fn absurd(draw: &mut Draw) -> [Layout; 3] {
     [shape, n, rows].map(|dims| Layout::contiguous(FLOAT, dims))
 }
 
-/// Draws a shape whose rows have a mean, and an epsilon.
+/// Draws a shape whose rows have at least one element, and an epsilon.
 fn draw_rows(draw: &mut Draw) -> (Dims, f32) {
     let mut shape = draw.shape(1, 4);
     let last = shape.len() - 1;
@@ -140,6 +140,6 @@ fn draw_rows(draw: &mut Draw) -> (Dims, f32) {
     if !shape[..last].contains(&0) {
         shape = shape.with(last, shape[last].max(1));
     }
-    // Large enough to matter, and to keep divisors away from 0.
+    // The epsilon is large enough to change results and to keep divisors away from 0.
     (shape, [0.25, 1.0, 4.0][draw.below(3)])
 }

@@ -120,7 +120,7 @@ impl Case {
         [self.x[2], self.x[3]]
     }
 
-    /// Cases that deserve a test.
+    /// Cases of the fixed samples.
     fn all() -> [Self; 11] {
         [
             Self::new([1, 1, 1, 1], [1, 1], [1, 1], [0, 0]),
@@ -131,7 +131,7 @@ impl Case {
             Self::new([1, 2, 3, 6001], [2, 5001], [1, 7], [1, 2500]),
             Self::new([1, 2, 6001, 3], [5001, 2], [7, 1], [2500, 1]),
             Self::new([30_001, 3, 2, 2], [2, 2], [2, 2], [1, 1]),
-            // Windows far larger than the image.
+            // The windows are far larger than the image.
             Self::new([2, 3, 2, 1], [1 << 20, 1 << 20], [1, 1], [1 << 19, 1 << 19]),
             Self::new([0, 3, 8, 8], [2, 2], [2, 2], [0, 0]),
             Self::new([3, 0, 8, 8], [2, 2], [2, 2], [0, 0]),
@@ -147,7 +147,8 @@ impl Case {
         Self::new([n, c, h, w], kernel, stride, padding)
     }
 
-    /// Draws a case whose windows each cover the whole image: the maximum may be at any pixel.
+    /// Draws a case in which each window covers the whole image, so that the maximum may be at any
+    /// pixel.
     fn draw_overlapping(draw: &mut Draw) -> Self {
         let ([n, c], [h, w]) = (draw.sizes(), [(); 2].map(|()| 1 + draw.below(4)));
         let padding = [h, w].map(|n| draw.below(n));
@@ -165,7 +166,7 @@ impl Case {
         Sample::new(op(self.pool), [draw.packed(self.x)])
     }
 
-    /// A place for each window: the place of an element in the window.
+    /// For each window, the position in the image of an element of the window.
     fn places(&self) -> Operand {
         let [_, _, h, w] = self.x;
         let holds_all = |i: usize| self.pool.kernel[i] >= [h, w][i] + self.pool.padding[i];
@@ -177,7 +178,8 @@ impl Case {
     }
 }
 
-/// Place of an element in window number `i`, counted over all images. `random` chooses the element.
+/// Position in the image of an element of window number `i`, where windows are counted over all
+/// images. `random` selects the element.
 pub(super) fn place(pool: Pool2d, image: [usize; 2], i: usize, random: usize) -> usize {
     let [rows, columns] = pool.windows(image).expect("images that hold a window");
     let side = |side: usize, window: usize, random: usize| {

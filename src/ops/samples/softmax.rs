@@ -2,8 +2,8 @@ use super::{Draw, Sample, Sampled, floats};
 use crate::layout::Layout;
 use crate::ops::{FLOAT, LogSoftmax, LogSoftmaxGrad, Op, Softmax, SoftmaxGrad};
 
-/// Samples of ops over rows. A row of the table has the op, and the number of its operands, which
-/// share one shape.
+/// Samples of ops over rows. A row of the table has the op, and the number of its operands. All
+/// operands have the same shape.
 macro_rules! of_rows {
     ($($Op:ident $operands:literal;)*) => {$(
         impl Sampled for $Op {
@@ -30,7 +30,7 @@ of_rows! {
     LogSoftmaxGrad 2;
 }
 
-/// Numbers of rows, and elements of a row: few and many rows, short and long rows.
+/// Number of rows, and number of elements of a row: few and many rows, short and long rows.
 pub(super) const ROWS: [[usize; 2]; 10] = [
     [1, 1],
     [1000, 1001],

@@ -1,4 +1,4 @@
-//! Softmax and cross entropy over rows.
+//! Softmax and cross entropy over rows, on the CPU.
 
 use super::cross_entropy::Targets;
 use crate::device::DeviceError;
@@ -31,7 +31,7 @@ pub fn log_softmax(y: &mut [f32], [x]: [&[f32]; 1], row: usize) {
 pub fn softmax_grad(dx: &mut [f32], [y, dy]: [&[f32]; 2], row: usize) {
     rows(dx, row, |i, dx| {
         let (y, dy) = (&y[i * row..][..row], &dy[i * row..][..row]);
-        // Stores the products in `dx` for the sum in lanes.
+        // Store the products in `dx`, so that they are summed in SIMD lanes.
         dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * dy);
         let dot = sum(dx) as f32;
         dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * (dy - dot));
@@ -55,10 +55,10 @@ pub fn log_softmax_grad(dx: &mut [f32], [y, dy]: [&[f32]; 2], row: usize) {
     });
 }
 
-/// Log-softmax of each row, and the loss.
+/// Computes the log-softmax of each row, and the loss.
 ///
-/// The loss is the mean, over rows whose label counts, of minus the dot product of targets and
-/// log-probabilities.
+/// The loss of a row is minus the dot product of targets and log-probabilities. The result is the
+/// mean loss of the rows whose label is not `ignore`.
 pub fn cross_entropy(
     loss: &mut f32,
     log_probs: &mut [f32],
@@ -82,7 +82,7 @@ pub fn cross_entropy(
     Ok(())
 }
 
-/// `(e^log_probs - targets) * dloss / count`, or 0 in rows whose label does not count.
+/// Computes `(e^log_probs - targets) * dloss / count`, or 0 in rows whose label is `ignore`.
 pub fn cross_entropy_grad(
     dlogits: &mut [f32],
     log_probs: &[f32],
@@ -124,7 +124,7 @@ fn rows(out: &mut [f32], row: usize, body: impl Fn(usize, &mut [f32]) + Sync) {
 
 /// Writes `e^(x - max)` to `y`. Returns the largest element and the sum of `y`.
 fn exponentials(y: &mut [f32], x: &[f32]) -> (f32, f64) {
-    // The comparison may drop a NaN, but the NaN makes the sum NaN below.
+    // The comparison may ignore a NaN, but the NaN makes the sum below NaN.
     let larger = |a: f32, b: f32| if a > b { a } else { b };
     let mut lanes = Lanes::new(f32::NEG_INFINITY);
     lanes.add(x, larger);

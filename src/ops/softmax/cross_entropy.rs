@@ -14,24 +14,24 @@ use super::cuda;
 
 /// `(logits [n, c], labels i32 [n]) -> (loss [], log_probs [n, c])`: mean cross entropy.
 ///
-/// `log_probs = logits - ln sum e^logits` along the last dimension. The loss is the mean of
-/// `-sum_j t[j] log_probs[i, j]` over the labels that count. The target `t` is
-/// `label_smoothing / c`, plus `1 - label_smoothing` at the label. Labels lie in `0..c`, or are
-/// `ignore_index` and do not count. If no label counts, the loss is NaN.
+/// `log_probs = logits - ln sum e^logits` along the last dimension. Labels lie in `0..c`, or are
+/// `ignore_index`, which leaves the row out of the loss. The loss is the mean of `-sum_j t[j]
+/// log_probs[i, j]` over the other rows. The target `t` is `label_smoothing / c`, plus `1 -
+/// label_smoothing` at the label. If all labels are `ignore_index`, the loss is NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 // Recordings made before this op had attributes have no attributes.
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct CrossEntropy {
-    /// Share of each label that is spread evenly over all classes, from 0 to 1 (Szegedy et al.,
-    /// CVPR 2016).
+    /// Part of each label's probability that is spread evenly over all classes, from 0 to 1
+    /// (Szegedy et al., CVPR 2016).
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub label_smoothing: f32,
     /// Label of the rows that are left out of the loss.
     pub ignore_index: i32,
 }
 
-/// Default attributes: no smoothing, and -100 as the label that does not count, like PyTorch.
+/// Default attributes, as in PyTorch: no smoothing, and an `ignore_index` of -100.
 impl Default for CrossEntropy {
     fn default() -> Self {
         Self { label_smoothing: 0.0, ignore_index: -100 }
@@ -41,9 +41,9 @@ impl Default for CrossEntropy {
 /// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: gradient of
 /// [`CrossEntropy`].
 ///
-/// The gradient is `(e^log_probs - t) dloss / count`, and 0 in rows whose label does not count.
-/// `log_probs` is the second output of [`CrossEntropy`], and `count` is the number of labels that
-/// count.
+/// The gradient is `(e^log_probs - t) dloss / count`, and 0 in rows whose label is `ignore_index`.
+/// `log_probs` is the second output of [`CrossEntropy`], and `count` is the number of labels other
+/// than `ignore_index`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -63,12 +63,12 @@ impl Default for CrossEntropyGrad {
     }
 }
 
-/// Target probabilities that a label stands for.
+/// Target probabilities of a row, computed from the row's label.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
-    /// Share that the label's class gets on top of `off`.
+    /// Probability that the label's class gets in addition to `off`.
     pub on: f32,
-    /// Share of each class, including the label's class.
+    /// Probability of each class, including the label's class.
     pub off: f32,
     /// Label of the rows that are left out of the loss.
     pub ignore: i32,
@@ -92,7 +92,7 @@ fn share(smoothing: f32) -> Result<(), Fault> {
 impl Tensor {
     /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar.
     ///
-    /// Labels of -100 do not count.
+    /// Rows with a label of -100 are left out of the mean.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -105,13 +105,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if this tensor is not a matrix of floats, or `labels` does not have an integer
-    /// for each row. Another label outside `0..c` makes the run fail later.
+    /// [`Error::Op`] if this tensor is not a matrix of floats, or `labels` does not have one
+    /// integer for each row. If another label is outside `0..c`, the op fails when it runs.
     pub fn cross_entropy(&self, labels: &Self) -> Result<Self, Error> {
         self.cross_entropy_with(labels, CrossEntropy::default())
     }
 
-    /// Mean cross entropy with smoothed labels, or with another label that does not count.
+    /// Mean cross entropy with smoothed labels, or with another `ignore_index`.
     ///
     /// ```
     /// use remat::unstable::ops::CrossEntropy;
@@ -129,8 +129,8 @@ impl Tensor {
     /// # Errors
     /// Errors of [`Tensor::cross_entropy`], and [`Error::Op`] if the smoothing is not from 0 to 1.
     pub fn cross_entropy_with(&self, labels: &Self, with: CrossEntropy) -> Result<Self, Error> {
-        // All logits are cast at once. Pieces would not do: the mean over the labels that count is
-        // not a sum of the results of pieces.
+        // Convert all logits to f32 at once. The op cannot run in pieces, because the mean over all
+        // rows is not a sum of the results of pieces.
         Self::call1(with, &[&self.cast(FLOAT)?, labels])
     }
 }
@@ -259,11 +259,11 @@ impl Definition for CrossEntropyGrad {
         let dloss = of.wanted(0).then(|| of.input(2));
         let dloss_wanted = of.wanted(2);
         Gradient::of_first(move |g| {
-            // The gradient is linear in `dloss`, with the slope `(e^log_probs - t) / count`.
+            // The gradient is `dloss` times the slope `(e^log_probs - t) / count`.
             let slope = Tensor::call1(op, &[&log_probs, &labels, &log_probs.scalar(1.0)?])?;
             let of_log_probs = dloss.as_ref().map(|dloss| {
                 // Log-probabilities of -1e4 make `e^log_probs` 0, and the op returns `-t / count`.
-                // Subtracting this from the slope leaves `e^log_probs / count`.
+                // Subtracting this result from the slope gives `e^log_probs / count`.
                 let none = log_probs.scalar(-1e4)?.broadcast(log_probs.shape())?;
                 let targets = Tensor::call1(op, &[&none, &labels, &log_probs.scalar(1.0)?])?;
                 slope.sub(&targets)?.mul(g)?.mul(dloss)

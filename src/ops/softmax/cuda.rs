@@ -1,4 +1,4 @@
-//! Softmax and cross entropy over rows.
+//! Softmax and cross entropy over rows, on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +12,8 @@ use crate::layout::{DType, Layout};
 
 pub(super) static FAMILY: Family = Family::new("softmax", include_str!("softmax.cu"));
 
-/// Kernels of a function. The first kernel shares a row among lanes of a warp, the second shares a
-/// row among the threads of a block.
+/// Kernels of a function. In the first kernel, lanes of a warp share a row. In the second kernel,
+/// the threads of a block share a row.
 #[derive(Clone, Copy)]
 pub(super) struct Names([&'static str; 2]);
 
@@ -24,11 +24,11 @@ pub(super) const LOG_SOFTMAX_GRAD: Names =
     Names(["log_softmax_grad_lanes", "log_softmax_grad_block"]);
 const CROSS_ENTROPY: Names = Names(["cross_entropy_lanes", "cross_entropy_block"]);
 
-/// Rows of at most this many elements are shared among lanes of a warp.
+/// Largest number of elements of a row that lanes of a warp share.
 const SHORT: usize = 1024;
-/// Rows of at least this many elements get blocks of `4 * THREADS` threads.
+/// Smallest number of elements of a row that a block of `4 * THREADS` threads shares.
 const LONG: usize = 8 * 1024;
-/// Largest number of blocks in a grid. If there are more rows, each block computes several.
+/// Largest number of blocks in a grid. If there are more rows, each block computes several rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Rows` of `softmax.cu`.
@@ -68,7 +68,7 @@ impl Rows {
     }
 }
 
-/// Writes `y`, a function of `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result<(), DeviceError> {
     let x = &run.inputs[0];
     let (out, from) = (gpu.first(&run.outputs[0]), gpu.first(x));
@@ -79,7 +79,7 @@ pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
-/// Writes `dx`, from `y` and `dy`.
+/// Computes `dx` from `y` and `dy`.
 pub(super) fn gradient(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result<(), DeviceError> {
     let [y, dy] = [&run.inputs[0], &run.inputs[1]];
     let (out, from, dy) = (gpu.first(&run.outputs[0]), gpu.first(y), gpu.first(dy));
@@ -113,10 +113,10 @@ impl From<Targets> for Of {
     }
 }
 
-/// Log-softmax of each row, and the loss.
+/// Computes the log-softmax of each row, and the loss.
 ///
-/// The loss is the mean, over rows whose label counts, of minus the dot product of targets and
-/// log-probabilities.
+/// The loss of a row is minus the dot product of targets and log-probabilities. The result is the
+/// mean loss of the rows whose label is not `ignore`.
 pub(super) fn cross_entropy(
     gpu: &mut Gpu,
     [loss, log_probs]: [&Place; 2],
@@ -147,10 +147,11 @@ pub(super) fn cross_entropy(
     unsafe { gpu.launch(mean, grid, &[&loss, &losses, &labels, &rows.rows, &targets]) }
 }
 
-/// Workspace of [`cross_entropy_grad`], in bytes: the number of labels that count, a float.
+/// Workspace of [`cross_entropy_grad`], in bytes: one float, the number of labels that are not
+/// ignored.
 pub(super) const WORKSPACE_OF_GRAD: u64 = size_of::<f32>() as u64;
 
-/// `(e^log_probs - targets) * dloss / count`, or 0 in rows whose label does not count.
+/// Computes `(e^log_probs - targets) * dloss / count`, or 0 in rows whose label is `ignore`.
 pub(super) fn cross_entropy_grad(
     gpu: &mut Gpu,
     dx: &Place,
@@ -165,8 +166,8 @@ pub(super) fn cross_entropy_grad(
     let (kernel, grid) =
         (FAMILY.kernel("count_labels"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel reads a label for each row, and writes a float to `count`, which has
-    // room for a float.
+    // operands. The kernel reads a label for each row, and writes one float to `count`, which is
+    // large enough.
     unsafe { gpu.launch(kernel, grid, &[&count, &labels, &(rows as u64), &targets])? };
     let width = width([out, log_probs], [classes]);
     let units = (rows * classes) as u64 / width;

@@ -1,17 +1,18 @@
 // Softmax and cross entropy over rows.
 //
-// A row belongs to a block (`.._block`), or to neighbouring lanes of a warp (`.._lanes`), up to one
-// lane for each element. Each row is read two or three times, but only once from memory.
+// The threads of a block (`.._block`), or neighbouring lanes of a warp (`.._lanes`), share a row.
+// There are at most as many lanes as elements in the row. Each row is read two or three times; only
+// the first read is from memory, and the later reads are from the cache.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-// A kernel with blocks of any size.
+// A kernel whose blocks may have any number of threads.
 #define BLOCK_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
     u64 length;
-    u32 lanes;  // Of a row; not used if a block has the row.
-    u32 width;  // Elements of a load.
+    u32 lanes;  // Lanes per row; not used if a block shares the row.
+    u32 width;  // Elements per load.
 };
 
 // Threads that share a row.
@@ -22,8 +23,8 @@ template <bool Block> struct Team {
         size = Block ? blockDim.x : of.lanes;
         rank = threadIdx.x % size;
     }
-    // Joins the values of the team's threads. All threads of the block must take part. All threads
-    // of the team get the result.
+    // Joins the values of the team's threads. All threads of the block must call this function. The
+    // function returns the result to all threads of the team.
     template <class T, class Join> __device__ T join(T value, Join join) const
     {
         if (Block) return join_block(value, join);
@@ -32,8 +33,8 @@ template <bool Block> struct Team {
     }
 };
 
-// Calls `body(team, row, length)` for each row. All threads loop equally often: beyond the last
-// row, `length` is 0.
+// Calls `body(team, row, length)` for each row. All threads run the same number of iterations;
+// beyond the last row, `length` is 0.
 template <bool Block, class Body> __device__ inline void each_row(const Rows &of, Body body)
 {
     Team<Block> team(of);
@@ -56,7 +57,7 @@ __device__ inline void each(const Team &team, const float *row, u64 length, Visi
     }
 }
 
-// Largest element of a row, and the sum of `e^(x - largest)`. The comparison may drop a NaN, but
+// Largest element of a row, and the sum of `e^(x - largest)`. The comparison may ignore a NaN, but
 // the NaN makes the sum NaN.
 template <int Width, class Team>
 __device__ inline float exponentials(const Team &team, const float *row, u64 length, double &sum)
@@ -76,7 +77,7 @@ __device__ inline float exponentials(const Team &team, const float *row, u64 len
     return largest;
 }
 
-// `y = f(x)` for each element of a row that belongs to this thread.
+// Computes `y = f(x)` for each element of a row that belongs to this thread.
 template <int Width, class Team, class F>
 __device__ inline void write(const Team &team, float *y, const float *x, u64 length, F f)
 {
@@ -113,13 +114,14 @@ template <bool Block, int Width> struct LogSoftmax {
     }
 };
 
-// Target probabilities that a label stands for.
+// Target probabilities of a row, computed from the row's label.
 struct Targets {
-    float on, off;  // Share of the label's class beside `off`, share of each class.
-    int ignore;     // Label that does not count.
+    float on, off;  // `off`: probability of each class; `on`: what the label's class gets in addition.
+    int ignore;     // Label that leaves a row out of the loss.
 };
 
-// `log_probs` of each row, and minus the dot product of targets and `log_probs`.
+// Computes `log_probs` of each row, and the loss of the row: minus the dot product of targets and
+// `log_probs`.
 template <bool Block, int Width> struct CrossEntropy {
     __device__ static void run(float *y, const float *x, const Rows &of, float *losses, const int *labels,
                                const Targets &targets, Report report)
@@ -231,7 +233,7 @@ BLOCK_KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losse
     ROWS(CrossEntropy, true, y, x, of, losses, labels, targets, report)
 }
 
-// Number of labels that count. All threads of the block must take part.
+// Number of labels that are not ignored. All threads of the block must call this function.
 __device__ inline double counted(const int *labels, u64 rows, const Targets &targets)
 {
     double count = 0.0;
@@ -239,7 +241,7 @@ __device__ inline double counted(const int *labels, u64 rows, const Targets &tar
     return join_block(count, Plus());
 }
 
-// Runs as one block.
+// The grid has one block.
 BLOCK_KERNEL mean_loss(float *loss, const float *losses, const int *labels, u64 rows, Targets targets)
 {
     double sum = 0.0;
@@ -250,7 +252,7 @@ BLOCK_KERNEL mean_loss(float *loss, const float *losses, const int *labels, u64 
     if (threadIdx.x == 0) *loss = (float)(sum / count);
 }
 
-// Runs as one block.
+// The grid has one block.
 BLOCK_KERNEL count_labels(float *count, const int *labels, u64 rows, Targets targets)
 {
     double all = counted(labels, rows, targets);

@@ -11,9 +11,9 @@ use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Runs the methods of tensors: a runtime of the crate's ops.
+/// Runtime of the crate's ops, which runs the methods of tensors.
 pub(crate) trait Runs: Send + Sync {
-    /// Home of the runtime's tensors.
+    /// Link from the runtime's tensors to the runtime.
     fn home(&self) -> &Home;
     /// See [`Runtime::apply`](crate::Runtime::apply).
     fn apply(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error>;
@@ -29,26 +29,26 @@ pub(crate) trait Runs: Send + Sync {
 pub(crate) struct Home {
     /// Number of the runtime, unique in the process.
     number: u64,
-    /// Handles dropped since the last command.
+    /// Handles that were dropped since the last command was sent.
     ///
-    /// Dropped handles are sent with the next command. Dropping is then a push under an uncontended
-    /// lock, and deletions stay in order with commands. An idle worker is woken for dropped
-    /// handles.
+    /// Dropped handles are sent with the next command. Dropping a handle is therefore only a push
+    /// under an uncontended lock, and deletions keep their order among the commands. If the worker
+    /// is idle, dropping a handle wakes the worker.
     dropped: Mutex<Dropped>,
     wake: Sender<()>,
     woken: Receiver<()>,
-    /// Runtime that runs the methods of tensors. Not set for a runtime with ops other than the
-    /// crate's.
+    /// Runtime that runs the methods of tensors. Not set if the runtime's ops are not the crate's
+    /// ops.
     runs: OnceLock<Weak<dyn Runs>>,
 }
 
 #[derive(Default)]
 struct Dropped {
-    /// Handles dropped after the last command was sent, and before the next one.
+    /// Handles that were dropped after the last command was sent.
     ids: Ids,
     /// Number of commands sent.
     sent: u64,
-    /// Set while the worker waits for a command or a wake-up.
+    /// Whether the worker waits for a command or a wake-up.
     sleeps: bool,
 }
 
@@ -91,20 +91,22 @@ impl Home {
         dropped.ids.push(id);
         if std::mem::take(&mut dropped.sleeps) {
             drop(dropped);
-            // A full channel means that an earlier wake-up was not received yet, which is enough.
+            // If the channel is full, the worker has not received an earlier wake-up yet. One
+            // wake-up is enough.
             let _ = self.wake.try_send(());
         }
     }
 
-    /// Takes the handles dropped since the last command, for a command that is about to be sent.
+    /// Takes the handles that were dropped since the last command, to send them with the next
+    /// command.
     pub fn take(&self) -> Ids {
         let mut dropped = self.lock();
         dropped.sent += 1;
         std::mem::take(&mut dropped.ids)
     }
 
-    /// Takes the dropped handles that no command has taken, for the worker. Also returns the number
-    /// of commands sent before.
+    /// Takes, for the worker, the dropped handles that no command has taken. Also returns the
+    /// number of commands that were sent before.
     ///
     /// If no handle was dropped, returns `None`, and the next dropped handle wakes the worker.
     pub fn take_or_sleep(&self) -> Option<(u64, Ids)> {
@@ -116,7 +118,7 @@ impl Home {
         Some((dropped.sent, std::mem::take(&mut dropped.ids)))
     }
 
-    /// Channel that receives a message when the worker is to wake up.
+    /// Channel that receives a message when the worker must wake up.
     pub const fn woken(&self) -> &Receiver<()> {
         &self.woken
     }

@@ -1,5 +1,5 @@
-//! Tests that fused ops agree with compositions of plain ops: values, gradients, and gradients of
-//! gradients.
+//! Tests that fused ops have the same values, gradients, and gradients of gradients as compositions
+//! of plain ops.
 
 use crate::autograd::Tape;
 use crate::layout::Dims;
@@ -9,8 +9,8 @@ use crate::{Error, HostTensor, Runtime};
 
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
 
-/// The result, the gradients of its sum of squares, and the gradients of the sum of the first
-/// gradients.
+/// Computes the result, the gradients of the result's sum of squares, and the gradients of the sum
+/// of the first gradients.
 ///
 /// The sums are weighted, because plain sums may cancel.
 fn orders(
@@ -64,8 +64,8 @@ fn same(
     }
 }
 
-/// Divides each row by `sqrt(mean of squares + eps)`. If `centered`, subtracts the mean of the row
-/// first.
+/// Divides each row by `sqrt(mean of squares + eps)`. If `centered` is set, subtracts the mean of
+/// the row first.
 fn normal(x: &Tensor, axes: &[usize], centered: bool, eps: f32) -> Result<Tensor, Error> {
     let far = if centered { x.sub(&x.mean_along(axes, true)?)? } else { x.clone() };
     let spread = far.square()?.mean_along(axes, true)?.affine(1.0, eps)?.sqrt()?;
@@ -145,7 +145,7 @@ fn cross_entropies(runtime: &Runtime) {
     }
 }
 
-/// Compares slopes that are fused ops with the gradient rules of the composed ops.
+/// Compares gradients that are fused ops with the gradient rules of composed ops.
 fn activations(runtime: &Runtime) {
     const ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
     let shapes: [&[usize]; 1] = [&[500]];
@@ -163,7 +163,7 @@ fn activations(runtime: &Runtime) {
     });
 }
 
-/// Attention with the matrix of probabilities in memory.
+/// Attention with the whole matrix of probabilities in memory.
 fn attention(x: &[Tensor], op: Attention) -> Result<Tensor, Error> {
     let [q, k, v] = [0, 1, 2].map(|i| &x[i]);
     let [t, s] = [q, k].map(|x| x.shape()[2]);
@@ -198,8 +198,8 @@ fn attentions(runtime: &Runtime) {
                     &|x| x[0].attention(&x[1], &x[2], op),
                     &|x| attention(x, op),
                 );
-                // Queries come from one matrix, keys and values from another. A row has all heads
-                // of a token.
+                // Queries are views of one matrix; keys and values are views of another matrix. A
+                // row has all heads of a token.
                 let beside = |x: &Tensor, axis: usize| {
                     let n = x.shape()[0] / b;
                     x.slice(1, axis * h * d..(axis + 1) * h * d)?
@@ -226,7 +226,7 @@ fn attentions(runtime: &Runtime) {
     }
 }
 
-/// Checks gradients through the second output: the sums of exponentials.
+/// Checks gradients through the second output, the logarithms of the sums of exponentials.
 fn sums_of_attention(runtime: &Runtime) {
     for causal in [false, true] {
         let op = Attention { causal, scale: Some(0.5) };
@@ -282,7 +282,7 @@ fn recurrent_steps(runtime: &Runtime) {
             let inputs: Vec<&Tensor> = x.iter().collect();
             Tensor::apply(LstmSteps, &inputs)
         };
-        // Scales the inputs down: gates of large sums are all open or shut.
+        // Scale the inputs down, because gates of large sums are all nearly 0 or 1.
         let less = |x: &[Tensor]| -> Result<Vec<Tensor>, Error> {
             x.iter().map(|x| x.affine(1.0 / (h as f32).sqrt(), 0.0)).collect()
         };

@@ -1,13 +1,12 @@
 /// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place.
 ///
-/// An update at step `t`, with `m` for `exp_avg` and `v` for `exp_avg_sq`, is
-/// `p *= 1 - lr * weight_decay`, `m = beta1 * m + (1 - beta1) * grad`,
-/// `v = beta2 * v + (1 - beta2) * grad^2` and
-/// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. Loshchilov and Hutter, ICLR
-/// 2019; equal to PyTorch's `AdamW`.
+/// Let `m` be `exp_avg`, and `v` be `exp_avg_sq`. An update at step `t` first computes `p *= 1 - lr
+/// * weight_decay`, then `m = beta1 * m + (1 - beta1) * grad` and `v = beta2 * v + (1 - beta2) *
+/// grad^2`, and then `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. The
+/// method is from Loshchilov and Hutter, ICLR 2019; updates equal those of PyTorch's `AdamW`.
 ///
-/// One op may update several tensors. Parameters and averages come first, tensor by tensor, then
-/// the gradients.
+/// One op may update several tensors. The inputs are first each parameter with its averages, and
+/// then all gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -15,23 +14,23 @@ pub struct AdamW {
     /// Learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
-    /// Factor of the old average gradient.
+    /// Factor of the old value in the average of gradients.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta1: f32,
-    /// Factor of the old average square.
+    /// Factor of the old value in the average of squares.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta2: f32,
     /// Number added to the divisor.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
-    /// Relative decrease of a parameter in a step, divided by the learning rate.
+    /// Relative decrease of a parameter in an update, divided by the learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
     /// Number of this update, counted from 1 for each parameter.
     pub step: u64,
 }
 
-/// Numbers that the kernels need for a step.
+/// Numbers that the kernels need for an update.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Step {
@@ -54,7 +53,8 @@ impl AdamW {
 
     pub(super) fn step(&self) -> Step {
         let Self { lr, beta1, beta2, eps, weight_decay, step } = *self;
-        // Computes with decimals in f64 like PyTorch: `1 - 0.999` has few digits in f32.
+        // Compute in f64 from the decimal values, as PyTorch does, because `1 - 0.999` has few
+        // exact digits in f32.
         let [lr, b1, b2, decay] = [lr, beta1, beta2, weight_decay].map(decimal);
         let gone = |beta: f64| 1.0 - beta.powf(step as f64);
         Step {
@@ -70,7 +70,7 @@ impl AdamW {
     }
 }
 
-/// The shortest decimal that rounds to `x`: 0.999 for `0.999_f32`.
+/// Number with the fewest decimal digits that rounds to `x`, such as 0.999 for `0.999_f32`.
 pub(super) fn decimal(x: f32) -> f64 {
     format!("{x:e}").parse().unwrap_or_else(|_| x.into())
 }

@@ -1,4 +1,4 @@
-//! Updates, each in one pass over its operands.
+//! Updates on the CPU, each in one pass over its operands.
 
 use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
@@ -6,13 +6,14 @@ use crate::device::cpu::split::{PIECE, pieces_of};
 use crate::device::cpu::wide::widest;
 use rayon::prelude::*;
 
-/// Number of elements below which the calling thread updates all tensors alone.
+/// Number of elements below which the calling thread updates all tensors.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Slices that are written for a tensor, and its gradient.
+/// Slices that are written for one parameter, and the gradient of this parameter.
 type Task<'a, const N: usize> = ([&'a mut [f32]; N], &'a [f32]);
 
-/// Calls `update` with pieces of the slices that are written for a tensor, and of its gradient.
+/// Calls `update` with pieces of the slices that are written for a parameter, and of the
+/// parameter's gradient.
 fn each<const N: usize>(mut run: Operands<'_>, update: impl Fn([&mut [f32]; N], &[f32]) + Sync) {
     let tensors = run.inputs() / (N + 1);
     let tasks: Vec<Task<'_, N>> = (0..tensors)
@@ -96,7 +97,7 @@ pub fn lion(run: Operands<'_>, by: &Lion) {
     );
 }
 
-/// -1, 0 or 1; NaN stays.
+/// Sign of `x`: -1, 0 or 1; NaN stays NaN.
 #[inline(always)]
 fn sign(x: f32) -> f32 {
     if x > 0.0 {

@@ -1,4 +1,4 @@
-//! Updates, each in one pass over its operands, up to [`MOST`] tensors in a launch.
+//! Updates on a GPU, each in one pass over its operands. A launch updates at most [`MOST`] tensors.
 
 #![allow(unsafe_code)]
 
@@ -8,8 +8,8 @@ use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, THREADS};
 
 pub(super) static FAMILY: Family = Family::new("update", include_str!("update.cu"));
 
-/// `MOST` of `update.cu`. The addresses of this many tensors fit in the 4 KiB that a kernel's
-/// parameters may have.
+/// `MOST` of `update.cu`. Largest number of tensors whose addresses fit in the 4 KiB that a
+/// kernel's parameters may have.
 const MOST: usize = 64;
 
 /// `Tensor` of `update.cu`.
@@ -51,7 +51,8 @@ unsafe impl Parameter for adamw::Step {}
 // SAFETY: `Step` is `repr(C)` without padding, with the fields of `Lion` in `update.cu`.
 unsafe impl Parameter for lion::Step {}
 
-/// Runs a kernel that takes `Tensors` and `step`, and writes `N` tensors for each gradient.
+/// Runs a kernel whose parameters are `Tensors` and `step`. The kernel writes `N` tensors for each
+/// gradient.
 ///
 /// # Safety
 /// The caller guarantees that the kernel's second parameter has the type of `step`, and that the

@@ -2,30 +2,31 @@ use super::adamw::decimal;
 
 /// `(param, exp_avg, grad) -> (param, exp_avg)`, both in place.
 ///
-/// An update, with `m` for the average, is `p *= 1 - lr * weight_decay`,
-/// `p -= lr * sign(beta1 * m + (1 - beta1) * grad)` and `m = beta2 * m + (1 - beta2) * grad`. Chen
-/// et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
+/// Let `m` be `exp_avg`. An update first computes `p *= 1 - lr * weight_decay`, then `p -= lr *
+/// sign(beta1 * m + (1 - beta1) * grad)`, and then `m = beta2 * m + (1 - beta2) * grad`. Chen et
+/// al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
 ///
 /// One op may update several tensors: `(param, exp_avg, param, exp_avg, .., grad, grad, ..)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Lion {
-    /// Learning rate: the distance that each element moves in a step.
+    /// Learning rate: the amount by which each element changes in an update.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
-    /// Share of the old average in the direction of a step. The gradient's share is `1 - beta1`.
+    /// Weight of the old average in the direction of an update. The weight of the gradient is `1 -
+    /// beta1`.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta1: f32,
-    /// Factor of the old average.
+    /// Factor of the old value in the average.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta2: f32,
-    /// Relative decrease of a parameter in a step, divided by the learning rate.
+    /// Relative decrease of a parameter in an update, divided by the learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
 }
 
-/// Numbers that the kernels need for a step.
+/// Numbers that the kernels need for an update.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Step {

@@ -1,8 +1,8 @@
 /// `(param, velocity, grad) -> (param, velocity)`, both in place.
 ///
-/// An update is `v = momentum * v + grad + weight_decay * p`, then `p -= lr * v`, or with
-/// Nesterov's momentum `p -= lr * (grad + weight_decay * p + momentum * v)`. Equal to PyTorch's
-/// `SGD`.
+/// An update is `v = momentum * v + grad + weight_decay * p`, followed by `p -= lr * v`. With
+/// Nesterov momentum, the second formula is `p -= lr * (grad + weight_decay * p + momentum * v)`.
+/// Updates equal those of PyTorch's `SGD`.
 ///
 /// One op may update several tensors: `(param, velocity, param, velocity, .., grad, grad, ..)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,10 +15,10 @@ pub struct SgdMomentum {
     /// Factor of the old velocity.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub momentum: f32,
-    /// Factor of the L2 penalty's gradient.
+    /// Factor of the parameter in the gradient of the L2 penalty.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
-    /// Whether a step looks ahead along the new velocity (Nesterov's momentum).
+    /// Whether to use Nesterov momentum.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub nesterov: bool,
 }

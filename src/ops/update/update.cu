@@ -1,4 +1,5 @@
-// Parameter updates, in one pass each: up to MOST tensors in a launch, four elements per thread.
+// Parameter updates, each in one pass over its operands. A launch updates at most MOST tensors, and
+// a thread updates four elements.
 
 #define MOST 64
 

@@ -18,7 +18,8 @@ pub struct Broadcast {
 }
 
 impl Tensor {
-    /// A view that repeats dimensions of size 1, and has more dimensions in front.
+    /// A view of this tensor with the shape `shape`. The view repeats dimensions of size 1, and may
+    /// have more dimensions in front.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -30,7 +31,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if a dimension of a size other than 1 would change, or the shape has too many
+    /// [`Error::Op`] if a dimension whose size is not 1 would change, or the shape has too many
     /// dimensions.
     pub fn broadcast(&self, shape: &[usize]) -> Result<Self, Error> {
         Self::call1(Broadcast { shape: dims("broadcast", shape)? }, &[self])

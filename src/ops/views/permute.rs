@@ -34,8 +34,8 @@ impl Tensor {
         Self::call1(Permute { axes: dims("permute", axes)? }, &[self])
     }
 
-    /// A view with the last two dimensions swapped. If there are fewer than two dimensions, the
-    /// view has the layout of this tensor.
+    /// A view with the last two dimensions swapped. If this tensor has fewer than two dimensions,
+    /// the view has the same layout.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -20,7 +20,8 @@ pub struct Reshape {
 impl Tensor {
     /// A tensor of the same elements with another shape.
     ///
-    /// The result is a view of this tensor if it is contiguous, or else of a packed copy.
+    /// If this tensor is contiguous, the result is a view of it. Otherwise, the result is a view of
+    /// a packed copy.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -38,7 +39,7 @@ impl Tensor {
         Self::call1(Reshape { shape: dims("reshape", shape)? }, &[self])
     }
 
-    /// Merges all dimensions but the first: `[n, a, b, ..]` to `[n, a * b * ..]`.
+    /// Merges all dimensions except the first: `[n, a, b, ..]` becomes `[n, a * b * ..]`.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -16,7 +16,7 @@ use std::ops::{Bound, RangeBounds};
 pub struct Slice {
     /// Dimension that is sliced.
     pub axis: usize,
-    /// First entry.
+    /// Index of the first entry.
     pub start: usize,
     /// Number of entries.
     pub len: usize,
@@ -39,8 +39,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if there is no such axis, or the range is not within the axis, or ends before
-    /// its start.
+    /// [`Error::Op`] if the tensor does not have the axis, or if the range is not within the axis
+    /// or ends before its start.
     pub fn slice(&self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self, Error> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -50,7 +50,7 @@ impl Tensor {
         let end = match range.end_bound() {
             Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
-            // If there is no such axis, `Slice` returns an error below.
+            // If the tensor does not have the axis, `Slice` returns an error below.
             Bound::Unbounded => self.shape().get(axis).copied().unwrap_or(start),
         };
         let len = end.checked_sub(start).ok_or_else(|| {
@@ -73,8 +73,7 @@ impl Definition for Slice {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (x, Self { axis, start, len }) = (&inputs[0], *self);
         axis_of(x, "x", axis)?;
-        // Overflow is checked here, because `infer` may be called with layouts of arbitrary
-        // strides.
+        // Check for overflow, because `infer` may be called with layouts of arbitrary strides.
         let view = start
             .checked_mul(x.strides()[axis])
             .and_then(|distance| distance.checked_add(x.offset()))

@@ -6,23 +6,24 @@ use crate::ops::check::{Fault, axis_of};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// `(x) -> (view, ..)`: parts of `size` entries along `axis`, the last perhaps smaller.
+/// `(x) -> (view, ..)`: parts of `size` entries along `axis`. The last part may be smaller.
 ///
-/// If the axis has no entries, there is one part. `x` may have any strides and any dtype.
+/// If the axis has no entries, the result is one part without entries. `x` may have any strides and
+/// any dtype.
 ///
-/// The gradients of all parts are joined once. If the parts were slices, each gradient would be
-/// padded to the whole size and added.
+/// The gradient concatenates the gradients of all parts once. If the parts were made by
+/// [`Slice`](super::Slice), each gradient would be padded to the size of `x`, and then added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Split {
     /// Dimension that is split.
     pub axis: usize,
-    /// Entries of a part, at least 1.
+    /// Number of entries of a part, at least 1.
     pub size: usize,
 }
 
-/// Maximum number of parts: each part is a tensor of its own.
+/// Largest number of parts. The number is limited, because each part is a separate tensor.
 const MOST: usize = 1 << 16;
 
 impl Split {
@@ -56,8 +57,7 @@ impl Definition for Split {
         }
         let mut start = 0usize;
         let view = |len: usize| {
-            // Overflow is checked here, because `infer` may be called with layouts of arbitrary
-            // strides.
+            // Check for overflow, because `infer` may be called with layouts of arbitrary strides.
             let layout = start
                 .checked_mul(x.strides()[axis])
                 .and_then(|distance| distance.checked_add(x.offset()))
@@ -86,11 +86,11 @@ impl Definition for Split {
     }
 }
 
-/// Joins the gradients of parts of these sizes. At least one gradient exists; a gradient that is
-/// `None` is zero.
+/// Concatenates the gradients of parts of these sizes. A gradient that is `None` is zero. At least
+/// one gradient is `Some`.
 fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
     let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
-    // Entries of missing gradients since the last gradient.
+    // Number of entries of missing gradients since the last gradient that is `Some`.
     let mut zeros = 0;
     for (dy, size) in dys.iter().zip(sizes) {
         match dy {

@@ -6,9 +6,9 @@ use std::f64::consts::FRAC_1_SQRT_2;
 /// `1 / sqrt(2 pi)`
 const PEAK: f64 = 0.398_942_280_401_432_7;
 
-/// `1 - erf x` for `x >= 0`, with a relative error of 2e-10. Computed as `e^-x^2 t P(t)` with
-/// `t = 1 / (1 + 0.4 x)`, where `P` interpolates at Chebyshev nodes for `x` up to 11. Beyond 11,
-/// the result rounds to 0 in f32.
+/// `1 - erf x` for `x >= 0`, with a relative error of 2e-10. The result is computed as `e^-x^2 t
+/// P(t)` with `t = 1 / (1 + 0.4 x)`. The polynomial `P` interpolates at Chebyshev nodes for `x` up
+/// to 11. Beyond 11, the result rounds to 0 in f32.
 #[inline(always)]
 fn rest(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.4 * x);
@@ -36,8 +36,7 @@ fn rest(x: f64) -> f64 {
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
     let wide = f64::from(x);
-    // Near zero: an odd polynomial that interpolates `erf` at Chebyshev nodes (relative error
-    // 1e-11).
+    // Near zero, an odd polynomial interpolates `erf` at Chebyshev nodes (relative error 1e-11).
     let z = wide * wide;
     let mut p = -0.000_769_453_427_914_230_8;
     for factor in [
@@ -53,22 +52,22 @@ pub fn erf(x: f32) -> f32 {
     (if wide.abs() < 0.5 { wide * p } else { far }) as f32
 }
 
-/// Share of a standard normal distribution below `x`.
+/// Cumulative distribution function of the standard normal distribution at `x`.
 #[inline(always)]
 fn below(x: f64) -> f64 {
     let outside = 0.5 * rest(x.abs() * FRAC_1_SQRT_2);
     if x < 0.0 { outside } else { 1.0 - outside }
 }
 
-/// `x` times the share of a standard normal distribution below `x`, within 1 unit in the last
-/// place.
+/// `x` times the cumulative distribution function of the standard normal distribution at `x`,
+/// within 1 unit in the last place.
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
     let x = f64::from(x);
     (x * below(x)) as f32
 }
 
-/// The slope of [`gelu`].
+/// Derivative of [`gelu`].
 #[inline(always)]
 pub fn gelu_slope(x: f32) -> f32 {
     let x = f64::from(x);

@@ -22,7 +22,7 @@ pub fn erfc(x: f64) -> f64 {
     if x < 2.0 {
         return 1.0 - erf(x);
     }
-    // A continued fraction for large `x`.
+    // For large `x`, compute a continued fraction.
     let rest = (1..200).rev().fold(x, |rest, n| x + 0.5 * f64::from(n) / rest);
     (-x * x).exp() / (PI.sqrt() * rest)
 }

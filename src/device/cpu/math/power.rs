@@ -1,12 +1,12 @@
 use super::wide::{exp2, log2};
 
 /// `x^y`, within 1 unit in the last place, with the special cases of C. `x^0` and `1^y` are 1 even
-/// for NaN. A negative `x` has integer powers only; other powers are NaN.
+/// for NaN. A negative `x` to a power that is not an integer is NaN.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
     let (x, y) = (f64::from(x), f64::from(y));
     let log = log2(x.abs());
-    // `|x| = 1`: every power is 1, infinite exponents included.
+    // If `|x| = 1`, every power is 1, also for infinite exponents.
     let p = exp2(if log == 0.0 { 0.0 } else { y * log });
     let is_integer = y.trunc() == y;
     let is_odd = is_integer && (0.5 * y).trunc() != 0.5 * y;

@@ -6,9 +6,9 @@ use super::wide::ROUND;
 const TURN: [u64; 4] =
     [0x28be_60db_9391_054a, 0x7f09_d5f4_7d4d_3770, 0x36d8_a566_4f10_e410, 0x7f98_0000_0000_0000];
 
-/// Fraction of a turn by which `2^e` radians exceed whole turns, for each exponent `e`. The first
-/// number holds the first 29 binary digits of the fraction, the second number holds the 53 digits
-/// after these. The table has more entries than floats need, so that the index needs no check.
+/// Fractional part of `2^e / 2 pi`, for each exponent `e`. The first number of an entry has the
+/// first 29 binary digits of the fraction, and the second number has the next 53 digits. The table
+/// has more entries than floats need, so that the index needs no check.
 static TURNS: [[f64; 2]; 128] = {
     let mut all = [[0.0; 2]; 128];
     let mut e = 0;
@@ -31,12 +31,13 @@ const fn digits(from: usize, count: usize) -> u64 {
     all
 }
 
-/// The multiple of a quarter turn that is nearest to `x`, and the angle from there to `x`. The
-/// multiple is given modulo 4 in the low bits.
+/// The integer `q` for which `q pi / 2` is nearest to `x`, and the angle `x - q pi / 2`. The low
+/// two bits of the returned integer are `q` modulo 4.
 ///
-/// `x = m 2^e` with `e >= 0`, where `m` has at most 24 digits. The product of `m` with 29 digits is
-/// therefore exact, and so is the remainder after subtracting the quarter turns. The angle has an
-/// error of at most 2^-60. No float is that near to a multiple of a quarter turn, other than 0.
+/// `x = m 2^e` with `e >= 0`, where `m` has at most 24 binary digits. The product of `m` with the
+/// first 29 digits is therefore exact, and the remainder after subtracting the quarter turns is
+/// exact as well. The angle has an error of at most 2^-60. No float except 0 is that near to a
+/// multiple of a quarter turn.
 #[inline(always)]
 fn quarters(x: f32) -> (u64, f64) {
     let exponent = (x.to_bits() >> 23 & 255) as i32;
@@ -57,7 +58,7 @@ fn turned((quarters, a): (u64, f64)) -> f32 {
     for factor in [1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0] {
         sin = sin * z + factor;
     }
-    // Written as a product, so that a sine of -0 stays -0.
+    // The factor `a` keeps the sign of zero: the sine of -0 is -0.
     let sin = a * (1.0 + z * sin);
     let mut cos = 1.0 / 479_001_600.0;
     for factor in [-1.0 / 3_628_800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0] {
@@ -67,13 +68,13 @@ fn turned((quarters, a): (u64, f64)) -> f32 {
     (if quarters & 2 == 0 { value } else { -value }) as f32
 }
 
-/// Sine of an angle in radians, however large, within 1 unit in the last place.
+/// Sine of an angle in radians, within 1 unit in the last place for angles of any size.
 #[inline(always)]
 pub fn sin(x: f32) -> f32 {
     turned(quarters(x))
 }
 
-/// Cosine of an angle in radians, however large, within 1 unit in the last place.
+/// Cosine of an angle in radians, within 1 unit in the last place for angles of any size.
 #[inline(always)]
 pub fn cos(x: f32) -> f32 {
     let (quarters, angle) = quarters(x);

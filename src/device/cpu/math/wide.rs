@@ -1,5 +1,5 @@
-//! Powers of two and logarithms in double precision, with relative errors below 1e-10: exact enough
-//! for a float.
+//! Powers of two and logarithms in double precision, for results that are rounded to f32. Relative
+//! errors are below 1e-10.
 
 /// `x + ROUND` has the integer nearest to `x` in its low bits.
 pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -7,8 +7,8 @@ pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 /// `2^x`; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp2(x: f64) -> f64 {
-    // Outside `-LIMIT..LIMIT` the result is zero or infinite as a float, even after the caller has
-    // multiplied it.
+    // Outside `-LIMIT..LIMIT`, the result rounds to zero or infinity in f32, even after the caller
+    // has multiplied the result.
     const LIMIT: f64 = 1000.0;
     let x = if x < -LIMIT { -LIMIT } else { x };
     let x = if x > LIMIT { LIMIT } else { x };
@@ -42,8 +42,8 @@ pub(super) fn exp(x: f64) -> f64 {
 #[inline(always)]
 pub(super) fn log2(x: f64) -> f64 {
     const SQRT_HALF: i64 = std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64;
-    // `x = 2^e m` with `m` from `sqrt(1/2)` to `sqrt(2)`; `ln m = 2 artanh s`, a series in
-    // `s^2 < 0.03`.
+    // `x = 2^e m` with `m` from `sqrt(1/2)` to `sqrt(2)`. `ln m = 2 artanh s` is computed by a
+    // series in `s^2 < 0.03`.
     let bits = x.to_bits() as i64;
     let e = bits.wrapping_sub(SQRT_HALF) >> 52;
     let m = f64::from_bits(bits.wrapping_sub(e << 52) as u64);

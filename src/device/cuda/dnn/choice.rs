@@ -1,21 +1,21 @@
-//! Choice of cuDNN's algorithm for a shape. The choice never depends on measured times: times vary
-//! from run to run, so the algorithm and the bits would vary too.
+//! Choice of cuDNN's algorithm for a shape. The choice never depends on measured times. Times vary
+//! from run to run, so the algorithm and the bits would also vary.
 
 use crate::device::conv_shape::Kind;
 use std::ffi::c_int;
 
-/// Most bytes of workspace of an algorithm for a convolution whose three tensors have `tensors`
-/// bytes together.
+/// Largest number of workspace bytes of an algorithm, for a convolution whose three tensors have
+/// `tensors` bytes together.
 ///
 /// The cap is twice `tensors`, and at most 256 MiB. Algorithms on tensor cores need a copy of all
-/// three tensors in another layout, and as many bytes besides. Algorithms that enlarge the tensors,
-/// such as FFTs, are excluded: their workspace would set the peak of a step, and so the smallest
-/// possible budget. Not yet tuned on a GPU.
+/// three tensors in another layout, and the same number of bytes again. Algorithms that enlarge the
+/// tensors, such as FFTs, are excluded. Their workspace would determine the peak of a step, and
+/// therefore the smallest possible budget. The cap is not tuned on a GPU.
 pub(super) fn workspace_cap(tensors: usize) -> usize {
     tensors.saturating_mul(2).min(256 << 20)
 }
 
-/// Math mode of an algorithm, with cuDNN's numbers.
+/// Math mode of an algorithm. The discriminants are cuDNN's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Math {
@@ -28,20 +28,20 @@ pub(super) enum Math {
 }
 
 impl Math {
-    /// Math mode to ask cuDNN for.
+    /// Math mode to request from cuDNN.
     pub(super) const fn wanted(tf32: bool) -> Self {
         if tf32 { Self::Default } else { Self::Fma }
     }
 
-    /// Math mode in which to run an algorithm that cuDNN offered with math mode `number`. `None` if
-    /// the algorithm may not be used.
+    /// Math mode in which to run an algorithm that cuDNN offered with the math mode `number`.
+    /// Returns `None` if the algorithm must not be used.
     const fn allowed(number: u32, tf32: bool) -> Option<Self> {
         match (number, tf32) {
             (0, true) => Some(Self::Default),
             (1, true) => Some(Self::TensorOp),
-            // Without TF32 in the options: devices that lack TF32 offer the default mode, which is
-            // f32 there. cuDNN is asked about the algorithm again, with f32 only. The algorithm is
-            // chosen only if cuDNN accepts that.
+            // The options exclude TF32. Devices without TF32 offer the default mode, which is f32
+            // on these devices. The algorithm's workspace is then queried with f32 only, and the
+            // algorithm is used only if this query succeeds.
             (0, false) | (3, _) => Some(Self::Fma),
             // Mode 2 rounds to f16.
             _ => None,
@@ -50,8 +50,8 @@ impl Math {
 }
 
 /// cuDNN's description of an algorithm: `cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t`. The
-/// three types differ only in the enum of `algorithm`. Fields are plain numbers, as a newer cuDNN
-/// may return some that the enums lack.
+/// three types differ only in the enum of `algorithm`. Fields are plain numbers, because a newer
+/// cuDNN may return numbers that the enums lack.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Offer {
@@ -60,7 +60,7 @@ pub(super) struct Offer {
     status: u32,
     seconds: f32,
     bytes: usize,
-    /// 1 if every run gives the same bits.
+    /// 1 if the algorithm gives the same bits in every run.
     determinism: u32,
     math: u32,
     reserved: [c_int; 3],
@@ -71,29 +71,31 @@ pub(super) struct Offer {
 pub(super) struct Candidate {
     /// cuDNN's number of the algorithm.
     pub algorithm: u32,
-    /// Math mode to run with.
+    /// Math mode in which to run the algorithm.
     pub math: Math,
     /// Bytes of workspace.
     pub bytes: usize,
 }
 
-/// Whether a status of cuDNN 9 is about the request and therefore always the same: wrong, or not
-/// supported. Other statuses may be about memory or another temporary state.
+/// Whether a status of cuDNN 9 means that the request is invalid or not supported, so that cuDNN
+/// always returns the same status. Other statuses may be caused by too little memory, or by another
+/// temporary state.
 pub(super) const fn is_lasting(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
-/// Whether cuDNN's documentation says that an algorithm adds in any order. An offer of this
-/// algorithm may say that every run gives the same bits.
+/// Whether an algorithm adds in an order that may vary from run to run, according to cuDNN's
+/// documentation. cuDNN's offer of such an algorithm may still claim that every run gives the same
+/// bits.
 const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
     matches!((kind, algorithm), (Kind::GradInput, 0) | (Kind::GradWeight, 0 | 3))
 }
 
-/// Offers that work, are deterministic and as exact as wanted, in cuDNN's order.
+/// Offers that work, are deterministic, and have the wanted precision, in cuDNN's order.
 ///
 /// # Errors
-/// The status of an offer that may work at another time. If this offer were ignored now, a later
-/// run could use it and give other bits.
+/// The status of an offer that fails now but may work later. If this offer were ignored now, a
+/// later run could use the offer and give other bits.
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
@@ -110,9 +112,9 @@ pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec
     Ok(found)
 }
 
-/// The first candidate whose workspace is within the cap. cuDNN lists the candidates with the
-/// fastest first. If all workspaces exceed the cap, the candidate with the smallest workspace,
-/// provided that it needs fewer bytes than `otherwise`. `otherwise` is the workspace of the
+/// Returns the first candidate whose workspace is within the cap. The candidates are in cuDNN's
+/// order, fastest first. If all workspaces exceed the cap, returns the candidate with the smallest
+/// workspace if this workspace is smaller than `otherwise`. `otherwise` is the workspace of the
 /// convolution without cuDNN.
 pub(super) fn choose(candidates: &[Candidate], cap: usize, otherwise: usize) -> Option<Candidate> {
     let within = candidates.iter().find(|candidate| candidate.bytes <= cap);
@@ -188,7 +190,7 @@ mod tests {
             let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
             assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
         }
-        // An offer that would not be used may fail with any status.
+        // An offer that must not be used may fail with any status.
         assert_eq!(
             candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
             Ok(1)

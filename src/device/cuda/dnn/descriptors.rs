@@ -13,17 +13,17 @@ use std::ptr::null_mut;
 const DATA: sys::cudnnDataType_t = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
 const PACKED: sys::cudnnTensorFormat_t = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
 
-/// Reason why cuDNN did not do something.
+/// Reason why a call of cuDNN failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// cuDNN never does what was asked, so the task must run without cuDNN.
+    /// cuDNN does not support the request, so the task must run without cuDNN.
     Unsupported(DeviceError),
-    /// cuDNN fails just now, for lack of memory or another temporary reason.
+    /// cuDNN fails now, because of too little memory or another temporary reason.
     Broken(DeviceError),
 }
 
 impl Failure {
-    /// Sorts an error by the status, a number other than 0.
+    /// Makes a failure from an error and its status, which is not 0.
     const fn of(status: u32, error: DeviceError) -> Self {
         if is_lasting(status) { Self::Unsupported(error) } else { Self::Broken(error) }
     }
@@ -43,7 +43,7 @@ impl From<Failure> for DeviceError {
     }
 }
 
-/// The result, or `None` if cuDNN never does what was asked.
+/// Returns the result, or `None` if cuDNN does not support the request.
 ///
 /// # Errors
 /// If cuDNN fails for a temporary reason.
@@ -70,7 +70,7 @@ impl Descriptors {
     /// Describes a convolution.
     ///
     /// # Errors
-    /// If cuDNN does not accept these sizes, or has no memory.
+    /// If cuDNN does not accept these sizes, or has too little memory.
     pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
         let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;
@@ -78,10 +78,10 @@ impl Descriptors {
         let [h_out, w_out] = ints([shape.h_out(), shape.w_out()])?;
         let [[down, right], [above, left]] = [ints(stride)?, ints(padding)?];
         let [rows_apart, columns_apart] = ints(dilation)?;
-        // Dropping `made` destroys the descriptors made so far, also after an error.
+        // Dropping `made` destroys the descriptors that were made before an error.
         let mut made = Self { x: null_mut(), weight: null_mut(), y: null_mut(), conv: null_mut() };
-        // SAFETY: cuDNN writes each descriptor to a field of `made`, which outlives the calls. A
-        // descriptor is set only after `check` has seen that it was made.
+        // SAFETY: cuDNN writes each descriptor to a field of `made`, which outlives the calls. Each
+        // descriptor is set only after `check` has confirmed that cuDNN made it.
         unsafe {
             check("describing", sys::cudnnCreateTensorDescriptor(&raw mut made.x))?;
             check("describing", sys::cudnnCreateFilterDescriptor(&raw mut made.weight))?;
@@ -143,7 +143,7 @@ impl Drop for Descriptors {
     }
 }
 
-/// Sizes for cuDNN: an error if a size does not fit in an `int`.
+/// Converts sizes to the `int` of cuDNN; an error if a size does not fit.
 fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], Failure> {
     let mut ints = [0; N];
     for (int, size) in ints.iter_mut().zip(sizes) {
@@ -158,7 +158,7 @@ fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], Failure> {
 /// Number of a status.
 pub(super) const fn number(status: sys::cudnnStatus_t) -> u32 {
     // SAFETY: the enum is declared as a `u32`, and `status` is a live reference. The number is read
-    // without a match, as a newer cuDNN may return a status that the enum lacks.
+    // without a `match`, because a newer cuDNN may return a status that the enum lacks.
     unsafe { (&raw const status).cast::<u32>().read() }
 }
 
@@ -168,8 +168,8 @@ pub(super) fn check(what: impl fmt::Display, status: sys::cudnnStatus_t) -> Resu
     if number == 0 {
         return Ok(());
     }
-    // The text is cuDNN's own, as a newer cuDNN may know more statuses than the enum. SAFETY: the
-    // function accepts any number, and returns a text that lives as long as the library.
+    // cuDNN returns the text, because a newer cuDNN may have more statuses than the enum. SAFETY:
+    // the function accepts any number, and returns a text that lives as long as the library.
     let text = unsafe { sys::cudnnGetErrorString(status) };
     let text = if text.is_null() {
         "unknown".into()
@@ -200,7 +200,7 @@ mod tests {
         groups: 1,
     };
 
-    /// Needs cuDNN, but no device.
+    /// This test needs cuDNN, but no device.
     #[test]
     fn cudnn_sees_the_shape_that_was_described() {
         type OutputDim = unsafe extern "C" fn(

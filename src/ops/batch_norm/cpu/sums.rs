@@ -1,19 +1,20 @@
-//! Two sums at once over runs of floats.
+//! Computes two sums over runs of floats at once.
 
 use super::Sums;
 use crate::device::cpu::wide::widest;
 
 const LANES: usize = 16;
 /// Number of terms that a lane adds in f32 before its sum is added to an f64. The number is small,
-/// so that the error is a few roundings. It is large enough to make the conversion cheap.
+/// so that the f32 sum has only a few roundings. The number is large enough to make the conversion
+/// to f64 cheap.
 const ROUNDS: usize = 32;
 
-/// Adds in f32 lanes, and joins the lanes in f64 every [`ROUNDS`] rounds. The order of additions
-/// depends on the lengths of the runs alone.
+/// Adds terms in f32 lanes, and adds the lanes to f64 sums every [`ROUNDS`] rounds. The order of
+/// additions depends on the lengths of the runs alone.
 #[derive(Default)]
 pub(super) struct Adder {
     lanes: [[f32; LANES]; 2],
-    /// Rounds since the lanes were last zero; below [`ROUNDS`].
+    /// Number of rounds since the lanes were last set to zero; below [`ROUNDS`].
     rounds: usize,
     sums: Sums,
 }
@@ -29,7 +30,7 @@ impl Adder {
                     (x.as_chunks::<LANES>(), dy.as_chunks::<LANES>());
                 while !x.is_empty() {
                     let count = x.len().min(ROUNDS - self.rounds);
-                    // Copies, so that the lanes stay in registers.
+                    // Copy the lanes to local variables, so that they stay in registers.
                     let [mut first, mut second] = self.lanes;
                     for (x, dy) in x[..count].iter().zip(&dy[..count]) {
                         for lane in 0..LANES {

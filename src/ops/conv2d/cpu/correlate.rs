@@ -1,9 +1,10 @@
-//! The forward pass and the gradient of the input. Each of them slides a kernel over padded images.
+//! The forward pass and the gradient of the input. Both slide a kernel over padded images.
 //!
-//! The gradient of the input slides the kernel over `dy`, rotated by 180 degrees and with input and
-//! output channels swapped. With a stride, neighbouring input rows depend on different kernel rows.
-//! The gradient is therefore split into phases. The input rows of a phase are a stride apart and
-//! depend on the same kernel rows, and the phase is a convolution with stride 1:
+//! The gradient of the input slides the kernel over `dy`. The kernel is rotated by 180 degrees, and
+//! its input and output channels are swapped. With a stride, neighbouring input rows depend on
+//! different kernel rows. The gradient is therefore split into phases. The input rows of a phase
+//! are a stride apart and depend on the same kernel rows. Each phase is a convolution with stride
+//! 1:
 //!
 //! ```text
 //! stride 2, padding 1, kernel rows 0 1 2:     input row 0 1 2 3 4 5
@@ -29,27 +30,27 @@ use crate::device::conv_shape::ConvShape;
 /// cache.
 const STRIP_FLOATS: usize = 64 * 1024;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number
-/// of threads.
+/// Largest number of tasks, each with its own scratch memory. The number is constant, because
+/// results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// Outputs that depend on the same kernel elements.
+/// Set of outputs that depend on the same kernel elements.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     /// Phase of the rows, and phase of the columns.
     phase: [Phase; 2],
 }
 
-/// A convolution, for each image of a batch: each output is a sum over a window of the source.
+/// A convolution of each image of a batch. Each output is a sum over a window of the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correlation {
-    /// Number of images, with each group of an image counted as one.
+    /// Number of images, where each group of channels of an image counts as an image.
     images: usize,
-    /// Number of groups; consecutive images take the weights of consecutive groups.
+    /// Number of groups of channels. Consecutive images use the weights of consecutive groups.
     groups: usize,
     /// Windows of a source image that the parts read.
     windows: Windows,
-    /// Channels, rows and columns of the destination.
+    /// Numbers of channels, rows and columns of the destination.
     to: [usize; 3],
     /// Distance between neighbouring outputs of a part.
     to_step: [usize; 2],
@@ -59,7 +60,7 @@ pub(super) struct Correlation {
     weight_strides: [usize; 3],
 }
 
-/// Most floats of a packed strip.
+/// Largest number of floats of a packed strip.
 fn strip_floats(images: usize, windows: &Windows) -> usize {
     scratch_share(images * windows.image_len(), TASKS).min(STRIP_FLOATS)
 }
@@ -119,8 +120,9 @@ impl Correlation {
         }
     }
 
-    /// Destination channels per task: all of them, unless there are few images. Each task packs its
-    /// whole image, which is cheap only beside the work for many channels.
+    /// Number of destination channels per task: all channels, unless there are few images. Each
+    /// task packs its whole image, and the time for packing is small only compared to the work for
+    /// many channels.
     fn group(&self) -> usize {
         let groups = (TASKS / self.images).clamp(1, self.to[0].div_ceil(2 * MAX_TILE_ROWS));
         self.to[0].div_ceil(groups).next_multiple_of(MAX_TILE_ROWS)
@@ -130,7 +132,8 @@ impl Correlation {
         self.images.div_ceil(TASKS)
     }
 
-    /// All parts. Each output belongs to one part, or depends on no kernel element and is zero.
+    /// All parts. Each output either belongs to one part, or depends on no kernel element and is
+    /// zero.
     fn parts(&self) -> impl Iterator<Item = Part> {
         let [rows, columns] = self.phases;
         rows.each()
@@ -148,25 +151,25 @@ impl Correlation {
         self.windows.channels * part.phase[0].taps * part.phase[1].taps
     }
 
-    /// Destination channels of packed weights, padded to whole tiles.
+    /// Number of destination channels of the packed weights, padded to whole tiles.
     fn packed_channels(&self) -> usize {
         self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
-    /// Whether outputs are stored in the order in which the inner loop writes them. If not, outputs
-    /// are written to a buffer, the stage, first.
+    /// Whether the inner loop writes outputs in the order in which they are stored. If not, the
+    /// inner loop writes outputs to a buffer, the stage, from which they are copied.
     fn is_direct(&self) -> bool {
         self.to_step == [1, 1]
     }
 
-    /// Scratch of one task: a packed strip, and a stage for one tile of outputs.
+    /// Number of scratch floats of one task: a packed strip, and a stage for one tile of outputs.
     fn scratch_len(&self) -> usize {
         let stage =
             if self.is_direct() { 0 } else { MAX_TILE_ROWS * self.windows.strip_positions() };
         align(self.windows.packed_len().saturating_add(SLACK + stage))
     }
 
-    /// Floats of scratch for all tasks, packed weights and window offsets.
+    /// Number of scratch floats for all tasks, packed weights and window offsets.
     pub fn workspace_len(&self) -> usize {
         let depths = self.depths();
         let packed = depths.saturating_mul(self.packed_channels()).saturating_mul(self.groups);
@@ -251,7 +254,7 @@ impl Correlation {
         }
     }
 
-    /// Packs the weights of `rows` destination channels from `channel` on, tap by tap.
+    /// Packs the weights of `rows` destination channels from `channel` on, one tap after another.
     fn pack_tile(
         &self,
         part: &Part,
@@ -275,7 +278,8 @@ impl Correlation {
         }
     }
 
-    /// Computes destination channels of one image, from `channel` on, as many as fit in `to`.
+    /// Computes destination channels of one image, starting at `channel`. The length of `to` gives
+    /// the number of channels.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_image(
         &self,
@@ -291,7 +295,7 @@ impl Correlation {
         let plane = self.to[1] * self.to[2];
         let tile_rows = level.tile_rows(self.to[0]);
         if !self.phases.iter().all(Phases::cover_all) {
-            // Some outputs depend on no kernel element, and stay zero.
+            // Set all outputs to zero, because some outputs depend on no kernel element.
             to.fill(0.0);
         }
         let (packed, stage) = scratch.split_at_mut(windows.packed_len() + SLACK);
@@ -350,10 +354,10 @@ impl Correlation {
 /// Phases of one dimension.
 #[derive(Clone, Copy, Debug)]
 enum Phases {
-    /// One phase with the whole kernel: number of taps (kernel elements), first coordinate, and
-    /// distance of taps.
+    /// One phase with the whole kernel: the number of taps (kernel elements), the source coordinate
+    /// of the first tap, and the distance between taps.
     Whole(usize, isize, usize),
-    /// Phases of a gradient.
+    /// Phases of the gradient of the input.
     Turned(Turned),
 }
 
@@ -376,7 +380,7 @@ impl Phases {
         }
     }
 
-    /// Whether each output belongs to a phase.
+    /// Whether every output belongs to a phase.
     fn cover_all(&self) -> bool {
         match self {
             Self::Whole(..) => true,

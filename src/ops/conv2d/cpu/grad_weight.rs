@@ -12,24 +12,24 @@ use crate::device::conv_shape::ConvShape;
 /// number of floats of `dy`, should stay in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
 
-/// Number of products that are summed in registers before they are added to the result: enough to
-/// make that addition cheap.
+/// Number of products that are summed in registers before the sum is added to the result. The
+/// number is large enough that the time of this addition is small.
 const POSITIONS: usize = 1024;
 
-/// Positions of small images that are packed together. Four times as many positions would be 3 %
-/// faster over all layers of ResNet-20. They would need a workspace of twice the input's size,
-/// which counts against the budget.
+/// Largest number of output positions of small images that are packed together. With four times as
+/// many positions, all layers of ResNet-20 together would be 3 % faster. The workspace would then
+/// be twice as large as the input, and the workspace counts against the budget.
 const GROUP_POSITIONS: usize = 256;
 
-/// Most floats in the partial sums of all chunks, beyond the first chunk's.
+/// Largest number of floats in the partial sums of all chunks except the first.
 const PARTIAL_FLOATS: usize = 512 * 1024;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number
-/// of threads.
+/// Largest number of tasks, each with its own scratch memory. The number is constant, because
+/// results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// Plan of the work of a group. The batch is split into chunks with a partial sum each, and the
-/// input channels are split into blocks.
+/// Plan of the work of one group of channels. The batch is split into chunks, each with its own
+/// partial sum. The input channels are split into blocks.
 ///
 /// ```text
 ///             channels 0..16    16..32    32..48
@@ -42,14 +42,14 @@ pub(super) struct WeightGradient {
     /// Number of groups that are computed at the same time, each with its own workspace.
     lanes: usize,
     images: usize,
-    /// Input channels of a group.
+    /// Number of input channels of a group of channels.
     channels: usize,
     rows: usize,
     /// Windows of one block of channels.
     windows: Windows,
-    /// Images in a chunk.
+    /// Number of images in a chunk.
     chunk: usize,
-    /// Images that are packed together.
+    /// Number of images that are packed together.
     group: usize,
     blocks: usize,
     blocks_per_task: usize,
@@ -118,14 +118,15 @@ impl WeightGradient {
         self.blocks.div_ceil(self.blocks_per_task)
     }
 
-    /// Floats of scratch for all tasks of a group, and for its partial sums.
+    /// Number of scratch floats for all tasks of a group, and for the group's partial sums.
     fn lane_len(&self) -> usize {
         let tasks = self.chunks() * self.tasks_per_chunk();
         let partials = self.block_len().saturating_mul(self.chunks() * self.blocks);
         self.scratch_len().saturating_mul(tasks).saturating_add(align(partials))
     }
 
-    /// Floats of scratch for all groups that are computed at the same time, and for window offsets.
+    /// Number of scratch floats for all groups that are computed at the same time, and for window
+    /// offsets.
     pub fn workspace_len(&self) -> usize {
         let lanes = self.lane_len().saturating_mul(self.lanes);
         lanes.saturating_add(ALIGN + self.windows.depth())
@@ -198,8 +199,9 @@ impl WeightGradient {
         self.add_chunks(partials, dw);
     }
 
-    /// Computes blocks of channels from `first_block` on, as many as `sums` has room for. The sums
-    /// are over the first `images` images of `x` and `dy`, which are the images of one chunk.
+    /// Computes blocks of channels, starting at `first_block`. The length of `sums` gives the
+    /// number of blocks. The sums are over the first `images` images of `x` and `dy`, which are the
+    /// images of one chunk.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_task(
         &self,
@@ -261,7 +263,7 @@ impl WeightGradient {
                 for (chunk, sums) in
                     partials.chunks_exact(self.blocks * self.block_len()).enumerate()
                 {
-                    // The last block may have fewer channels than the others.
+                    // The last block may have fewer channels than the other blocks.
                     let sums = &sums[i * self.block_len() + row * dw.len()..][..dw.len()];
                     if chunk == 0 {
                         dw.copy_from_slice(sums);

@@ -1,4 +1,4 @@
-//! Choice of the inner loops for the processor.
+//! Selection of the inner loops for the processor.
 
 #[macro_use]
 mod kernels;
@@ -10,18 +10,18 @@ mod avx512;
 mod neon;
 mod portable;
 
-/// Most rows in a tile. The number of rows of packed weights is padded to a multiple of this
-/// number, so that the size of packed weights is the same for every instruction set.
+/// Largest number of rows in a tile. The number of rows of packed weights is padded to a multiple
+/// of this number, so that packed weights have the same size for every instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
-/// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. The result is a matrix
-/// product in which the rows of the right-hand side are windows of one buffer, which may overlap.
+/// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. It is a matrix product
+/// whose right-hand side has windows of one buffer as rows. The windows may overlap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product<'a> {
-    /// Left-hand side, in tiles of `tile_rows` rows; within a tile, tap by tap. The last tile is
-    /// padded with zeros.
+    /// Left-hand side, in tiles of `tile_rows` rows. Within a tile, the elements of each tap are
+    /// contiguous. The last tile is padded with zeros.
     pub a: &'a [f32],
-    /// Rows of a tile, as returned by [`Level::tile_rows`].
+    /// Number of rows of a tile, as returned by [`Level::tile_rows`].
     pub tile_rows: usize,
     /// Start of each window in `x`; not empty.
     pub offsets: &'a [u32],
@@ -30,19 +30,20 @@ pub(super) struct Product<'a> {
     pub x: &'a [f32],
     /// Length of each window.
     pub positions: usize,
-    /// Distance between output rows. The last row may end after its positions.
+    /// Distance between output rows. The last row need not have elements after its positions.
     pub y_stride: usize,
 }
 
 /// Dot products `sums[i][t] += sum over images and p of dy[i][p] * x[offsets[t] + p]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dots<'a> {
-    /// Left-hand rows, `dy_stride` apart; images are `dy_image` apart.
+    /// Rows of the left-hand side. Rows are `dy_stride` floats apart, and images are `dy_image`
+    /// floats apart.
     pub dy: &'a [f32],
     pub rows: usize,
     pub dy_stride: usize,
     pub dy_image: usize,
-    /// Buffer of the windows; images are `x_image` apart.
+    /// Buffer of the windows. Images are `x_image` floats apart.
     pub x: &'a [f32],
     pub x_image: usize,
     /// Start of each window in `x`; at least one window.
@@ -53,7 +54,7 @@ pub(super) struct Dots<'a> {
 }
 
 impl Dots<'_> {
-    /// Floats of scratch for a few rows of `dy`: enough for every instruction set.
+    /// Number of scratch floats for a few rows of `dy`, enough for every instruction set.
     pub const fn tile_len(images: usize, positions: usize) -> usize {
         const MAX_LANES: usize = 16;
         const MAX_ROWS: usize = 4;
@@ -62,14 +63,15 @@ impl Dots<'_> {
 }
 
 /// A product `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`. The product overwrites `c`, or
-/// is added to `c`. Meant for small matrices that lie in the cache.
+/// is added to `c`. Meant for small matrices that fit in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Matrices<'a> {
-    /// Rows of `a` and `c`; columns of `a` and rows of `b`, at least one; columns of `b` and `c`.
+    /// Number of rows of `a` and `c`; number of columns of `a` and rows of `b`, at least 1; number
+    /// of columns of `b` and `c`.
     pub sizes: [usize; 3],
     pub a: &'a [f32],
-    /// Distance between rows, and between columns, of `a`. Products are fastest if either distance
-    /// is 1.
+    /// Distance between rows of `a`, and distance between columns of `a`. Products are fastest if
+    /// either distance is 1.
     pub a_strides: [usize; 2],
     /// Right-hand side, whose rows have [`padded`] columns.
     pub b: &'a [f32],
@@ -83,7 +85,7 @@ pub(in crate::ops) struct Matrices<'a> {
 }
 
 /// Padded number of columns of [`Matrices::b`], the same for all instruction sets. The contents of
-/// the padding do not matter.
+/// the padding do not affect results.
 pub(in crate::ops) const fn padded(columns: usize) -> usize {
     const MAX_LANES: usize = 16;
     columns.next_multiple_of(MAX_LANES)
@@ -91,13 +93,13 @@ pub(in crate::ops) const fn padded(columns: usize) -> usize {
 
 /// An instruction set that this processor has.
 ///
-/// Two levels may give results whose last bits are not equal. On one machine, [`Level::detect`]
+/// The results of two levels may differ in their last bits. On one machine, [`Level::detect`]
 /// always returns the same level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Level(Isa);
 
-/// Instruction set of a level. Private, so that a [`Level`] can only come from
-/// [`Level::available`].
+/// Instruction set of a level. The type is private, so that only [`Level::available`] makes a
+/// [`Level`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isa {
     #[cfg(target_arch = "x86_64")]
@@ -110,7 +112,7 @@ enum Isa {
 }
 
 impl Level {
-    /// All levels this processor has, best first.
+    /// All levels that this processor supports, best first.
     pub fn available() -> impl Iterator<Item = Self> {
         [
             #[cfg(target_arch = "x86_64")]
@@ -128,18 +130,19 @@ impl Level {
         .map(Self)
     }
 
-    /// The best level this processor has.
+    /// The best level that this processor supports.
     pub fn detect() -> Self {
         Self::available().next().unwrap_or(Self(Isa::Portable))
     }
 
-    /// Rows per tile of packed weights, for a product with `rows` rows. Divides [`MAX_TILE_ROWS`].
+    /// Number of rows of a tile of packed weights, for a product with `rows` rows. The number
+    /// divides [`MAX_TILE_ROWS`].
     pub fn tile_rows(self, rows: usize) -> usize {
         match self.0 {
             // A depthwise convolution has one row.
             _ if rows == 1 => 1,
-            // Tiles of 4 rows have more columns than tiles of 8 rows. They are as fast if at least
-            // half of the last tile of 8 rows would be zeros.
+            // Tiles of 4 rows have more columns than tiles of 8 rows. Tiles of 4 rows are at least
+            // as fast if half or more of the last tile of 8 rows would be zeros.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
             #[cfg(target_arch = "aarch64")]
@@ -151,30 +154,34 @@ impl Level {
     /// Computes a [`Product`], overwriting the positions of `y`.
     pub(super) fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
         match self.0 {
-            // SAFETY: a `Level` comes from `available`, which found avx512f and avx512vl.
+            // SAFETY: only `available` makes a `Level`, and it found avx512f and avx512vl on this
+            // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::gather_product(m, y) },
-            // SAFETY: a `Level` comes from `available`, which found avx2 and fma.
+            // SAFETY: only `available` makes a `Level`, and it found avx2 and fma on this
+            // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::gather_product(m, y) },
-            // SAFETY: a `Level` comes from `available`, which found neon.
+            // SAFETY: only `available` makes a `Level`, and it found neon on this processor.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_product(m, y) },
             Isa::Portable => portable::gather_product(m, y),
         }
     }
 
-    /// Adds [`Dots`] to `sums`, whose rows have one sum for each window. `tile` is scratch of
-    /// [`Dots::tile_len`].
+    /// Adds [`Dots`] to `sums`, whose rows have one sum for each window. `tile` is scratch memory
+    /// of [`Dots::tile_len`] floats.
     pub(super) fn gather_dots(self, m: &Dots<'_>, tile: &mut [f32], sums: &mut [f32]) {
         match self.0 {
-            // SAFETY: a `Level` comes from `available`, which found avx512f and avx512vl.
+            // SAFETY: only `available` makes a `Level`, and it found avx512f and avx512vl on this
+            // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::gather_dots(m, tile, sums) },
-            // SAFETY: a `Level` comes from `available`, which found avx2 and fma.
+            // SAFETY: only `available` makes a `Level`, and it found avx2 and fma on this
+            // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::gather_dots(m, tile, sums) },
-            // SAFETY: a `Level` comes from `available`, which found neon.
+            // SAFETY: only `available` makes a `Level`, and it found neon on this processor.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_dots(m, tile, sums) },
             Isa::Portable => portable::gather_dots(m, tile, sums),
@@ -184,13 +191,15 @@ impl Level {
     /// Computes [`Matrices`].
     pub fn multiply(self, m: &Matrices<'_>, c: &mut [f32]) {
         match self.0 {
-            // SAFETY: a `Level` comes from `available`, which found avx512f and avx512vl.
+            // SAFETY: only `available` makes a `Level`, and it found avx512f and avx512vl on this
+            // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::multiply(m, c) },
-            // SAFETY: a `Level` comes from `available`, which found avx2 and fma.
+            // SAFETY: only `available` makes a `Level`, and it found avx2 and fma on this
+            // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::multiply(m, c) },
-            // SAFETY: a `Level` comes from `available`, which found neon.
+            // SAFETY: only `available` makes a `Level`, and it found neon on this processor.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::multiply(m, c) },
             Isa::Portable => portable::multiply(m, c),

@@ -1,7 +1,8 @@
-//! Copies between elements that are a step apart and contiguous elements.
+//! Copies from elements that are `step` apart to contiguous elements, and in the other direction.
 //!
-//! Step 2 is common enough to deserve vector instructions: pairs of floats are treated as 64-bit
-//! integers, because compilers turn the selection of the upper or lower 32 bits into shuffles.
+//! Step 2 is common, so copies with step 2 use vector instructions. Pairs of floats are treated as
+//! 64-bit integers, because compilers turn the selection of the upper or lower 32 bits into
+//! shuffles.
 
 const BLOCK: usize = 8;
 
@@ -22,9 +23,9 @@ pub(super) fn copy_every(step: usize, from: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Writes `from` to elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to`; the other
-/// elements are kept. Elements beyond the end of `to` are dropped; `origin` is below `step` and
-/// inside `to`.
+/// Writes `from` to elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to`, and keeps
+/// the other elements of `to`. Elements of `from` that would lie beyond the end of `to` are
+/// ignored. `origin` is below `step` and inside `to`.
 #[inline]
 pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f32]) {
     let from = &from[..from.len().min((to.len() - origin).div_ceil(step))];
@@ -42,8 +43,8 @@ pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f
     }
 }
 
-/// Starts of blocks that cover `len` elements. The last block is moved back to fit, so it may
-/// overlap the previous one.
+/// Start indices of blocks that cover `len` elements. The last block ends at the last element, so
+/// it may overlap the block before it.
 fn blocks(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(BLOCK).map(move |block| block.min(len.saturating_sub(BLOCK)))
 }
@@ -76,7 +77,7 @@ fn with_half_of_pairs(
     bytemuck::cast(pairs)
 }
 
-/// Bits to shift a 64-bit integer by to get the first or second 32 bits in memory.
+/// Number of bits by which to shift a 64-bit integer to get the first or second 32 bits in memory.
 fn shift_of_half(half: usize) -> u32 {
     if (half == 0) == cfg!(target_endian = "little") { 0 } else { 32 }
 }

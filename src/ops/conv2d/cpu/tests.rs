@@ -1,5 +1,5 @@
-//! Comparison of the convolution and its two gradients with loops in `f64`, for every instruction
-//! set of the machine.
+//! Comparison of the convolution and its two gradients with plain loops in `f64`, for every
+//! instruction set that this processor supports.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,8 @@ use remat_rng::SplitMix64;
 
 const ALL: [Kind; 3] = [Kind::Forward, Kind::GradWeight, Kind::GradInput];
 
-/// Input, weight and output of a convolution; a function computes one of them from the other two.
+/// Input, weight and output of a convolution. The convolution and each gradient compute one of
+/// these tensors from the two others.
 #[derive(Clone, Debug)]
 struct Operands {
     x: Vec<f32>,
@@ -38,7 +39,8 @@ fn len(kind: Kind, shape: &ConvShape) -> usize {
     }
 }
 
-/// Runs with outputs and workspace full of NaN, in a workspace of exactly the promised length.
+/// Runs with outputs and workspace full of NaN. The workspace has exactly the length that
+/// [`workspace_len`] returns.
 fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> Vec<f32> {
     let mut out = vec![f32::NAN; len(kind, shape)];
     let mut workspace = vec![f32::NAN; workspace_len(kind, shape)];
@@ -50,7 +52,7 @@ fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> 
     out
 }
 
-/// Sum behind each result, and the sum of the absolute values of its terms.
+/// Exact sum for each result, and the sum of the absolute values of the terms.
 fn naive(kind: Kind, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
     let mut sums = vec![[0.0; 2]; len(kind, s)];
     let (h_out, w_out) = (s.h_out(), s.w_out());
@@ -118,7 +120,7 @@ fn check(shape: &ConvShape) {
             let got = result(function, Some(level), shape, &o);
             for (i, (got, [sum, magnitude])) in got.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*got) - sum).abs();
-                // A comparison that is false for NaN, so that NaN fails.
+                // The comparison is false for NaN, so NaN fails.
                 assert!(
                     error <= 1e-5 * magnitude,
                     "{function:?} {level:?} {shape:?}: [{i}] is {got}, not {sum}"
@@ -151,8 +153,8 @@ fn shape(
     }
 }
 
-/// Kernels, strides and paddings that networks use, with sizes that are and are not multiples of
-/// tiles.
+/// Kernels, strides and paddings that networks use. Some sizes are multiples of the tile size, and
+/// some are not.
 #[test]
 fn common_shapes() {
     for (k, s, p) in
@@ -200,7 +202,7 @@ fn shapes_cut_into_pieces() {
     check(&shape(33, [130, 5], [4, 4], [1, 1], [1, 1], [0, 0]));
 }
 
-/// Small images with many weights: their windows are written out, several images together.
+/// Small images with many weights, for which `unfolded.rs` computes several images together.
 #[test]
 fn small_images() {
     for (n, c, hw, k, s, p, d) in [
@@ -228,11 +230,11 @@ fn empty_and_tiny_shapes() {
     check(&shape(2, [3, 0], [8, 8], [3, 3], [1, 1], [1, 1]));
     // The kernel is larger than the padded input: no outputs.
     check(&shape(2, [3, 4], [2, 8], [5, 3], [1, 1], [1, 1]));
-    // No input rows, but enough padding for outputs.
+    // The input has no rows, but the padding is large enough for outputs.
     check(&shape(2, [3, 4], [0, 5], [3, 3], [1, 1], [2, 2]));
-    // Rows and columns outside all windows, and phases without kernel elements.
+    // Some rows and columns lie outside all windows, and some phases have no kernel elements.
     check(&shape(2, [3, 4], [10, 11], [2, 1], [4, 5], [0, 0]));
-    // Padding larger than the kernel: outputs that see only zeros.
+    // The padding is larger than the kernel, so some windows contain only padding.
     check(&shape(2, [3, 4], [3, 4], [2, 3], [1, 2], [5, 4]));
 }
 
@@ -284,8 +286,8 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// An infinity in an image affects exactly the results that read it. Nothing leaks through unused
-/// vector lanes.
+/// An infinity in an image affects exactly the results that depend on it. Unused vector lanes
+/// affect no result.
 #[test]
 fn infinities_stay_local() {
     let s = shape(2, [3, 5], [7, 7], [3, 3], [1, 1], [1, 1]);
@@ -305,7 +307,7 @@ fn infinities_stay_local() {
     }
 }
 
-/// Scratch stays far below a batch of unfolded windows, and does not grow with the batch.
+/// The workspace is much smaller than all windows of a batch, and does not grow with the batch.
 #[test]
 fn workspace_is_modest() {
     let s = |n| shape(n, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]);

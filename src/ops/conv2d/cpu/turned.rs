@@ -1,14 +1,17 @@
-//! Phases of the gradient of the input, in one dimension.
+//! Phases of the gradient of the input, in one dimension. Here an *input* is a coordinate of the
+//! forward pass's input, and an *output* is a coordinate of the forward pass's output.
 
-/// The outputs `origin + q * step` in one dimension, which depend on the same kernel elements.
+/// The coordinates `origin + q * step` in one dimension, whose results depend on the same kernel
+/// elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub origin: usize,
     /// Number of kernel elements of the phase, at least 1.
     pub taps: usize,
-    /// Kernel element of tap 0, and the distance to the element of the next tap.
+    /// Kernel element of tap 0, and the distance from each tap's kernel element to the next.
     pub kernel: (usize, isize),
-    /// Source coordinate that output 0 reads at tap 0; `distance` is added at each further tap.
+    /// Source coordinate that tap 0 reads for the coordinate `origin`. Each further tap reads
+    /// `distance` further on.
     pub first: isize,
     pub distance: usize,
 }
@@ -20,8 +23,9 @@ impl Phase {
     }
 }
 
-/// Phases of a gradient in one dimension. Input `i` depends on output `o` through kernel element
-/// `k`, or *meets* `k`, iff `i + padding = o * stride + k * dilation`.
+/// Phases of the gradient in one dimension. Input `i` *meets* kernel element `k`, through output
+/// `o`, iff `i + padding = o * stride + k * dilation`. The gradient of `i` then depends on the
+/// gradient of `o`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turned {
     /// Size of the input.
@@ -30,9 +34,10 @@ pub(super) struct Turned {
     stride: usize,
     padding: usize,
     dilation: usize,
-    /// Distance of kernel elements that the same inputs meet.
+    /// Distance between neighbouring kernel elements that the same input meets.
     cycle: usize,
-    /// Distance of the outputs through which an input meets two such kernel elements.
+    /// Distance between the two outputs through which an input meets two kernel elements that are
+    /// `cycle` apart.
     distance: usize,
 }
 
@@ -72,7 +77,8 @@ impl Turned {
         })
     }
 
-    /// Distance of outputs that divides all distances between the taps of any phase.
+    /// Distance between neighbouring outputs that the packed form must contain. This distance
+    /// divides all distances between outputs that the taps of any phase read.
     pub const fn apart(&self) -> usize {
         if self.cycle == 1 { self.distance } else { 1 }
     }
@@ -82,7 +88,8 @@ impl Turned {
         if self.dilation == 1 { self.met_within(self.kernel) } else { self.kernel }
     }
 
-    /// Whether each input is known to belong to a phase.
+    /// Whether every input belongs to a phase. The function may also return false if every input
+    /// belongs to a phase.
     pub fn covers_all(&self) -> bool {
         self.stride == 1 || self.dilation == 1 && self.count() == self.stride.min(self.len)
     }
@@ -94,8 +101,8 @@ impl Turned {
 
     /// Number of the first `elements` kernel elements that some input meets, for a dilation of 1.
     fn met_within(&self, elements: usize) -> usize {
-        // Inputs a stride apart meet the same elements. `met` counts the met elements among `n`
-        // elements, of which the first is one that input 0 meets.
+        // Inputs that are a stride apart meet the same kernel elements. `met` counts the elements
+        // that some input meets among `n` consecutive elements, where input 0 meets the first.
         let met = |n: usize| {
             n / self.stride * self.len.min(self.stride) + (n % self.stride).min(self.len)
         };
@@ -103,9 +110,9 @@ impl Turned {
         met(skipped + elements) - met(skipped)
     }
 
-    /// First output that the inputs of the first stride depend on. Also the number of outputs
-    /// [`apart`](Self::apart) from each other up to the last such output: at least 1, even if these
-    /// inputs depend on no output.
+    /// First output that the inputs `0..stride` depend on. Also returns the number of outputs from
+    /// the first to the last such output, in steps of [`apart`](Self::apart). The number is at
+    /// least 1, even if these inputs depend on no output.
     pub fn met(&self) -> (isize, usize) {
         let Self { len, kernel, stride, padding, dilation, cycle, .. } = *self;
         if cycle == 1 {
@@ -117,7 +124,7 @@ impl Turned {
         let first = ((kernel - 1) * dilation) as isize - padding as isize;
         let first = -first.div_euclid(stride as isize);
         let last = ((stride.min(len) - 1 + padding) / stride) as isize;
-        // With a dilation, the inputs may depend on no output of this range.
+        // With a dilation, these inputs may depend on no output in this range.
         (first, (last - first + 1).max(1) as usize)
     }
 }
@@ -133,7 +140,8 @@ const fn common_divisor(mut a: usize, mut b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Compares phases with the definition.
+    /// Compares the phases with all triples of input, output and kernel element that satisfy the
+    /// equation.
     #[test]
     fn phases_meet_what_inputs_depend_on() {
         for case in 0..6 * 5 * 6 * 6 * 5 {

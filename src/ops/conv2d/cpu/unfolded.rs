@@ -1,7 +1,7 @@
 //! Convolutions of small images with large kernels. Deep layers have images of 4x4 pixels or less,
 //! and most of the memory that these layers read is weights. All windows of several images are
-//! written out, one row each. A convolution is then a product of two matrices, in which the weights
-//! are not packed:
+//! copied to a matrix, one row for each window. A convolution is then a product of this matrix and
+//! the weights, which are not packed:
 //!
 //! ```text
 //!   rows [position][channel, kernel element]      weight [output channel][channel, kernel element]
@@ -11,8 +11,8 @@
 //!   dx = fold(dy^T weight)    the gradient of each window, added where the window was
 //! ```
 //!
-//! The method in `correlate.rs` would pack all weights for each pass, and then use them for only a
-//! few pixels, which do not fill a vector.
+//! The method in `correlate.rs` would pack all weights in each pass, and then use each weight for
+//! only a few pixels, which do not fill a vector.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -25,30 +25,30 @@ use crate::device::conv_shape::ConvShape;
 /// Largest number of output pixels of a small image.
 const SMALL: usize = 16;
 
-/// Number of windows that are written out at a time, unless one image has more.
+/// Number of windows that are copied to the matrix at a time, unless one image has more windows.
 const POSITIONS: usize = 64;
 
-/// Length of the pieces of long rows in dot products: four rows of weights and six windows fit in
-/// the level-1 cache.
+/// Length of the pieces into which long rows are cut for dot products. Pieces of four rows of
+/// weights and of six windows fit together in the level-1 cache.
 const PIECE: usize = 768;
 
 /// Approximate number of columns of weights that are multiplied at a time in the gradient of the
 /// input.
 const COLUMNS: usize = 144;
 
-/// A shape is computed here only if the length of its windows is a multiple of this number, so that
-/// the last window needs no padding behind it.
+/// A shape is computed here only if the length of its windows is a multiple of this number. The
+/// last window then needs no padding behind it.
 const STEP: usize = 16;
 
-/// Most tasks, each with its own scratch. A constant, because results must not depend on the number
-/// of threads.
+/// Largest number of tasks, each with its own scratch memory. The number is constant, because
+/// results must not depend on the number of threads.
 const TASKS: usize = 8;
 
 /// Plan for a convolution of small images.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unfolded {
     shape: ConvShape,
-    /// Number of images whose windows are written out at a time.
+    /// Number of images whose windows are copied to the matrix at a time.
     images: usize,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Unfolded {
 type Images = Range<usize>;
 
 impl Unfolded {
-    /// Plan for a shape that is not empty; `None` if the shape is not computed in this way.
+    /// Plan for a shape that is not empty; `None` if the shape is not suitable for this method.
     pub fn of(shape: &ConvShape) -> Option<Self> {
         let plane = shape.h_out() * shape.w_out();
         let plan = Self { shape: *shape, images: (POSITIONS / plane).clamp(1, shape.n) };
@@ -112,38 +112,39 @@ impl Unfolded {
         }
     }
 
-    /// Floats of scratch of [`forward`](Self::forward): windows, outputs, a tile for each task, and
-    /// the offset of each window.
+    /// Numbers of scratch floats of [`forward`](Self::forward): windows, outputs, a tile for each
+    /// task, and the offset of each window.
     fn lens_forward(&self) -> [usize; 4] {
         let tiles = self.tasks(false) * Dots::tile_len(1, PIECE);
         let outputs = self.positions() * self.shape.c_out;
         [self.positions() * self.depth(), outputs, tiles, self.positions()]
     }
 
-    /// Floats of scratch of [`grad_weight`](Self::grad_weight): windows, and gradients of outputs.
+    /// Numbers of scratch floats of [`grad_weight`](Self::grad_weight): windows, and gradients of
+    /// outputs.
     fn lens_grad_weight(&self) -> [usize; 2] {
         [self.positions() * self.depth(), self.positions() * self.shape.c_out]
     }
 
-    /// Floats of scratch of [`grad_input`](Self::grad_input): gradients of outputs, gradients of
-    /// inputs, and gradients of windows for each task.
+    /// Numbers of scratch floats of [`grad_input`](Self::grad_input): gradients of outputs,
+    /// gradients of inputs, and gradients of windows for each task.
     fn lens_grad_input(&self) -> [usize; 3] {
         let windows = self.positions() * self.channels() * self.taps();
         let input = self.images * self.shape.c_in * self.shape.h * self.shape.w;
         [self.positions() * self.shape.c_out, input, self.tasks(true) * windows]
     }
 
-    /// Floats of scratch of [`forward`](Self::forward).
+    /// Total number of scratch floats of [`forward`](Self::forward).
     pub fn workspace_len_forward(&self) -> usize {
         sum(&self.lens_forward())
     }
 
-    /// Floats of scratch of [`grad_weight`](Self::grad_weight).
+    /// Total number of scratch floats of [`grad_weight`](Self::grad_weight).
     pub fn workspace_len_grad_weight(&self) -> usize {
         sum(&self.lens_grad_weight())
     }
 
-    /// Floats of scratch of [`grad_input`](Self::grad_input).
+    /// Total number of scratch floats of [`grad_input`](Self::grad_input).
     pub fn workspace_len_grad_input(&self) -> usize {
         sum(&self.lens_grad_input())
     }
@@ -286,8 +287,8 @@ impl Unfolded {
         }
     }
 
-    /// Kernel elements that lie inside the image for the window of an output, along one axis.
-    /// Returns the pixel of the first such element, and the range of elements.
+    /// Returns the range of kernel elements that lie inside the image for the window of an output,
+    /// along one axis. Also returns the pixel of the first of these elements.
     fn met(&self, axis: usize, output: usize) -> (usize, Range<usize>) {
         let ConvShape { stride, padding, dilation, .. } = self.shape;
         let (len, kernel) = [(self.shape.h, self.shape.kh), (self.shape.w, self.shape.kw)][axis];
@@ -297,7 +298,8 @@ impl Unfolded {
         ((at + first * dilation[axis]).saturating_sub(padding[axis]), first.min(end)..end)
     }
 
-    /// Writes the windows of some images, one row each, with zeros outside the images.
+    /// Copies the windows of some images to `windows`, one row for each window, with zeros outside
+    /// the images.
     fn unfold(&self, x: &[f32], images: &Images, windows: &mut [f32]) {
         let ConvShape { c_in, h, w, kw, dilation, .. } = self.shape;
         let (depth, plane) = (self.depth(), self.plane());
@@ -321,8 +323,8 @@ impl Unfolded {
         });
     }
 
-    /// Adds the windows of a few channels, `[position, channel, kernel element]`, to their places
-    /// in the images, `[channel, image, h, w]`.
+    /// Adds the elements of the windows of a few channels, `[position, channel, kernel element]`,
+    /// to the pixels of the images, `[channel, image, h, w]`.
     fn fold(&self, windows: &[f32], images: usize, to: &mut [f32]) {
         let ConvShape { h, w, kw, dilation, .. } = self.shape;
         let (taps, plane) = (self.taps(), self.plane());
@@ -345,7 +347,7 @@ impl Unfolded {
     }
 }
 
-/// Splits pieces off the front, each starting at a cache line.
+/// Takes consecutive pieces of these lengths from `workspace`. Each piece starts at a cache line.
 fn cut<const N: usize>(workspace: &mut [f32], lens: [usize; N]) -> [&mut [f32]; N] {
     let mut rest = aligned(workspace, sum(&lens));
     lens.map(|len| {

@@ -1,28 +1,28 @@
-//! Packing of an image, so that the pixels which a kernel tap reads are contiguous.
+//! Packing of an image, so that the pixels that a kernel tap reads are contiguous.
 
 use std::ops::Range;
 
 use super::strided::copy_every;
 use crate::device::conv_shape::span;
 
-/// Divisor of the operand's size that limits the packed forms of all tasks together, as scratch
-/// counts against the budget. Smaller strips would be slower, because rows at the seams of strips
-/// are packed twice.
+/// Divisor of the operand's size; the quotient limits the packed forms of all tasks together,
+/// because scratch counts against the budget. Smaller strips would be slower, because rows at the
+/// borders of strips are packed twice.
 const SCRATCH_SHARE: usize = 4;
 
-/// Smallest number of floats of scratch of a task.
+/// Number of scratch floats that a task may always take.
 const MIN_SCRATCH: usize = 16 * 1024;
 
-/// Floats of scratch that each of `tasks` tasks may take, for an operand of `len` floats.
+/// Number of scratch floats that each of `tasks` tasks may take, for an operand of `len` floats.
 pub(super) fn scratch_share(len: usize, tasks: usize) -> usize {
     (len / (SCRATCH_SHARE * tasks)).max(MIN_SCRATCH)
 }
 
-/// Floats in a cache line. Scratch buffers start on a cache line, so that a vector load does not
-/// straddle two lines.
+/// Number of floats in a cache line. Scratch buffers start on a cache line, so that a vector load
+/// does not straddle two lines.
 pub(super) const ALIGN: usize = 16;
 
-/// `floats`, rounded up to whole cache lines.
+/// Rounds a number of floats up to whole cache lines.
 pub(super) fn align(floats: usize) -> usize {
     floats.div_ceil(ALIGN).saturating_mul(ALIGN)
 }
@@ -34,24 +34,24 @@ pub(super) const SLACK: usize = 16;
 ///
 /// In each dimension, output `o` and tap `t` read source coordinate `o * step + t * apart + first`,
 /// or zero outside the source. A convolution has `first = -padding`. Each phase of the gradient of
-/// the input has this form too.
+/// the input can also be written in this form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
-    /// Channels of the source.
+    /// Number of channels of the source.
     pub channels: usize,
-    /// Rows and columns of the source.
+    /// Numbers of rows and columns of the source.
     pub src: [usize; 2],
-    /// Rows and columns of the output.
+    /// Numbers of rows and columns of the output.
     pub out: [usize; 2],
-    /// Rows and columns of the kernel.
+    /// Numbers of rows and columns of the kernel.
     pub taps: [usize; 2],
-    /// Source distance between two neighbouring outputs.
+    /// Distance in the source between two neighbouring outputs.
     pub step: [usize; 2],
-    /// Source distance between two neighbouring taps: the dilation.
+    /// Distance in the source between two neighbouring taps: the dilation.
     pub apart: [usize; 2],
     /// Source coordinate that tap 0 of output 0 reads; negative inside the padding.
     pub first: [isize; 2],
-    /// Output rows that are packed at a time, at least 1.
+    /// Number of output rows whose windows are packed at a time, at least 1.
     pub strip: usize,
 }
 
@@ -66,13 +66,13 @@ impl Windows {
         self.strip * self.out[1]
     }
 
-    /// Number of source rows from the first tap to the last.
+    /// Number of source rows from the first tap of an output to the last tap.
     fn rows(&self) -> usize {
         span(self.taps[0], self.apart[0])
     }
 
-    /// Number of planes that hold the source rows: rows `step` apart are neighbours in the same
-    /// plane.
+    /// Number of planes into which the source rows are distributed. Rows that are `step` apart are
+    /// neighbours in the same plane.
     fn row_phases(&self) -> usize {
         self.step[0].min(self.rows())
     }
@@ -81,7 +81,7 @@ impl Windows {
         self.strip + (self.rows() - 1) / self.step[0]
     }
 
-    /// Length of the packed form of one channel of a strip. Saturates, like all lengths of scratch.
+    /// Length of the packed form of one channel of a strip, saturating like all lengths of scratch.
     pub fn channel_len(&self) -> usize {
         let planes = self.taps[1].saturating_mul(self.row_phases());
         planes.saturating_mul(self.plane_rows()).saturating_mul(self.out[1])
@@ -92,25 +92,25 @@ impl Windows {
         self.channels.saturating_mul(self.channel_len())
     }
 
-    /// Elements of one source image.
+    /// Number of elements of one source image.
     pub fn image_len(&self) -> usize {
         self.channels * self.src[0] * self.src[1]
     }
 
-    /// Chooses as many rows for a strip as fit in `floats`, but at least one.
+    /// Sets the number of rows of a strip to as many as fit in `floats` floats, but at least one.
     pub fn with_strip_in(mut self, floats: usize) -> Self {
         self.strip = 1;
         let overlap = self.plane_rows() - 1;
         let per_row = self.packed_len() / self.plane_rows();
         let most = (floats / per_row).saturating_sub(overlap).clamp(1, self.out[0]);
-        // Strips of about equal height: if a strip has at most 14 rows, 20 rows are cut into 10 and
-        // 10.
+        // Cut the rows into strips of about equal height: if a strip has at most 14 rows, 20 rows
+        // are cut into 10 and 10.
         self.strip = self.out[0].div_ceil(self.out[0].div_ceil(most));
         self
     }
 
-    /// Writes the offset of the run of each tap in the packed form, for these rows and columns of
-    /// taps. The order is that of the weights: channel, row, column.
+    /// Writes the offset in the packed form at which each tap's contiguous pixels begin, for these
+    /// rows and columns of taps. The offsets are in the order of the weights: channel, row, column.
     pub fn write_offsets(
         &self,
         rows: impl Iterator<Item = usize> + Clone,
@@ -132,8 +132,8 @@ impl Windows {
         }
     }
 
-    /// Packs the part of `image` (all channels of one image) that `rows` output rows read, from
-    /// `out_row` on.
+    /// Packs the part of `image` that the output rows `out_row..out_row + rows` read. `image` has
+    /// all channels of one image.
     pub fn pack(&self, image: &[f32], out_row: usize, rows: usize, packed: &mut [f32]) {
         let width = self.out[1];
         let plane_len = self.plane_rows() * width;
@@ -155,7 +155,7 @@ impl Windows {
     }
 }
 
-/// Source rows `row`, `row + step`, ... as one kernel column sees them.
+/// Source rows `row`, `row + step`, ..., shifted and cropped for one kernel column.
 #[derive(Debug)]
 struct Plane {
     /// Number of columns of the source, and of the outputs.
@@ -165,7 +165,8 @@ struct Plane {
     /// padding.
     rows: Range<usize>,
     columns: Range<usize>,
-    /// Position in the source of the element at the first of `rows` and the first of `columns`.
+    /// Index in the source of the element in the first row of `rows` and the first column of
+    /// `columns`.
     first: usize,
 }
 
@@ -197,7 +198,7 @@ impl Plane {
         let plane = &mut plane[rows.start * width..rows.end * width];
         let source = &channel[self.first..];
         if self.step == [1, 1] && width == from_width {
-            // Neighbouring rows stay neighbours, so the plane is one shifted copy.
+            // The plane has all source rows, so it is one shifted copy of the source.
             let to = columns.start..plane.len() - (width - columns.end);
             let len = to.len();
             plane[to].copy_from_slice(&source[..len]);
@@ -216,14 +217,15 @@ impl Plane {
     }
 }
 
-/// Part of `0..count` whose coordinate `first + i * step` lies in `0..len`.
+/// Range of the indices `i` in `0..count` whose coordinate `first + i * step` lies in `0..len`.
 fn coordinates_inside(first: isize, step: usize, len: usize, count: usize) -> Range<usize> {
     let before = |limit: isize| (limit - first).max(0) as usize;
     let end = before(len as isize).div_ceil(step).min(count);
     before(0).div_ceil(step).min(end)..end
 }
 
-/// Part of `workspace` from the first cache line on. `len` includes the floats lost to alignment.
+/// Part of `workspace` that begins at the first cache line. `len` includes the floats that are
+/// skipped for alignment.
 ///
 /// # Panics
 /// If `workspace` is shorter than `len`.

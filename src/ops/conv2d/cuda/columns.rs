@@ -9,12 +9,12 @@
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
-//! With groups, each group has rows of its own in all of these matrices, one group after another.
-//! The products of the groups of an image are one batch.
+//! With groups of channels, the rows of each of these matrices are divided among the groups, one
+//! group after another. The products of all groups of an image are one batch of cuBLAS.
 //!
 //! Columns are many times larger than the images, and count against the budget. Columns are
-//! therefore made in chunks of only as many images as keep the GPU busy. If a window has one pixel,
-//! the columns are the image itself.
+//! therefore made in chunks of a few images, just enough to keep the GPU busy. If a window has one
+//! pixel, the columns are the image itself.
 
 #![allow(unsafe_code)]
 
@@ -29,15 +29,15 @@ use crate::ops::conv2d::bytes;
 use std::ops::Range;
 
 /// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns of
-/// a chunk have as many bytes as the operands. A chunk has at least one image, even if the image's
-/// columns are larger. Not tuned on a GPU.
+/// a chunk have about as many bytes as the input and the output together. A chunk has at least one
+/// image, even if the image's columns are larger. The bounds are not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
 /// Division of a task into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// Number of floats of an image. `result` is the number of floats of the image's result or of
-    /// the result's gradient, and `columns` the number of floats of the image's columns.
+    /// Number of floats of an image. `result` is the number of floats of the image's `y` or `dy`.
+    /// `columns` is the number of floats of the image's columns.
     image: usize,
     result: usize,
     columns: usize,
@@ -57,8 +57,8 @@ impl Plan {
         let [least, most] = CHUNK;
         let chunk = bytes(shape.input_len() + shape.output_len()).clamp(least, most);
         let fit = if direct { shape.n } else { (chunk / bytes(columns)).max(1) as usize };
-        // Chunks have about the same size, so that the last chunk is not much smaller than the
-        // others.
+        // Make chunks of about equal size, so that the last chunk is not much smaller than the
+        // other chunks.
         let chunks = shape.n.div_ceil(fit);
         Self {
             image: shape.c_in * shape.h * shape.w,
@@ -102,8 +102,8 @@ pub(super) fn workspace(task: &Task) -> u64 {
 /// Runs a task that is not empty.
 ///
 /// # Safety
-/// The caller guarantees that the addresses are those of the current run's operands, which have the
-/// sizes of the task, and that the scratch is the workspace of the current run.
+/// The caller guarantees that the addresses are those of the current run's operands, and that the
+/// operands have the sizes of the task. The scratch must be the workspace of the current run.
 pub(super) unsafe fn run(
     gpu: &mut Gpu,
     task: &Task,
@@ -203,8 +203,8 @@ impl Run<'_> {
         if direct {
             return Ok(());
         }
-        // SAFETY: the caller of `run` guarantees the operands and the workspace. `dx` has room for
-        // these images, and `columns` holds their columns.
+        // SAFETY: the caller of `run` guarantees the operands and the workspace. `dx` is large
+        // enough for these images, and `columns` holds their columns.
         unsafe { col2im(gpu, dx, columns, self.shape, images.len()) }
     }
 
@@ -231,7 +231,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Sizes of one group: channels of the result, rows of columns, and windows.
+    /// Sizes of one group: number of channels of the result, number of rows of the columns, and
+    /// number of windows.
     fn sizes(&self) -> [usize; 3] {
         let ConvShape { c_in, c_out, kh, kw, .. } = self.shape.one_group();
         [c_out, c_in * kh * kw, self.shape.h_out() * self.shape.w_out()]
@@ -243,7 +244,7 @@ impl Run<'_> {
             return Ok(x);
         }
         // SAFETY: the caller of `run` guarantees the operands and the workspace. `x` holds these
-        // images, and `columns` has room for their columns.
+        // images, and `columns` is large enough for their columns.
         unsafe { im2col(gpu, self.columns, x, self.shape, images) }?;
         Ok(self.columns)
     }
@@ -287,7 +288,7 @@ mod tests {
             let smallest = plan.chunks(n).map(|chunk| chunk.len()).min().unwrap();
             assert!(plan.images - smallest < plan.chunks(n).count());
         }
-        // The columns of one image are more than a chunk.
+        // The columns of one image are larger than a chunk.
         let large = Plan::new(&task(Kind::Forward, [3, 512, 256, 1, 3]));
         assert_eq!((large.images, large.chunks(3).count()), (1, 3));
         assert!(large.columns_bytes() > CHUNK[1]);
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn workspaces_hold_columns_and_cublas() {
-        // One image at a time.
+        // A chunk has one image.
         let columns = (300 * 9) * (20 * 20) * 4;
         let bytes = |kind| workspace(&task(kind, [2, 300, 20, 500, 3]));
         let [forward, grad_input, grad_weight] = [

@@ -1,5 +1,5 @@
-//! im2col and col2im: images as matrices with a column for each window, for convolutions as matrix
-//! products.
+//! im2col and col2im: conversions between images and matrices with a column for each window, for
+//! convolutions computed as matrix products.
 
 #![allow(unsafe_code)]
 
@@ -9,8 +9,8 @@ use crate::device::conv_shape::ConvShape;
 use crate::device::cuda::windows::{Shape, Windows};
 use crate::device::cuda::{Gpu, Grid, Ptr};
 
-/// Windows as a parameter of the kernels, which have a thread for each of `threads` rows and
-/// columns.
+/// Windows as a parameter of the kernels. The kernels run one thread for each row and column of
+/// `threads`.
 fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceError> {
     let of = Shape {
         image: [shape.h, shape.w],
@@ -27,8 +27,8 @@ fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceErro
 /// image.
 ///
 /// # Safety
-/// The caller guarantees `images` images at `x`, and room for as many matrices at `columns`, within
-/// the operands and the workspace of the current run.
+/// The caller guarantees that `x` points to `images` images, and `columns` points to memory for as
+/// many matrices. Both lie within the operands and the workspace of the current run.
 pub(super) unsafe fn im2col(
     gpu: &mut Gpu,
     columns: Ptr,
@@ -40,17 +40,19 @@ pub(super) unsafe fn im2col(
     let of = windows(shape, [rows, across])?;
     let count = (images * shape.c_in * rows * across) as u64;
     let kernel = FAMILY.counting("im2col", count);
-    // SAFETY: the parameters are those that the kernel declares. Each of its `count` threads copies
-    // a window of one channel, from the images and to the matrices that the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. Each of the `count` threads copies
+    // a window of one channel from the images to the matrices. The caller guarantees the images and
+    // the memory for the matrices.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&columns, &x, &count, &of]) }
 }
 
-/// Writes `images` images at `x`. Each element is the sum of its occurrences in the columns, in a
-/// fixed order.
+/// Writes `images` images to `x`. Each element is the sum of all its copies in the columns, added
+/// in a fixed order.
 ///
 /// # Safety
-/// The caller guarantees `images` matrices at `columns`, as [`im2col`] makes them, and room for as
-/// many images at `x`, within the operands and the workspace of the current run.
+/// The caller guarantees that `columns` points to `images` matrices in the format of [`im2col`],
+/// and `x` points to memory for as many images. Both lie within the operands and the workspace of
+/// the current run.
 pub(super) unsafe fn col2im(
     gpu: &mut Gpu,
     x: Ptr,
@@ -61,7 +63,8 @@ pub(super) unsafe fn col2im(
     let of = windows(shape, [shape.h, shape.w])?;
     let count = (images * shape.c_in * shape.h * shape.w) as u64;
     let kernel = FAMILY.counting("col2im", count);
-    // SAFETY: the parameters are those that the kernel declares. Each of its `count` threads writes
-    // an element of the images and reads the matrices, all of which the caller guarantees.
+    // SAFETY: the parameters are those that the kernel declares. Each of the `count` threads reads
+    // the matrices and writes one element of the images. The caller guarantees the matrices and the
+    // memory for the images.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&x, &columns, &count, &of]) }
 }

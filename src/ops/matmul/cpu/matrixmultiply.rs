@@ -19,17 +19,20 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 /// Smallest number of multiplications in a tile, approximately. With fewer multiplications, waking
-/// a thread takes longer than the thread saves.
+/// another thread takes more time than the thread saves.
 const MIN_TILE: usize = 512 * 1024;
 
-/// Largest number of rows and of columns of a tile: enough to make reading the operands cheap.
+/// Largest numbers of rows and of columns of a tile. They are large enough that reading the
+/// operands takes little of the time.
 const MAX_TILE: [usize; 2] = [512, 512];
 
-/// Smallest number of results in a tile for which a product is cut into at least 4 tiles, instead
-/// of 2. Smaller tiles are not cut further, because reading the operands would dominate.
+/// A product is cut into at least 4 tiles instead of 2 only if each tile has at least this number
+/// of results. Smaller tiles are not cut further, because reading the operands would take most of
+/// the time.
 const LARGE_TILE: usize = 256 * 256;
 
-/// Divisors of the rows and columns of tiles, which suit the inner loops of `matrixmultiply`.
+/// The numbers of rows and columns of a tile are multiples of these numbers, which suit the inner
+/// loops of `matrixmultiply`.
 const TILE_STEP: [usize; 2] = [32, 64];
 
 /// One side of a product: elements of `data` seen as a batch of matrices. Any stride may be 0.
@@ -46,7 +49,7 @@ pub struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// Whether all elements of `batch` matrices are inside `data`. No size is 0.
+    /// Whether all elements of `batch` matrices are inside `data`. The sizes must not be 0.
     fn holds(&self, batch: usize, rows: usize, columns: usize) -> bool {
         let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
         let sum = || {
@@ -98,13 +101,14 @@ pub fn matmul_batched(
     }
 }
 
-/// Rows and columns of the tiles of a product.
+/// Numbers of rows and columns of the tiles of a product.
 fn tile_sizes(m: usize, k: usize, n: usize) -> [usize; 2] {
     let even = |len: usize, most: usize, step: usize| {
         len.div_ceil(len.div_ceil(most)).next_multiple_of(step).min(len)
     };
     let mut sizes = [even(m, MAX_TILE[0], TILE_STEP[0]), even(n, MAX_TILE[1], TILE_STEP[1])];
-    // Too few tiles leave threads idle: halve the longer side while the halves are large enough.
+    // If there are too few tiles, threads are idle. Halve the longer side of the tiles while the
+    // halves are large enough.
     loop {
         let tiles = m.div_ceil(sizes[0]) * n.div_ceil(sizes[1]);
         let wanted = if sizes[0] * sizes[1] >= LARGE_TILE { 4 } else { 2 };
@@ -125,8 +129,8 @@ struct Product<'a> {
     sizes: [usize; 3],
     a: Operand<'a>,
     b: Operand<'a>,
-    /// Address of the results, shared by threads that compute disjoint tiles. The pointer itself
-    /// never changes.
+    /// Address of the results, shared by threads that compute disjoint tiles. The address never
+    /// changes.
     c: AtomicPtr<f32>,
     /// Number of elements at `c`.
     len: usize,
@@ -219,7 +223,7 @@ mod tests {
             let (i, row, column) = (index / (m * n), index / n % m, index % n);
             let products = || (0..k).map(|j| at(&a, i, row, j) * at(&b, i, j, column));
             let (sum, magnitude) = (products().sum::<f64>(), products().map(f64::abs).sum::<f64>());
-            // A comparison that is false for NaN, so that NaN fails.
+            // The comparison is false for NaN, so NaN fails.
             assert!(
                 (f64::from(c) - sum).abs() <= 1e-5 * magnitude,
                 "[{i}][{row}][{column}] is {c}, not {sum}"
@@ -256,8 +260,8 @@ mod tests {
         assert_eq!(c, [0.0; 6]);
     }
 
-    /// A stride of 0 repeats an element: here a row of the left matrix, and the element of the
-    /// right one.
+    /// A stride of 0 repeats elements: here, a row of the left matrix, and the only element of the
+    /// right matrix.
     #[test]
     fn broadcast_rows_and_columns() {
         let mut c = [f32::NAN; 4];

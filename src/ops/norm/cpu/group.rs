@@ -1,4 +1,5 @@
-//! Group normalization on the CPU. A row is a group of channels, each a run of contiguous elements.
+//! Group normalization on the CPU. A row is a group of channels. The elements of a channel are
+//! contiguous.
 
 use super::{Rows, Sums, statistics_of, sum};
 use crate::device::cpu::split::{PIECE, pieces, pieces_of_two};
@@ -40,19 +41,20 @@ pub fn group(
     });
 }
 
-/// Smallest number of elements of a channel for which the sums for each image are much smaller than
-/// the operands.
+/// Smallest number of elements of a channel for which the workspace holds sums of each image. The
+/// sums are then much smaller than the operands.
 const LONG: usize = 8;
 
-/// Number of channels that are summed side by side.
+/// Number of channels that are summed together.
 const BLOCK: usize = 64;
 
-/// Scratch bytes of [`group_grad`] for `rows` groups of `channels` channels of `inner` elements.
+/// Bytes of workspace of [`group_grad`] for `rows` groups of `channels` channels of `inner`
+/// elements.
 pub fn workspace_of_group_grad(rows: usize, [channels, inner]: [usize; 2]) -> u64 {
     if inner < LONG {
         return 0;
     }
-    // One word more, to align the sums.
+    // One more word, to align the sums.
     (size_of::<u32>() as u64)
         .saturating_add((rows as u64).saturating_mul((channels * size_of::<Sums>()) as u64))
 }
@@ -104,7 +106,7 @@ pub fn group_grad(
     }
 }
 
-/// Sums over all images, for the channels from `first` on.
+/// Computes the sums over all images, for `BLOCK` channels from `first` on.
 fn sums_of(of: Rows<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sums; BLOCK] {
     let [channels, inner] = sides;
     let mut sums = [[0.0; 2]; BLOCK];
@@ -124,12 +126,12 @@ fn sums_of(of: Rows<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sum
     sums
 }
 
-/// Computes `dx` of one group. `keep` is called with the sums of each of its channels.
+/// Computes `dx` of one group. Calls `keep` with the sums of each channel of the group.
 fn one(dx: &mut [f32], of: Rows<'_>, row: usize, gamma: &[f32], mut keep: impl FnMut(usize, Sums)) {
     let (n, inner) = (dx.len(), dx.len() / gamma.len());
     let [x, dy] = [of.x, of.dy].map(|all| &all[row * n..][..n]);
     let (mean, inv_std) = of.statistics(row);
-    // `dx` temporarily holds `dy x'`, so that it can be summed in lanes.
+    // `dx` temporarily holds `dy x'`, so that these values can be summed in SIMD lanes.
     widest(
         #[inline(always)]
         || {

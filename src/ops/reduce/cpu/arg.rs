@@ -5,7 +5,7 @@ use crate::device::cpu::lanes::Lanes;
 use crate::device::cpu::math::{larger, smaller};
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Number of neighbouring results that are searched side by side.
+/// Number of neighbouring results that are computed together.
 const BLOCK: usize = 256;
 
 /// Writes the index of the extreme element along the middle dimension of `x [outer, n, inner]`, for
@@ -17,7 +17,8 @@ pub fn arg(kind: Extreme, out: &mut [i32], x: &[f32], [n, inner]: [usize; 2]) {
     }
 }
 
-/// Finds the indices, for a `join` that returns one of two numbers, or NaN if either is NaN.
+/// Finds the indices of the extreme elements. `join` returns the larger or the smaller of two
+/// numbers, or NaN if either is NaN.
 fn places(
     out: &mut [i32],
     x: &[f32],

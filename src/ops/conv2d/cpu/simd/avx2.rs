@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 type V = __m256;
 const LANES: usize = 8;
-/// Vectors in a row of a product tile of 4 rows. The registers hold 8 sums, 2 inputs and a weight.
-/// Rows of 3 vectors would need more registers than there are. Tiles of 8 rows are not used.
+/// Number of vectors in a row of a product tile of 4 rows. The registers hold 8 sums, 2 inputs and
+/// a weight. Rows of 3 vectors would need more than 16 registers. Tiles of 8 rows are not used.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 3;
 const DOT_TAPS: usize = 4;

@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 type V = __m512;
 const LANES: usize = 16;
-/// Vectors in a row of product tiles of 4 and of 8 rows. The registers hold 24 sums, 3 or 6 inputs
-/// and a weight.
+/// Number of vectors in a row of a product tile of 4 rows, and of 8 rows. The registers hold 24
+/// sums, 3 or 6 inputs and a weight.
 const TILE_VECTORS: [usize; 2] = [6, 3];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 6;
@@ -61,7 +61,8 @@ fn fma(a: V, b: V, c: V) -> V {
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
-    // Within each 128 bits: sums of vectors a, b, a, b; then of a, b, c, d.
+    // Within each 128-bit part, `ab` has sums of the vectors a, b, a, b, and `abcd` has sums of a,
+    // b, c, d.
     let ab = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
     let cd = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
     let abcd = _mm512_add_ps(
@@ -72,7 +73,7 @@ fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
     let abcd = _mm512_add_ps(abcd, _mm512_shuffle_f32x4::<0b11_10_11_10>(abcd, abcd));
     let abcd = _mm_add_ps(_mm512_castps512_ps128(abcd), _mm512_extractf32x4_ps::<1>(abcd));
     let mut out = [0.0; DOT_ROWS];
-    // SAFETY: the array has room for the 4 floats written, and the store needs no alignment.
+    // SAFETY: the array has 4 floats, as many as are written, and the store needs no alignment.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), abcd) };
     out
 }

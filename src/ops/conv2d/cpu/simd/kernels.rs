@@ -29,8 +29,8 @@ macro_rules! kernels {
                 let (a, _) = a.as_chunks::<ROWS>();
                 let mut from = 0;
                 for i in 0..tiles {
-                    // Tiles are about equally wide: if a tile has at most 3 vectors, 4 vectors are
-                    // cut into 2 and 2.
+                    // Cut the vectors into tiles of about equal width: if a tile has at most 3
+                    // vectors, 4 vectors are cut into 2 and 2.
                     let to = vectors * (i + 1) / tiles;
                     let p = from * LANES..(to * LANES).min(m.positions);
                     match to - from {
@@ -98,8 +98,8 @@ macro_rules! kernels {
             }
         }
 
-        /// Copies `DOT_ROWS` rows from `row` on, vector by vector. Missing rows, and the ends of
-        /// vectors, are zero.
+        /// Copies `DOT_ROWS` rows from `row` on, in whole vectors. Missing rows, and the unused
+        /// ends of vectors, are set to zero.
         #[inline]
         $(#[$feature])*
         fn pack_dots_tile(m: &super::Dots<'_>, row: usize, tile: &mut [[[f32; LANES]; DOT_ROWS]]) {
@@ -132,8 +132,8 @@ macro_rules! kernels {
             out: &mut [f32],
         ) {
             let taps = m.offsets.len();
-            // Slices of one length, so that one bounds check covers all loads at the same index. A
-            // tile at the edge repeats its last window.
+            // Take slices of equal length, so that one bounds check covers the loads from all
+            // slices at the same index. A tile at the edge repeats its last window.
             let x_len = (m.images - 1) * m.x_image + m.positions;
             let mut xs = [&m.x[..0]; DOT_TAPS];
             for (j, xs) in xs.iter_mut().enumerate() {

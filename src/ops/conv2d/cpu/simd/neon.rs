@@ -4,8 +4,8 @@ use std::arch::aarch64::*;
 
 type V = float32x4_t;
 const LANES: usize = 4;
-/// Vectors in a row of product tiles of 4 and of 8 rows. The registers hold 16 sums, 2 or 4 inputs
-/// and a weight.
+/// Number of vectors in a row of a product tile of 4 rows, and of 8 rows. The registers hold 16
+/// sums, 2 or 4 inputs and a weight.
 const TILE_VECTORS: [usize; 2] = [4, 2];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 4;
