@@ -22,9 +22,10 @@ pub use window::{Ahead, Waiting, Window};
 use crate::op::{Operation, Outputs};
 use std::sync::Arc;
 
-/// A command, over ops `O` and host values `H`.
+/// A command, with ops of type `O` and host values of type `H`.
 ///
-/// A number ends with [`Command::Del`], or with the update or replacement that consumes its tensor.
+/// A tensor number ends with [`Command::Del`], or with the update or replacement that consumes its
+/// tensor.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
@@ -42,8 +43,8 @@ pub enum Command<O, H> {
     },
     /// Runs an op.
     Apply(Apply<O>),
-    /// Runs several updates in place. No update is made if memory does not suffice for all of them,
-    /// or if something failed earlier in the step.
+    /// Runs several updates in place. No update is made if memory does not suffice for all updates
+    /// together, or if a command failed earlier in the step.
     UpdateAll(Vec<Apply<O>>),
     /// Gives a value a new number that replaces another tensor, as
     /// [`Engine::replace`](crate::Engine::replace) says.
@@ -57,7 +58,7 @@ pub enum Command<O, H> {
         /// Number of the replacement.
         made: TensorId,
     },
-    /// Confirms all replacements until now: later failures do not undo them.
+    /// Confirms all replacements so far, so that later failures do not undo them.
     Confirm,
     /// Reads a tensor to the host.
     Get(TensorId),
@@ -94,7 +95,7 @@ pub struct Apply<O> {
     pub consumed: Consumed,
     /// Layouts and kind of the outputs.
     pub outputs: Outputs,
-    /// Number of the first output. The other outputs have the numbers after it.
+    /// Number of the first output. The other outputs have the next numbers.
     pub made: TensorId,
 }
 
@@ -107,12 +108,12 @@ pub struct Consumed {
     /// A bit for each of the first 64 inputs; nearly no op has more inputs.
     first: u64,
     /// Bits for the inputs after the first 64, in words of 64.
-    #[allow(clippy::box_collection)] // It is empty nearly always, and moves with each command.
+    #[allow(clippy::box_collection)] // Nearly always empty; moves with each command.
     others: Option<Box<Vec<u64>>>,
 }
 
 impl Consumed {
-    /// Limit on the index of a consumed input. No op has as many inputs.
+    /// Limit on the index of a consumed input. No op has this many inputs.
     const MOST: usize = 1 << 20;
 
     /// Word index and bit of an input.
@@ -183,7 +184,7 @@ impl TryFrom<Vec<usize>> for Consumed {
 }
 
 impl<O> Apply<O> {
-    /// An op without consumed inputs: all inputs keep their values.
+    /// Makes an op without consumed inputs: all inputs keep their values.
     #[must_use]
     pub fn new(op: O, inputs: impl Into<Ids>, outputs: Outputs, made: TensorId) -> Self {
         Self { op, inputs: inputs.into(), consumed: Consumed::default(), outputs, made }
@@ -200,7 +201,7 @@ impl<O> Apply<O> {
         targets.filter(|(input, _)| self.consumed.contains(*input)).map(|(_, &id)| id)
     }
 
-    /// Splits off the op.
+    /// Splits the call into its op and the other fields.
     pub(crate) fn split_op(self) -> (O, Apply<()>) {
         let Self { op, inputs, consumed, outputs, made } = self;
         (op, Apply { op: (), inputs, consumed, outputs, made })
@@ -233,16 +234,16 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Whether the command counts in the number of commands that an evictor sees ahead. A deletion
-    /// does not count: it belongs to the command before it.
+    /// Whether the command counts in the number of waiting commands that an evictor may read. A
+    /// deletion does not count, because it belongs to the previous command.
     pub(crate) const fn counts(&self) -> bool {
         !matches!(self, Self::Del(_))
     }
 
     /// Whether the command has a position in a known step.
     ///
-    /// A deletion or an eviction has no position, as it uses no values. A wait has no position: in
-    /// a run, a wait is a question and no command.
+    /// A deletion or an eviction has no position, because it uses no values. A wait has no
+    /// position, because in a running program a wait is a question and not a command.
     pub(crate) const fn is_position(&self) -> bool {
         !matches!(self, Self::Del(_) | Self::Drop(_) | Self::Sync)
     }
@@ -386,7 +387,7 @@ impl<O, H> Command<O, H> {
 }
 
 impl<O: Operation, H> Command<O, H> {
-    /// Name of the op, or of the first of several updates.
+    /// Name of the op, or of the first op of several updates; `None` for commands without an op.
     #[must_use]
     pub fn op(&self) -> Option<&str> {
         self.calls().first().map(|call| call.op.name())
@@ -394,7 +395,7 @@ impl<O: Operation, H> Command<O, H> {
 }
 
 impl<O: Clone, H> Clone for Command<O, H> {
-    /// Clones the command; a host value is shared.
+    /// Clones the command. The clone shares a host value with the original.
     fn clone(&self) -> Self {
         if let Self::Put { tensor, host, leaf } = self {
             return Self::Put { tensor: *tensor, host: Arc::clone(host), leaf: *leaf };

@@ -6,17 +6,18 @@
 //! ```text
 //! plan       a repeated turn runs by plan and skips the other stages   (by_plan.rs)
 //! attempt    while memory may not suffice, the command is written down (attempt.rs)
-//! recognize  commands to come are predicted; the evictor is told       (recognize.rs, learning.rs)
+//! recognize  later commands are predicted, for the evictor             (recognize.rs, learning.rs)
 //! foresee    outputs are bound to values of a known step               (books/foresee.rs)
 //! admit      the command leaves the queue of waiting commands          (admit.rs)
 //! run        the engine executes the command                           (books.rs)
 //! record     the executed command is written to the recording          (books/record.rs)
 //! ```
 //!
-//! The other stages do not see the single commands of a turn that runs by plan. When a plan is
-//! left, the recognizer is told which turns ran by plan. The commands of the unfinished turn then
-//! pass all stages again, to update the engine's tables; the device does not repeat their work. No
-//! turn runs by plan while commands are recorded or written down for a learner.
+//! The other stages do not see the single commands of a turn that runs by plan. When the driver
+//! leaves a plan, it gives the recognizer the turns that ran by plan. The commands of the
+//! unfinished turn then pass all stages again. The second pass only updates the engine's tables;
+//! the device does not repeat the work. No turn runs by plan while commands are recorded or written
+//! down for a learner.
 
 mod admit;
 mod allowance;
@@ -84,7 +85,7 @@ pub struct Driver<D: Device> {
     planning: Option<Box<Planning<D>>>,
 }
 
-/// State of one command between the stages before its run and the stages after.
+/// Data of one command that the stages before its run hand to the stages after its run.
 struct Passing {
     recognized: Option<Recognized>,
     /// Outputs to bind to values of a known step; empty if no step is foreseen.
@@ -92,7 +93,7 @@ struct Passing {
     is_mark: bool,
 }
 
-/// Commands.
+/// Methods that execute commands.
 impl<D: Device> Driver<D> {
     /// Creates a driver of this engine.
     #[must_use]
@@ -172,7 +173,7 @@ impl<D: Device> Driver<D> {
     /// # Errors
     /// Errors of [`Engine::visit`].
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
-        // The device works in order. So once the read is queued, a later command may overwrite the
+        // The device executes its queue in order, so commands after the read may overwrite the
         // place.
         self.visit(tensor, D::read_later)
     }
@@ -229,9 +230,10 @@ impl<D: Device> Driver<D> {
     /// `lab::passing_budget`.
     ///
     /// The search applies to errors of [`Driver::get`], [`Driver::visit`] and
-    /// [`Driver::take_failure`]. For the search, the commands of the first two steps are written
-    /// down, and those of two steps after an out-of-memory. In each of these steps, writing begins
-    /// when more than a quarter of the budget is in use. Other steps cost nothing.
+    /// [`Driver::take_failure`]. For the search, the driver writes down the commands of the first
+    /// two steps, and of two steps after an out-of-memory. In each of these steps, writing begins
+    /// when more than a quarter of the budget is in use. Steps that are not written down cost
+    /// nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
         self.attempts.rehearse_by(rehearse);
     }
@@ -330,22 +332,22 @@ impl<D: Device> Driver<D> {
     /// Admits a command that waits: evictors may read its effects in
     /// [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Nothing else changes. The command must be executed later, after commands admitted earlier
-    /// and before any command that was not admitted: executed commands are matched to admitted ones
-    /// by order.
+    /// Admission changes nothing else. The command must be executed later, after commands admitted
+    /// earlier and before any command that was not admitted: executed commands are matched to
+    /// admitted commands by order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         self.admitted.admit(&mut self.books, command);
     }
 
     /// [Commits](Command::Commit) each held tensor that keeps an unheld leaf in memory, because the
-    /// tensor's history leads back to the leaf. Such leaves are the initial parameters, for
-    /// example, if the first update makes new parameters. Nothing is committed if the budget is too
-    /// small to hold all these tensors as leaves.
+    /// tensor's history leads back to the leaf. For example, the initial parameters are such leaves
+    /// if the first update makes new parameters. Nothing is committed if the budget is too small to
+    /// hold all these tensors as leaves.
     ///
     /// Call this at the end of the first step, if the program later reads only tensors that it
     /// still holds. All commands before the first mark count as one step, setup included. Later
-    /// steps do not need this call: [`Command::Step`] cuts off values from before the step that are
-    /// no longer held at its end.
+    /// steps do not need this call. At the end of a step, [`Command::Step`] cuts the history at
+    /// values from before the step that are no longer held.
     pub fn end_first_step(&mut self) {
         for tensor in first_step::to_commit(&mut self.books) {
             self.execute(Command::Commit(tensor));
@@ -353,7 +355,7 @@ impl<D: Device> Driver<D> {
     }
 }
 
-/// Tables and the engine.
+/// Access to the engine and its tables.
 impl<D: Device> Driver<D> {
     /// Reserves space in the tables for `tensors` additional tensors.
     pub fn reserve(&mut self, tensors: usize) {
@@ -398,9 +400,9 @@ impl<D: Device> Driver<D> {
 
     /// Whether an evictable tensor is evicted at once when the next command drops its last handle.
     ///
-    /// False while steps are recognized: a prediction may tell the evictor to keep the tensor, and
-    /// the prediction may be made with that very command. Meant for devices whose ops write over
-    /// inputs that are no longer needed.
+    /// False while steps are recognized: a prediction may make the evictor keep the tensor, and the
+    /// command that drops the handle may itself cause the prediction. Meant for devices whose ops
+    /// write over inputs that are no longer needed.
     #[must_use]
     pub fn evicts_unheld(&self) -> bool {
         self.recognition.recognizer().is_none() && !self.books.engine.keeps_unheld()
@@ -418,14 +420,14 @@ impl<D: Device> Driver<D> {
 
 /// Predictions of later commands.
 impl<D: Device> Driver<D> {
-    /// Declares that the next commands are those of a known step, from the step's first command on.
-    /// `None` forgets the known step.
+    /// Declares that the next commands are the commands of a known step, beginning with its first
+    /// command. `None` forgets the known step.
     ///
-    /// Each executed command that is no deletion is assumed to be the next command of the step,
-    /// with the same outputs. Only the evictor uses these assumptions.
+    /// Each executed command except a deletion is assumed to be the next command of the step, with
+    /// the same outputs. Only the evictor uses these assumptions.
     ///
     /// The caller must notice when the program departs from the step, and call [`Driver::seek`] or
-    /// pass `None`. A wrong prediction costs time, and nothing else.
+    /// pass `None`. A wrong prediction costs only time.
     ///
     /// # Errors
     /// An error if the evictor panics.
@@ -449,7 +451,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// Starts recognizing steps, whether or not the program marks them. While commands repeat
-    /// earlier commands, the evictor is told which commands should follow ([`Driver::foresee`]).
+    /// earlier commands, the evictor gets a prediction of the next commands ([`Driver::foresee`]).
     /// Recognition costs a little time at each command.
     ///
     /// If the program is known beforehand, call [`Driver::foresee`] instead.
@@ -464,7 +466,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// Stops recognizing steps. If the evictor uses foresight, recognition starts again at the
-    /// first eviction. Costs nothing while memory is plentiful.
+    /// first eviction. Recognition costs nothing while memory is plentiful.
     pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.books.report(told);
@@ -477,7 +479,8 @@ impl<D: Device> Driver<D> {
         self.recognition.known_steps()
     }
 
-    /// Takes knowledge of an earlier run. Call this on a driver that has executed nothing.
+    /// Takes over the knowledge from an earlier run. Call this on a driver that has executed
+    /// nothing.
     ///
     /// Steps are recognized only if the evictor uses foresight: from the first command on if
     /// `steps` is given, and from the first eviction on if not. The forecasts are
@@ -490,27 +493,29 @@ impl<D: Device> Driver<D> {
         forecasts.into_iter().for_each(|forecast| self.remember(forecast));
     }
 
-    /// Gives turns of loops to this learner from now on, if steps are
+    /// Sets the learner that gets the turns of loops from now on. Turns are given only if steps are
     /// [recognized](Driver::recognize_steps).
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
         self.recognition.learning.learn_by(learner);
     }
 
     /// Adds a forecast found in an earlier run: how a step is best run in the forecast's budget,
-    /// whenever that step is recognized. A forecast of another step is unused and harmless.
+    /// whenever that step is recognized. A forecast of a step that never comes is unused and
+    /// harmless.
     pub fn remember(&mut self, forecast: Forecast) {
         self.recognition.learning.remember(forecast);
     }
 
     /// Forecasts found so far for each kind of step, sorted by step and budget.
     ///
-    /// With `turns`, first waits for the search of each kind: until the search has simulated as
-    /// many ops as `turns` turns have without recomputation, or has ended before.
+    /// If `turns` is given, first waits for the search of each kind. The wait is over when the
+    /// search ends, or when it has simulated as many ops as `turns` turns have without
+    /// recomputation.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.recognition.learning.forecasts(turns)
     }
 
-    /// Bytes of host memory for knowledge of steps and for the learner.
+    /// Bytes of host memory that the knowledge of steps and the learner take.
     #[must_use]
     pub fn learning_bytes(&self) -> u64 {
         self.recognition.bytes()
@@ -526,7 +531,7 @@ impl<D: Device> Driver<D> {
         self.books.tensors.note_changes(plan == Plan::Auto);
     }
 
-    /// Leaves the current plan. Plans can be used again from the start of a turn on. Called before
+    /// Leaves the current plan. A plan can be entered again at the start of a turn. Called before
     /// any change that is not a command.
     pub fn leave_plan(&mut self) {
         let left =
@@ -537,7 +542,7 @@ impl<D: Device> Driver<D> {
     }
 }
 
-/// Recording.
+/// Methods that record commands.
 impl<D: Device> Driver<D> {
     /// Records all commands executed from now on. `window` says how far ahead commands are
     /// admitted.
@@ -615,7 +620,7 @@ impl<D: Device> Driver<D> {
     /// Keeps history again: see [`Engine::enable`].
     ///
     /// # Errors
-    /// Never, for now.
+    /// No error is returned at present.
     pub fn enable(&mut self) -> Result<(), Error> {
         self.change(Setting::Enabled(true), |engine| {
             engine.enable();
@@ -641,8 +646,8 @@ impl<D: Device> Driver<D> {
         self.planning.iter_mut().for_each(|planning| planning.forget());
         let done = with(&mut self.books.engine);
         let failed = done.is_err();
-        // A failed change of the budget, or of whether history is kept, may have evicted or
-        // restored storages first.
+        // A change of the budget, or of whether history is kept, may evict or restore storages
+        // before it fails.
         if !failed || matches!(setting, Setting::Budget(_) | Setting::Enabled(_)) {
             self.books.record_entry(|engine| Entry::Set {
                 setting,

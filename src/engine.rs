@@ -4,8 +4,8 @@
 //! The engine has one thread, no channel and no clock of its own. The interpreter, the lab and the
 //! tests all drive this same machine, over any device and op type.
 //!
-//! Where to read on: eviction in `evict.rs`, regeneration in `regenerate.rs`, dropped handles in
-//! `delete.rs`, shortage of memory in `allocate.rs`, failures in `failures.rs`.
+//! The main files are `evict.rs` for eviction, `regenerate.rs` for regeneration, `delete.rs` for
+//! dropped handles, `allocate.rs` for shortage of memory, and `failures.rs` for failures.
 
 mod allocate;
 mod apply;
@@ -65,10 +65,10 @@ pub struct Engine<D: Device> {
     /// Failure of each poisoned storage.
     reasons: SecondaryMap<StorageKey, Error>,
     evictor: Box<dyn Evictor>,
-    /// Answer of [`Evictor::evicts`], which never changes.
+    /// Result of [`Evictor::evicts`], which never changes for an evictor.
     evicts: bool,
     hears: Hears,
-    /// Answer of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), asked when the
+    /// Result of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), read when the
     /// evictor is set and at each [`Engine::foresee`].
     keeps_unheld: bool,
     costs: Box<dyn CostModel>,
@@ -77,7 +77,7 @@ pub struct Engine<D: Device> {
     enabled: bool,
     /// Hard limit of device memory in use, in bytes, workspaces included.
     budget: u64,
-    /// Further listeners of every event, beside statistics, `tracing` and the evictor.
+    /// Listeners of every event, in addition to statistics, `tracing` and the evictor.
     listeners: Vec<Box<dyn Listener>>,
     /// Error that every command returns once the engine is broken: see [`Engine::broken`].
     broken: Option<Error>,
@@ -88,24 +88,23 @@ pub struct Engine<D: Device> {
     /// Held storages whose history may go through unheld storages of an earlier step. Checked when
     /// the step ends.
     crossing: Vec<StorageKey>,
-    /// Number of edges walked so far to find `crossing`.
+    /// Number of edges visited so far to find `crossing`.
     walked: u64,
     /// Number of step marks so far.
     step: u64,
     stats: Stats,
     failures: Failures,
-    /// Failures set aside when the current script began (`Engine::begin_script`), until the script
-    /// ends.
+    /// Failures that are set aside while a script runs (`Engine::begin_script`).
     failures_before: Failures,
-    /// Values replaced in this step: key of the new value -> key of the old value.
+    /// Values replaced in this step. Maps the key of the new value to the key of the old value.
     replaced: FxHashMap<TensorKey, TensorKey>,
     last_run: LastRun,
-    /// Work of the current step.
+    /// Costs of the current step's first and repeated runs.
     work: thrash::StepWork,
     repeats: thrash::Repeats,
     /// Runs whose times the device will report later, oldest first.
     late: VecDeque<late_times::Late>,
-    /// Times of repeated runs.
+    /// Measured times of repeated runs.
     recomputed: late_times::Recomputed,
     /// Dead storages that linger ([`Dead::Linger`]), oldest first. Some of them may have been
     /// deleted, or be held again.
@@ -114,11 +113,12 @@ pub struct Engine<D: Device> {
     lingered: usize,
     lengths: step::Lengths,
     running: running_values::Running,
-    /// Storages of uploads that become leaves as soon as there is room to upload them.
+    /// Storages of postponed uploads. These storages become leaves once memory suffices for the
+    /// upload.
     leaves_to_be: Vec<StorageKey>,
     /// State of a regeneration. Empty between commands; kept to reuse its memory.
     cascade: regenerate::Cascade,
-    /// Number of commands since the last full check.
+    /// Number of commands since [`Engine::check`] last ran.
     #[cfg(debug_assertions)]
     unchecked: usize,
     /// Callback that says whether to cancel, called before each run of a regeneration.
@@ -127,7 +127,7 @@ pub struct Engine<D: Device> {
     verify: Option<Box<verify::Verify>>,
 }
 
-/// Cost and sizes of the last run that was no repetition, for recorders.
+/// Cost and sizes of the last first run of an op, for recorders.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LastRun {
     /// Cost of the run, in units of the cost model.
@@ -197,7 +197,7 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Reserves table space for `tensors` more tensors, each made by an op of its own.
+    /// Reserves table space for `tensors` more tensors, each made by a separate op.
     pub fn reserve(&mut self, tensors: usize) {
         self.store.reserve(tensors);
     }
@@ -271,7 +271,7 @@ impl<D: Device> Engine<D> {
         self.last_run
     }
 
-    /// Makes another tensor for the same storage and layout as `key`.
+    /// Makes a second tensor with the storage and layout of `key`.
     ///
     /// # Errors
     /// If the key is stale.
@@ -296,9 +296,9 @@ impl<D: Device> Engine<D> {
 
     /// Error that makes every command fail from now on; `None` while the engine works.
     ///
-    /// The engine breaks if the evictor panics while it hears an event, since the evictor's state
-    /// is then unknown. The engine also breaks if a step has run by plan, and the tables do not
-    /// agree with the memory afterwards.
+    /// The engine breaks if the evictor panics in an event handler, because the evictor's state is
+    /// then unknown. The engine also breaks if its tables do not agree with the memory after a step
+    /// ran by plan.
     #[must_use]
     pub const fn broken(&self) -> Option<&Error> {
         self.broken.as_ref()
@@ -314,7 +314,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Runs [`Engine::check`] so seldom that the check adds only a constant time per command on
+    /// Runs [`Engine::check`] so rarely that the check takes only constant time per command on
     /// average.
     #[cfg(debug_assertions)]
     fn check_sometimes(&mut self) {
@@ -330,7 +330,7 @@ impl<D: Device> Engine<D> {
         self.store.graph.tensor(key).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
-    /// Adds a storage for a value of this layout. No tensor looks at the storage yet.
+    /// Adds a storage for a value of this layout. The storage has no tensor yet.
     fn add_storage(&mut self, layout: &Layout) -> StorageKey {
         self.store.graph.add_storage(layout.bytes(), self.store.now, self.step)
     }

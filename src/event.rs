@@ -1,19 +1,20 @@
-//! Events of an engine, each told once. Statistics, `tracing`, recordings, evictors and tests all
-//! listen to them.
+//! Events of an engine. Each event is sent once, to statistics, `tracing`, recordings, evictors and
+//! tests.
 
 use crate::error::FailureKey;
 use crate::graph::{PathKey, StorageKey};
 
-/// Event in an engine. Sizes are in bytes, costs in the unit of the cost model.
+/// Event in an engine. Sizes are in bytes, and costs in the unit of the cost model.
 ///
-/// Each event is told when it happens, by the thread that drives the engine. A
-/// [`Listener`](crate::Listener) hears all events in that order. Keys are valid in the
-/// [`View`](crate::evict::View) that comes along, except the key of [`Event::DidDelete`].
+/// The thread that drives the engine sends each event when it happens. A
+/// [`Listener`](crate::Listener) receives all events in this order. Keys are valid in the
+/// [`View`](crate::evict::View) that is sent with the event, except the key of
+/// [`Event::DidDelete`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
     /// An evictor chose a storage that is about to be evicted. [`Event::DidEvict`] comes next, with
-    /// [`Cause::Room`] or [`Cause::Threshold`]. Evictions for other causes are not announced.
+    /// [`Cause::Room`] or [`Cause::Threshold`]. Evictions for other causes have no `WillEvict`.
     WillEvict {
         /// Storage to be evicted.
         storage: StorageKey,
@@ -30,26 +31,27 @@ pub enum Event {
         /// Reason of the eviction.
         cause: Cause,
     },
-    /// A regeneration came upon an evicted storage. The path of the storage runs once its inputs
-    /// are resident. Not told for storages that a schedule restores; see [`Event::DidSchedule`].
+    /// A regeneration found an evicted storage that it needs. The path of the storage runs once its
+    /// inputs are resident. Not sent for storages that a schedule restores; see
+    /// [`Event::DidSchedule`].
     WillRegenerate {
         /// Storage to be restored.
         storage: StorageKey,
-        /// Number of paths waiting for one another, this path included.
+        /// Number of paths that wait for one another, this path included.
         depth: usize,
     },
-    /// An evicted storage was restored. The path of the storage ran, as [`Event::DidRun`] told just
-    /// before. Told once for each evicted output of that run. The path still has the cost of its
-    /// previous run.
+    /// An evicted storage was restored. The path of the storage ran, and [`Event::DidRun`] was sent
+    /// just before. Sent once for each evicted output of that run. The path still has the cost of
+    /// its previous run.
     DidRegenerate {
         /// Storage that was restored.
         storage: StorageKey,
         /// Size of the storage.
         bytes: u64,
-        /// Cost of the run, with all its outputs.
+        /// Cost of the run that made all outputs of the path.
         cost: f64,
     },
-    /// An op, an upload or an update ran. Not told for views. The outputs are not resident yet.
+    /// An op, an upload or an update ran. Not sent for views. The outputs are not resident yet.
     DidRun {
         /// Path that ran; `None` for an update, and for an op without outputs.
         path: Option<PathKey>,
@@ -60,14 +62,14 @@ pub enum Event {
         /// Cost of the run.
         cost: f64,
     },
-    /// A path ran again, and its cost has changed. [`Event::DidRegenerate`] was told before for
+    /// A path ran again, and its cost has changed. [`Event::DidRegenerate`] was sent before for
     /// each storage that the run restored.
     DidChangeCost {
         /// Path that ran.
         path: PathKey,
     },
-    /// A storage is used: the run that reads it comes next, or the host reads it. If the storage is
-    /// evicted, it is restored next.
+    /// A storage is used: the next run reads it, or the host reads it. If the storage is evicted,
+    /// it is restored next.
     DidUse {
         /// Storage that is read.
         storage: StorageKey,
@@ -78,7 +80,7 @@ pub enum Event {
         moves: usize,
         /// Total size of the moved blocks.
         bytes: u64,
-        /// Size of the hole needed.
+        /// Size of the required hole.
         wanted: u64,
     },
     /// The budget was changed.
@@ -87,7 +89,7 @@ pub enum Event {
         bytes: u64,
     },
     /// A resident storage was cut from its path, and is now a leaf that cannot be evicted. Storages
-    /// that only its path needed were deleted before.
+    /// that were needed only by its path were deleted before this event.
     DidCommit {
         /// Storage that is now a leaf.
         storage: StorageKey,
@@ -95,80 +97,81 @@ pub enum Event {
     /// An evicted storage is about to be deleted, or to be cut from its path because it is lost to
     /// a failure. The edges of the storage still exist.
     WillForget {
-        /// Storage that will be gone or lost.
+        /// Storage that will be deleted or lost.
         storage: StorageKey,
     },
-    /// An unneeded storage was deleted, with its bytes if it had any. The storage's key is stale
-    /// now. The last event of a storage.
+    /// An unneeded storage was deleted, and its bytes, if any, were freed. The storage's key is now
+    /// stale. `DidDelete` is the last event of a storage.
     DidDelete {
         /// Storage that was deleted.
         storage: StorageKey,
     },
-    /// A step ended. All events that the end of the step caused were told before.
+    /// A step ended. All events that the end of the step caused were sent before.
     DidStep {
-        /// Number of the step, from 1 on.
+        /// Number of the step, counted from 1.
         step: u64,
         /// Bytes in use.
         used: u64,
     },
-    /// A step ran by plan ([`Plan`](crate::program::Plan)). The ops of the step were not told one
-    /// by one.
+    /// A step ran by plan ([`Plan`](crate::program::Plan)). The ops of the step have no events of
+    /// their own.
     DidReplay {
-        /// Ops that ran for the first time. Uploads and updates count, views do not.
+        /// Number of ops that ran for the first time. Uploads and updates count; views do not.
         ops: u64,
         /// Cost of the ops that `ops` counts, as known when the step was planned.
         cost: f64,
-        /// Additional work for lack of room: recomputations, evictions and moves.
+        /// Additional work because memory is short: recomputations, evictions and moves.
         for_room: ForRoom,
     },
-    /// A regeneration goes on by a schedule, in which all runs and evictions are decided in
-    /// advance. The reason is that the regeneration repeats itself, or memory is too short for it.
+    /// A regeneration continues by a schedule, in which all runs and evictions are decided in
+    /// advance. The reason is that the regeneration repeats runs, or that memory is too short for
+    /// it.
     DidSchedule {
         /// Number of runs in the schedule.
         runs: usize,
         /// Number of paths that the regeneration needs.
         paths: usize,
     },
-    /// The recomputation in a step now costs several times the step's own work. Told once a step,
-    /// after the run that passed the limit.
+    /// The recomputation in a step now costs several times the step's own work. Sent once per step,
+    /// after the run that exceeded the limit.
     Thrash {
-        /// Number of the step, from 1 on. Runs at the end of a step to make leaves belong to the
-        /// next step.
+        /// Number of the step, counted from 1. Runs at the end of a step that make leaves belong to
+        /// the next step.
         step: u64,
-        /// Path of the run that passed the limit.
+        /// Path of the run that exceeded the limit.
         path: PathKey,
-        /// Cost of the recomputed ops over the cost of the step's own work.
+        /// Cost of the recomputed ops, divided by the cost of the step's own work.
         times: f64,
         /// Setting to raise: `budget` or `eviction threshold`.
         raise: &'static str,
     },
-    /// An op failed for a new reason. Values lost to a failure that was told before are not told
-    /// again.
+    /// An op failed for a new reason. Values lost to an earlier failure cause no further event.
     DidFail {
         /// Key of the error.
         failure: FailureKey,
     },
-    /// The user wanted to evict a resident leaf: the storage stays.
+    /// The user requested the eviction of a resident leaf. The storage stays resident.
     DidKeepLeaf {
-        /// Storage that stays.
+        /// Storage that stays resident.
         storage: StorageKey,
         /// Size of the storage.
         bytes: u64,
     },
-    /// Before a run, the bytes that cannot be evicted are above the eviction threshold. Told once.
+    /// Before a run, the bytes that cannot be evicted exceed the eviction threshold. Sent once.
     AboveThreshold {
         /// Eviction threshold.
         threshold: u64,
         /// Bytes that cannot be evicted.
         kept: u64,
     },
-    /// A step ended, and a storage keeps a history from earlier steps: it cannot be made a leaf
-    /// now. Told again at the end of the next step, if the storage still cannot be made a leaf.
+    /// A step ended, and a storage keeps a history from earlier steps, because it cannot be made a
+    /// leaf now. Sent again at the end of the next step, if the storage still cannot be made a
+    /// leaf.
     KeepsHistory {
         /// Storage with the history.
         storage: StorageKey,
     },
-    /// Most values are kept only as sources of other values, and no end of a step was marked. Told
+    /// Most values are kept only as sources of other values, and no end of a step was marked. Sent
     /// once.
     HistoryGrows {
         /// Number of storages in the graph.
@@ -178,7 +181,7 @@ pub enum Event {
     },
 }
 
-/// Set of kinds of events that an evictor or a policy wants to hear.
+/// Set of kinds of events that an evictor or a policy receives.
 ///
 /// ```
 /// use remat::unstable::event::Hears;
@@ -188,9 +191,9 @@ pub enum Event {
 pub struct Hears(u8);
 
 impl Hears {
-    /// No event.
+    /// No events.
     pub const NOTHING: Self = Self(0);
-    /// [`Event::DidUse`], the most frequent of all. The graph also knows when an op last used a
+    /// [`Event::DidUse`], the most frequent event. The graph also stores when an op last used a
     /// storage.
     pub const USES: Self = Self(1);
     /// [`Event::DidRun`].
@@ -204,7 +207,7 @@ impl Hears {
     pub const DELETIONS: Self = Self(1 << 4);
     /// All remaining events, which are rare.
     pub const RARE: Self = Self(1 << 5);
-    /// Every event.
+    /// All events.
     pub const ALL: Self = Self((1 << 6) - 1);
 
     /// Union of two sets.
@@ -242,32 +245,34 @@ impl Event {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Cause {
-    /// There was no room for an allocation.
+    /// An allocation did not fit.
     Room,
     /// Memory was above the eviction threshold.
     Threshold,
-    /// The user asked for the eviction.
+    /// The user requested the eviction.
     Wish,
-    /// The last handle was dropped, and the storage is kept only to recompute others: a fake
-    /// delete.
+    /// The last handle was dropped, and the storage is kept only to recompute other storages (a
+    /// fake delete).
     Unheld,
-    /// The storage was restored only for others, and no run to come reads it.
+    /// The storage was restored only to recompute other storages, and no later run of the
+    /// regeneration reads it.
     Dead,
     /// A failed run may have written over part of the storage.
     Failed,
-    /// The storage was evicted before this evictor took over. No other listener is told.
+    /// The storage was evicted before this evictor took over. Sent only to the new evictor.
     Before,
-    /// The storage was never made: its first run found no room, and was postponed.
+    /// The storage was never made: memory did not suffice for its first run, so the run was
+    /// postponed.
     Postponed,
 }
 
-/// Additional work of a step by plan for lack of room.
+/// Additional work of a step by plan because memory is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ForRoom {
-    /// Runs of ops that had run before.
+    /// Number of runs of ops that had run before.
     pub ops: u64,
-    /// Total size of the outputs of the ops that `ops` counts.
+    /// Total size of the outputs of the runs that `ops` counts.
     pub bytes: u64,
     /// Cost of the ops that `ops` counts, as known when the step was planned.
     pub cost: f64,
@@ -282,8 +287,8 @@ pub struct ForRoom {
 }
 
 impl Cause {
-    /// Whether the eviction was a choice. [`Stats::evictions`](crate::Stats::evictions) counts such
-    /// evictions.
+    /// Whether the evictor or the user chose the eviction.
+    /// [`Stats::evictions`](crate::Stats::evictions) counts chosen evictions.
     #[must_use]
     pub const fn is_chosen(self) -> bool {
         matches!(self, Self::Room | Self::Threshold | Self::Wish)

@@ -1,9 +1,8 @@
 //! Evictors and policies, which choose the storage to evict next.
 //!
-//! An [`Evictor`] is asked when memory is short. Between these questions the engine tells it
-//! events. An evictor reads graph and memory through a [`View`], and changes neither. Most evictors
-//! rank by scores: a [`Policy`] scores a candidate, and the [`ByScore`] evictor finds the lowest
-//! score.
+//! The engine calls an [`Evictor`] when memory is short, and sends it events at other times. An
+//! evictor reads graph and memory through a [`View`], and changes neither. Most evictors rank by
+//! scores: a [`Policy`] scores a candidate, and the [`ByScore`] evictor finds the lowest score.
 
 mod belady;
 mod by_score;
@@ -79,38 +78,42 @@ use std::fmt;
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Evictor: fmt::Debug + Send {
-    /// The storage to evict next, one of [`View::evictable`]; any other is an error. Under
-    /// [`Need::Wish`], `None` means that no eviction is worth it; under [`Need::Must`], that none
-    /// is possible. The engine asks once for each eviction, until there is room.
+    /// The storage to evict next. A storage that is not one of [`View::evictable`] is an error.
+    /// Under [`Need::Wish`], `None` means that no eviction is worth its cost. Under [`Need::Must`],
+    /// `None` means that no eviction is possible. The engine calls this once for each eviction,
+    /// until enough bytes are free.
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim>;
 
-    /// Hears an event of the kinds that [`Evictor::hears`] names. [`Event`] says when each is sent.
+    /// Receives an event of a kind that [`Evictor::hears`] names. [`Event`] says when each kind is
+    /// sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part of this evictor that uses the known step, if it has one: a runtime then recognizes
-    /// steps. Must always return a part, or never. Default: `None`.
+    /// The part of this evictor that uses the known step, if the evictor has such a part. If it
+    /// has, a runtime recognizes steps. Must return a part either always or never. Default: `None`.
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// Whether this evictor ever evicts. An evictor that answers no is not asked anything else, and
-    /// hears nothing. Must always return the same.
+    /// Whether this evictor ever evicts. If false, none of its other methods is called, and it
+    /// receives no events. Must always return the same value.
     fn evicts(&self) -> bool {
         true
     }
 
-    /// Kinds of events to hear. Each kind left out saves time. Must always return the same kinds.
+    /// Kinds of events to receive. Each kind left out saves time. Must always return the same
+    /// kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
 
-    /// The policy of this crate that this evictor follows, for recordings. Default: `None`, an
-    /// evictor of your own.
+    /// The policy of this crate that this evictor follows, for recordings. Default: `None`, for a
+    /// custom evictor.
     fn kind(&self) -> Option<PolicyKind> {
         None
     }
 
-    /// Scores computed so far, for [`Stats::score_evaluations`](crate::Stats::score_evaluations).
+    /// Number of scores computed so far, for
+    /// [`Stats::score_evaluations`](crate::Stats::score_evaluations).
     fn score_evaluations(&self) -> u64 {
         0
     }
@@ -136,9 +139,9 @@ pub trait Evictor: fmt::Debug + Send {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Urgency, which says from which tiers to evict.
+    /// Urgency, which determines the tiers to evict from.
     pub need: Need,
-    /// Bytes that are missing.
+    /// Number of missing bytes.
     pub bytes: u64,
 }
 
@@ -148,9 +151,9 @@ pub enum Need {
     /// Evict only from [`Tier::Free`]. Used when memory is above the eviction threshold, or when
     /// blocks could be moved instead.
     Wish,
-    /// Evict from any tier up to [`Tier::Awaited`]. Used when there is no room for an allocation. A
-    /// feasible program then never fails because of `min_evict_bytes`, nor because all other
-    /// candidates are awaited by the current regeneration.
+    /// Evict from any tier up to [`Tier::Awaited`]. Used when an allocation does not fit. With all
+    /// these tiers, a feasible program never fails because of `min_evict_bytes`, nor because the
+    /// current regeneration awaits all other candidates.
     Must,
 }
 
@@ -201,8 +204,8 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// All candidates of the first tier that is not empty. Empty if [`Need::tiers`] does not allow
-    /// that tier. O(candidates).
+    /// All candidates of the first tier that is not empty. Empty if [`Need::tiers`] does not
+    /// include that tier. O(candidates).
     ///
     /// ```
     /// use remat::evict::{Evictor, Victim, View, Want};
@@ -252,7 +255,7 @@ impl<'a> View<'a> {
         self.graph.storage(key).bytes.max(1) as f64 / f64::from(1 << 20)
     }
 
-    /// Clock time since an op last read or made the storage, never 0.
+    /// Clock time since an op last read or made the storage. Never 0.
     ///
     /// ```
     /// use remat::evict::{Policy, View};
@@ -280,9 +283,9 @@ impl<'a> View<'a> {
         (self.now - self.graph.storage(key).last_used).max(f64::MIN_POSITIVE)
     }
 
-    /// Free bytes directly left and right of a resident storage: evicting the storage makes a hole
-    /// that is larger by these bytes. 0 if the storage is not resident, or if the device only
-    /// counts bytes. O(1).
+    /// Number of free bytes directly before and after a resident storage. Evicting the storage
+    /// makes one hole of the storage and these bytes. 0 if the storage is not resident, or if the
+    /// device only counts bytes. O(1).
     #[must_use]
     pub fn free_neighbour_bytes(&self, key: StorageKey) -> u64 {
         self.graph.held(key).map_or(0, |held| self.space.free_neighbour_bytes(held))

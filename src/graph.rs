@@ -11,8 +11,9 @@
 //! freed. The storage and its compute path stay as long as they may be needed to regenerate other
 //! storages.
 //!
-//! The graph only keeps tables. An evictor judges how much a storage is worth, and the store moves
-//! bytes. Nothing in this module knows the op type or the device, so an evictor can read all of it.
+//! The graph only has tables. Evictors choose the storages to evict, and the store moves bytes.
+//! This module does not depend on the op type or the device, so an evictor can read the whole
+//! graph.
 
 mod check;
 mod edges;
@@ -43,7 +44,7 @@ new_key_type! {
     pub struct PathKey;
 }
 
-/// Tensor as the engine sees it: a layout over a storage.
+/// Tensor in the engine: a layout over a storage.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "TensorImpl")]
 pub struct TensorInfo {
@@ -56,40 +57,41 @@ pub struct TensorInfo {
 /// State of a storage's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residence {
-    /// Not made yet: the op has not run.
+    /// The op that makes the bytes has not run yet.
     Pending,
-    /// On the device.
+    /// The bytes are on the device.
     Resident(Held),
-    /// Evicted; the compute path can restore the bytes. Implies a producer.
+    /// The bytes are evicted, and the compute path can restore them. The storage has a producer.
     Evicted,
-    /// Lost for good, because its op failed. The error was kept for the next reader.
+    /// The bytes are lost for good, because the op failed. The engine keeps the error for the next
+    /// reader.
     Poisoned,
 }
 
-/// Bytes on the device, or the promise to restore them.
+/// Bytes that are on the device or can be restored.
 ///
-/// A storage exists iff a tensor looks at it (`handles > 0`) or a path reads it (`users` is not
-/// empty).
+/// A storage exists if and only if it has a tensor (`handles > 0`) or a path reads it (`users` is
+/// not empty).
 #[derive(Debug)]
 #[doc(alias = "buffer")]
 pub struct Storage {
-    /// Size asked for, in bytes; the arena may round it up.
+    /// Requested size in bytes. The arena may round the size up.
     pub bytes: u64,
-    /// State of the bytes: on the device or not.
+    /// State of the bytes, such as resident or evicted.
     pub residence: Residence,
-    /// Number of tensors that look at the storage.
+    /// Number of tensors of the storage.
     pub handles: u32,
-    /// Number of pins. Above 0, the storage is an operand of the current op, or the host is reading
-    /// it. A pinned storage is never evicted.
+    /// Number of pins. A storage is pinned while it is an operand of the current op, or while the
+    /// host reads it. A pinned storage is never evicted.
     pub pins: u32,
-    /// Number of readers still to run in the current regeneration. Above 0, the storage is evicted
-    /// only when nothing else is left, and not dropped as dead.
+    /// Number of readers still to run in the current regeneration. If not 0, the storage is evicted
+    /// only when no other candidate is left, and is not dropped as dead.
     pub awaited: u32,
     /// Path that makes the storage; `None` for a leaf, which can never be evicted.
     pub producer: Option<PathKey>,
-    /// Readers: one entry for each path input that is this storage.
+    /// Readers of the storage: one entry for each path input that is this storage.
     pub users: SmallVec<[Use; 2]>,
-    /// Engine clock when an op last read or made the storage.
+    /// Engine clock time when an op last read or made the storage.
     pub last_used: f64,
     /// Whether the storage is on the engine's list of dead storages that are evicted first.
     pub(crate) lingers: bool,
@@ -101,13 +103,13 @@ pub struct Storage {
     pub recomputed: u32,
     /// Number of the step that made the storage.
     pub born: u64,
-    /// Oldest step that the history goes back to through unheld storages: the storage's own step,
-    /// or that of an unheld source. Valid only while no handle holds the storage.
+    /// Oldest step that the history reaches through unheld storages: the storage's own step, or
+    /// that of an unheld source. Valid only while no handle holds the storage.
     pub(crate) oldest: u64,
-    /// Name in reports: given by the user, or kept from the op when the path is cut.
+    /// Name in reports. Set by the user, or copied from the op when the path is cut.
     pub label: Option<Arc<str>>,
-    /// Position among the store's candidates. `Some` iff the storage is resident and has a
-    /// producer.
+    /// Position in the store's list of candidates. `Some` if and only if the storage is resident
+    /// and has a producer.
     pub(crate) candidate: Option<u32>,
 }
 
@@ -137,20 +139,21 @@ pub struct Use {
 pub struct Edge {
     /// Storage that is read.
     pub storage: StorageKey,
-    /// `storages[storage].users[slot]` is this edge.
+    /// Position of this edge in the storage's list: `storages[storage].users[slot]` is this edge.
     slot: u32,
 }
 
-/// Producer of storages: the edges and the cost. The store keeps the op itself.
+/// Producer of storages: its edges and cost. The store keeps the op itself.
 ///
-/// A path exists iff at least one of its outputs exists and has not been cut from the path.
+/// A path exists if and only if at least one of its outputs exists and has not been cut from the
+/// path.
 #[derive(Debug, Default)]
 #[doc(alias("history", "rematerialization", "checkpointing"))]
 pub struct ComputePath {
     /// Inputs in order, repeats included.
     pub inputs: SmallVec<[Edge; 3]>,
-    /// Outputs in order. `None` where the storage is gone or was cut loose: the next run must throw
-    /// that output away.
+    /// Outputs in order. `None` for a storage that was deleted or cut from the path: the next run
+    /// must discard that output.
     pub outputs: SmallVec<[Option<StorageKey>; 2]>,
     /// Cost of one run, in units of the cost model.
     pub cost: f64,
@@ -161,14 +164,14 @@ pub struct ComputePath {
     pub sequence: u64,
 }
 
-/// All tables of tensors, storages and paths. A stale key finds nothing.
+/// All tables of tensors, storages and paths. A stale key has no entry in them.
 #[derive(Debug, Default)]
 pub struct Graph {
     pub(crate) tensors: SlotMap<TensorKey, TensorInfo>,
     pub(crate) storages: SlotMap<StorageKey, Storage>,
     pub(crate) paths: SlotMap<PathKey, ComputePath>,
     pub(crate) future: Future,
-    /// Number of paths ever added.
+    /// Number of paths added so far.
     sequence: u64,
 }
 
@@ -179,39 +182,39 @@ impl Graph {
         self.paths.reserve(tensors);
     }
 
-    /// The tensor behind a key.
+    /// The tensor with this key.
     #[must_use]
     pub fn tensor(&self, key: TensorKey) -> Option<&TensorInfo> {
         self.tensors.get(key)
     }
 
-    /// The storage behind a key.
+    /// The storage with this key.
     ///
     /// # Panics
-    /// If the storage is gone.
+    /// If the storage was deleted.
     #[must_use]
     #[inline]
     pub fn storage(&self, key: StorageKey) -> &Storage {
         &self.storages[key]
     }
 
-    /// Whether a storage exists, evicted or not.
+    /// Whether a storage exists, resident or not.
     #[must_use]
     pub fn contains(&self, key: StorageKey) -> bool {
         self.storages.contains_key(key)
     }
 
-    /// The path behind a key.
+    /// The path with this key.
     ///
     /// # Panics
-    /// If the path is gone.
+    /// If the path was removed.
     #[must_use]
     #[inline]
     pub fn path(&self, key: PathKey) -> &ComputePath {
         &self.paths[key]
     }
 
-    /// Uses by admitted commands that have not run yet.
+    /// Uses of storages by admitted commands that have not run yet.
     #[must_use]
     pub const fn future(&self) -> &Future {
         &self.future
@@ -234,7 +237,8 @@ impl Graph {
         self.storages[key].producer.map_or(0.0, |path| self.paths[path].cost)
     }
 
-    /// Whether the bytes can be evicted now: resident, with a producer, and not pinned.
+    /// Whether the bytes can be evicted now: the storage is resident, has a producer, and is not
+    /// pinned.
     #[must_use]
     #[inline]
     pub fn is_evictable(&self, key: StorageKey) -> bool {
@@ -274,15 +278,15 @@ impl Graph {
             .flat_map(|u| self.paths[u.path].outputs.iter().flatten().copied())
     }
 
-    /// Whether a tensor looks at the storage, or a path reads it.
+    /// Whether the storage has a tensor, or a path reads it.
     #[inline]
     pub(crate) fn is_needed(&self, key: StorageKey) -> bool {
         let storage = &self.storages[key];
         storage.handles > 0 || !storage.users.is_empty()
     }
 
-    /// Adds a storage that has no tensors yet, as [`Residence::Pending`]: the op that makes its
-    /// bytes has not run.
+    /// Adds a storage that has no tensors yet, as [`Residence::Pending`], because the op that makes
+    /// its bytes has not run.
     #[inline]
     pub(crate) fn add_storage(&mut self, bytes: u64, now: f64, born: u64) -> StorageKey {
         self.storages.insert(Storage {
@@ -305,7 +309,7 @@ impl Graph {
         })
     }
 
-    /// Adds a tensor that looks at `storage`.
+    /// Adds a tensor of `storage`.
     #[inline]
     pub(crate) fn add_tensor(&mut self, storage: StorageKey, layout: Layout) -> TensorKey {
         self.storages[storage].handles += 1;
@@ -315,18 +319,18 @@ impl Graph {
     /// Inputs of a path, repeats included.
     #[inline]
     pub(crate) fn inputs_of(&self, path: PathKey) -> StorageKeys {
-        // A loop costs a fraction of `collect`, and every op comes through here.
+        // A loop takes a fraction of the time of `collect`, and this code runs for every op.
         let mut inputs = StorageKeys::new();
         self.paths[path].inputs.iter().for_each(|edge| inputs.push(edge.storage));
         inputs
     }
 
-    /// Outputs of a path that still exist and were not cut loose.
+    /// Outputs of a path that still exist and were not cut from the path.
     pub(crate) fn outputs_of(&self, path: PathKey) -> StorageKeys {
         self.paths[path].outputs.iter().flatten().copied().collect()
     }
 
-    /// Block of a resident storage; `None` for all others.
+    /// Block of a resident storage; `None` if the storage is not resident.
     #[inline]
     pub(crate) fn held(&self, key: StorageKey) -> Option<Held> {
         match self.storages[key].residence {

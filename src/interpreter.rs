@@ -1,5 +1,5 @@
 //! The worker thread: receives commands and questions in order, and drives the engine. Handles send
-//! them (`Shared::send` in `runtime.rs`); `runtime/builder.rs` starts the thread.
+//! commands and questions (`Shared::send` in `runtime.rs`); `runtime/builder.rs` starts the thread.
 
 mod control;
 mod message;
@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use tracing::span::EnteredSpan;
 use tracing::{Level, enabled, trace_span};
 
-/// Interval between two requests to a device for awaited values. In between, the worker gives the
-/// device other work: a blocking wait for one value would leave the device without work.
+/// Interval between two requests to a device for awaited values. In between, the worker sends the
+/// device other work, because a blocking wait for one value would leave the device idle.
 const PATIENCE: Duration = Duration::from_micros(20);
 
-/// Time without a command after which the program counts as idle. Only then does the worker look
-/// for dropped handles; at other times, the next command brings dropped handles along.
+/// Time without a command after which the program counts as idle. Only then does the worker itself
+/// collect dropped handles; at other times, the next command carries them.
 const IDLE: Duration = Duration::from_millis(10);
 
 type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
@@ -37,20 +37,20 @@ pub(crate) struct Interpreter<D: Device> {
     /// Factory of learners, used when the policy changes.
     learners: Learners,
     control: Arc<Control>,
-    /// Dropped handles that no message has brought to the worker yet.
+    /// Dropped handles that no message has carried to the worker yet.
     home: Arc<Home>,
-    /// Messages waiting until the window of the first message is complete: as many later messages
-    /// as the evictor is to know ahead. Empty without a window.
+    /// Messages that wait until the window of the first message is complete. A complete window has
+    /// all later messages that the evictor may read. Empty without a window.
     waiting: VecDeque<Message<D::Op, D::Host>>,
-    /// Counter of the messages admitted ahead; `None` without a window.
+    /// Counter of the messages in the window; `None` without a window.
     ahead: Option<Ahead>,
     /// Callers that wait for values from the device, in the order of the reads.
     readers: VecDeque<Sender<Result<D::Host, Error>>>,
-    /// Time when the device was last asked for a value.
+    /// Time of the last request to the device for a value.
     asked: Instant,
-    /// Handles dropped while the worker was idle, with the number of messages sent before. Such
-    /// handles are deleted after that number of messages, so the moment at which the worker finds
-    /// them has no effect.
+    /// Handles dropped while the worker was idle, each with the number of messages sent before the
+    /// drop. These handles are deleted after that number of messages, so the time at which the
+    /// worker collects them has no effect.
     dropped: VecDeque<(u64, Ids)>,
 }
 
@@ -87,8 +87,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Executes commands until all senders are gone or the engine cannot go on. Returns the reason
-    /// in the latter case.
+    /// Executes commands until all senders are dropped or the engine is broken. Returns the reason
+    /// if the engine is broken.
     pub fn run(mut self, messages: &Messages<D>) -> Option<String> {
         let mut at_hand = IDLING;
         match catch_unwind(AssertUnwindSafe(|| self.obey_all(messages, &mut at_hand))) {
@@ -107,7 +107,7 @@ impl<D: Device> Interpreter<D> {
     }
 
     /// Executes messages until no sender is left, or until the engine is broken. Returns the error
-    /// then. `at_hand` describes the current activity.
+    /// of a broken engine. `at_hand` describes the current activity.
     fn obey_all(&mut self, messages: &Messages<D>, at_hand: &mut &'static str) -> Option<Error> {
         loop {
             if !self.readers.is_empty() && self.asked.elapsed() >= PATIENCE {
@@ -118,7 +118,7 @@ impl<D: Device> Interpreter<D> {
                 let message = self.foresee(messages)?;
                 self.obey(message, at_hand);
             } else {
-                // Usually a message is there, and then the clock need not be read.
+                // Usually a message has already arrived, and the clock need not be read.
                 match messages.try_recv() {
                     Ok(message) => self.obey(message, at_hand),
                     Err(_) => {
@@ -134,7 +134,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Takes the next message, once its window is complete and admitted. `None`: no sender is left.
+    /// Takes the next message, once its window is complete and admitted. `None` if no sender is
+    /// left.
     fn foresee(&mut self, messages: &Messages<D>) -> Option<Message<D::Op, D::Host>> {
         while !self.ahead.as_ref()?.is_complete() {
             let next = match messages.try_recv() {
@@ -165,8 +166,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Waits for the next message. Meanwhile answers readers, and deletes handles that an idle
-    /// program drops. `None`: no sender is left.
+    /// Waits for the next message. Meanwhile sends values to readers, and deletes handles that an
+    /// idle program drops. `None` if no sender is left.
     #[cold]
     fn wait(&mut self, messages: &Messages<D>) -> Option<Message<D::Op, D::Host>> {
         loop {
@@ -178,8 +179,8 @@ impl<D: Device> Interpreter<D> {
                 Ok(message) => return Some(message),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
-                // With a window, the position of a deletion would depend on timing. The next
-                // message brings the handles along.
+                // With a window, deleting the handles now would make their position depend on
+                // timing. The next message carries them instead.
                 Err(RecvTimeoutError::Timeout) if self.ahead.is_some() => {
                     return messages.recv().ok();
                 }
@@ -198,7 +199,7 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Deletes dropped handles whose turn has come in the order of messages.
+    /// Deletes dropped handles for which all messages sent before the drop were executed.
     fn delete_dropped(&mut self) {
         let done = self.control.at();
         while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= done) {
@@ -213,13 +214,13 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Passes on values that the device has finished.
+    /// Sends values that the device has finished to their readers.
     fn answer_readers(&mut self) {
         while !self.readers.is_empty()
             && let Some(value) = self.driver.engine_mut().take_read()
             && let Some(reader) = self.readers.pop_front()
         {
-            // The caller may be gone meanwhile.
+            // The caller may have stopped waiting.
             let _ = reader.send(value);
         }
         self.asked = Instant::now();
@@ -247,7 +248,7 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Answers a question. The caller may be gone meanwhile, and then the answer is dropped.
+    /// Answers a question. If the caller has stopped waiting, the answer is dropped.
     fn answer(&mut self, question: Question<D::Host>) {
         if !matches!(question, Question::Get { .. } | Question::FinishRecording { .. }) {
             self.driver.record_wait();
@@ -261,7 +262,7 @@ impl<D: Device> Interpreter<D> {
             },
             Question::Sync { reply } => {
                 let done = engine.sync();
-                // An earlier failure explains later ones, and so is reported instead.
+                // An earlier failure explains later failures, so it is reported instead.
                 let _ = reply.send(self.driver.take_failure().map_or(done, Err));
             }
             Question::Stats { reply } => {
@@ -293,7 +294,7 @@ impl<D: Device> Interpreter<D> {
     }
 }
 
-/// The properties of a message that a window counts.
+/// Properties of a message that count for the window.
 fn waiting<D: Device>(what: &What<D::Op, D::Host>) -> Waiting {
     match what {
         What::Do(command) => Waiting::of(command, |host| D::layout_of(host).bytes()),
@@ -301,7 +302,7 @@ fn waiting<D: Device>(what: &What<D::Op, D::Host>) -> Waiting {
     }
 }
 
-/// Enters a span for a command; `None` if tracing is off, since even an unused span takes time.
+/// Enters a span for a command. `None` if tracing is off, because even an unused span takes time.
 #[inline]
 fn span<'a>(of: impl FnOnce() -> (&'static str, Option<&'a str>)) -> Option<EnteredSpan> {
     enabled!(target: "remat", Level::TRACE).then(|| {
@@ -311,5 +312,5 @@ fn span<'a>(of: impl FnOnce() -> (&'static str, Option<&'a str>)) -> Option<Ente
     })
 }
 
-/// Description of the worker while it waits.
+/// Description of the worker's activity while it waits.
 const IDLING: &str = "the worker";

@@ -6,11 +6,11 @@
 //!                                               └──▶ bound/demand  evictable values and costs
 //! ```
 //!
-//! The engine handles marks, and the history that a mark cuts off: `engine/step.rs`.
+//! The engine handles step marks, and cuts history at them, in `engine/step.rs`.
 //!
-//! A value is the content of a storage between two updates. `in_place.rs` alone decides whether an
-//! update takes over the storage of the old value; readers and the engine ask there. Repeated steps
-//! are recognized while they run: `recognize.rs`.
+//! A value is the content of a storage between two updates. Only `in_place.rs` decides whether an
+//! update takes over the storage of the old value; readers and the engine call it. Repeated steps
+//! are recognized while they run, in `recognize.rs`.
 
 mod future;
 mod in_place;

@@ -1,7 +1,7 @@
-//! The store: tensors in memory, and the operations on them: place, run, evict, free, move.
+//! The store: tensors in memory, with the operations place, run, evict, free and move.
 //!
-//! A store follows orders and decides nothing. The engine and its evictor decide what to evict, and
-//! when. Something other than an engine, such as a plan, could drive a store.
+//! A store makes no decisions. The engine and its evictor decide which storages to evict, and when.
+//! A caller other than an engine, such as a plan, could also drive a store.
 
 mod launch;
 mod names;
@@ -33,26 +33,28 @@ pub(crate) struct Store<D: Device> {
     pub bodies: SecondaryMap<PathKey, Body<D>>,
     /// Engine clock for staleness: the total cost of all runs so far.
     pub now: f64,
-    /// Whether each run gets fresh blocks for outputs that are already resident. True for devices
-    /// that own their memory.
+    /// Whether each run allocates new blocks for outputs that are already resident. True for
+    /// devices that own their memory.
     pub makes_anew: bool,
     /// Bytes of host memory held by uploads.
     pub host_bytes: u64,
-    /// Tape on which all actions are noted, while a turn is taped.
+    /// Tape that records all actions; `None` if no turn is being taped.
     pub tape: Option<Box<Tape>>,
-    /// Script to follow, if the device has already done the actions of the next commands.
+    /// Script to follow; `Some` while the tables are updated with actions that the device has
+    /// already done.
     pub script: Option<Box<Script>>,
-    /// Block lent to a plan, for the plan to divide.
+    /// Block lent to a plan, which places its own blocks in it.
     pub lent: Option<Held>,
     /// Name of the op whose body was taken out of the table to run; empty otherwise.
     running: String,
-    /// Scratch list of operand places, kept to reuse its memory.
+    /// Buffer for the places of operands, kept to reuse its memory.
     places: Vec<Place>,
     /// Empty layout lists of removed paths, kept for reuse by new paths.
     spare: Vec<Vec<Layout>>,
 }
 
-/// Maximum length of `Store::spare`: enough for the paths of one step of a large network.
+/// Limit on the length of `Store::spare`. This length suffices for the paths of one step of a large
+/// network.
 const MOST_SPARE: usize = 4096;
 
 impl<D: Device> Store<D> {
@@ -75,7 +77,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Reserves table space for `tensors` more tensors, each made by an op of its own.
+    /// Reserves table space for `tensors` more tensors, each made by a separate op.
     pub fn reserve(&mut self, tensors: usize) {
         self.graph.reserve(tensors);
         self.bodies.set_capacity(self.bodies.capacity() + tensors);
@@ -87,7 +89,7 @@ impl<D: Device> Store<D> {
         View { graph, now: *now, candidates, space }
     }
 
-    /// Bytes that evicting everything evictable would give back.
+    /// Bytes that would be freed if all evictable storages were evicted.
     pub fn evictable_bytes(&self) -> u64 {
         self.candidates.evictable_bytes()
     }
@@ -105,7 +107,7 @@ impl<D: Device> Store<D> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Takes back a layout list for [`Store::layouts`].
+    /// Stores a layout list for reuse by [`Store::layouts`].
     pub fn reuse(&mut self, mut layouts: Vec<Layout>) {
         if self.spare.len() < MOST_SPARE {
             layouts.clear();

@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 /// A list of commands: a step of a training loop, several steps, or a part of a step.
 ///
-/// Valid by construction: every tensor that a command names is live. Tensors are numbered from 0
-/// without gaps, in the order in which they are made. The serialized form is the list of commands.
-/// Reading it checks the commands.
+/// A program is valid by construction: every tensor that a command names is live. Tensors are
+/// numbered from 0 without gaps, in the order in which they are made. The serialized form is the
+/// list of commands. Deserializing checks the commands.
 #[derive(Clone, Debug)]
 pub struct Program<O, H> {
     commands: Vec<Command<O, H>>,
     /// Whether each tensor's number is still in use.
     alive: Vec<bool>,
-    /// Cost of all commands of a recording. Computed once, on first use, as each replay needs it.
+    /// Total cost of a recording's commands. Computed once on first use, because each replay needs
+    /// it.
     pub(super) cost: OnceLock<f64>,
 }
 
@@ -32,7 +33,7 @@ pub enum ProgramError {
     Numbering {
         /// The number found.
         found: TensorId,
-        /// The number that was expected.
+        /// The expected number.
         next: TensorId,
     },
     /// A cost or flops that is negative, NaN or infinite.
@@ -110,7 +111,8 @@ impl<O, H> Program<O, H> {
         &self.commands
     }
 
-    /// Mutable access, to change costs. The caller must not change the tensors that commands name.
+    /// Mutable access to the commands, to change costs. The caller must not change the tensors that
+    /// commands name.
     pub(super) fn commands_mut(&mut self) -> &mut [Command<O, H>] {
         self.cost.take();
         &mut self.commands
@@ -128,7 +130,7 @@ impl<O, H> Program<O, H> {
         TensorId(self.alive.len() as u64)
     }
 
-    /// Live tensors at the end, in the order of their creation.
+    /// Tensors that are live at the end of the program, in the order of their creation.
     pub fn alive(&self) -> impl Iterator<Item = TensorId> {
         (0..).map(TensorId).zip(&self.alive).filter(|(_, alive)| **alive).map(|(tensor, _)| tensor)
     }
@@ -149,7 +151,7 @@ impl<O, H> Program<O, H> {
         Ok(())
     }
 
-    /// Adds a put of a host value. Returns its number.
+    /// Adds a put of a host value. Returns the number of the new tensor.
     ///
     /// # Errors
     /// [`ProgramError::TooLong`] if there are too many tensors.
@@ -160,7 +162,7 @@ impl<O, H> Program<O, H> {
     }
 
     /// Adds an op with these outputs. All inputs keep their values. Returns the number of the first
-    /// output; later outputs have the following numbers.
+    /// output; further outputs have the next numbers.
     ///
     /// # Errors
     /// Errors of [`Program::push`].
@@ -176,7 +178,7 @@ impl<O, H> Program<O, H> {
     }
 
     /// Adds an op that updates and consumes its first inputs. Returns the number of the first
-    /// output, the new value of the first input; later outputs have the following numbers.
+    /// output, which is the new value of the first input. Further outputs have the next numbers.
     ///
     /// # Errors
     /// Errors of [`Program::push`].

@@ -12,7 +12,7 @@ pub type RecordedCommand = Command<RecordedOp, RecordedValue>;
 /// The commands of a recording, without the recording's memory events.
 pub type RecordedProgram = Program<RecordedOp, RecordedValue>;
 
-/// An op that ran. Costs are in the recording's unit.
+/// An op that ran. Costs are in the unit of the recording's cost model.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -24,10 +24,10 @@ pub struct RecordedOp {
     pub attributes: Option<Arc<str>>,
     /// Cost of the first run. 0 for views in recordings of this crate.
     pub cost: f64,
-    /// Floating-point operations of a run, estimated; `None` if not recorded.
+    /// Estimated floating-point operations of a run; `None` if not recorded.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub flops: Option<f64>,
-    /// Scratch bytes of a run.
+    /// Workspace of a run in bytes.
     #[cfg_attr(feature = "serde", serde(default))]
     pub workspace: u64,
     /// Whether the op may run again.
@@ -45,8 +45,8 @@ pub struct RecordedOp {
 pub struct RecordedValue {
     /// Layout of the value.
     pub layout: Layout,
-    /// Cost of the first upload. `None`: the value existed before the recording began, and cannot
-    /// be recomputed.
+    /// Cost of the first upload. `None` for a value that existed before the recording began; such a
+    /// value cannot be recomputed.
     pub cost: Option<f64>,
     /// Costs of later uploads, as in [`RecordedOp::reruns`].
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -54,7 +54,8 @@ pub struct RecordedValue {
 }
 
 impl RecordedProgram {
-    /// Number of ops and uploads from command `begin` on, if nothing is recomputed.
+    /// Number of ops and uploads of the commands at position `begin` and later, without
+    /// recomputation.
     #[must_use]
     pub(crate) fn ops_from(&self, begin: usize) -> u64 {
         let ops = |command: &RecordedCommand| match command {
@@ -65,7 +66,7 @@ impl RecordedProgram {
     }
 }
 
-/// The cost model of recordings: the cost of a run is the recorded cost.
+/// The cost model of recordings, in which the cost of a run is the recorded cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordedCosts;
 
@@ -79,11 +80,11 @@ impl CostModel for RecordedCosts {
     }
 }
 
-/// Name of the pseudo-op that only lets time pass.
+/// Name of the pseudo-op that only advances the clock.
 const ELAPSE: &str = "elapse";
 
 impl RecordedOp {
-    /// A rematerializable op of the given name and cost.
+    /// Makes a rematerializable op of the given name and cost.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, cost: f64) -> Self {
         let name = name.into();
@@ -98,13 +99,14 @@ impl RecordedOp {
         }
     }
 
-    /// A pseudo-op that only lets time pass, for a recorded command without inputs and outputs.
+    /// Makes a pseudo-op that only advances the clock, for a recorded command without inputs and
+    /// outputs.
     #[must_use]
     pub fn elapse(cost: f64) -> Self {
         Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
     }
 
-    /// Cost of the op's next run. Each call of this method counts as one run; a clone starts with
+    /// Cost of the op's next run. Each call of this method counts as one run. A clone starts with
     /// no run counted.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
@@ -113,24 +115,24 @@ impl RecordedOp {
 }
 
 impl RecordedValue {
-    /// A value of `bytes` bytes, with the cost of its upload.
+    /// Makes a value of `bytes` bytes, with the cost of its upload.
     #[must_use]
     pub fn new(bytes: u64, cost: f64) -> Self {
         Self { layout: Layout::raw(bytes as usize), cost: Some(cost), reruns: None }
     }
 
-    /// A value of `bytes` bytes that existed before the recording began.
+    /// Makes a value of `bytes` bytes that existed before the recording began.
     #[must_use]
     pub fn constant(bytes: u64) -> Self {
         Self::there(Layout::raw(bytes as usize))
     }
 
-    /// A value of this layout that existed before the recording began.
+    /// Makes a value of this layout that existed before the recording began.
     pub(crate) const fn there(layout: Layout) -> Self {
         Self { layout, cost: None, reruns: None }
     }
 
-    /// Cost of the next upload of the value; each call of this method counts as one upload.
+    /// Cost of the value's next upload. Each call of this method counts as one upload.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         let first = self.cost.unwrap_or(0.0);
@@ -139,7 +141,7 @@ impl RecordedValue {
 }
 
 impl Apply<RecordedOp> {
-    /// Whether the op only lets time pass.
+    /// Whether the op only advances the clock.
     #[must_use]
     pub fn elapses(&self) -> bool {
         self.inputs.is_empty() && self.outputs.is_empty() && &*self.op.name == ELAPSE
@@ -158,7 +160,7 @@ impl RecordedCommand {
 }
 
 impl RecordedProgram {
-    /// All ops in order, without the pseudo-ops that only let time pass.
+    /// All ops in order, except the pseudo-ops that only advance the clock.
     pub fn calls(&self) -> impl Iterator<Item = &Apply<RecordedOp>> {
         self.commands().iter().flat_map(Command::calls).filter(|call| !call.elapses())
     }
@@ -177,7 +179,7 @@ impl RecordedProgram {
         self.commands().iter().map(ops).sum()
     }
 
-    /// Cost of running everything once, without evictions. O(commands) the first time.
+    /// Cost of running all commands once, without evictions. The first call takes O(commands).
     #[must_use]
     pub fn base_cost(&self) -> f64 {
         let sum = || self.commands().iter().fold(0.0, |sum, command| sum + command.cost());
@@ -196,7 +198,7 @@ impl Operation for RecordedOp {
         &self.name
     }
 
-    /// Always fails: the outputs of an op are recorded, and cannot be inferred.
+    /// Always fails, because the outputs of a recorded op are stored and cannot be inferred.
     fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, OpError> {
         Err(OpError::new(&*self.name, "a recording tells what its ops make"))
     }

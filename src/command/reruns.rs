@@ -5,18 +5,18 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Costs of the later runs of an op or upload, if some differ from the cost of the first run.
-/// Measured costs differ.
+/// Costs of the later runs of an op or upload. Kept only if some differ from the cost of the first
+/// run, as measured costs do.
 #[derive(Debug)]
 pub struct Reruns {
-    /// Costs of the runs after the first, in order; at least one.
+    /// Costs of the runs after the first, in order. At least one.
     costs: Arc<[f64]>,
-    /// Number of runs until now, the first included.
+    /// Number of runs so far, the first included.
     runs: AtomicUsize,
 }
 
 impl Reruns {
-    /// Takes the costs of the runs after the first. `None` if there are none.
+    /// Makes reruns from the costs of the runs after the first. `None` if the list is empty.
     #[must_use]
     pub fn new(costs: impl Into<Arc<[f64]>>) -> Option<Self> {
         let costs: Arc<[f64]> = costs.into();
@@ -29,13 +29,13 @@ impl Reruns {
         &self.costs
     }
 
-    /// Least cost of a run after the first.
+    /// Lowest cost of a run after the first.
     pub(crate) fn least(&self) -> f64 {
         self.costs.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Cost of the next run, given the cost `first` of the first; counts the run. A run after the
-    /// last recorded run costs as much as the last recorded run.
+    /// Cost of the next run, given the cost `first` of the first run. Counts the run. A run after
+    /// the last recorded run costs as much as the last recorded run.
     pub(crate) fn next(&self, first: f64) -> f64 {
         match self.runs.fetch_add(1, Ordering::Relaxed) {
             0 => first,
@@ -70,12 +70,12 @@ pub(crate) struct Regenerations {
 struct Regeneration {
     tensor: TensorId,
     cost: f64,
-    /// Whether the previous entry was a rerun, too.
+    /// Whether the previous entry was also a rerun.
     follows: bool,
 }
 
 impl Regenerations {
-    /// Notes that an entry is no rerun.
+    /// Notes that an entry is not a rerun.
     pub const fn interrupt(&mut self) {
         self.goes_on = false;
     }
@@ -86,7 +86,7 @@ impl Regenerations {
         self.told.push(Regeneration { tensor, cost, follows });
     }
 
-    /// Gives the costs of reruns to the ops and uploads of the recorded program.
+    /// Stores the costs of reruns in the ops and uploads of the recorded program.
     pub fn give_to(&self, program: &mut RecordedProgram) {
         if self.told.is_empty() {
             return;
@@ -98,8 +98,9 @@ impl Regenerations {
             let Some(maker) = makers.partition_point(|made| made.0 <= tensor).checked_sub(1) else {
                 continue;
             };
-            // A run has consecutive entries for the storages that it restored, with its cost in the
-            // first. Between two reruns of the same op there is an entry of an eviction.
+            // A run has consecutive entries for the storages that it restored, and the first of
+            // them has its cost. Two reruns of the same op always have an eviction entry between
+            // them.
             if follows && last == Some(maker) {
                 continue;
             }
@@ -119,7 +120,7 @@ impl Regenerations {
                     (call.op.cost, &mut call.op.reruns)
                 }
             };
-            // With a deterministic cost model all costs are equal, and nothing is stored.
+            // With a deterministic cost model all costs are equal, so no reruns are stored.
             if costs.iter().any(|&cost| cost != first) {
                 *reruns = Reruns::new(costs).map(Box::new);
             }
@@ -127,8 +128,8 @@ impl Regenerations {
     }
 }
 
-/// First output of each upload, call and replacement, with the position of the command, and the
-/// position of the call in the command.
+/// First output of each upload, call and replacement, with two positions: that of the command, and
+/// that of the call in the command.
 fn makers(program: &RecordedProgram) -> Vec<(TensorId, usize, usize)> {
     let mut makers = Vec::new();
     for (at, command) in program.commands().iter().enumerate() {

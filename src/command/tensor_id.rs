@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use std::fmt;
 
-/// The number of a tensor in a program: counted up, and never used again for another tensor.
+/// The number of a tensor in a program. Numbers are counted up and never reused for another tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -13,13 +13,13 @@ pub struct TensorId(pub u64);
 pub type Ids = SmallVec<[TensorId; 3]>;
 
 impl TensorId {
-    /// The number `count` further on.
+    /// The number that is larger by `count`.
     #[must_use]
     pub const fn plus(self, count: usize) -> Self {
         Self(self.0 + count as u64)
     }
 
-    /// `count` consecutive numbers, starting here.
+    /// `count` consecutive numbers, beginning with this number.
     pub fn and_next(self, count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
         (0..count).map(move |i| self.plus(i))
     }

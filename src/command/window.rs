@@ -1,20 +1,21 @@
-//! Windows: the number of commands that an evictor sees ahead.
+//! Windows: the number of waiting commands that an evictor may read.
 
 use super::Command;
 
-/// Number of commands admitted ahead of the current one, whose effects an evictor may know.
+/// Number of later commands that are admitted before the current command runs. An evictor may read
+/// the effects of admitted commands.
 ///
 /// The window covers exactly the next `commands` commands. Deletions between these commands are
-/// included, and do not count. The window ends early only for two reasons in the program, never
-/// because of timing. One reason is a command or question whose answer the caller waits for. The
-/// other reason is that the host values of the current and the waiting commands exceed `put_bytes`.
+/// included, but do not count. Timing never shortens the window; only two events in the program do.
+/// One is a command or question for which the caller waits. The other is that the host values of
+/// the current and the waiting commands exceed `put_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
-    /// Number of commands after the current command. With 0, the default, no command waits for a
-    /// later command.
+    /// Number of commands after the current command. With 0, which is the default, no command waits
+    /// for a later command.
     pub commands: usize,
-    /// Limit on bytes of waiting host values.
+    /// Limit on the bytes of waiting host values.
     pub put_bytes: u64,
 }
 
@@ -25,11 +26,11 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Default limit on host values, 64 MiB. Runtimes have the same limit on the host values that
-    /// were sent to their worker thread and not yet uploaded.
+    /// Default limit on waiting host values, 64 MiB. A runtime has the same limit on host values
+    /// that were sent to its worker thread and are not uploaded yet.
     pub(crate) const PUT_BYTES: u64 = 64 << 20;
 
-    /// A window of `commands` commands and 64 MiB.
+    /// Makes a window of `commands` commands and 64 MiB.
     #[must_use]
     pub const fn of(commands: usize) -> Self {
         Self { commands, put_bytes: Self::PUT_BYTES }
@@ -48,12 +49,12 @@ pub struct Waiting {
     counts: bool,
     /// Whether the caller may wait for an answer.
     blocks: bool,
-    /// Bytes of the host value; 0 if there is none.
+    /// Bytes of the host value; 0 if the command has no host value.
     put_bytes: u64,
 }
 
 impl Waiting {
-    /// A question to the engine, which is no command.
+    /// A question to the engine, which is not a command.
     pub const QUESTION: Self = Self { counts: true, blocks: true, put_bytes: 0 };
 
     /// Properties of a command. `bytes` gives the size of a host value.
@@ -67,8 +68,8 @@ impl Waiting {
     }
 }
 
-/// Counts waiting commands, the current one included, and tells when a window is complete. Meant
-/// for a caller that drives a [`Driver`](crate::program::Driver) and admits commands ahead.
+/// Counts waiting commands, the current command included, and shows when a window is complete.
+/// Meant for a caller that drives a [`Driver`](crate::program::Driver) and admits commands ahead.
 ///
 /// ```
 /// use remat::unstable::program::{Ahead, Command, TensorId, Waiting, Window};
@@ -89,7 +90,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// A counter without waiting commands.
+    /// Makes a counter without waiting commands.
     #[must_use]
     pub fn new(window: Window) -> Self {
         Self { window, ..Self::default() }
@@ -109,7 +110,7 @@ impl Ahead {
         self.put_bytes = self.put_bytes.saturating_sub(waiting.put_bytes);
     }
 
-    /// Whether all commands that the evictor may see ahead of the current command have arrived.
+    /// Whether all later commands that the evictor may read have arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.commands > self.window.commands

@@ -1,4 +1,4 @@
-//! Admission of waiting commands: the effects of a command are known before the command runs.
+//! Admission of waiting commands: evictors can read a command's effects before the command runs.
 
 use super::books::Books;
 use crate::command::{Command, TensorId};
@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     commands: VecDeque<Effects>,
-    /// Roots (storages, made or not) of the tensors that the waiting commands will make.
+    /// Roots of the tensors that the waiting commands will make. A root is a storage that exists,
+    /// or that a waiting command will make.
     roots: FxHashMap<TensorId, Root>,
     /// Numbers of tensors that end with a waiting command. A handle may be consumed by one command
     /// and then deleted by another; only the first of these commands ends the handle.
@@ -40,9 +41,9 @@ impl Admitted {
     /// Admits a command that waits: evictors may read its effects in
     /// [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Nothing else changes. The command must be executed later, after commands admitted earlier
-    /// and before any command that was not admitted: executed commands are matched to admitted ones
-    /// by order.
+    /// Admission changes nothing else. The command must be executed later, after commands admitted
+    /// earlier and before any command that was not admitted: executed commands are matched to
+    /// admitted commands by order.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
@@ -66,9 +67,9 @@ impl Admitted {
         self.commands.push_back(effects);
     }
 
-    /// Names the outputs of a command. A view has the root of its source, and a replacement the
-    /// root of its value. Every other output gets a new root. Whether an update takes over the
-    /// storage of its input is known only when the update runs.
+    /// Assigns a root to each output of a command. A view has the root of its source, and a
+    /// replacement the root of its value. Every other output gets a new root. Whether an update
+    /// takes over the storage of its input is known only when the update runs.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,
@@ -98,8 +99,8 @@ impl Admitted {
         }
     }
 
-    /// The root of a tensor's storage, whether the storage is made or not. `None` for a number that
-    /// names no tensor.
+    /// The root of a tensor's storage, whether or not the storage exists yet. `None` for a number
+    /// that names no tensor.
     fn root_of<D: Device>(&self, books: &Books<D>, tensor: TensorId) -> Option<Root> {
         let effects = self.roots.get(&tensor);
         let unmade = effects.map(|&root| books.engine.graph().future().resolve(root));

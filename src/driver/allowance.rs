@@ -1,4 +1,4 @@
-//! Limits on the effort of simulations, which search how steps are best run.
+//! Limits on the effort of simulations. The simulations search for the best way to run steps.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,19 +28,19 @@ impl Allowance {
         Self::of_ops(turns.saturating_mul(ops))
     }
 
-    /// Ops that are left.
+    /// Number of ops not yet spent.
     #[must_use]
     pub const fn left(self) -> u64 {
         self.left
     }
 
-    /// Ops that were run.
+    /// Number of ops spent.
     #[must_use]
     pub const fn spent(self) -> u64 {
         self.spent
     }
 
-    /// Records that `ops` ops were run. `ops` may exceed the ops that are left.
+    /// Records that `ops` ops were run. `ops` may exceed [`left`](Self::left).
     pub const fn spend(&mut self, ops: u64) {
         self.left = self.left.saturating_sub(ops);
         self.spent = self.spent.saturating_add(ops);
@@ -55,7 +55,7 @@ impl Allowance {
         Self::of_ops(left)
     }
 
-    /// Returns a part: its unspent ops are available again.
+    /// Ends a part and returns its unspent ops.
     pub const fn give_back(&mut self, part: Self) {
         self.left += part.left;
         self.spent = self.spent.saturating_add(part.spent);
@@ -66,9 +66,9 @@ impl Allowance {
         self.spent = self.spent.saturating_add(part.spent);
     }
 
-    /// A predicate that gives up a regeneration, asked before each rerun
-    /// ([`Engine::interrupt_when`]). True once the reruns have used up the ops left after
-    /// `first_runs` ops are set aside.
+    /// Returns a predicate for [`Engine::interrupt_when`], called before each rerun. If true, the
+    /// regeneration is given up. The predicate is true once reruns have used all ops that are left
+    /// except the `first_runs` ops reserved for first runs.
     ///
     /// [`Engine::interrupt_when`]: crate::engine::Engine::interrupt_when
     pub fn interrupt(self, first_runs: u64) -> impl Fn() -> bool + Send + 'static {

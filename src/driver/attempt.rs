@@ -5,11 +5,11 @@
 //! begin    a quarter of the budget is in use: live values are written down, with their paths
 //! hear     each command is written down as issued, also if it fails or is skipped after a failure
 //! mark     a step is over: if nothing failed in it, the text is dropped
-//! explain  an out-of-memory error is told: the text is rehearsed with other budgets
+//! explain  for an out-of-memory error, the text is simulated with other budgets
 //! ```
 //!
-//! The first steps of a program are written down, and the steps after an out-of-memory. If these
-//! steps fit in memory, later steps are assumed to fit too, and are not written down.
+//! The stage writes down the first steps of a program, and the steps after an out-of-memory. If
+//! these steps fit in memory, later steps are assumed to fit too, and are not written down.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// step begins with that state.
 const STEPS: u32 = 2;
 
-/// Limit on commands of a text. If a text becomes longer, writing stops.
+/// Limit on the number of commands of a text. If a text becomes longer, writing stops.
 const MOST_COMMANDS: usize = 1 << 16;
 
 /// Divisor of the budget: writing begins when more than `budget / IN_USE` bytes are in use.
@@ -53,7 +53,7 @@ pub struct Attempt {
     /// Bytes of budget that the failed op needed, given the state of memory at its failure:
     /// [`OutOfMemory::op_needed`].
     pub needed: u64,
-    /// The policy that evicted.
+    /// The eviction policy.
     pub policy: PolicyKind,
     /// Settings of the engine.
     pub settings: Settings,
@@ -61,8 +61,8 @@ pub struct Attempt {
     pub in_arena: bool,
 }
 
-/// Finds a budget in bytes with which an attempt passes, by simulated runs; `None` if it finds
-/// none.
+/// Searches, by simulated runs, for a budget in bytes with which an attempt passes. Returns `None`
+/// if the search finds no such budget.
 pub type Rehearse = fn(&Attempt) -> Option<u64>;
 
 /// State of the stage; see the [module](self) documentation.
@@ -71,10 +71,10 @@ pub(super) struct Attempts {
     rehearse: Option<Rehearse>,
     /// Number of steps yet to be written down, the current one included.
     steps: u32,
-    /// The text of the current step, once it has begun.
+    /// The text of the current step, once writing has begun.
     written: Option<Box<Written>>,
-    /// The last explained out-of-memory with the budget found, since several reads may fail with
-    /// the same error.
+    /// The last explained out-of-memory error, with the budget found. Kept because several reads
+    /// may fail with the same error.
     explained: Option<(FailureKey, Option<PassingBudget>)>,
 }
 
@@ -84,7 +84,7 @@ struct Written {
     transcript: Transcript,
     /// Number of leading commands that make the values that were live when writing began.
     begin: usize,
-    /// The current command. The command is appended when the measurements of its run are known.
+    /// The current command. The command is appended once its run has been measured.
     at_hand: Option<RecordedCommand>,
 }
 
@@ -124,7 +124,8 @@ impl Attempts {
         };
     }
 
-    /// Writes down the live values, if enough memory is in use. Returns whether a text was begun.
+    /// Begins a text with the live values, if enough memory is in use. Returns whether a text was
+    /// begun.
     fn begin<D: Device>(&mut self, books: &Books<D>) -> bool {
         let engine = &books.engine;
         if engine.used_bytes() <= engine.budget() / IN_USE {
@@ -180,7 +181,7 @@ impl Attempts {
         Error::OutOfMemory(failure.map(with))
     }
 
-    /// Takes the text as an attempt, which ends with the failure.
+    /// Takes the text and returns it as an attempt, whose last command is the failed command.
     fn take<D: Device>(&mut self, books: &Books<D>, failure: &OutOfMemory) -> Option<Attempt> {
         let mut written = self.written.take()?;
         written.settle(&books.engine);
@@ -203,8 +204,8 @@ impl Attempts {
 }
 
 impl Written {
-    /// Appends the current command with the measurements of its run. For an op that ran out of
-    /// memory, the workspace is estimated from the bytes that the error says the op wanted.
+    /// Appends the current command with the measurements of its run. The workspace of an op that
+    /// ran out of memory is estimated from the bytes wanted that the error states.
     fn settle<D: Device>(&mut self, engine: &Engine<D>) {
         let Some(mut command) = self.at_hand.take() else { return };
         let run = engine.last_run();
@@ -232,8 +233,8 @@ impl Written {
     }
 }
 
-/// A transcript that makes all live values between two commands: leaves, and the outputs of compute
-/// paths, in the order in which the paths were made.
+/// A transcript that makes all values that are live between two commands. These are the leaves and
+/// the outputs of compute paths, in the order in which the paths were made.
 ///
 /// The transcript deletes an unheld storage after the last path that reads it, as the program may
 /// have done.
@@ -258,7 +259,7 @@ fn live_values<D: Device>(books: &Books<D>) -> Transcript {
     let mut paths: Vec<(u64, PathKey)> =
         graph.paths.iter().map(|(path, of)| (of.sequence, path)).collect();
     paths.sort_unstable();
-    // Unheld storages by the last path that reads them.
+    // For each path, the unheld storages of which it is the last reader.
     let mut last_reads: FxHashMap<PathKey, Vec<StorageKey>> = FxHashMap::default();
     for (storage, of) in graph.storages().filter(|(_, of)| of.handles == 0) {
         if let Some(last) = of.users.iter().max_by_key(|user| graph.path(user.path).sequence) {
@@ -292,8 +293,8 @@ fn add_path<D: Device>(
             transcript.add(Command::Put { tensor: made, host, leaf: false });
         }
         Work::Op(op) => {
-            // A lost input has no tensor in the program. The number of the output stands in for it,
-            // which makes the program refuse the command.
+            // A lost input has no tensor in the program. The number of the output replaces the
+            // input, so the program refuses the command.
             let input = |storage| roots.get(storage).copied().unwrap_or(made);
             let inputs: Vec<_> = of.inputs.iter().map(|edge| input(&edge.storage)).collect();
             let outputs = Outputs::Fresh(body.outputs().into());

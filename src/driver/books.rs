@@ -1,5 +1,5 @@
-//! Execution of commands on the engine, and the tables kept beside it: the tensor of each number,
-//! its value in a known step, and the recording.
+//! Execution of commands on the engine, with the driver's own tables. The tables map tensor numbers
+//! to the engine's tensors and to values of a known step, and have the recording.
 
 mod foresee;
 mod record;
@@ -30,8 +30,8 @@ pub(super) struct Books<D: Device> {
     /// Cost of the current command, in units of the cost model. The cost of recomputing the
     /// command's inputs is not included.
     pub last_cost: f64,
-    /// Why the current command failed. The recognizer takes this error, since it predicted that the
-    /// command would succeed.
+    /// The error of the current command. The recognizer takes the error, because predictions assume
+    /// that commands succeed.
     pub failed: Option<Error>,
 }
 
@@ -56,7 +56,7 @@ impl<D: Device> Books<D> {
         self.tensors.get(tensor).ok_or_else(|| HandleError::Unknown.into())
     }
 
-    /// The storage that a tensor looks at.
+    /// The storage of a tensor.
     pub fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
         let key = self.tensors.get(tensor)?;
         Some(self.engine.graph().tensor(key)?.storage)
@@ -66,7 +66,7 @@ impl<D: Device> Books<D> {
         Some(self.engine.graph().tensor(self.tensors.get(tensor)?)?.layout)
     }
 
-    /// Bytes of the storage that a tensor looks at; 0 for a number that names no tensor.
+    /// Bytes of a tensor's storage; 0 for a number that names no tensor.
     pub fn bytes_of(&self, tensor: TensorId) -> u64 {
         let storage = self.storage_of(tensor);
         storage.map_or(0, |storage| self.engine.graph().storage(storage).bytes)
@@ -113,7 +113,7 @@ impl<D: Device> Books<D> {
                 self.record(|| Command::Confirm);
             }
             Command::Get(tensor) => {
-                // A blocking read: nobody would take the value of a read that is only promised.
+                // Read and wait: no caller would take the value of a promised read.
                 let read = self.about(tensor, Command::Get(tensor), Engine::get);
                 self.report(read);
             }
@@ -338,7 +338,7 @@ impl<D: Device> Books<D> {
         self.failed = Some(error.clone());
     }
 
-    /// Keeps a failure in the engine, for a command without an answer.
+    /// Keeps the error of a result in the engine, for a command that returns nothing.
     pub fn report<T>(&mut self, result: Result<T, Error>) {
         if let Err(error) = result {
             self.engine.fail(error);

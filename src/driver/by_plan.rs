@@ -14,24 +14,24 @@
 //! help     the benefit of plans is measured                                (help.rs)
 //! ```
 //!
-//! When a plan is left, the engine executes the commands of the turn again in its books, and each
-//! block gets the address that it had in the plan. The recognizer of steps is told which turns ran
-//! by plan. Afterwards the state is as if there had been no plan.
+//! When a plan is left, the engine executes the commands of the turn again, but only updates its
+//! tables. Each block gets the address that it had in the plan. The recognizer of steps receives
+//! the turns that ran by plan. Afterwards the state is as if there had been no plan.
 //!
 //! A turn that repeats leaves the tables of the engine unchanged, so turns by plan do not write to
 //! these tables. A turn may replace a value that was made before the turn, such as the running
-//! statistics of a batch norm. The new value is then copied to the place of the old one at the end
-//! of the turn, and takes over its tensor slot.
+//! statistics of a batch norm. At the end of the turn, the new value is then copied over the old
+//! value and takes over its tensor slot.
 //!
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
 //! which is as large as the largest plan needs.
 //!
 //! A turn that fits in memory if blocks are placed without gaps is planned without evictions, even
 //! if storages were evicted when the turn was written down. Any other turn is planned as it ran,
-//! with the same evictions and recomputation. Moves of blocks are repeated, too, unless addresses
-//! are found with which no moves are needed.
+//! with the same evictions and recomputation. Moves of blocks are repeated too, unless the planners
+//! find addresses that need no moves.
 //!
-//! Only marked steps are planned, and only if all values at their boundaries are leaves.
+//! Only marked steps are planned, and only if all values at the boundaries of the step are leaves.
 
 mod boundary;
 mod enter;
@@ -67,10 +67,10 @@ use watch::Watched;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Plan {
-    /// Never.
+    /// Steps never run by plan.
     #[default]
     Off,
-    /// Whenever a step repeats.
+    /// A step runs by plan whenever it repeats.
     Auto,
 }
 
@@ -81,68 +81,68 @@ type TurnCommand = Command<Expected, Layout>;
 /// The plan of a turn.
 #[derive(Debug)]
 struct StepPlan {
-    /// Command -> number of actions up to its end.
+    /// For each command, the number of actions up to its end.
     ends: Vec<usize>,
     actions: Vec<Action>,
     /// Live tensors at the start of the turn, and again at its end.
     boundary: Boundary,
-    /// Storages made before the turn, in the order of their numbers in the plan: for each, a slot
-    /// whose tensor looks at the storage.
+    /// For each storage made before the turn, the slot of a tensor that uses the storage. The order
+    /// is that of the storages' numbers in the plan.
     before: Vec<u32>,
     /// Offset in bytes of each block within the plan's block, in the order of allocation. `None`
     /// for a block that no action uses.
     offsets: Vec<Option<u64>>,
-    /// Blocks that the turn allocates, in order. Targets of moves are left out.
+    /// Blocks that the turn allocates, in the order of allocation. Targets of moves are left out.
     taken: Vec<u32>,
     /// Bytes of the plan's block.
     bytes: u64,
-    /// Bytes over which the blocks of the turn were spread when it ran without a plan. Storages
-    /// made before the turn are left out.
+    /// Length in bytes of the address range of the turn's blocks when the turn ran without a plan.
+    /// Storages made before the turn are left out.
     unplanned_bytes: u64,
     /// Copies at the end of the turn: the block, and the number of the older storage that the block
     /// replaces.
     returns: Vec<(u32, u32)>,
-    /// Tensors that take over a slot at the end: the tensor's index among those made in the turn,
-    /// and the slot.
+    /// Tensors that take over a slot at the end of the turn. For each: the tensor's index among the
+    /// tensors made in the turn, and the slot.
     heirs: Vec<(u32, u32)>,
-    /// First run of a path -> its command, and the call in the command.
+    /// For each first run of a path, its command and the index of the call in the command.
     firsts: Vec<(u32, u32)>,
     /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// Whether each storage that lost its last handle stayed resident, in the order of the losses.
-    /// Storages without an entry were freed.
+    /// For each storage that lost its last handle, in that order, whether the storage stayed
+    /// resident. Storages without an entry were freed.
     unheld_stays: Vec<bool>,
     took: Totals,
-    /// Empty unless recomputed values are verified. Maps actions whose outputs are evicted or made
-    /// again to their index among the first runs.
+    /// Maps each action whose outputs are evicted or made again to its index among the first runs.
+    /// Empty unless recomputed values are verified.
     verified: FxHashMap<usize, u32>,
-    /// Places of all operands, for the address that the block had last.
+    /// Places of all operands, for the last address of the plan's block.
     laid: Option<Laid>,
 }
 
-/// The state while turns run by plan.
+/// State of the driver while turns run by plan.
 struct Replay<D: Device> {
     /// First byte of the plan's block, and its size in bytes.
     start: u64,
     bytes: u64,
     /// Live tensors between turns.
     boundary: Boundary,
-    /// Serial number of this entry into plans.
+    /// Serial number of this entry: how often plans were entered before.
     entry: u64,
     /// Kind of the current turn.
     kind: usize,
-    /// Commands of the current turn that were done.
+    /// Commands of the current turn that were executed.
     taken: Vec<Command<D::Op, D::Host>>,
     /// Number of step marks in `taken`.
     marks: u64,
-    /// Number of whole turns by plan since this entry.
+    /// Number of whole turns that ran by plan since this entry.
     turns: usize,
 }
 
 /// Places of a plan's operands, for one address of the block.
 #[derive(Debug)]
 struct Laid {
-    /// Serial number of the last entry into plans in which these places were valid.
+    /// Serial number of the last entry for which these places were valid.
     entry: u64,
     /// First byte of the block, and of each storage made before the turn.
     start: u64,
@@ -155,7 +155,7 @@ struct Laid {
     returns: Vec<(u64, u64, u64)>,
 }
 
-/// The places of one action: a range of `Laid::places`, the number of inputs, and the workspace.
+/// Places of one action: a range of `Laid::places`, the number of inputs, and the workspace.
 #[derive(Debug)]
 struct Placed {
     operands: Range<usize>,
@@ -169,11 +169,12 @@ pub(super) struct Planning<D: Device> {
     kinds: Kinds,
     /// The current turn, unless it runs by plan.
     turn: Watched,
-    /// Whether a mark has come: if so, the next command that is no deletion begins a turn.
+    /// Whether a step mark has come. After a mark, the next command other than a deletion begins a
+    /// turn.
     is_marked: bool,
-    /// Time of the current turn.
+    /// Measures the time of the current turn.
     stopwatch: Stopwatch,
-    /// A rest in which turns are not compared, after plans failed repeatedly.
+    /// The rest after plans failed repeatedly, in which turns are not compared.
     rest: Rest<4, 256>,
     /// Number of consecutive turns of unknown kind.
     strange: u32,
@@ -183,18 +184,18 @@ pub(super) struct Planning<D: Device> {
     /// Boundary and totals at the start of the tape, while the current turn is written down.
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
-    /// Number of entries into plans.
+    /// Number of times that plans were entered.
     entries: u64,
     balance: Balance,
     help: Help,
 }
 
-/// Time recently saved by plans, less the time they cost. The unit is about a third of the time of
-/// a command without a plan.
+/// Time recently saved by plans, minus the time that plans cost. The unit is about a third of the
+/// time of a command without a plan.
 #[derive(Debug, Default)]
 struct Balance(i64);
 
-/// The parts of a driver that plans work with.
+/// The other parts of a driver that plans use.
 pub(super) struct Beside<'a, D: Device> {
     pub books: &'a mut Books<D>,
     pub recognition: &'a mut Recognition,
@@ -221,7 +222,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Forgets all plans, as limits have changed.
+    /// Forgets all plans, because limits have changed.
     pub fn forget(&mut self) {
         self.kinds.clear();
         self.turn = Watched::default();
@@ -235,8 +236,8 @@ impl<D: Device> Planning<D> {
         self.rest.begin();
     }
 
-    /// At the end of a rest, returns whether turns are still only hashed. True until a hash
-    /// repeats.
+    /// Called at the end of a turn after a rest. Returns whether turns are still only hashed, which
+    /// is so until a hash repeats.
     fn only_glances(&mut self) -> bool {
         let Some(glance) = &mut self.glance else { return false };
         match glance.turn_ends() {
@@ -269,7 +270,7 @@ impl Balance {
     /// Upper bound of the balance. A bounded balance is soon negative if plans become useless.
     const MOST: i64 = 1 << 16;
 
-    /// Bytes moved in a unit of time.
+    /// Number of bytes that a device is assumed to move in a unit of time.
     const MOVED: u64 = 1 << 10;
 
     /// Credits a turn of `commands` commands that ran by plan.
@@ -282,7 +283,7 @@ impl Balance {
         self.0 -= commands as i64;
     }
 
-    /// Debits moves of `bytes` bytes that made room for plans.
+    /// Debits moves of `bytes` bytes, which freed memory for the plan's block.
     fn moved(&mut self, bytes: u64) {
         self.0 -= (bytes / Self::MOVED) as i64;
     }

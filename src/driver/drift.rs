@@ -1,25 +1,24 @@
-//! Comparison of a forecast with reality: the recomputation of real turns, against that of the
-//! simulated turns.
+//! Comparison of the recomputation of real turns with the recomputation that a forecast's simulated
+//! turns had.
 //!
 //! Measured costs change with the load of the machine, and memory may have holes that the
 //! simulation lacks. If turns recompute much more than was forecast, some turns run without the
-//! forecast. Afterwards turns run in the way that recomputed less.
+//! forecast. Afterwards, turns run with or without the forecast, whichever recomputed less.
 
-/// Limit on the share of its work that a turn may recompute: `MOST.0` times the expected share,
-/// plus `MOST.1`.
+/// Limit on a turn's recomputation as a share of its work: `MOST.0` times the expected share, plus
+/// `MOST.1`.
 const MOST: (f64, f64) = (1.2, 0.01);
 
-/// Number of consecutive turns that lead to a decision. A single turn may be an exception: for
-/// example, the first turn after a change starts with storages that the turns before the change
-/// left.
+/// Number of consecutive turns that lead to a decision. A single turn may be an exception. For
+/// example, the first turn after a change starts with storages that earlier turns left resident.
 const TURNS: u32 = 2;
 
 /// State of the comparison for one step with a forecast.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// Expected share of recomputation in turns with the forecast, after a trial without the
-    /// forecast was no better: the share before that trial. `None`: the simulated share is
-    /// expected.
+    /// Expected share of recomputation in turns with the forecast. Set after a trial without the
+    /// forecast was no better, to the share before that trial. `None` means that the simulated
+    /// share is expected.
     expected: Option<f64>,
     /// Share recomputed with the forecast before the current trial. `None` while turns run with the
     /// forecast.
@@ -31,23 +30,23 @@ pub(super) struct Drift {
 /// How the next turn runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Like the current turn.
+    /// The next turn runs like the current turn.
     Same,
-    /// Differently from the current turn: without the forecast, as a trial, or with the forecast
-    /// again, after a trial.
+    /// The next turn runs without the forecast, as a trial, or after a trial with the forecast
+    /// again.
     Changed,
-    /// Without the forecast for good.
+    /// The next turn and all later turns run without the forecast.
     Dropped,
 }
 
 impl Drift {
-    /// Whether turns run without the forecast, as a trial.
+    /// Whether turns currently run without the forecast, as a trial.
     pub const fn is_tried(&self) -> bool {
         self.tried.is_some()
     }
 
-    /// Notes the share of its work that a turn recomputed (`real`), and the share that simulated
-    /// turns recomputed (`simulated`). Returns how the next turn runs.
+    /// Notes the recomputation of a turn as a share of its work (`real`), and the share of the
+    /// simulated turns (`simulated`). Returns how the next turn runs.
     pub fn turned(&mut self, real: f64, simulated: f64) -> Next {
         let limit = MOST.0 * self.expected.unwrap_or(simulated) + MOST.1;
         if self.tried.is_none() && real <= limit {
@@ -93,7 +92,7 @@ mod tests {
     fn a_forecast_is_kept_while_it_recomputes_less() {
         // Turns without the forecast are better.
         assert_eq!(told(&[0.1, 0.3, 0.3, 0.4, 0.2]), [Same, Same, Changed, Same, Dropped]);
-        // Turns with the forecast are better. Afterwards the share of these turns is expected,
+        // Turns with the forecast are better. Afterwards the expected share is that of these turns,
         // until turns recompute more than expected.
         let turns = [0.2, 0.2, 0.3, 0.25, 0.2, 0.2, 0.4, 0.4];
         assert_eq!(told(&turns), [Same, Changed, Same, Changed, Same, Same, Same, Changed]);

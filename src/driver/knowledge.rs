@@ -1,5 +1,5 @@
-//! A value with the knowledge of a program before it runs. `Driver::know` decides whether steps are
-//! recognized; `learning.rs` decides whether steps are learned.
+//! The type for knowledge of a program before the program runs. `Driver::know` decides whether
+//! steps are recognized; `learning.rs` decides whether steps are learned.
 
 use crate::evict::Forecast;
 use crate::step::KnownSteps;
@@ -9,10 +9,10 @@ use crate::step::KnownSteps;
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Knowledge {
-    /// Known steps. `None`: steps are recognized from the first eviction on.
+    /// Known steps. If `None`, steps are recognized from the first eviction on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub steps: Option<KnownSteps>,
-    /// Forecasts, which say how the steps are best run.
+    /// Forecasts: the best way found to run each step.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub forecasts: Vec<Forecast>,
 }

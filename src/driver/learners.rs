@@ -1,15 +1,14 @@
-//! Factories of [`Learner`]s, for drivers to which the user gave no learner.
+//! Factories of [`Learner`]s, for drivers whose user set no learner.
 
 use super::{Driver, Knowledge, Learner, Plan, Rehearse};
 use crate::device::Device;
 use crate::evict::Learn;
 
-/// Makes a learner for an effort and a seed; `None` if there is nothing to learn or no learner is
-/// available.
+/// Makes a learner for an effort and a seed. Returns `None` if there is nothing to learn, or if no
+/// learner is available.
 pub(crate) type NewLearner = fn(Learn, u64) -> Option<Box<dyn Learner>>;
 
-/// A factory of learners with its seed. The learners themselves are in `lab`, a layer far above
-/// this one.
+/// A factory of learners with its seed. The learners themselves are in `lab`, a higher layer.
 #[derive(Debug)]
 pub(crate) struct Learners {
     pub new: NewLearner,
@@ -17,7 +16,7 @@ pub(crate) struct Learners {
 }
 
 impl Learners {
-    /// Gives the driver a learner of this effort.
+    /// Gives the driver a learner with this effort.
     pub fn set<D: Device>(&self, driver: &mut Driver<D>, learn: Learn) {
         driver.learn_by((self.new)(learn, self.seed));
     }
@@ -34,7 +33,7 @@ pub(crate) struct LearnOptions {
     pub known: Knowledge,
     /// Whether steps run by plan.
     pub plan: Plan,
-    /// Search for budgets that out-of-memory errors name; `None` to name none.
+    /// Search for the budget that an out-of-memory error names. If `None`, errors name no budget.
     pub rehearse: Option<Rehearse>,
 }
 
@@ -42,7 +41,8 @@ impl LearnOptions {
     /// Applies all options to a driver. Returns the factory of learners, for
     /// [changes](super::Change) of policy.
     ///
-    /// Steps are recognized if the evictor uses foresight: [`Driver::know`] says from when on.
+    /// Steps are recognized if the evictor uses foresight. See [`Driver::know`] for when
+    /// recognition begins.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) -> Learners {
         driver.know(self.known);
         match self.own {

@@ -1,9 +1,10 @@
-//! Learning how the steps of a loop are best run, while the loop runs.
+//! Learns the best way to run the steps of a loop, while the loop runs.
 //!
 //! Steps are learned if they are recognized ([`Driver::know`](super::Driver::know)) and
-//! `turn_begins` finds a learner that accepts them. After a loop has turned once as predicted, its
-//! next turn is [written down](Turn) and given to a [`Learner`]. The learner runs the turn many
-//! times on a simulated engine. The forecasts that it finds are used from the following turn on.
+//! `turn_begins` finds a learner that accepts them. After one turn of a loop ran as predicted, the
+//! next turn is [written down](Turn) and given to a [`Learner`]. The learner runs that turn many
+//! times on a simulated engine. The forecasts that the learner finds are used from the following
+//! turn on.
 //!
 //! The effort of the learner is counted in [simulated ops](super::Allowance), and its forecasts are
 //! used at fixed turns. Therefore a program has the same evictions in every run, on fast and slow
@@ -20,46 +21,47 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Search effort in simulated ops: by turn `t`, `TURNS.0 + TURNS.1 * t` times the number of ops
-/// that a turn has without recomputation. Simulating a turn takes about as long as launching a
-/// tenth of its kernels.
+/// Search effort. By turn `t`, the search may have simulated the ops of `TURNS.0 + TURNS.1 * t`
+/// turns without recomputation. Simulating a turn takes about as long as launching a tenth of its
+/// kernels.
 const TURNS: (u64, u64) = (16, 2);
 
-/// Limit on the commands of all turns given to a learner, which holds several copies of each.
+/// Limit on the number of commands in all turns given to a learner. A learner holds several copies
+/// of each command.
 const MOST_COMMANDS: usize = 1 << 17;
 
 /// Limit on tries to write down a turn of a step. A try fails if the turn leaves the predicted
 /// step.
 const MOST_TRIES: u32 = 16;
 
-/// Searches how turns are best run, for example on a thread of its own. The default methods find
-/// nothing.
+/// Searches for the best way to run turns, for example on its own thread. The default methods find
+/// no forecast.
 pub trait Learner: Send + fmt::Debug {
-    /// Whether to give turns of a step in a budget of `_budget` bytes to the learner. If not, no
-    /// turn of the step is written down.
+    /// Whether the learner wants turns of a step in a budget of `_budget` bytes. If false, no turn
+    /// of the step is written down.
     fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
         true
     }
 
-    /// Takes a turn, to search how it is best run.
+    /// Takes a turn and begins to search for the best way to run it.
     fn begin(&mut self, turn: Turn);
 
     /// Announces a later call of [`forecast`](Self::forecast) for this step ([`StepFuture::key`])
     /// and budget, with `_ops` simulated ops.
     ///
-    /// The learner should simulate `_ops` ops by then and no more, since searching slows down the
-    /// running steps. See [`Allowance`](super::Allowance).
+    /// The learner should simulate `_ops` ops before that call, and no more, because searching
+    /// slows down the running steps. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
-    /// The best forecast among runs of a step in a budget, within the first `_ops` simulated ops.
-    /// Waits for these ops, or for fewer if the search ends earlier. `None` if no run was
-    /// completed.
+    /// The best forecast for a step in a budget, among the simulated runs within the first `_ops`
+    /// simulated ops. Waits until these ops are simulated or the search ends. `None` if no
+    /// simulated run was completed.
     fn forecast(&mut self, _step: u64, _budget: u64, _ops: u64) -> Option<Forecast> {
         None
     }
 
-    /// Whether the learner may find a better forecast than that of an earlier run. If not, a step
-    /// that has a forecast is not given to the learner.
+    /// Whether the learner may find a better forecast than an earlier run of the program did. If
+    /// false, a step that has a forecast is not given to the learner.
     fn improves(&self) -> bool {
         true
     }
@@ -70,7 +72,7 @@ pub trait Learner: Send + fmt::Debug {
     }
 }
 
-/// A learner, with the forecasts of steps found so far.
+/// A learner, with the forecasts found so far.
 #[derive(Debug, Default)]
 pub(super) struct Learning {
     learner: Option<Box<dyn Learner>>,
@@ -83,7 +85,7 @@ pub(super) struct Learning {
 #[derive(Debug, Default)]
 struct StepKind {
     state: State,
-    /// Whether a turn of the step came in this run.
+    /// Whether a turn of the step came in this run of the program.
     came: bool,
     forecast: Option<Arc<Forecast>>,
     /// Comparison of turns with the forecast.
@@ -94,7 +96,8 @@ struct StepKind {
 enum State {
     /// No turn was written down yet. The number counts the tries so far.
     New(u32),
-    /// A turn was given to the learner. The numbers are the turns since, and the ops of a turn.
+    /// A turn was given to the learner. The fields are the number of turns since then, and the
+    /// number of ops of a turn.
     Given(u64, u64),
 }
 
@@ -109,8 +112,8 @@ impl StepKind {
         (self.forecast, self.drift) = (forecast.map(Arc::new), Drift::default());
     }
 
-    /// Notes the share of its work that a turn recomputed. Returns whether the next turn runs
-    /// differently: with the forecast instead of without, or the reverse.
+    /// Notes the recomputation of a turn as a share of its work. Returns whether the next turn
+    /// switches from running with the forecast to running without it, or the reverse.
     fn turned(&mut self, real: f64) -> bool {
         let simulated = self.forecast.as_ref().and_then(|forecast| forecast.excess);
         let next = simulated.map(|simulated| self.drift.turned(real, simulated));
@@ -121,7 +124,7 @@ impl StepKind {
     }
 
     /// Drops a forecast that turned out wrong, because real costs or holes in memory differ from
-    /// those of the simulation. The step is learned anew.
+    /// those of the simulation. The step is then learned anew.
     fn drop_forecast(&mut self) {
         self.set_forecast(None);
         self.state = State::New(0);
@@ -139,10 +142,10 @@ pub(super) struct Going {
 }
 
 impl Learning {
-    /// Gives turns of loops to this learner from now on.
+    /// Sets the learner that gets the turns of loops from now on.
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
         self.learner = learner;
-        // The old learner's turns are unknown to the new one.
+        // The new learner does not have the turns that were given to the old learner.
         self.given = 0;
         for kind in self.kinds.values_mut() {
             if let State::Given(..) = kind.state {
@@ -152,7 +155,8 @@ impl Learning {
     }
 
     /// Adds a forecast found in an earlier run: how a step is best run in the forecast's budget,
-    /// whenever that step is recognized. A forecast of another step is unused and harmless.
+    /// whenever that step is recognized. A forecast of a step that never comes is unused and
+    /// harmless.
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
         let kind = self.kinds.entry(key).insert_entry(StepKind::default()).into_mut();
@@ -161,8 +165,9 @@ impl Learning {
 
     /// Forecasts found so far for all steps that came in this run, sorted by step and budget.
     ///
-    /// With `turns`, first waits for the search of each kind: until the search has simulated as
-    /// many ops as `turns` turns have without recomputation, or has ended before.
+    /// If `turns` is given, first waits for the search of each kind. The wait is over when the
+    /// search ends, or when it has simulated as many ops as `turns` turns have without
+    /// recomputation.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = self;
         let mut all: Vec<Forecast> = Vec::new();
@@ -184,7 +189,7 @@ impl Learning {
         self.learner.as_ref().map_or(0, |learner| learner.bytes())
     }
 
-    /// All forecasts, also of steps that did not come, sorted by step and budget.
+    /// All forecasts, including those of steps that did not come, sorted by step and budget.
     pub fn remembered(&self) -> Vec<Forecast> {
         let known = self.kinds.values().filter_map(|kind| kind.forecast.as_deref());
         let mut all: Vec<Forecast> = known.cloned().collect();
@@ -197,12 +202,13 @@ impl Learning {
         self.learner.as_ref().is_some_and(|learner| learner.improves())
     }
 
-    /// Whether a step in a budget has a forecast, in use or suspended for a trial without it.
+    /// Whether a step in a budget has a forecast, even if a trial without the forecast is under
+    /// way.
     pub fn has_forecast(&self, key: (u64, u64)) -> bool {
         self.kinds.get(&key).is_some_and(|kind| kind.forecast.is_some())
     }
 
-    /// Drops the forecast of a step in a budget, as memory did not suffice with it.
+    /// Drops the forecast of a step in a budget, because memory did not suffice with the forecast.
     pub fn drop_forecast(&mut self, key: (u64, u64)) {
         self.kind(key).drop_forecast();
     }
@@ -215,8 +221,8 @@ impl Learning {
 impl<D: Device> Recognizing<'_, D> {
     /// Begins a turn of a known loop with the current command, and ends the previous turn.
     ///
-    /// A turn that was written down goes to the learner. Then a turn of a new kind begins to be
-    /// written down, or a forecast of the learner is taken.
+    /// Gives a turn that was written down to the learner. Then begins to write down a turn of a new
+    /// kind, or takes a forecast from the learner.
     pub fn turn_begins(&mut self) {
         let budget = self.books.engine.budget();
         if let Some(turn) =
@@ -288,15 +294,15 @@ impl<D: Device> Recognizing<'_, D> {
         let kind = self.learning.kind((step, budget));
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found
-            // Keep a forecast of an earlier run if it is better: its search may have had more
-            // effort.
+            // Keep a better forecast of an earlier run of the program, whose search may have had
+            // more effort.
             && kind.forecast.as_deref().is_none_or(|now| excess(&found) < excess(now))
         {
             kind.set_forecast(Some(found));
         }
     }
 
-    /// The foresight for the known step: with the step's forecast, if there is one.
+    /// The foresight for the known step, including the step's forecast if it has one.
     pub fn foresight_of(&self) -> Option<Arc<Foresight>> {
         let known = self.recognizer.known.as_ref()?;
         let budget = self.books.engine.budget();
@@ -312,8 +318,8 @@ fn sort(forecasts: &mut [Forecast]) {
     forecasts.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
 }
 
-/// Number of simulated ops of a search, whose best result is used at turn `turns`. `ops`: ops of
-/// one turn.
+/// Number of simulated ops after which a search's best result is used at turn `turns`. One turn has
+/// `ops` ops.
 const fn ops_by(turns: u64, ops: u64) -> u64 {
     ops.saturating_mul(TURNS.0 + TURNS.1 * turns)
 }

@@ -1,5 +1,5 @@
-//! The table from tensor numbers to the engine's keys. The sender of commands assigns the numbers:
-//! a runtime by `new_ids`, in `runtime.rs`.
+//! The table from tensor numbers to the engine's keys. The sender of commands assigns the numbers.
+//! A runtime does so with `new_ids`, in `runtime.rs`.
 
 use crate::command::TensorId;
 use crate::graph::TensorKey;
@@ -7,13 +7,13 @@ use rustc_hash::FxHashMap;
 use slotmap::Key as _;
 use std::collections::VecDeque;
 
-/// Number -> key. Numbers count up and most tensors are deleted soon, so the keys of recent numbers
-/// are in a row that is indexed without hashing.
+/// Maps numbers to keys. Numbers count up and most tensors are deleted soon. Therefore the keys of
+/// recent numbers are in a vector (the *row*) that is indexed without hashing.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// Number of the first entry of the row.
     first: u64,
-    /// Keys of consecutive numbers from `first` on; null for a number that is not in use.
+    /// Keys of consecutive numbers, beginning with `first`; null for a number that is not in use.
     row: VecDeque<TensorKey>,
     /// Number of entries of the row that are not null.
     in_row: usize,
@@ -23,10 +23,11 @@ pub(super) struct Numbers {
     changes: Option<Box<Changes>>,
 }
 
-/// Numbers that were inserted or removed since the last query, in order.
+/// Numbers that were inserted or removed since the last call of `take_changes`, in order.
 ///
-/// Numbers that were both inserted and removed are purged from the log now and then. Therefore the
-/// log is never much longer than the number of tensors now plus the number at the last query.
+/// Numbers that were both inserted and removed are regularly purged from the log. Therefore the log
+/// is never much longer than the number of tensors now plus the number of tensors at the last such
+/// call.
 #[derive(Debug, Default)]
 struct Changes {
     /// Changed numbers, with `true` for an insertion and `false` for a removal.
@@ -86,8 +87,8 @@ impl Numbers {
     #[cold]
     fn insert_beside(&mut self, at: u64, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         if at > (self.row.len() + SHORT) as u64 {
-            // The number is far beyond the row, as other senders took the numbers in between: start
-            // a new row.
+            // The number is far beyond the row, because other senders took the numbers in between.
+            // Start a new row.
             self.retire(self.row.len());
             self.first = tensor.0;
             self.row.push_back(key);
@@ -143,7 +144,8 @@ impl Numbers {
         self.changes = wanted.then(|| Box::new(Changes { all, most: SHORT }));
     }
 
-    /// Takes the numbers that changed since the last call, in ascending order, each once.
+    /// Takes the numbers that were inserted or removed since the last call, in ascending order,
+    /// each once.
     pub fn take_changes(&mut self) -> Vec<TensorId> {
         let Some(changes) = &mut self.changes else { return Vec::new() };
         changes.most = SHORT;
@@ -172,13 +174,13 @@ impl Numbers {
         }
     }
 
-    /// Drops numbers from the list of changes that were inserted and removed again since the last
-    /// query.
+    /// Purges numbers from the log that were inserted and removed again since the last
+    /// [`take_changes`](Self::take_changes).
     #[cold]
     fn note_less(&mut self) {
         let Some(mut changes) = self.changes.take() else { return };
-        // A stable sort keeps the first event of each number first. That event tells whether the
-        // number was in use before.
+        // A stable sort keeps the first event of each number first. The first event shows whether
+        // the number was in use before.
         changes.all.sort_by_key(|(tensor, _)| *tensor);
         changes.all.dedup_by_key(|(tensor, _)| *tensor);
         changes.all.retain(|&(tensor, was_new)| !was_new || self.get(tensor).is_some());
@@ -200,8 +202,8 @@ impl Numbers {
     /// Shortens a row that is mostly nulls.
     #[cold]
     fn shorten(&mut self) {
-        // Moves the older half of the row. A moved number never returns to the row, so each number
-        // is moved at most once.
+        // Move the older half of the row to `early`. A moved number never returns to the row, so
+        // each number is moved at most once.
         if self.in_row * 4 < self.row.len() {
             self.retire(self.row.len() / 2);
             if self.row.capacity() > 4 * self.row.len().max(SHORT) {
@@ -237,8 +239,7 @@ mod tests {
             let mut next = seed * 1_000_000;
             for step in 0..60_000 {
                 match draw.below(10) {
-                    // Now and then the numbers skip ahead by few or by many, as if other senders
-                    // had taken them.
+                    // Sometimes skip a few or many numbers, as if other senders had taken them.
                     0 if draw.below(50) == 0 => next += draw.below(20_000) as u64,
                     0..=4 => {
                         let tensor = TensorId(next);

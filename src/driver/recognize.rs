@@ -1,5 +1,5 @@
-//! The stage that recognizes steps: predicts that earlier commands repeat, and tells the evictor
-//! the prediction.
+//! The stage that recognizes steps: it predicts that earlier commands repeat, and gives the
+//! prediction to the evictor.
 
 mod hear;
 #[cfg(test)]
@@ -24,9 +24,9 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     recognizer: Option<Box<Recognizer>>,
-    /// Whether recognition is to begin at the first eviction.
+    /// Whether recognition begins at the first eviction.
     once_short: bool,
-    /// Forecasts, which say how recognized steps are best run.
+    /// Learning of forecasts: the best way to run recognized steps.
     pub learning: Learning,
 }
 
@@ -36,22 +36,22 @@ pub(super) struct Recognizer {
     steps: Steps,
     /// Role of each storage in a step.
     roles: SecondaryMap<StorageKey, Role>,
-    /// Role index -> the storage made last in that role. If several storages have had a role, later
-    /// commands are expected to read the last one.
+    /// For each role index, the storage made last in that role. If several storages have had a
+    /// role, later commands are expected to read the last of these storages.
     players: Vec<Option<StorageKey>>,
-    /// The predicted step that the evictor was told.
+    /// The predicted step that was given to the evictor.
     pub known: Option<Known>,
-    /// The foresight for the predicted step and its budget in bytes; `None` if it has yet to be
-    /// made.
+    /// Budget in bytes, and the foresight for the predicted step in that budget; `None` if the
+    /// foresight is not made yet.
     pub foresight: Option<(u64, Arc<Foresight>)>,
     /// Position of the current command in the predicted step.
     at: usize,
     /// The current turn. `None` until a turn begins as predicted, and in turns in which the evictor
-    /// is told nothing.
+    /// gets no predictions.
     pub going: Option<Going>,
-    /// Whether the evictor is told predictions.
+    /// Decides whether the evictor gets predictions.
     pub trust: Trust,
-    /// Whether to tell the evictor the prediction anew with the next command.
+    /// Whether to give the evictor the prediction again at the next command.
     tells: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Recognizer {
 #[derive(Debug)]
 pub(super) struct Recognized {
     node: NodeId,
-    /// Outputs of the command with their roles, views left out.
+    /// Outputs of the command with their roles. Views are left out.
     makes: SmallVec<[(TensorId, Role); 2]>,
 }
 
@@ -79,8 +79,8 @@ impl Recognizer {
         self.roles.insert(storage, role).filter(|before| *before != role)
     }
 
-    /// Changes roles all at once. Each storage that holds the first role of a pair gets the second
-    /// role, or none.
+    /// Changes roles all at once. A storage with the first role of a pair gets the second role of
+    /// the pair, or no role.
     fn recast(&mut self, roles: Vec<(Role, Option<Role>)>) {
         let player = |(before, now): (Role, Option<Role>)| {
             let storage = (*self.players.get(before.index())?)?;
@@ -111,8 +111,8 @@ impl Recognizer {
         self.steps.last_turn()
     }
 
-    /// Notes turns that ran by plan, whose single commands the recognizer did not hear. The evictor
-    /// is told the prediction anew with the next command.
+    /// Notes turns that ran by plan, whose single commands did not reach the recognizer. The
+    /// evictor gets the prediction again at the next command.
     pub fn hear_again<'a>(&mut self, turns: impl Iterator<Item = &'a [NodeId]>) {
         turns.for_each(|turn| self.steps.came_again(turn));
         let renamed = self.steps.take_renamed();
@@ -130,7 +130,8 @@ impl Recognition {
         self.recognizer = Some(Box::new(Recognizer { steps, ..Recognizer::default() }));
     }
 
-    /// Stops recognizing steps. With `once_short`, recognition starts again at the first eviction.
+    /// Stops recognizing steps. If `once_short` is set, recognition starts again at the first
+    /// eviction.
     pub fn end(&mut self, once_short: bool) {
         (self.recognizer, self.once_short) = (None, once_short);
     }
@@ -148,13 +149,13 @@ impl Recognition {
         Some(self.recognizer.as_ref()?.steps.keep())
     }
 
-    /// Bytes of host memory for knowledge of steps and for the learner.
+    /// Bytes of host memory that the knowledge of steps and the learner take.
     pub fn bytes(&self) -> u64 {
         let recognizer = self.recognizer.as_ref().map_or(0, |recognizer| recognizer.steps.bytes());
         self.learning.bytes() + recognizer
     }
 
-    /// Hears the next command, before it runs.
+    /// Matches the next command to a node of the recognizer, before the command runs.
     #[inline(always)]
     pub fn before<D: Device>(
         &mut self,
@@ -197,7 +198,7 @@ impl Recognition {
         }
     }
 
-    /// Notes that the command ran.
+    /// Updates roles and predictions after the command ran.
     #[inline(always)]
     pub fn after<D: Device>(&mut self, books: &mut Books<D>, recognized: Option<Recognized>) {
         if let Some(recognized) = recognized {
@@ -213,8 +214,8 @@ impl Recognition {
     }
 
     /// Handles a failure of the current command. A wrong prediction may have caused an
-    /// out-of-memory or a failed regeneration. After these, the evictor is told no predictions for
-    /// a while.
+    /// out-of-memory or a failed regeneration. After such a failure, the evictor gets no
+    /// predictions for a while.
     #[cold]
     pub fn failed<D: Device>(&mut self, books: &mut Books<D>) {
         let is_memory = match books.failed.take() {
@@ -241,8 +242,8 @@ pub(super) struct Recognizing<'a, D: Device> {
 }
 
 impl<D: Device> Recognizing<'_, D> {
-    /// Handles a lack of memory. A forecast in use is dropped. Without a forecast, the evictor is
-    /// told no predictions for a while.
+    /// Handles a lack of memory: drops the forecast in use. If no forecast is in use, the evictor
+    /// gets no predictions for a while.
     fn ran_out_of_memory(&mut self) {
         match &self.recognizer.known {
             Some(known) if self.has_forecast() => {
@@ -323,8 +324,8 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// Ends a turn. In the next turn, the evictor is told predictions only if such turns recompute
-    /// less than turns without predictions.
+    /// Ends a turn. The evictor gets predictions in the next turn only if turns with predictions
+    /// recompute less than turns without.
     fn compare_turn(&mut self) {
         let was_told = self.is_told();
         let compared = !self.has_forecast();
@@ -336,7 +337,7 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// Whether the evictor is told predictions in the current turn.
+    /// Whether the evictor gets predictions in the current turn.
     pub fn is_told(&self) -> bool {
         self.recognizer.trust.is_given() || self.has_forecast()
     }
@@ -366,14 +367,14 @@ impl<D: Device> Recognizing<'_, D> {
         Costs { work, again, planned, budget: self.books.engine.budget() }
     }
 
-    /// Moves to the start of the loop: from the end of the known step, or from the commands before
-    /// the loop. Values made in the last turn now count as made before the step. Returns the
-    /// position of the current command.
+    /// Moves to the start of the loop, either from the end of the known step or from the commands
+    /// before the loop. Values made in the last turn then count as made before the step. Returns
+    /// the position of the current command.
     fn turn_around(&mut self, at: usize) -> usize {
         let at = match self.recognizer.steps.is_loop() {
             true => at,
             // Either the program enters the loop only now, or its next turn differs from the last
-            // one. Predict anew, along the links between the recognizer's nodes.
+            // turn. Make a new prediction along the links between the recognizer's nodes.
             false => {
                 self.recognizer.known = self.recognizer.steps.look_along();
                 self.recognizer.foresight = None;
@@ -395,7 +396,7 @@ impl<D: Device> Recognizing<'_, D> {
         at
     }
 
-    /// Tells the evictor the predicted step, with the current command at position `at`.
+    /// Gives the evictor the predicted step, with the current command at position `at`.
     fn foresee_from(&mut self, at: usize) {
         self.recognizer.tells = false;
         if !self.is_told() {

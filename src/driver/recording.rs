@@ -22,7 +22,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Starts listening to the engine. The recording goes on until it is finished.
+    /// Starts listening to the engine. The recording continues until `finish` is called.
     pub fn new<D: Device>(recorder: Box<dyn Recorder>, engine: &mut Engine<D>) -> Self {
         let (to, told) = crate::sync::channel::unbounded();
         engine.listen(Box::new(Ear { to, run_cost: 0.0 }));
@@ -40,8 +40,8 @@ impl Recording {
             let new = self.record_told();
             self.recorder.record(entry);
             let mut number = |tensor| {
-                // A view or an updated value gives another number to a known storage. The storage
-                // keeps its first number.
+                // A view or an update gives a second number to a storage. The storage keeps its
+                // first number here.
                 if let Some(key) = storage_of(tensor).filter(|&key| !self.numbers.contains_key(key))
                 {
                     self.numbers.insert(key, tensor);
@@ -104,7 +104,8 @@ struct Told {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Evicted(Cause),
-    /// Cost of the run, sent with the first storage that the run restored; 0 for further storages.
+    /// Restored by a run. The cost of the run is sent with the first storage that the run restored,
+    /// and 0 with the others.
     Regenerated(f64),
 }
 
@@ -130,7 +131,7 @@ impl Listener for Ear {
             }
             _ => return,
         };
-        // Sending fails once the recording is finished, which is no error.
+        // Sending fails once the recording is finished. A failed send is not an error.
         let _ = self.to.send(Told { storage, bytes, used: view.used_bytes(), what });
     }
 }

@@ -8,7 +8,8 @@ use std::fmt;
 /// One line of a recording: an executed command, a changed setting, or a memory event.
 ///
 /// Memory events during a command, or during the change of a setting, come before the entry of the
-/// command or change. Events of the storages that the command itself makes come after its entry.
+/// command or change. Memory events of the storages that the command itself makes come after the
+/// command's entry.
 ///
 /// `used` is the number of resident bytes after the entry. `None` in recordings of version 1 or 2.
 #[derive(Clone, Debug)]
@@ -23,17 +24,17 @@ pub enum Entry {
         version: u32,
         /// Unit of the costs: the cost model's name.
         cost_model: String,
-        /// Bytes the run may hold; `None` in recordings of version 1 or 2.
+        /// Budget in bytes; `None` in recordings of version 1 or 2.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         budget: Option<u64>,
-        /// Bytes above which the run evicts before each op; `None` without a threshold.
+        /// Eviction threshold in bytes; `None` if no threshold is set.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         eviction_threshold: Option<u64>,
-        /// Name of the eviction policy, as in [`Setting::Policy`]. In recordings of versions before
-        /// 5, this is `None`, too.
+        /// Name of the eviction policy, as in [`Setting::Policy`]. Also `None` in recordings of
+        /// versions before 5.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         policy: Option<String>,
-        /// Number of commands that the evictor saw ahead.
+        /// Number of waiting commands that the evictor could read.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Window::is_default"))]
         window: Window,
         /// Knowledge of the steps when the recording began.
@@ -66,7 +67,7 @@ pub enum Entry {
     },
     /// An eviction of a storage.
     Evict {
-        /// Number of the first tensor that had the storage. The tensor may be deleted by now.
+        /// Number of the first tensor of the storage. The tensor may be deleted by now.
         tensor: TensorId,
         /// Size in bytes.
         bytes: u64,
@@ -77,26 +78,26 @@ pub enum Entry {
     },
     /// A storage that was restored.
     Regenerate {
-        /// Number of the first tensor that had the storage, as in [`Entry::Evict`].
+        /// Number of the first tensor of the storage, as in [`Entry::Evict`].
         tensor: TensorId,
         /// Size in bytes.
         bytes: u64,
-        /// Cost of the run that restored the storage. If one run restored several storages, only
-        /// the first of them has the cost, and the others have 0.
+        /// Cost of the run that restored the storage. If one run restored several storages, the
+        /// entry of the first storage has the cost, and the other entries have 0.
         cost: f64,
         /// Bytes in use.
         used: u64,
     },
-    /// The last entry, added by [`Recorder::finish`]. A recording without it was cut off.
+    /// The last entry, added by [`Recorder::finish`]. A recording without this entry was cut off.
     End,
 }
 
 /// Version of the format. Additions by version:
 ///
 /// - 2: the last entry is [`Entry::End`].
-/// - 3: bytes in use, and what was evicted and restored.
-/// - 4: each command as it was given, with the attributes of its ops.
-/// - 5: settings that change during the run, and the policy at its beginning.
+/// - 3: bytes in use, evictions, and restored storages.
+/// - 4: each command as the program gave it, with the attributes of its ops.
+/// - 5: settings that change during the run, and the policy at the beginning of the run.
 pub const VERSION: u32 = 5;
 
 /// Takes the entries of a recording, on the thread that executes the commands.

@@ -1,11 +1,11 @@
-//! The back-off of all stages: an action that failed is not tried for a number of turns, which
+//! The back-off of all stages: an action that failed is not tried for a number of turns. The number
 //! doubles with each failure.
 
-/// A number of turns in which the action is not tried: `FIRST` turns after the first failure, never
-/// more than `MOST`.
+/// A number of turns in which an action is not tried: `FIRST` turns after the first failure, and at
+/// most `MOST` turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest<const FIRST: u32, const MOST: u32> {
-    /// Turns left in this rest.
+    /// Number of turns left in this rest.
     left: u32,
     /// Length of the next rest in turns. If the value is less than `FIRST`, the next rest has
     /// `FIRST` turns.
@@ -13,7 +13,7 @@ pub(super) struct Rest<const FIRST: u32, const MOST: u32> {
 }
 
 impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
-    /// Turns left in this rest.
+    /// Number of turns left in this rest.
     pub const fn left(&self) -> u32 {
         self.left
     }
@@ -29,7 +29,8 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.next = self.left.saturating_mul(2).min(MOST);
     }
 
-    /// [`begin`](Self::begin) in the middle of a turn: the rest of that turn comes on top.
+    /// Calls [`begin`](Self::begin) in the middle of a turn. The remainder of that turn is added to
+    /// the rest.
     pub fn begin_within_a_turn(&mut self) {
         self.begin();
         self.left += 1;
@@ -40,7 +41,7 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.left = turns;
     }
 
-    /// Counts a turn as over.
+    /// Counts one turn of the rest as passed.
     pub const fn pass(&mut self) {
         self.left = self.left.saturating_sub(1);
     }

@@ -1,4 +1,5 @@
-//! Settings that change while a driver works. A recording contains each change, for its replay.
+//! Settings that change while a driver works. A recording contains each change, so that a replay
+//! can repeat it.
 
 use super::{Driver, Learners};
 use crate::device::Device;
@@ -11,9 +12,9 @@ use crate::evict::{Evictor, Learn};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Setting {
-    /// Bytes the run may hold.
+    /// Budget in bytes.
     Budget(u64),
-    /// Bytes above which the run evicts before each op; `None` without a threshold.
+    /// Eviction threshold in bytes; `None` if no threshold is set.
     EvictionThreshold(Option<u64>),
     /// The eviction policy, as [`PolicyKind`](crate::PolicyKind) prints and parses it. `None` for a
     /// custom evictor, which has no name.
@@ -22,7 +23,7 @@ pub enum Setting {
     Enabled(bool),
 }
 
-/// A change of a setting, with all values needed to make it.
+/// A change of a setting, with all values that the change needs.
 #[derive(Debug)]
 pub(crate) enum Change {
     Budget(u64),
@@ -50,7 +51,7 @@ impl Change {
     }
 }
 
-/// The name by which a replay finds the same policy; `None` if no name stands for the policy.
+/// The name by which a replay finds the same policy; `None` if the policy has no such name.
 pub(super) fn name_of(evictor: &dyn Evictor) -> Option<String> {
     let kind = evictor.kind()?;
     let name = kind.to_string();

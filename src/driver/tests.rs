@@ -1,4 +1,4 @@
-//! Tests of the duties that a driver has beside executing commands.
+//! Tests of a driver's duties other than executing commands.
 
 use super::*;
 use crate::command::Window;
@@ -14,8 +14,8 @@ use crate::ops::{Accumulate, Contiguous, Op};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// Regression: programs had to read from devices with their own memory past the driver, so
-/// recordings lacked the `get`.
+/// Regression test: on devices that own their memory, programs had to read values without the
+/// driver, so recordings lacked the `get`.
 #[test]
 fn a_visit_is_a_get_to_whoever_looks_ahead_or_records() {
     let costs = CostModelKind::Flops.build();
@@ -58,8 +58,8 @@ impl Recorder for Lines {
     }
 }
 
-/// Regression: the handle made for the engine to consume stayed after the engine refused the
-/// update. The same refusal was reported again and again.
+/// Regression test: a handle was made for the engine to consume, and stayed after the engine
+/// refused the update. The same refusal was reported again and again.
 #[test]
 fn an_update_that_the_engine_refuses_leaves_no_handle() {
     let costs = CostModelKind::Flops.build();
@@ -96,8 +96,8 @@ fn an_update_that_the_engine_refuses_leaves_no_handle() {
     assert_eq!(driver.engine_mut().stats().tensors, 0);
 }
 
-/// Regression: the first op of a turn did not match its plan. The plan was entered again and again
-/// until the stack was full.
+/// Regression test: the first op of a turn did not match its plan. The plan was entered again and
+/// again until the stack was full.
 #[test]
 fn a_turn_whose_first_op_needs_other_workspace_runs_without_a_plan() {
     let costs = CostModelKind::Flops.build();

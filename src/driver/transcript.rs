@@ -1,5 +1,5 @@
-//! Commands of a running program, written down under new numbers, so that the commands can run
-//! again elsewhere.
+//! Commands of a running program, written down with new tensor numbers, so that another engine can
+//! run them.
 
 use super::books::Books;
 use crate::command::{
@@ -12,7 +12,8 @@ use crate::op::{Look, Outputs};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// A program with a map from the driver's numbers to its own; see the [module](self) documentation.
+/// A program, with a map from the driver's tensor numbers to the program's. See the [module](self)
+/// documentation.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     pub program: RecordedProgram,
@@ -32,14 +33,13 @@ impl Transcript {
             self.tensors.insert(tensor, next.plus(made));
             made += 1;
         });
-        // An unknown tensor gets a number that is not made yet. The program refuses the command
-        // then.
+        // An unknown tensor gets a number that names no tensor, so the program refuses the command.
         let now = |tensor| self.tensors.get(&tensor).copied().unwrap_or(next);
         self.add(command.clone().renumbered(now));
         command.ends(|tensor| _ = self.tensors.remove(&tensor));
     }
 
-    /// Whether the program has a tensor for this number of the driver.
+    /// Whether the program has a tensor for this tensor number of the driver.
     pub fn knows(&self, tensor: TensorId) -> bool {
         self.tensors.contains_key(&tensor)
     }
@@ -49,8 +49,8 @@ impl Transcript {
         self.is_lost |= self.program.push(command).is_err();
     }
 
-    /// Appends a put of `bytes` bytes that stands for a value made earlier. The put is a constant:
-    /// its value cannot be recomputed. The element type is that of `look`, if given.
+    /// Appends a put of `bytes` bytes in place of a value made earlier. The put is a constant: its
+    /// value cannot be recomputed. The element type is that of `look`, if given.
     pub fn put_constant(&mut self, bytes: u64, look: Option<&Layout>) -> TensorId {
         let tensor = self.program.next();
         let host = look.map(Layout::dtype).map_or_else(
@@ -64,9 +64,9 @@ impl Transcript {
         tensor
     }
 
-    /// Makes a view for each tensor of the driver whose storage has a root, then deletes the roots.
-    /// `roots` maps a storage to the program's tensor for it. Calls `with` for each view, with its
-    /// storage.
+    /// Appends a view for each tensor of the driver whose storage has a root, then deletes the
+    /// roots. `roots` maps a storage to the program's tensor for it. Calls `with` for each view and
+    /// its storage.
     pub fn look<D: Device>(
         &mut self,
         books: &Books<D>,

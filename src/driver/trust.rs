@@ -1,11 +1,11 @@
-//! Comparison of steps whose evictor is told predictions with steps whose evictor is not.
+//! Comparison of turns in which the evictor gets predictions with turns in which it does not.
 //!
-//! A turn is *foreseen* if the evictor was told its commands ahead, and *guessed* if the evictor
-//! was told none of them or few. The first turns of each kind are guessed. Later turns are compared
-//! with these first turns. If foreseen turns recompute more than guessed turns, the next turns are
-//! guessed again, for twice as many turns each time.
+//! A turn is *foreseen* if its commands were predicted to the evictor, and *guessed* if none or few
+//! of them were. The first turns of each kind are guessed. Later turns are compared with them. If
+//! foreseen turns recompute more than guessed turns, a number of turns is guessed again. The number
+//! of these turns doubles each time.
 //!
-//! All costs are in units of the cost model, never time. Therefore runs are reproducible.
+//! All costs are in units of the cost model. Therefore runs are reproducible.
 
 use super::rest::Rest;
 use remat_rng::mix;
@@ -14,7 +14,7 @@ use remat_rng::mix;
 /// The unit is the work of a turn.
 const MOST_LOST: f64 = 0.1;
 /// Limit on the recomputation that a single turn has in excess of guessed turns, as a share of its
-/// work. If a turn exceeds this limit, the evictor is told no more predictions in the turn.
+/// work. If a turn exceeds this limit, the evictor gets no more predictions in the turn.
 const MOST_AT_ONCE: f64 = 0.5;
 /// Recomputation of a turn, in multiples of its work, that starts a trial of guessed turns if no
 /// guessed turn is known.
@@ -35,16 +35,16 @@ pub(super) struct Costs {
     pub work: f64,
     /// Cost of reruns.
     pub again: f64,
-    /// Number of steps by plan. Their commands were not heard.
+    /// Number of steps that ran by plan, whose commands did not reach the recognizer.
     pub planned: u64,
     /// Budget in bytes. Recomputation in different budgets is not comparable.
     pub budget: u64,
 }
 
-/// Turns of one kind, compared.
+/// Recomputation of guessed and foreseen turns of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Compared {
-    /// Hash of the commands, and their number.
+    /// Hash of the turn's commands, and the number of commands.
     tokens: u64,
     commands: u64,
     /// Recomputation of the last guessed turn, as a share of its work.
@@ -53,7 +53,7 @@ struct Compared {
     foreseen: Option<f64>,
 }
 
-/// Decides whether the evictor is told predictions.
+/// Decides whether the evictor gets predictions.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// Kinds of turns, the latest last.
@@ -65,13 +65,13 @@ pub(super) struct Trust {
     commands: u64,
     foreseen: u64,
     has_failed: bool,
-    /// Whether the last guessed turn ran out of memory. Guessing turns is then no alternative to
-    /// predictions.
+    /// Whether the last guessed turn ran out of memory. If true, turns without predictions are no
+    /// alternative.
     guess_fails: bool,
     /// Number of commands of the guessed turn that ran out of memory.
     too_many: u64,
-    /// Whether the previous turn was guessed and this one is not, or the reverse. The current turn
-    /// begins with the storages that the previous one left resident.
+    /// Whether one of the current and the previous turn is guessed and the other is foreseen. The
+    /// current turn begins with the storages that the previous turn left resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,
@@ -83,7 +83,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Whether the evictor is told predictions.
+    /// Whether the evictor gets predictions.
     pub const fn is_given(&self) -> bool {
         self.rest.is_over()
     }
@@ -95,7 +95,7 @@ impl Trust {
         self.foreseen += u64::from(foreseen);
     }
 
-    /// Whether the current turn has recomputed so much that the evictor should be told no more
+    /// Whether the current turn has recomputed so much that the evictor should get no more
     /// predictions in the turn.
     pub fn is_lost(&self, now: Costs) -> bool {
         let Some(began) = self.began else { return false };
@@ -118,8 +118,8 @@ impl Trust {
 
     /// Notes that a command failed for lack of memory, or exceeded a recompute limit.
     pub fn failed(&mut self) {
-        // The totals of this turn cannot be compared any more. Later failures of the turn follow
-        // from this failure.
+        // The totals of this turn can no longer be compared. Later failures in the turn are
+        // consequences of this failure.
         self.began = None;
         if std::mem::replace(&mut self.has_failed, true) {
             return;
@@ -154,8 +154,8 @@ impl Trust {
         let began = self.began.replace(now);
         let is_first = std::mem::replace(&mut self.is_first, false);
         if began.is_some_and(|began| began.budget != now.budget) {
-            // The budget has changed: forget all kinds, since nothing is known about turns in the
-            // new budget.
+            // The budget has changed. Forget all kinds, because turns in the new budget were not
+            // measured yet.
             *self = Self { began: Some(now), ..Self::default() };
             return;
         }
@@ -186,7 +186,7 @@ impl Trust {
         let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
         self.kinds.push(Compared { tokens, commands, guessed, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
-            // Guessed turns recompute no less.
+            // Guessed turns do not recompute less than foreseen turns, so end the rest.
             self.rest.end_with_this_turn();
         }
     }
@@ -210,7 +210,7 @@ impl Trust {
         }
     }
 
-    /// Stops telling predictions for a number of turns.
+    /// Stops predictions to the evictor for a number of turns.
     pub fn withdraw(&mut self) {
         self.rest.begin_within_a_turn();
         (self.lost, self.is_first) = (0.0, true);
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The cost of comparisons is small over a long run, even if foreseen turns are much worse.
+    /// Comparisons cost little over a long run, even if foreseen turns recompute much more.
     #[test]
     fn foresight_that_recomputes_more_rests_twice_as_long_each_time() {
         for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
@@ -272,7 +272,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// Guessed turns that become worse are noticed while turns are guessed.
+    /// While turns are guessed, it is noticed that guessed turns begin to recompute more.
     #[test]
     fn guessing_ends_once_it_is_no_longer_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };
@@ -315,8 +315,8 @@ mod tests {
         assert!(trust.is_given(), "guessed, it failed, too");
     }
 
-    /// Regression: a step had run for twenty turns and then ran out of memory, as guessing was
-    /// expected to recompute less.
+    /// Regression test: a step ran for twenty turns and then ran out of memory, because guessed
+    /// turns were expected to recompute less.
     #[test]
     fn guessing_that_failed_is_not_expected_to_recompute_less() {
         for guess_fits in [true, false] {

@@ -1,4 +1,4 @@
-//! A turn of a loop, written down during its run, to run again elsewhere.
+//! A turn of a loop, written down while it runs, so that a simulated engine can run it again.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -19,14 +19,14 @@ pub struct Turn {
     /// Puts of the values made before the turn, followed by the commands of the turn. The values of
     /// these puts cannot be recomputed.
     pub program: Arc<RecordedProgram>,
-    /// Number of leading puts; the turn's own commands follow.
+    /// Number of puts at the beginning of the program; the turn's own commands follow.
     pub begin: usize,
     /// Uses of each value of the step.
     pub step: Arc<StepFuture>,
     /// Tensors made before the turn, each with the number of its value in the step, for
     /// [`Driver::bind`](super::Driver::bind).
     pub carried: Vec<(TensorId, u32)>,
-    /// Budget of the run in bytes. The turn can run again in another budget.
+    /// Budget of the run in bytes. The turn can also be simulated in another budget.
     pub budget: u64,
     /// Settings of the engine that ran the turn.
     pub settings: Settings,
@@ -41,7 +41,8 @@ impl Turn {
         self.program.ops_from(self.begin)
     }
 
-    /// Floating-point operations of the step without recomputation, as far as recorded.
+    /// Floating-point operations of the step without recomputation, counting only ops whose
+    /// operations were recorded.
     #[must_use]
     pub fn flops(&self) -> f64 {
         let calls = self.program.commands()[self.begin..].iter().flat_map(Command::calls);
@@ -75,7 +76,7 @@ impl Writing {
             let Some(info) = graph.tensor(key) else { continue };
             let of = graph.storage(info.storage);
             let is_used = value(info.storage).is_some_and(|value| !step.uses(value).is_empty());
-            // An unused storage matters only if it cannot be evicted.
+            // A storage that the turn does not use matters only if it cannot be evicted.
             if (is_used || of.producer.is_none()) && !roots.contains_key(&info.storage) {
                 let put = transcript.put_constant(of.bytes, Some(&info.layout));
                 roots.insert(info.storage, put);
@@ -94,7 +95,7 @@ impl Writing {
         self.transcript.push(command);
     }
 
-    /// Ends the turn. `None` if it could not be written down.
+    /// Ends the turn. Returns `None` if the turn could not be written down.
     pub fn finish<D: Device>(self, engine: &Engine<D>) -> Option<Turn> {
         let Self { transcript: Transcript { program, is_lost, .. }, begin, step, carried } = self;
         (!is_lost).then(|| Turn {

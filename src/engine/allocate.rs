@@ -1,5 +1,5 @@
-//! Making room when memory runs short. The space of `memory/space.rs` enforces the budget: it
-//! places no block beyond the limit.
+//! Freeing memory when an allocation does not fit. The budget is enforced by `memory/space.rs`,
+//! which places no block beyond the limit.
 
 use super::{Engine, Error};
 use crate::device::Device;
@@ -11,19 +11,19 @@ use crate::layout::Layout;
 use remat_memory::{Held, Move, Snapshot};
 use tracing::{Level, enabled};
 
-/// Bytes that may be moved for each byte requested. Moving that many costs about as much as an
-/// eviction: each byte moved is read and written once, and restoring a storage reads and writes
-/// several times its size.
+/// Bytes that may be moved for each byte requested. Moving four bytes costs about as much as
+/// evicting one byte: a move reads and writes each byte once, while restoring a storage reads and
+/// writes several times its size.
 const WORTH_MOVING: u64 = 4;
 
 impl<D: Device> Engine<D> {
-    /// Takes a block of at least `bytes` bytes. Evicts if there are too few free bytes. Moves
-    /// blocks if there are enough free bytes, but no hole is large enough. If far more bytes would
-    /// have to be moved than are requested, first evicts, as long as the evictor finds a storage
-    /// worth evicting. Blocks are moved only when the evictor finds none.
+    /// Allocates a block of at least `bytes` bytes. Evicts if too few bytes are free. Moves blocks
+    /// if enough bytes are free but no hole is large enough. If far more bytes than requested would
+    /// have to be moved, evicts instead, as long as the evictor finds a storage worth evicting.
+    /// Blocks are then moved only when the evictor finds no such storage.
     ///
-    /// `None` if not even evicting everything would be enough. Nothing is evicted then, so that a
-    /// hopeless request does not empty the cache on its way to the error.
+    /// Returns `None` if evicting all evictable storages would not free enough bytes. In this case
+    /// no storage is evicted.
     #[inline(always)]
     pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         match self.store.place(bytes, owner) {
@@ -32,7 +32,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Like [`Engine::allocate`], when no hole is large enough.
+    /// Does the work of [`Engine::allocate`] when no hole is large enough.
     #[inline(never)]
     fn make_room(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         let held = self.evict_or_move(bytes, owner)?;
@@ -65,9 +65,8 @@ impl<D: Device> Engine<D> {
                 }
                 self.work.did_evict(false);
             } else {
-                // Even pinned blocks may be moved: offsets are looked up when an op is launched,
-                // and the device works in order. So a list of moves exists whenever enough bytes
-                // are free.
+                // Pinned blocks may be moved too: offsets are read when an op is launched, and the
+                // device works in order. Therefore moves are found whenever enough bytes are free.
                 let moves = self.store.plan_compaction(bytes);
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 let want = Want { need: Need::Wish, bytes: size };
@@ -81,18 +80,19 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Whether `bytes` bytes would be free after everything evictable was evicted.
+    /// Whether `bytes` bytes would be free if all evictable storages were evicted.
     pub(super) fn may_have(&self, bytes: u64) -> bool {
         let evictable = if self.evicts { self.store.evictable_bytes() } else { 0 };
         self.store.space.free_bytes() + evictable >= bytes
     }
 
-    /// Like [`Engine::may_have`], after giving up the blocks that the tape keeps, if necessary.
+    /// Like [`Engine::may_have`], but frees the blocks that the tape keeps, if that is necessary.
     pub(super) fn may_get(&mut self, bytes: u64) -> bool {
         self.may_have(bytes) || self.take_back_kept() && self.may_have(bytes)
     }
 
-    /// Moves blocks to make a hole of `wanted` bytes. `bytes` is the total size of the blocks.
+    /// Moves blocks to make a hole of `wanted` bytes. `bytes` is the total size of the moved
+    /// blocks.
     pub(super) fn compact(&mut self, moves: &[Move], wanted: u64, bytes: u64) -> Result<(), Error> {
         moves.iter().try_for_each(|step| self.store.relocate(step))?;
         self.tell(Event::DidMove { moves: moves.len(), bytes, wanted });
@@ -130,7 +130,8 @@ impl<D: Device> Engine<D> {
                 error.leaves += bytes;
             }
         }
-        // The rest is outputs and scratch that the current op placed before the request failed.
+        // The remaining pinned bytes are outputs and scratch that the current op placed before the
+        // request failed.
         error.pinned += store.space.used() - named;
         let holders = store.space.holders().into_iter();
         error.holders = holders
@@ -143,8 +144,7 @@ impl<D: Device> Engine<D> {
         error.into()
     }
 
-    /// Snapshot of every chunk of the arena, with the names of the storages in the chunks: a memory
-    /// map for tools.
+    /// Memory map for tools: every chunk of the arena, with the name of the storage in it.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.store.snapshot()

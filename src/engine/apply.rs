@@ -12,7 +12,7 @@ use crate::op::{Look, Operation as _, Outputs, check_outputs};
 use crate::store::{Body, Work};
 use smallvec::SmallVec;
 
-/// Inputs of an op: the storage of each input, and the input's layout on that storage.
+/// Inputs of an op: for each input, its storage and its layout on that storage.
 pub(super) struct Inputs {
     pub storages: StorageKeys,
     pub layouts: Vec<Layout>,
@@ -20,12 +20,12 @@ pub(super) struct Inputs {
 
 impl<D: Device> Engine<D> {
     /// Runs `op` and returns its outputs. An input that an output replaces in place is consumed:
-    /// its key is stale afterwards. An op without outputs is run once, now, and never again.
+    /// its key is stale afterwards. An op without outputs runs once, at this call.
     ///
     /// # Errors
     /// If the op does not accept inputs of these types or shapes, an input is lost to a failure, or
-    /// the op cannot be run. There are no outputs then, and no input is consumed. But values that
-    /// an update had begun to write over when the device failed are lost.
+    /// the op cannot be run. In these cases no outputs are made, and no input is consumed. If the
+    /// device fails while an update writes over values, these values are lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         let (read, outputs) = match self.accepted(&op, inputs) {
             Ok(accepted) => accepted,
@@ -46,8 +46,8 @@ impl<D: Device> Engine<D> {
             }
             Outputs::Fresh(layouts) => {
                 let (keys, failed) = self.issue_pure(op, read, layouts);
-                // Unlike [`Engine::issue`], `apply` accepts no postponed op: an op that found no
-                // room counts as failed.
+                // Unlike [`Engine::issue`], `apply` accepts no postponed op: an op for which memory
+                // did not suffice counts as failed.
                 failed.iter().for_each(|error| self.fail(error.clone()));
                 (keys, failed)
             }
@@ -72,12 +72,13 @@ impl<D: Device> Engine<D> {
     }
 
     /// Like [`Engine::apply`], but the caller has inferred the outputs, and failures are reported
-    /// later. If the op cannot be run, its outputs are poisoned. The reason is kept for their next
-    /// reader and for [`Engine::take_failure`]. An update is skipped instead: its in-place outputs
-    /// are the old values.
+    /// later. If the op cannot be run, its outputs are poisoned. The failure is kept for the next
+    /// reader of the outputs and for [`Engine::take_failure`]. An update is skipped instead: its
+    /// in-place outputs are the old values.
     ///
     /// # Errors
-    /// If an input key is stale, or the outputs contradict the inputs. Nothing was done then.
+    /// If an input key is stale, or the outputs contradict the inputs. In these cases nothing was
+    /// done.
     pub fn issue(
         &mut self,
         op: D::Op,
@@ -102,7 +103,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Outputs of an op with a stale input; nothing is run for them. `None` if no input is stale.
+    /// Makes the outputs of an op with a stale input, without running the op. `None` if no input is
+    /// stale.
     #[cold]
     #[inline(never)]
     fn lose_to_stale(
@@ -127,7 +129,7 @@ impl<D: Device> Engine<D> {
         }))
     }
 
-    /// Makes tensors that are lost to a failure.
+    /// Makes tensors that are poisoned by a failure.
     pub(super) fn poisoned(&mut self, layouts: &[Layout], error: &Error) -> Keys {
         let mut keys = Keys::new();
         for layout in layouts {
@@ -161,7 +163,7 @@ impl<D: Device> Engine<D> {
                 }
             },
             Outputs::Fresh(_) => {
-                // The error, if any, was kept already.
+                // If the run failed, the engine already keeps the error.
                 let _ = self.run_for_effect(op, &read);
                 self.store.reuse(read.layouts);
                 Keys::new()
@@ -192,14 +194,14 @@ impl<D: Device> Engine<D> {
 
     /// Makes views of the layouts that the inputs really have.
     ///
-    /// A handle whose update was skipped may look at a part of a storage. The holder of that handle
-    /// expects a packed value, and asks for views of a packed layout. So views of such a part are
-    /// inferred anew, from the real layouts.
+    /// After a skipped update, a handle may be a view of part of a storage. The handle's holder
+    /// expects a packed value and requests views of a packed layout. Therefore the views are
+    /// inferred again, from the real layouts.
     fn views_of_any(&mut self, op: &D::Op, read: &Inputs, looks: &[Look]) -> Result<Keys, Error> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(self.views(read, looks));
         }
-        // The ops of a trace infer no views; their views were made from the layouts given here.
+        // The ops of a trace cannot infer views. For these ops, the given views are used.
         Ok(match inferred(op, &read.layouts)? {
             Ok(Outputs::Views(looks)) => self.views(read, &looks),
             _ => self.views(read, looks),
@@ -212,9 +214,9 @@ impl<D: Device> Engine<D> {
         looks.iter().map(see).collect()
     }
 
-    /// Runs an op without outputs, for its side effects and its cost. The op gets no path, since
-    /// nothing is regenerated from it. A failure is kept, unless the inputs are lost to a failure
-    /// that is already known.
+    /// Runs an op without outputs, for its side effects and its cost. The op gets no compute path,
+    /// because no storage can be regenerated from it. A failure is kept, unless the inputs are lost
+    /// to an earlier failure.
     fn run_for_effect(&mut self, op: D::Op, read: &Inputs) -> Result<(), Error> {
         let Inputs { storages, layouts } = read;
         if let Some(error) = self.reason_among(storages) {
@@ -222,8 +224,8 @@ impl<D: Device> Engine<D> {
         }
         let work = Work::Op(op);
         let result = self.ensure(storages).map_err(Failed::from).and_then(|()| {
-            // Do not evict down to the threshold first: that makes room for outputs, and this op
-            // has none.
+            // Do not evict down to the threshold first: the threshold leaves memory for outputs,
+            // and this op has none.
             let scratch = self.scratch_bytes(&work, layouts, &[]).map_err(Failed::from);
             let cost = scratch.and_then(|scratch| {
                 let order = Order {
@@ -249,11 +251,11 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Issues an op with fresh outputs only. Always returns the keys of the outputs; if running the
-    /// op failed, also the error.
+    /// Issues an op with fresh outputs only. Always returns the keys of the outputs. If running the
+    /// op failed, also returns the error.
     ///
-    /// If there is no room for the outputs of an op without inputs, such as a random op, the op is
-    /// postponed: its outputs count as evicted.
+    /// If memory does not suffice for the outputs of an op without inputs, such as a random op, the
+    /// op is postponed: its outputs count as evicted.
     fn issue_pure(
         &mut self,
         op: D::Op,

@@ -5,11 +5,12 @@ use crate::device::Device;
 use crate::event::Event;
 
 impl<D: Device> Engine<D> {
-    /// Makes a tensor a leaf: resident, cut from its compute path, its history free to be deleted.
-    /// A leaf cannot be evicted.
+    /// Makes a tensor a leaf: regenerates the tensor if it is evicted, and cuts its compute path,
+    /// so that its history can be deleted. A leaf cannot be evicted.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, or there is no room to regenerate the tensor.
+    /// If the key is stale, the tensor is poisoned, or memory does not suffice to regenerate the
+    /// tensor.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;
@@ -23,8 +24,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the budget has room for all these storages as leaves, together with all other bytes
-    /// that cannot be evicted.
+    /// Whether the budget can hold all these storages as leaves, together with all other bytes that
+    /// cannot be evicted.
     pub(crate) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
         self.would_fit_as_leaves(storages)
             || self.take_back_kept() && self.would_fit_as_leaves(storages)
@@ -43,13 +44,13 @@ impl<D: Device> Engine<D> {
         leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.store.space.capacity()
     }
 
-    /// Cuts resident storages from their producers.
+    /// Makes leaves of resident storages: cuts them from their compute paths.
     #[inline(never)]
     pub(super) fn make_leaf_of_each(&mut self, storages: &[StorageKey]) {
         storages.iter().for_each(|&storage| self.make_leaf(storage));
     }
 
-    /// Cuts a resident storage from its producer.
+    /// Makes a leaf of a resident storage: cuts it from its compute path.
     pub(super) fn make_leaf(&mut self, storage: StorageKey) {
         if self.store.graph.storage(storage).producer.is_some() {
             let name = self.store.name_of(storage).into();

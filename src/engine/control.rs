@@ -1,4 +1,4 @@
-//! Settings changed while there are tensors: budget, threshold, evictor, and whether history is
+//! Settings that can change while tensors exist: budget, threshold, evictor, and whether history is
 //! kept.
 
 use super::tell::EVICTOR;
@@ -20,13 +20,13 @@ impl<D: Device> Engine<D> {
     }
 
     /// Sets the hard limit, up to the bytes that the engine was opened with. A smaller limit holds
-    /// at once: storages above it are evicted, and blocks are moved below it. An eviction threshold
-    /// above the budget has no effect.
+    /// at once: storages are evicted, and blocks are moved, until no block lies above the limit. An
+    /// eviction threshold above the budget has no effect.
     ///
     /// # Errors
     /// If the limit is 0, above the bytes that the engine was opened with, or below the bytes that
     /// cannot be evicted. Also if moving a block fails on the device, or the evictor panics. The
-    /// budget is the old one then.
+    /// budget is unchanged after an error.
     pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
         self.working()?;
         let maximum = self.store.space.maximum();
@@ -47,8 +47,8 @@ impl<D: Device> Engine<D> {
             }
             let over = self.store.space.used().saturating_sub(bytes).max(1);
             if !self.evict_one(Want { need: Need::Must, bytes: over }, Cause::Room)? {
-                // The bytes that cannot be evicted fit below the limit, but not below the limit
-                // rounded down to whole granules.
+                // The bytes that cannot be evicted fit in the limit, but not in the limit rounded
+                // down to whole granules.
                 return Err(self.too_small(bytes));
             }
         };
@@ -91,11 +91,11 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Replaces the evictor from now on. The new evictor is told [`Event::DidEvict`] of each
-    /// evicted storage, as [`Cause::Before`].
+    /// Replaces the evictor from now on. The new evictor gets [`Event::DidEvict`] with
+    /// [`Cause::Before`] for each storage that is already evicted.
     ///
     /// # Errors
-    /// If the new evictor panics. The old one stays then.
+    /// If the new evictor panics. In this case the old evictor stays.
     pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.working()?;
         let hears = self.tell_new_evictor(&mut *evictor)?;
@@ -113,8 +113,8 @@ impl<D: Device> Engine<D> {
         self.keeps_unheld
     }
 
-    /// Whether the evictor wants storage `key` to stay resident. Asked when the storage has no
-    /// handle, or was restored only to recompute others.
+    /// Whether the evictor wants storage `key` to stay resident. Called for a storage that has no
+    /// handle, or that was restored only to recompute other storages.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
             && self
@@ -123,8 +123,8 @@ impl<D: Device> Engine<D> {
                 .unwrap_or(true)
     }
 
-    /// Whether dropping this handle now would evict the tensor's bytes at once. No other handle
-    /// looks at the storage, it can be evicted, and the evictor does not want it to stay.
+    /// Whether dropping this handle now would evict the tensor's bytes at once. True if the storage
+    /// has no other handle, can be evicted, and the evictor does not want it to stay resident.
     pub(crate) fn would_go(&mut self, key: TensorKey) -> bool {
         let graph = &self.store.graph;
         let Some(storage) = graph.tensor(key).map(|tensor| tensor.storage) else { return false };
@@ -132,11 +132,12 @@ impl<D: Device> Engine<D> {
         goes && !self.evictor_keeps(storage)
     }
 
-    /// Tells the engine and the evictor which step runs from now on, as
-    /// [`Driver::foresee`](crate::program::Driver::foresee) says. `None`: the step is not known.
+    /// Sets the known step that runs from now on, for the engine and the evictor, as
+    /// [`Driver::foresee`](crate::program::Driver::foresee) says. `None` means that the step is not
+    /// known.
     ///
     /// # Errors
-    /// If the evictor panics. The engine is broken then.
+    /// If the evictor panics. The engine is then broken.
     pub fn foresee(&mut self, foresight: Option<Arc<Foresight>>) -> Result<(), Error> {
         self.working()?;
         let smallest = foresight.as_ref().and_then(|foresight| foresight.min_evict_bytes());
@@ -163,7 +164,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Evictor that decides what to evict.
+    /// Evictor that chooses the storages to evict.
     pub(crate) fn evictor(&self) -> &dyn Evictor {
         &*self.evictor
     }
@@ -173,7 +174,8 @@ impl<D: Device> Engine<D> {
         self.evictor.by_step().is_some()
     }
 
-    /// Whether any storage was evicted for room, for the threshold, or at the user's wish.
+    /// Whether any storage was evicted for an allocation, for the threshold, or at the user's
+    /// request.
     #[inline]
     pub(crate) const fn has_evicted(&self) -> bool {
         self.stats.evictions > 0
@@ -185,18 +187,18 @@ impl<D: Device> Engine<D> {
         self.enabled
     }
 
-    /// Turns the keeping of history on, for all tensors made from now on.
+    /// Keeps the history of all tensors made from now on.
     pub const fn enable(&mut self) {
         self.enabled = true;
     }
 
-    /// Turns the keeping of history off, and frees existing history. Every held tensor is restored
-    /// and becomes a leaf, and so does every tensor made from now on. Nothing is evicted then, and
-    /// ops cost no bookkeeping.
+    /// Stops keeping history, and frees existing history. Every held tensor is restored and becomes
+    /// a leaf. Every tensor made from now on is a leaf too. No storage can then be evicted, and ops
+    /// cost no bookkeeping.
     ///
     /// # Errors
-    /// If the budget does not hold all held tensors, or one of them cannot be restored. History is
-    /// kept as before then, but tensors that already became leaves stay leaves.
+    /// If the budget does not suffice for all held tensors, or one of them cannot be restored.
+    /// History is then kept as before, but tensors that already became leaves stay leaves.
     pub fn disable(&mut self) -> Result<(), Error> {
         self.working()?;
         let is_kept = |&(key, storage): &(StorageKey, &Storage)| {
@@ -210,8 +212,8 @@ impl<D: Device> Engine<D> {
             let bytes = missing.map(|&key| self.store.space.at_most(graph.storage(key).bytes));
             return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
         }
-        // Make leaves of resident storages first: restoring an evicted one might evict them, and
-        // then they would have to be restored as well.
+        // Make leaves of resident storages first. Otherwise restoring an evicted storage might
+        // evict the resident storages, which would then have to be restored as well.
         held.sort_by_key(|&key| !self.store.graph.is_resident(key));
         for key in held {
             self.commit_storage(key)?;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! 9 MB ─conv─▶ 25 MB ─add─▶ 25 MB ─batch norm─▶ 25 MB ─add─▶ 25 MB
-//!              let go       needed              let go       needed
+//!              dropped      needed              dropped      needed
 //! ```
 //!
 //! In this example, the backward pass does not read the inputs of the adds, so the tape drops their
-//! handles. Freeing these inputs for good would make everything made from them impossible to evict.
-//! Instead, the engine evicts the bytes of these inputs and keeps their slots in the graph (a
-//! *fake* delete). All values but the first one (9 MB) can then still be evicted. When the last
+//! handles. If these inputs were freed for good, the values made from them could no longer be
+//! evicted. Instead, the engine evicts the bytes of these inputs and keeps their slots in the graph
+//! (a *fake* delete). All values except the first (9 MB) can then still be evicted. When the last
 //! storage that needs such a slot is deleted, the slot is deleted too (a *real* delete). The inputs
 //! of the deleted slot may then be deleted in the same way.
 
@@ -25,8 +25,8 @@ impl<D: Device> Engine<D> {
             self.failures.end_stale(key);
             self.settle(tensor.storage);
         }
-        // Also delete the value that this key replaced: without the key, nothing can take the
-        // replacement back.
+        // Also delete the value that this key replaced: without the key, the replacement can no
+        // longer be taken back.
         if !self.replaced.is_empty()
             && let Some(old) = self.replaced.remove(&key)
         {
@@ -59,7 +59,8 @@ impl<D: Device> Engine<D> {
     /// Whether a storage stays resident after losing its last handle.
     fn keeps(&mut self, key: StorageKey) -> bool {
         match &mut self.store.script {
-            // The script decides: on the device, another value may already be in these bytes.
+            // The script decides, because on the device another value may already occupy these
+            // bytes.
             Some(script) => script.unheld_stays.pop_front().unwrap_or(false),
             None => {
                 let keeps = self.evictor_keeps(key);
@@ -71,7 +72,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Deletes a storage that no tensor looks at and no path reads.
+    /// Deletes a storage that has no tensor and that no path reads.
     pub(super) fn discard(&mut self, key: StorageKey) {
         self.forget(smallvec![key]);
     }
@@ -90,11 +91,11 @@ impl<D: Device> Engine<D> {
         self.forget(unneeded);
     }
 
-    /// Deletes unneeded storages for good, then those of their sources that have no further use,
-    /// and so on. Iterative, however deep the history.
+    /// Deletes unneeded storages for good. Then deletes those of their sources that have no further
+    /// use, and so on. Uses no recursion, however deep the history is.
     fn forget(&mut self, mut unneeded: SmallVec<[StorageKey; 4]>) {
         while let Some(key) = unneeded.pop() {
-            // An input that a path reads twice is reported twice.
+            // `unneeded` may contain a storage twice, if a path reads the storage twice.
             if !self.store.graph.storages.contains_key(key) {
                 continue;
             }
@@ -110,7 +111,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells the event that an evicted storage is about to be deleted or to lose its producer.
+    /// Sends the event that an evicted storage is about to be deleted or to lose its producer.
     /// Drops the storage's print (`verify.rs`).
     fn tell_forgotten(&mut self, key: StorageKey) {
         if self.verify.is_some() {

@@ -1,4 +1,4 @@
-//! Evicting: the evictor chooses a storage, and its bytes are freed.
+//! Eviction: the evictor chooses a storage, and the engine frees the storage's bytes.
 
 use super::run::Target;
 use super::tell::EVICTOR;
@@ -11,12 +11,12 @@ use crate::guard::caught;
 use std::time::Instant;
 
 impl<D: Device> Engine<D> {
-    /// Evicts down to the eviction threshold, if there is one, or until nothing is left to evict.
+    /// Evicts down to the eviction threshold, if a threshold is set, or until no candidate is left.
     #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
         match self.settings.eviction_threshold {
-            // During a script nothing is evicted here: the device has already done these commands,
-            // and evicted nothing at this point.
+            // During a script nothing is evicted here: when the device ran these commands, no
+            // storage was evicted at this point.
             Some(threshold) if self.store.script.is_none() => self.evict_to(threshold),
             _ => Ok(()),
         }
@@ -36,12 +36,12 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Evicts one storage: a dead one that lingers, or else the evictor's choice. Returns false
-    /// without candidates, or if the evictor never evicts.
+    /// Evicts one storage: a lingering dead storage if there is one, and otherwise the evictor's
+    /// choice. Returns false if there is no candidate, or if the evictor never evicts.
     ///
     /// # Errors
-    /// If the evictor panics, or chooses a storage that cannot be evicted. Nothing was evicted
-    /// then.
+    /// If the evictor panics, or chooses a storage that cannot be evicted. In these cases nothing
+    /// was evicted.
     pub(super) fn evict_one(&mut self, want: Want, cause: Cause) -> Result<bool, Error> {
         if self.store.evictable_bytes() == 0 || !self.evicts {
             return Ok(false);
@@ -64,8 +64,8 @@ impl<D: Device> Engine<D> {
         Ok(true)
     }
 
-    /// Next dead storage that lingers, oldest first. Dead storages are evicted before the evictor
-    /// is asked.
+    /// Next lingering dead storage, oldest first. Lingering dead storages are evicted before any
+    /// storage that the evictor chooses.
     fn next_lingering(&mut self) -> Option<StorageKey> {
         while let Some(key) = self.lingering.pop_front() {
             let Some(storage) = self.store.graph.storages.get_mut(key) else { continue };
@@ -77,8 +77,8 @@ impl<D: Device> Engine<D> {
         None
     }
 
-    /// Evicts a tensor's storage now, at the user's wish. Returns whether the storage was evicted
-    /// now: false for a leaf, and for a storage that was evicted before.
+    /// Evicts a tensor's storage now, at the user's request. Returns whether this call evicted the
+    /// storage: false for a leaf, and for a storage that was already evicted.
     ///
     /// # Errors
     /// If the key is stale.
@@ -109,9 +109,9 @@ impl<D: Device> Engine<D> {
         self.let_go(key, cause);
     }
 
-    /// Evicts the outputs of a failed run, since the run may have written over a part of their
-    /// bytes. The outputs can be regenerated. A command that pinned one of them fails together with
-    /// the run.
+    /// Evicts the outputs of a failed run, because the run may have written over part of their
+    /// bytes. The outputs can be regenerated. A command that pinned one of the outputs fails
+    /// together with the run.
     pub(super) fn give_up(&mut self, outputs: &[Target]) {
         for key in outputs.iter().filter_map(|target| target.storage()) {
             if self.store.graph.is_resident(key) {
@@ -120,7 +120,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Marks the outputs of a path that has never run as evicted. The first run comes when an
+    /// Marks the outputs of a path that has never run as evicted. The path first runs when an
     /// output is needed.
     pub(super) fn evict_unmade(&mut self, path: PathKey) {
         for key in self.store.graph.outputs_of(path) {

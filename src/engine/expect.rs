@@ -10,8 +10,8 @@ use crate::op::Operation as _;
 use crate::store::{Body, Work};
 
 impl<D: Device> Engine<D> {
-    /// Predicts a run of an op on inputs and outputs of these layouts. Numbers that cannot be
-    /// predicted are 0.
+    /// Predicts a run of an op on inputs and outputs of these layouts. A number that cannot be
+    /// predicted is 0.
     pub(crate) fn expect_op(
         &mut self,
         op: &D::Op,
@@ -40,8 +40,8 @@ impl<D: Device> Engine<D> {
         LastRun { cost: cost.unwrap_or(0.0), ..LastRun::default() }
     }
 
-    /// Body of a path, and a prediction of its next run. The cost is the one that the path has;
-    /// only flops and workspace are computed.
+    /// Body of a path, and a prediction of its next run. The cost is taken from the path; only
+    /// flops and workspace are computed.
     pub(crate) fn body(&self, path: PathKey) -> (&Body<D>, LastRun) {
         let body = &self.store.bodies[path];
         let (inputs, outputs) = (body.inputs(), body.outputs());

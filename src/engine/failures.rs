@@ -1,18 +1,18 @@
 //! Failures: lost values, skipped updates, and how errors reach the user.
 //!
-//! A value whose op failed is *poisoned*, and so are all values made from it. Leaves are spared. An
-//! update that has a poisoned input, or finds no room, is skipped: its handle still names the old
-//! value.
+//! A value whose op failed is *poisoned*, and so are all values made from it. Leaves are not
+//! poisoned by later failures. An update that has a poisoned input, or for which memory does not
+//! suffice, is skipped: its handle still names the old value.
 //!
 //! Each failure is reported once: by the first read of a value lost to the failure, or by
 //! [`Engine::take_failure`]. If an update was skipped because of a failure, the first read of any
-//! value reports that failure. All failures of the same step so far then count as reported: where
-//! memory is short, failures seldom come alone.
+//! value reports that failure. All failures of the same step so far then count as reported, because
+//! a lack of memory usually causes several failures.
 //!
 //! A handle that names an old value in place of a new one is *stale* until the failure is reported.
 //! Until then, a read of the handle returns the failure, and values computed from the handle are
-//! lost at once. So no time is spent on a step whose results are wrong. A successful update or
-//! replacement gives a stale handle a new value.
+//! lost at once. Therefore no time is spent on a step whose results are wrong. A successful update
+//! or replacement gives a stale handle a new value.
 
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;
@@ -21,12 +21,12 @@ use crate::event::Event;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Maximum number of unreported failures. In a flood of failures, the first ones tell what went
-/// wrong.
+/// Maximum number of unreported failures. If there are more failures, the first of them show what
+/// went wrong.
 const MOST_UNREPORTED: usize = 64;
 
 /// Failures that are not reported yet. `Engine::reasons` has the failure of each poisoned storage,
-/// reported or not.
+/// whether or not it is reported.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// Unreported failures with the numbers of their steps, oldest first. At most
@@ -36,21 +36,22 @@ pub(super) struct Failures {
     step: u64,
     /// First failure of the current step, until it is reported.
     of_step: Option<Error>,
-    /// First unreported failure with a skipped update, and the number of its step.
+    /// First unreported failure that caused a skipped update, with the number of the failure's
+    /// step.
     skipped: Option<(u64, Error)>,
-    /// Failures of stale handles, with the numbers of their steps. No handle is stale for a
-    /// reported failure.
+    /// Failure of each stale handle, with the number of the failure's step. A handle is no longer
+    /// stale once its failure is reported.
     stale: FxHashMap<TensorKey, (u64, Error)>,
 }
 
 impl Failures {
-    /// First failure of the current step, unless it is reported.
+    /// First failure of the current step; `None` once this failure is reported.
     pub fn of_step(&self) -> Option<&Error> {
         self.of_step.as_ref()
     }
 
-    /// Whether reads and updates need not look at failures: the current step has no failure, no
-    /// update was skipped, and no handle is stale.
+    /// Whether reads and updates can skip the check for failures: the current step has no failure,
+    /// no update was skipped, and no handle is stale.
     pub fn are_quiet(&self) -> bool {
         self.of_step.is_none() && self.skipped.is_none() && self.stale.is_empty()
     }
@@ -96,14 +97,14 @@ impl Failures {
         self.unreported.iter().map(|(_, failure)| failure).find(|failure| failure.key() == key)
     }
 
-    /// Takes all failures away while a script runs. The device has already done the commands of the
-    /// script, so no failure may skip them now.
+    /// Removes and returns all failures before a script runs. The device has already done the
+    /// commands of the script, so no failure may skip these commands.
     pub fn set_aside(&mut self) -> Self {
         let step = self.step;
         std::mem::replace(self, Self { step, ..Self::default() })
     }
 
-    /// Puts back the failures that [`Self::set_aside`] took away, before all failures that were
+    /// Puts back the failures that [`Self::set_aside`] removed, in front of all failures that were
     /// kept since.
     pub fn put_back(&mut self, before: Self) {
         let Self { mut unreported, of_step, skipped, mut stale, .. } = before;
@@ -118,7 +119,7 @@ impl Failures {
         self.stale = stale;
     }
 
-    /// Begins a step.
+    /// Begins a new step.
     pub fn next_step(&mut self) {
         self.step += 1;
         self.of_step = None;
@@ -139,7 +140,7 @@ impl Failures {
         }
     }
 
-    /// Marks a failure as reported, with all failures of its step so far.
+    /// Marks a failure and all failures of its step so far as reported.
     pub fn report(&mut self, error: &Error) {
         let Some(step) = self.step_of(error.key()) else { return };
         self.unreported.retain(|(other, _)| *other != step);
@@ -172,21 +173,21 @@ impl<D: Device> Engine<D> {
         Some(&self.failures.unreported.back()?.1)
     }
 
-    /// Marks a failure as reported, and resets the count of repeated runs: the next command is
-    /// tried afresh.
+    /// Marks a failure as reported, and resets the step's count of repeated runs, so that the next
+    /// command is not refused.
     pub(super) fn report(&mut self, error: &Error) {
         self.failures.report(error);
         self.repeats.next_step();
     }
 
-    /// Whether a command may run without a look at failures: the engine is not broken, and the
+    /// Whether a command may run without checks for failures: the engine is not broken, and the
     /// failures [are quiet](Failures::are_quiet).
     #[inline]
     pub(crate) fn owes_no_word(&self) -> bool {
         self.broken.is_none() && self.failures.are_quiet()
     }
 
-    /// Makes handles stale, because of a kept failure: each goes on naming its old value.
+    /// Makes handles stale because of a kept failure. Each handle still names its old value.
     pub(crate) fn keep_old(&mut self, keys: &[TensorKey], error: &Error) {
         self.failures.skip(error);
         keys.iter().for_each(|&key| self.failures.make_stale(key, error));
@@ -199,15 +200,14 @@ impl<D: Device> Engine<D> {
         Some(error)
     }
 
-    /// Keeps a failure for [`Engine::take_failure`], unless it already is the reason of
-    /// a lost tensor.
+    /// Keeps a failure for [`Engine::take_failure`], unless the failure already poisons a tensor.
     pub fn fail(&mut self, error: Error) {
         if !self.reasons.values().any(|reason| reason.key() == error.key()) {
             self.keep_failure(&error);
         }
     }
 
-    /// Keeps a new failure and tells of it. Takes back the replacements of this step.
+    /// Keeps a new failure and sends its event. Takes back the replacements of this step.
     pub(super) fn keep_failure(&mut self, error: &Error) {
         self.failures.keep(error.clone());
         self.tell(Event::DidFail { failure: error.key() });

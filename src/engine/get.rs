@@ -11,10 +11,10 @@ impl<D: Device> Engine<D> {
     /// it is copied.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, there is no room to regenerate the tensor, or
-    /// the copy failed. The tensor stays as it was. Also if an update was skipped because of a
-    /// failure that was not reported yet. The first call returns that failure, and a second call
-    /// returns the value.
+    /// If the key is stale, the tensor is poisoned, memory does not suffice to regenerate the
+    /// tensor, or the copy failed. In these cases the tensor is unchanged. Also if an update was
+    /// skipped because of an unreported failure. In this case the first call returns the failure,
+    /// and a second call returns the value.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         self.read(key, D::read)
     }
@@ -25,13 +25,13 @@ impl<D: Device> Engine<D> {
     /// # Errors
     /// The errors of [`Engine::get`].
     pub fn get_later(&mut self, key: TensorKey) -> Result<Reading<D::Host>, Error> {
-        // Later commands may write over the value: the device works in order, so it reads the value
-        // first.
+        // Later commands may write over the value, because the device works in order and reads the
+        // value first.
         self.read(key, D::read_later)
     }
 
-    /// Takes the oldest value left for later by [`Engine::get_later`], or the error of that read.
-    /// `None` if the device has not finished the read yet. Never waits.
+    /// Takes the value of the oldest read that [`Engine::get_later`] began, or the error of that
+    /// read. `None` if the device has not finished the read yet. Never waits.
     pub fn take_read(&mut self) -> Option<Result<D::Host, Error>> {
         guarded("get", || self.store.device.take_read().transpose()).transpose()
     }
@@ -66,7 +66,7 @@ impl<D: Device> Engine<D> {
         self.repeats.pause(false);
         ensured?;
         if self.step == 0 {
-            // Without marks of steps, a step ends with each read.
+            // If the program does not mark steps, each read counts as the end of a step.
             self.repeats.next_step();
         }
         let block = self.store.graph.held(tensor.storage).expect("just made resident");

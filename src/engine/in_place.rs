@@ -1,11 +1,11 @@
 //! Updates in place: an output takes over the storage of the consumed input.
 //!
-//! The old value is gone afterwards, so no remaining value may need it to be regenerated. Either
-//! all values that need the old value become leaves first, or the old value stays and the update
-//! works on a copy.
+//! The update destroys the old value, so no remaining value may be regenerated from it. Either all
+//! values that need the old value become leaves first, or the old value stays and the update works
+//! on a copy.
 //!
-//! An update that cannot be made is skipped: its handle goes on naming the old value. Only values
-//! that a kernel had begun to write over before it failed are lost.
+//! An update that cannot be made is skipped: its handle still names the old value. A value is lost
+//! only if a kernel had begun to write over it before the kernel failed.
 
 use super::apply::Inputs;
 use super::run::{Blocks, Failed, Order, Target, Targets};
@@ -25,7 +25,7 @@ pub(super) type Updated = SmallVec<[(StorageKey, Layout); 2]>;
 /// Reason why an update was not made.
 pub(super) struct Skipped {
     error: Error,
-    /// Whether the error is an earlier failure, which was kept already.
+    /// Whether the error is an earlier failure, which the engine already keeps.
     known: bool,
     /// Whether the kernel had begun: the op then does not hear that it is skipped.
     launched: bool,
@@ -38,7 +38,7 @@ impl Skipped {
         Self { error, known: false, launched: false, lost: Vec::new() }
     }
 
-    /// Reason of an update that is skipped because of an earlier failure.
+    /// Reason for skipping an update because of an earlier failure.
     pub fn known(error: Error) -> Self {
         Self { known: true, ..Self::new(error) }
     }
@@ -47,7 +47,7 @@ impl Skipped {
 impl<D: Device> Engine<D> {
     /// Runs an op with at least one in-place output. All outputs are leaves, since the op cannot
     /// run twice. On success the targets (inputs that outputs replace) are consumed. If the update
-    /// is skipped, the keys of the targets stay as they were.
+    /// is skipped, the keys of the targets stay valid and name the old values.
     pub(super) fn try_update(
         &mut self,
         op: D::Op,
@@ -111,8 +111,8 @@ impl<D: Device> Engine<D> {
         error
     }
 
-    /// Keys for the outputs of a skipped update: the targets' own keys, still naming the old
-    /// values, and keys of lost values.
+    /// Keys for the outputs of a skipped update. In-place outputs get the targets' keys, which
+    /// still name the old values. Other outputs get keys of lost values.
     pub(super) fn stand_ins(
         &mut self,
         keys: &[TensorKey],
@@ -171,7 +171,7 @@ impl<D: Device> Engine<D> {
         match run {
             Ok(cost) => {
                 self.keep_made(&targets, &blocks, *cost.as_ref().unwrap_or(&0.0), false);
-                // The update was made, even if its cost is not known.
+                // The update was made, even if the cost model failed.
                 if let Err(error) = cost {
                     self.failures.keep(error);
                 }
@@ -200,9 +200,8 @@ impl<D: Device> Engine<D> {
         Ok(updated)
     }
 
-    /// Makes leaves of the values that need the old value of a target, for each target whose
-    /// storage has no other handle. Fails if a failed run evicted one of `sources`, the inputs of
-    /// all updates.
+    /// For each target whose storage has no other handle, makes leaves of the values that need the
+    /// old value. Fails if a failed run evicted one of `sources`, the inputs of all updates.
     pub(super) fn cut_targets_loose(
         &mut self,
         inputs: &Inputs,
@@ -217,7 +216,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Chooses destination, storage and layout of each output: those of the target, or new ones.
+    /// Chooses destination, storage and layout of each output: those of its target, or a new
+    /// storage.
     fn add_targets(&mut self, read: &Inputs, outputs: &Outputs) -> (Targets, Updated) {
         let mut targets = Targets::new();
         let mut updated = Updated::new();
@@ -241,8 +241,8 @@ impl<D: Device> Engine<D> {
         (targets, updated)
     }
 
-    /// Whether only the consumed handle needs the old value, and that handle looks at the whole
-    /// storage.
+    /// Whether only the consumed handle needs the old value, and the handle's layout spans the
+    /// whole storage.
     pub(super) fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
         let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
         let storage = self.store.graph.storage(key);
@@ -251,13 +251,12 @@ impl<D: Device> Engine<D> {
     }
 
     /// Makes leaves of the held tensors that need `old` to be regenerated. Unheld storages between
-    /// these tensors and `old` are then no longer needed. If the budget has no room for all these
-    /// leaves, none is made, and the update works on a copy.
+    /// these tensors and `old` are then no longer needed. If the budget cannot hold all these
+    /// leaves, no leaf is made, and the update works on a copy.
     ///
-    /// Without this, gradients that an optimizer is about to use, or a loss kept for the log, would
-    /// keep the old parameters, and with them all history. A run without a budget also has all held
-    /// tensors on the device, but no copies of old parameters. Not called if another handle keeps
-    /// the old value anyway.
+    /// Without these leaves, held gradients or a logged loss would keep the old parameters in
+    /// memory, and all history with them. A run without a budget also has all held tensors on the
+    /// device, but no copies of old parameters. Not called if another handle keeps the old value.
     ///
     /// # Errors
     /// If a failed run evicted one of `sources`.
@@ -282,8 +281,8 @@ impl<D: Device> Engine<D> {
         if !self.fit_as_leaves(&held) {
             return Ok(());
         }
-        // Make leaves of resident storages first: restoring an evicted one might evict them, and
-        // then they would have to be restored as well.
+        // Make leaves of resident storages first. Otherwise restoring an evicted storage might
+        // evict the resident storages, which would then have to be restored as well.
         held.sort_by_key(|&key| self.store.graph.held(key).is_none());
         for key in held {
             if let Err(error) = self.commit_storage(key) {

@@ -1,4 +1,4 @@
-//! Times of runs on a device that reports them only later, when it has done the runs.
+//! Times of runs on a device that reports a run's time only after the run is done.
 
 use super::run::COST_MODEL;
 use super::{Engine, Error};
@@ -10,11 +10,12 @@ use crate::guard::{caught, guarded};
 pub(super) struct Late {
     /// Key of the run for the cost model.
     key: u64,
-    /// Cost of the run, if the run repeats an earlier one; `None` for a first run.
+    /// Cost of the run, if the run repeats an earlier run; `None` for a first run.
     again: Option<f64>,
 }
 
-/// Cost and time of the repeated runs that were timed, to estimate the time of all repeated runs.
+/// Total cost and time of the repeated runs that were timed. The time of all repeated runs is
+/// estimated from these totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recomputed {
     /// Cost of the runs whose time is known.
@@ -28,22 +29,22 @@ impl Recomputed {
         self.seconds += seconds;
     }
 
-    /// Estimated seconds of all repeated runs, which cost `cost`.
+    /// Estimated seconds of all repeated runs, whose total cost is `cost`.
     pub(super) fn seconds(&self, cost: f64) -> f64 {
         if self.cost > 0.0 { self.seconds * (cost / self.cost) } else { self.seconds }
     }
 }
 
-/// Number of awaited times after which the device is asked for them. Asking is not free: with fewer
-/// awaited times, the device is asked only once a step.
+/// Number of awaited times at which the engine queries the device for them. A query is not free, so
+/// with fewer awaited times the engine queries only once a step.
 const MOST_AWAITED: usize = 256;
 
-/// Number of repeated runs per timed one, on a device where timing is not free. The timed run
-/// stands for the others.
+/// On a device where timing is not free, one of this many repeated runs is timed. The timed run
+/// represents the others.
 const SAMPLE: u64 = 8;
 
 impl<D: Device> Engine<D> {
-    /// Waits until the device has done everything asked of it.
+    /// Waits until the device has done all its queued work.
     ///
     /// # Errors
     /// Device errors that were not reported yet.
@@ -54,7 +55,7 @@ impl<D: Device> Engine<D> {
         done
     }
 
-    /// Whether the next repeated run is timed, and stands for others.
+    /// Whether the next repeated run is timed, as a sample for others.
     pub(super) fn is_sample(&self) -> bool {
         self.stats.recomputed_ops.is_multiple_of(SAMPLE)
     }
@@ -68,7 +69,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes the times that the device knows by now, and passes them to the cost model.
+    /// Takes the times that the device has measured so far, and passes them to the cost model.
     pub(super) fn take_times(&mut self) {
         while !self.late.is_empty() {
             let device = &mut self.store.device;

@@ -1,5 +1,5 @@
-//! Support for steps that run by plan. The engine records a step on a tape, lends memory for a
-//! whole step, and accounts for the work of steps by plan.
+//! Support for steps that run by plan. The engine records a step on a tape, lends a plan memory for
+//! a whole step, and counts the work of steps that run by plan.
 
 use super::run::{Target, Targets};
 use super::{Engine, Error, PathKey, Stats, StorageKey};
@@ -24,7 +24,8 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Totals as they would be in a larger memory: nothing recomputed, evicted or moved.
+    /// Totals as they would be in a larger memory, in which nothing is recomputed, evicted or
+    /// moved.
     pub(crate) fn in_a_larger_memory(self) -> Self {
         Self { for_room: ForRoom::default(), ..self }
     }
@@ -65,9 +66,9 @@ pub(crate) struct PlannedRun<'a> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether earlier commands have left nothing unfinished. No replacement can still be taken
-    /// back, no failure is unreported, and no upload waits for room to become a leaf. History is
-    /// kept, no dead storage lingers, and no held storage has a history from an earlier step.
+    /// Whether earlier commands left no unfinished work. No replacement can still be taken back, no
+    /// failure is unreported, and no upload is postponed. History is kept, no dead storage lingers,
+    /// and no held storage has a history from an earlier step.
     pub(crate) fn is_settled(&self) -> bool {
         self.enabled
             && self.owes_no_word()
@@ -95,14 +96,14 @@ impl<D: Device> Engine<D> {
     }
 
     /// Begins to record all actions on a tape. If memory `is_short`, first compacts the free bytes
-    /// into one piece, so that blocks from before the tape are not in the way.
+    /// into one piece, so that older blocks do not lie between the tape's blocks.
     pub(crate) fn begin_tape(&mut self, is_short: bool) {
         let is_short = is_short && self.may_plan_recomputing();
         if is_short {
             let room = self.room();
             let moves = self.store.space.plan_compaction(room, |_| true).unwrap_or_default();
             let bytes = moves.iter().map(|step| step.bytes).sum();
-            // If compacting fails, the turn cannot be planned, which is no error.
+            // If compacting fails, the turn cannot be planned. That is not an error.
             _ = if moves.is_empty() { Ok(()) } else { self.compact(&moves, room, bytes) };
         }
         self.store.tape = Some(Box::new(Tape::new(is_short)));
@@ -121,8 +122,8 @@ impl<D: Device> Engine<D> {
         Some(tape)
     }
 
-    /// Gives up the blocks kept by the tape, because memory is short. Returns whether there were
-    /// any.
+    /// Frees the blocks that the tape keeps, because memory is short. Returns whether the tape kept
+    /// any block.
     #[cold]
     pub(crate) fn take_back_kept(&mut self) -> bool {
         let kept = self.store.tape.as_mut().map(|tape| tape.take_back()).unwrap_or_default();
@@ -138,7 +139,7 @@ impl<D: Device> Engine<D> {
         let Residence::Resident(held) = storage.residence else { return };
         let is_held = storage.handles > 0;
         match cause {
-            // These evictions follow from the commands alone, however large the memory is.
+            // These evictions depend only on the commands, not on the size of memory.
             Cause::Unheld => {}
             Cause::Wish => tape.plentiful.spoil_if(is_held, "a tensor was evicted by request"),
             Cause::Room | Cause::Threshold | Cause::Dead => {
@@ -159,8 +160,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Spread of a tape's blocks in bytes, and first offset: see [`Tape::spread`]. Walks all
-    /// storages.
+    /// Length in bytes of the address range of a tape's blocks, and its first offset: see
+    /// [`Tape::spread`]. Walks all storages.
     pub(crate) fn spread_of(&self, tape: &Tape) -> (u64, Option<u64>) {
         let storages =
             self.store.graph.storages().filter_map(|(key, _)| self.store.graph.held(key));
@@ -188,13 +189,13 @@ impl<D: Device> Engine<D> {
         self.store.space.offset(held)
     }
 
-    /// Whether steps that recompute may run by plan. Only without a recompute limit, and without an
-    /// eviction threshold.
+    /// Whether steps that recompute may run by plan. True only without a recompute limit and
+    /// without an eviction threshold.
     pub(crate) fn may_plan_recomputing(&self) -> bool {
         self.settings.recompute_limit.is_none() && self.settings.eviction_threshold.is_none()
     }
 
-    /// Bytes that can be taken now: free, and below the eviction threshold if there is one.
+    /// Bytes that can be allocated without eviction, below the eviction threshold if it is set.
     pub(crate) fn room(&self) -> u64 {
         let threshold = self.settings.eviction_threshold.unwrap_or(u64::MAX);
         let below = threshold.saturating_sub(self.store.space.used());
@@ -213,13 +214,13 @@ impl<D: Device> Engine<D> {
         self.stats.evictions
     }
 
-    /// Bytes moved so far to make room.
+    /// Number of bytes moved so far by compaction.
     pub(crate) fn moved_bytes(&self) -> u64 {
         self.stats.moved_bytes
     }
 
     /// Lends a plan one block of `bytes` bytes and returns the block's first offset. Moves other
-    /// blocks if necessary. `None` if there is no room.
+    /// blocks if necessary. Returns `None` if memory does not suffice.
     pub(crate) fn lend(&mut self, bytes: u64) -> Result<Option<u64>, Error> {
         if bytes > self.room() {
             return Ok(None);
@@ -255,7 +256,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether an op needs exactly the workspace of its plan.
+    /// Whether an op needs exactly the workspace that its plan has for it.
     #[inline]
     pub(crate) fn goes_with(&self, op: &D::Op, run: &PlannedRun<'_>) -> bool {
         let (read, made) = run.layouts.split_at(run.inputs);
@@ -263,7 +264,7 @@ impl<D: Device> Engine<D> {
         self.scratch_of(op, read, made).is_ok_and(|needed| needed == bytes)
     }
 
-    /// Has the device do something at known addresses, other than a run.
+    /// Calls the device for work other than a run, at known addresses.
     pub(crate) fn ask_device<T>(
         &mut self,
         what: &str,
@@ -286,16 +287,16 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidReplay { ops, cost, for_room });
     }
 
-    /// Begins a script: the device has already done the actions of the next commands. These
-    /// commands include `marks` marks of steps, which were already counted.
+    /// Begins a script, which updates only the tables: the device has already done the actions of
+    /// the next commands. These commands include `marks` step marks, which were already counted.
     pub(crate) fn begin_script(&mut self, script: Script, marks: u64) {
         self.step -= marks;
         self.failures_before = self.failures.set_aside();
         self.store.script = Some(Box::new(script));
     }
 
-    /// Repeats, in the tables only, an action by which the plan made room before the next command
-    /// of the script.
+    /// Repeats, only in the tables, an action by which the plan made room in memory before the next
+    /// command of the script.
     pub(crate) fn do_for_room(&mut self, action: &Action) {
         let Some(script) = &self.store.script else { return };
         let done = match (action, action.again()) {
@@ -322,8 +323,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Evicts the outputs of a repeated run of the plan that failed. Their bytes may be partly
-    /// written over, so the outputs are regenerated when needed.
+    /// Evicts the outputs of a rerun of the plan that failed. Their bytes may be partly written
+    /// over, so the outputs are regenerated when needed.
     pub(crate) fn give_up_for_room(&mut self, action: &Action) {
         let (Some(script), Some(first)) = (&self.store.script, action.again()) else { return };
         let Some(path) = script.firsts.get(first as usize).copied().flatten() else { return };
@@ -360,7 +361,8 @@ impl<D: Device> Engine<D> {
         }
         inputs.iter().for_each(|&key| self.store.pin(key));
         let ran = self.run_path(path);
-        // Unpin the inputs, but drop no dead storage: the plan says when dead storages are evicted.
+        // Unpin the inputs, but drop no dead storage: the plan decides when dead storages are
+        // evicted.
         inputs.iter().for_each(|&key| _ = self.store.unpin(key));
         ran.is_ok()
     }

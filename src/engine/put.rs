@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
     /// Makes a tensor with the value `host`. The host copy is shared, and kept while it may be
-    /// needed. So the tensor can be evicted like any other: its compute path is the upload.
-    /// [`Stats::host_bytes`](super::Stats::host_bytes) counts these copies; [`Engine::commit`]
+    /// needed. Therefore the tensor can be evicted like any other; its compute path is the upload.
+    /// [`Stats::host_bytes`](super::Stats::host_bytes) counts the host copies. [`Engine::commit`]
     /// frees the host copy of a tensor.
     ///
-    /// If there is no room, the value is uploaded when the tensor is read. If the upload fails, the
-    /// tensor is poisoned; see [`Engine::take_failure`].
+    /// If memory does not suffice, the value is uploaded when the tensor is read. If the upload
+    /// fails, the tensor is poisoned; see [`Engine::take_failure`].
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
         self.last_run = LastRun::default();
         let layout = D::layout_of(&host);
@@ -36,7 +36,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Makes a tensor with the value `host` that is a leaf from the start. A leaf cannot be
-    /// evicted, so no host copy is kept. Without room, the tensor becomes a leaf on its upload.
+    /// evicted, so no host copy is kept. If memory does not suffice, the upload is postponed, and
+    /// the tensor becomes a leaf with the upload.
     pub fn put_leaf(&mut self, host: Arc<D::Host>) -> TensorKey {
         let tensor = self.put(host);
         let storage = self.store.graph.tensors[tensor].storage;
@@ -45,7 +46,7 @@ impl<D: Device> Engine<D> {
         tensor
     }
 
-    /// Makes leaves of the waiting uploads that are resident by now.
+    /// Makes leaves of the postponed uploads that have become resident.
     pub(super) fn make_leaves(&mut self) {
         for key in std::mem::take(&mut self.leaves_to_be) {
             match self.store.graph.storages.get(key).map(|storage| storage.residence) {
@@ -56,8 +57,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Postpones the first run of a path without inputs, for lack of room, until an output is
-    /// needed.
+    /// Postpones the first run of a path without inputs until an output is needed, because memory
+    /// does not suffice.
     pub(super) fn postpone(&mut self, path: PathKey) {
         let body = self.store.bodies.remove(path).expect("a path has a body");
         self.last_run = self.expect_body(&body);

@@ -1,12 +1,13 @@
-//! Regeneration: evicted storages are restored by running their compute paths again, deepest first.
+//! Regeneration: restores evicted storages by running their compute paths again, deepest path
+//! first.
 //!
-//! There is no recursion. Paths that wait for their inputs lie on a stack of frames, so a chain of
-//! any depth costs heap, not call stack.
+//! There is no recursion. Paths that wait for their inputs are on an explicit stack of frames, so a
+//! chain of any depth uses heap memory and not the call stack.
 //!
 //! Before a path is put on the stack, the engine finds all paths that must run for it. The engine
 //! then knows how many of these runs still read each storage. A storage that some of these runs
 //! still read is *awaited*, and is not dropped between two runs. Otherwise a chain of diamonds
-//! (residual blocks) would run twice at each diamond, and the cost of the chain would grow as two
+//! (residual blocks) would run twice at each diamond. The cost of the chain would then grow as two
 //! to the power of its depth.
 
 use super::settings::{Dead, RecomputeLimit};
@@ -20,13 +21,13 @@ use smallvec::SmallVec;
 use std::fmt;
 use tracing::field;
 
-/// Path waiting for its inputs to be resident. The lowest frame is the command itself.
+/// Path that waits until its inputs are resident. The lowest frame is the command itself.
 pub(super) struct Frame {
     /// Path that runs once the inputs are resident; `None` for the command.
     path: Option<PathKey>,
     inputs: StorageKeys,
-    /// Pins of the inputs. `held[i]` is not `No` iff this frame has pinned `inputs[i]`; the input
-    /// is resident then.
+    /// Pins of the inputs. `held[i]` is not `No` if and only if this frame has pinned `inputs[i]`,
+    /// which is then resident.
     held: SmallVec<[Hold; 4]>,
 }
 
@@ -34,9 +35,9 @@ pub(super) struct Frame {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hold {
     No,
-    /// Pinned; it was resident when the frame first looked.
+    /// Pinned. The input was resident when the frame first checked its inputs.
     Found,
-    /// Pinned; it was restored while the frame waited.
+    /// Pinned. The input was restored while the frame waited.
     Made,
 }
 
@@ -56,16 +57,16 @@ impl Frame {
     }
 }
 
-/// Maximum number of times that one command may take pins back from waiting frames without running
-/// a new path in between. After that, the command fails: its regeneration makes no progress.
+/// Limit on how often one command may take pins back from waiting frames without running a new path
+/// in between. Beyond the limit, the command fails, because its regeneration makes no progress.
 const MAX_YIELDS: u32 = 64;
 
 /// First value of `Cascade::patience`: number of repeats that every regeneration is allowed, in
 /// addition to a quarter of the paths run.
 const MANY_REPEATS: usize = 16;
 
-/// Limit on the number of runs of one regeneration, as a factor on its limit for costs. Runs may
-/// cost nothing, so a limit on costs alone would bound nothing.
+/// Limit on the number of runs of one regeneration, as a multiple of its limit for costs. Runs may
+/// have a cost of 0, so a limit on costs alone would not bound their number.
 const RUNS_PER_COST: f64 = 100.0;
 
 /// State of the regeneration of one command's inputs. Empty between commands; kept to reuse its
@@ -73,28 +74,28 @@ const RUNS_PER_COST: f64 = 100.0;
 #[derive(Default)]
 pub(super) struct Cascade {
     frames: Vec<Frame>,
-    /// Paths that still have to run, as far as is known.
+    /// Known paths that still have to run.
     pending: FxHashSet<PathKey>,
     /// All paths that ran or have to run.
     paths: FxHashMap<PathKey, Planned>,
     /// Cost of running each path of the cascade once.
     needed_cost: f64,
-    /// Cost of all runs so far, at planned costs. A run that took long because the machine was busy
-    /// does not count as a repetition.
+    /// Cost of all runs so far, at planned costs. Therefore a run that took long because the
+    /// machine was busy does not count as a repeated run.
     spent_cost: f64,
     /// Number of runs so far.
     spent_runs: usize,
     /// Number of runs that were the first of their path in this cascade.
     first_runs: usize,
-    /// Repeats allowed in addition to a quarter of the paths run. After more repeats, the engine
-    /// looks for a schedule.
+    /// Repeated runs allowed in addition to a quarter of the paths run. After more repeated runs,
+    /// the engine searches for a schedule.
     patience: usize,
 }
 
 /// Path of a cascade.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// Cost when the cascade first came upon the path.
+    /// Cost of the path when the cascade first found it.
     cost: f64,
     ran: bool,
 }
@@ -126,7 +127,7 @@ impl<D: Device> Engine<D> {
         self.bring_back(wanted)
     }
 
-    /// Like [`Engine::ensure`], when some of the storages are not resident.
+    /// Does the work of [`Engine::ensure`] when some of the storages are not resident.
     #[inline(never)]
     fn bring_back(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
         let span = tracing::debug_span!(
@@ -146,7 +147,7 @@ impl<D: Device> Engine<D> {
         result
     }
 
-    /// Number of runs so far, first and repeated.
+    /// Number of runs so far, both first and repeated runs.
     fn runs(&self) -> u64 {
         self.stats.ops + self.stats.recomputed_ops
     }
@@ -163,14 +164,14 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Takes back the pins of [`Engine::ensure`].
+    /// Releases the pins of [`Engine::ensure`].
     pub(super) fn release_pins(&mut self, wanted: &[StorageKey]) {
         for &key in wanted {
             self.release_pin(key);
         }
     }
 
-    /// Takes back the pins of waiting frames, and the marks of awaited inputs.
+    /// Releases the pins of waiting frames, and clears the marks of awaited inputs.
     fn abandon(&mut self, cascade: &mut Cascade) {
         for path in cascade.pending.drain() {
             self.store.stop_awaiting_inputs(path);
@@ -180,14 +181,14 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Runs the paths on the stack, and all paths that they need, until the lowest frame has all
-    /// its inputs.
+    /// Runs the paths on the stack and all paths that these need, until all inputs of the lowest
+    /// frame are resident.
     fn regenerate(&mut self, cascade: &mut Cascade, wanted: &[StorageKey]) -> Result<(), Error> {
         let mut yields = 0;
         // Paths run since the first yield.
         let mut ran = FxHashSet::default();
         loop {
-            // Pin the inputs of the top frame that are resident by now.
+            // Pin the inputs of the top frame that have become resident.
             let top = cascade.frames.last_mut().expect("the command waits below");
             for i in 0..top.inputs.len() {
                 let key = top.inputs[i];
@@ -213,8 +214,8 @@ impl<D: Device> Engine<D> {
                 cascade.frames.pop();
                 return Ok(());
             };
-            // Run the top path. If there is no room for the run, waiting frames give up pins, and
-            // then a schedule is tried.
+            // Run the top path. If memory does not suffice for the run, waiting frames give up
+            // pins. If that is not enough, a schedule is tried.
             self.check_interrupt()?;
             match self.run_path(path) {
                 Ok(()) => {
@@ -229,8 +230,8 @@ impl<D: Device> Engine<D> {
                         if let Some(done) = self.start_over_by_schedule(cascade, wanted) {
                             return done;
                         }
-                        // Look for a schedule again only after further repeats, as many as there
-                        // were runs so far.
+                        // Search for a schedule again only after as many further repeated runs as
+                        // there were runs so far.
                         cascade.patience += cascade.spent_runs;
                     }
                 }
@@ -261,7 +262,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Finishes a cascade by a schedule. `None` if no schedule was found; nothing has changed then.
+    /// Finishes a cascade by a schedule. Returns `None`, with nothing changed, if no schedule was
+    /// found.
     fn start_over_by_schedule(
         &mut self,
         cascade: &mut Cascade,
@@ -272,7 +274,7 @@ impl<D: Device> Engine<D> {
             self.store.unpin(key);
         }
         let limit = self.settings.regeneration_limit;
-        // Costs may be 0, and infinity times 0 is not a number.
+        // Costs may be 0, and infinity times 0 is NaN.
         let most = match limit.is_finite() {
             true => limit * cascade.needed_cost - cascade.spent_cost,
             false => f64::INFINITY,
@@ -292,20 +294,20 @@ impl<D: Device> Engine<D> {
         };
         let (runs, paths) = (schedule.runs, cascade.paths.len());
         self.tell(Event::DidSchedule { runs, paths });
-        // The pins of the frames are already taken back.
+        // The pins of the frames are already released.
         cascade.frames.clear();
         self.abandon(cascade);
         Some(self.follow(&schedule, wanted))
     }
 
-    /// Fails if this cascade, or all recomputing so far, costs more than allowed.
+    /// Fails if the cost of this cascade, or of all recomputation so far, exceeds its limit.
     fn check_limits(&mut self, cascade: &Cascade) -> Result<(), Error> {
         self.repeats.need(cascade.paths.len());
         self.check_recompute_limits()?;
         let limit = self.settings.regeneration_limit;
         let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;
         if spent_runs == first_runs {
-            // Running each path once is always allowed, however rounding changes the cost.
+            // Running each path once is always allowed, whatever rounding does to the cost.
             return Ok(());
         }
         let paths = cascade.paths.len();
@@ -326,12 +328,12 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Input to restore first: simply the first that is missing.
+    /// Input to restore next: the first missing input.
     ///
-    /// Measured on traces of networks, the order hardly matters where dead storages are evicted
-    /// first or at once. Where dead storages stay until they are chosen, another order is worse. To
-    /// begin with inputs that take several runs makes regenerations of recurrent networks nine
-    /// times as deep.
+    /// Measured on traces of networks, the order hardly matters if dead storages are evicted at
+    /// once or before other storages. If dead storages stay until the evictor chooses them, other
+    /// orders are worse. Beginning with inputs that take several runs makes regenerations of
+    /// recurrent networks nine times as deep.
     fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
         inputs.iter().copied().find(|&key| self.store.graph.held(key).is_none())
     }
@@ -354,7 +356,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Finishes a run. The frame below pins those of its inputs that are resident now. Then
+    /// Finishes a run. The frame below pins those of its inputs that are now resident. After that,
     /// storages that became dead may be dropped.
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
@@ -370,14 +372,14 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes back pins of waiting frames on evictable storages, when these pins leave too little
-    /// room for the deepest run. When the turn of such a frame comes, it looks for missing inputs
-    /// again and regenerates them. Returns false if no further bytes became evictable.
+    /// Releases pins of waiting frames on evictable storages, if these pins leave too little memory
+    /// for the deepest run. When such a frame is on top again, it checks its inputs again and
+    /// regenerates those that are missing. Returns false if no further bytes became evictable.
     ///
-    /// Without this, a deep cascade could exhaust memory with its own pins, and a feasible program
-    /// would fail. Storages restored for a frame are given up only if nothing else helps. If they
-    /// were given up sooner, restoring them again could evict the storages that took their room,
-    /// and so on without end.
+    /// Otherwise a deep cascade could exhaust memory with its own pins, and a feasible program
+    /// would fail. Storages restored for a frame are unpinned only if unpinning others is not
+    /// enough. If they were unpinned sooner, restoring them again could evict the storages that
+    /// replaced them, and so on without end.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let before = self.store.evictable_bytes();
         let waiting = frames.len() - 1;
@@ -401,8 +403,8 @@ impl<D: Device> Engine<D> {
     /// Notes a use of these storages: their reader runs next.
     ///
     /// The storages count as used before the evicted ones among them are restored. Otherwise the
-    /// storages that took longest to restore would also look freshest. Measured on the DTR paper's
-    /// traces, that costs up to half as much recomputing again.
+    /// storages that took longest to restore would seem the most recently used. On the DTR paper's
+    /// traces, that would increase recomputation by up to a half.
     #[inline]
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
@@ -424,7 +426,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Drops a dead storage at once, or lets it linger, as [`Dead`] says. A storage is dead if it
-    /// was regenerated only for others, and no run to come reads it.
+    /// was regenerated only to restore other storages, and no later run of the cascade reads it.
     pub(super) fn drop_if_dead(&mut self, key: StorageKey) {
         if self.settings.dead == Dead::Keep || !self.is_dead(key) || self.evictor_keeps(key) {
             return;
@@ -439,7 +441,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Whether a storage is dead: evictable, not held, and not awaited by a run to come.
+    /// Whether a storage is dead: evictable, not held, and not awaited by a later run.
     pub(super) fn is_dead(&self, key: StorageKey) -> bool {
         let storage = self.store.graph.storage(key);
         storage.handles == 0 && storage.awaited == 0 && self.store.graph.is_evictable(key)

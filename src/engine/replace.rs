@@ -1,5 +1,5 @@
-//! Replacing a value by a newly computed value, such as the running statistics of a batch norm. The
-//! replacement is taken back if the step fails.
+//! Replaces a value by a newly computed value, such as the running statistics of a batch norm. The
+//! replacement is undone if the step fails.
 
 use super::{Engine, Error, TensorInfo, TensorKey};
 use crate::device::Device;
@@ -10,19 +10,19 @@ impl<D: Device> Engine<D> {
     /// Replaces the value of `target` by `value`, which becomes a leaf. Returns the new key;
     /// `target` is stale afterwards.
     ///
-    /// Nothing is replaced if `value` is lost or cannot be restored, or another command of this
-    /// step failed: `target` itself is returned then. If a later command of this step fails, the
-    /// new key names the old value again. A step ends with [`Engine::step`], or with
+    /// If `value` is lost or cannot be restored, or if another command of this step failed, nothing
+    /// is replaced and `target` itself is returned. If a later command of this step fails, the new
+    /// key names the old value again. A step ends with [`Engine::step`], or with
     /// [`Engine::confirm`].
     ///
     /// # Errors
-    /// If a key is stale, or the two tensors do not look alike: same type, same shape, contiguous.
-    /// Nothing was done then.
+    /// If a key is stale, or if the two tensors differ in type, shape or contiguity. In these cases
+    /// nothing was done.
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
-        // Either tensor may be a part of a storage. The holder of a view whose update was skipped
-        // takes the view for packed, so offsets are not compared.
+        // Offsets are not compared, because either tensor may be a part of a storage: after a
+        // skipped update, a handle may be a view that its holder expects to be packed.
         let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
         if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
             let message = format!("{} cannot replace {}", new.layout, old.layout);
@@ -39,7 +39,7 @@ impl<D: Device> Engine<D> {
             return Ok(target);
         }
         let key = self.store.graph.add_tensor(new.storage, new.layout);
-        // If `target` is itself the result of a replacement in this step, a failure must bring back
+        // If `target` is itself the result of a replacement in this step, a failure must restore
         // the value before that replacement.
         let old = match self.replaced.remove(&target) {
             Some(first) => {

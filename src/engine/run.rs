@@ -1,7 +1,7 @@
 //! One run of an op: blocks for outputs, kernel, and cost.
 //!
-//! Ops, uploads and updates in place all run here. An update is a run whose first outputs take over
-//! an input's storage, or begin as a copy of an input.
+//! All ops, uploads and updates in place run in this file. An update is a run whose first outputs
+//! take over an input's storage, or begin as a copy of an input.
 
 use super::{Engine, Error, LastRun, PathKey, Residence, StorageKey};
 use crate::cost::Run;
@@ -27,8 +27,8 @@ type Copies = SmallVec<[(usize, Held); 1]>;
 /// Destination of an output.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// Storage that gets the output. If the storage is resident, its bytes are written over: by the
-    /// same bits in a repeated run, or by the new value in an update.
+    /// Storage that gets the output. If the storage is resident, its bytes are written over. A
+    /// repeated run writes the same bits, and an update writes the new value.
     Storage(StorageKey),
     /// New storage that begins as a copy of an input. The op reads this copy in place of the input.
     CopyOf {
@@ -36,13 +36,12 @@ pub(super) enum Target {
         input: usize,
         storage: StorageKey,
     },
-    /// No destination: the output's storage was cut loose or deleted, and the output is thrown
-    /// away.
+    /// No destination: the output is discarded, because its storage became a leaf or was deleted.
     Nowhere,
 }
 
 impl Target {
-    /// Storage that keeps the output; `None` if the output is thrown away.
+    /// Storage that keeps the output; `None` if the output is discarded.
     pub fn storage(self) -> Option<StorageKey> {
         match self {
             Self::Storage(storage) | Self::CopyOf { storage, .. } => Some(storage),
@@ -53,15 +52,16 @@ impl Target {
 
 pub(super) type Targets = SmallVec<[Target; 2]>;
 
-/// Everything that a run needs. All inputs are resident and pinned.
+/// Description of one run. All inputs are resident and pinned.
 pub(super) struct Order<'a, D: Device> {
     pub work: &'a Work<D>,
-    /// Path to run; `None` for work run only once: an update, or an op without outputs.
+    /// Path to run; `None` for work that runs only once, which is an update or an op without
+    /// outputs.
     pub path: Option<PathKey>,
     pub sources: &'a [StorageKey],
     pub inputs: &'a [Layout],
-    /// Layouts of the inputs in their own storages. An entry differs from `inputs` if the old value
-    /// is copied first.
+    /// Layouts of the inputs in their own storages. A layout differs from that in `inputs` if the
+    /// old value is copied first.
     pub looks: &'a [Layout],
     pub targets: &'a [Target],
     pub outputs: &'a [Layout],
@@ -101,8 +101,8 @@ impl<D: Device> Engine<D> {
     /// Runs a path with resident and pinned inputs, and makes all outputs resident.
     ///
     /// A resident output is written over with the same bits. On a device that owns its memory, a
-    /// resident output gets a new block instead. An output that was cut loose or deleted is written
-    /// to scratch and thrown away.
+    /// resident output gets a new block instead. An output that became a leaf or was deleted is
+    /// written to scratch and discarded.
     pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
         // Take the body out of the table, so that the engine can be changed while the path runs.
         let body = self.store.take_body(path);
@@ -112,7 +112,7 @@ impl<D: Device> Engine<D> {
         result.map_err(|failed| failed.error)
     }
 
-    /// Like [`Engine::run_path`], for a path whose body is not in the table. `sources` are the
+    /// Like [`Engine::run_path`], for a path whose body was taken from the table. `sources` has the
     /// path's inputs.
     pub(super) fn run_path_of(
         &mut self,
@@ -124,7 +124,7 @@ impl<D: Device> Engine<D> {
         for i in 0..body.outputs().len() {
             targets.push(match self.store.graph.path(path).outputs[i] {
                 Some(storage) => {
-                    // A resident output must not be evicted to make room for another one.
+                    // A resident output must not be evicted to place another output.
                     self.store.pin(storage);
                     Target::Storage(storage)
                 }
@@ -190,8 +190,8 @@ impl<D: Device> Engine<D> {
             }
         };
         self.keep_made(targets, &blocks, cost, again);
-        // Set the new cost only now: what the evictor knows of the restored storages includes the
-        // old cost.
+        // Set the new cost only now, because the evictor's data on the restored storages includes
+        // the old cost.
         let done = &mut self.store.graph.paths[path];
         done.ran = true;
         if std::mem::replace(&mut done.cost, cost) != cost && again {
@@ -203,9 +203,9 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Places outputs and runs the kernel. `blocks` must be empty, and holds the block of each
-    /// output afterwards. The caller then keeps the blocks with [`Engine::keep_made`] or frees
-    /// them. If the run fails, no block stays taken.
+    /// Places outputs and runs the kernel. `blocks` must be empty, and has the block of each output
+    /// after the run. The caller then keeps the blocks with [`Engine::keep_made`] or frees them. If
+    /// the run fails, all blocks are freed.
     #[inline(always)] // Otherwise arguments and results go through memory, for each op.
     pub(super) fn run(
         &mut self,
@@ -213,8 +213,8 @@ impl<D: Device> Engine<D> {
         blocks: &mut Blocks,
     ) -> Result<Cost, Failed> {
         let &Order { work, inputs, outputs, .. } = order;
-        // First do everything that may fail and needs no block: on failure, nothing has to be
-        // freed.
+        // First do all work that may fail and needs no block, so that nothing has to be freed on
+        // failure.
         let flops = self.flops_of(work, inputs, outputs).map_err(cold)?;
         let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run)).map_err(cold)?;
@@ -260,8 +260,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Settles the outputs of a run: outputs that have a storage become resident, and outputs that
-    /// are thrown away are freed.
+    /// Finishes the outputs of a run: outputs with a storage become resident, and discarded outputs
+    /// are freed.
     #[inline(always)]
     pub(super) fn keep_made(
         &mut self,
@@ -304,8 +304,9 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidRegenerate { storage, bytes, cost });
     }
 
-    /// Gives each output a block: its own if resident, and otherwise a new block. Returns the size
-    /// of all outputs in bytes. On failure, `blocks` holds the blocks placed so far.
+    /// Gives each output a block: its present block if it is resident, and otherwise a new block.
+    /// Returns the total size of the outputs in bytes. On failure, `blocks` has the blocks placed
+    /// so far.
     #[inline(always)]
     fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<u64, Error> {
         let &Order { work, inputs, targets, outputs, .. } = order;
@@ -315,7 +316,7 @@ impl<D: Device> Engine<D> {
             all = all.saturating_add(bytes);
             most = most.saturating_add(self.store.space.round(bytes));
         }
-        // If the free bytes suffice for all outputs, resident or not, the room need not be checked.
+        // If the free bytes suffice for all outputs, resident or not, no check is needed.
         if most > self.store.space.free_bytes() {
             self.check_room(order).map_err(cold)?;
         }
@@ -356,8 +357,8 @@ impl<D: Device> Engine<D> {
 
     /// Block of a target that is written over; `None` if the target needs a new block.
     fn place_of(&self, order: &Order<'_, D>, target: Target) -> Option<Held> {
-        // A device that owns its memory makes all outputs of a path anew. Old and new blocks are
-        // both in use for a while.
+        // A device that owns its memory allocates new blocks for all outputs of a path. Old and new
+        // blocks are both in use until the run is done.
         let anew = order.path.is_some() && self.store.makes_anew;
         if anew { None } else { self.held_by(target) }
     }
@@ -367,7 +368,8 @@ impl<D: Device> Engine<D> {
         target.storage().and_then(|storage| self.store.graph.held(storage))
     }
 
-    /// Frees the blocks taken for a run. Blocks that its outputs had before stay.
+    /// Frees the blocks allocated for a run. Blocks that the run's outputs already had are not
+    /// freed.
     fn free_taken(&mut self, targets: &[Target], blocks: &[Held]) {
         for (&target, &block) in targets.iter().zip(blocks) {
             if self.held_by(target) != Some(block) {
@@ -376,8 +378,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Fails if there cannot be room for all absent outputs and the scratch at the same time. So a
-    /// hopeless run evicts nothing on its way to the error.
+    /// Fails if all evictions together could not make room for the missing outputs and the scratch.
+    /// Such a run then fails without evicting anything.
     #[inline(never)]
     fn check_room(&mut self, order: &Order<'_, D>) -> Result<(), Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;
@@ -421,10 +423,10 @@ impl<D: Device> Engine<D> {
         caught(what, || self.store.device.workspace(op, inputs, outputs))
     }
 
-    /// Takes a block.
+    /// Allocates a block.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no room for the block.
+    /// [`Error::OutOfMemory`] if memory does not suffice for the block.
     fn take(
         &mut self,
         work: &Work<D>,
@@ -437,7 +439,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Evicts a storage if the device itself ran out of memory, so that the run can be tried again.
-    /// Any other failure is returned.
+    /// Returns any other failure as an error.
     #[cold]
     fn make_way(
         &mut self,
@@ -455,7 +457,7 @@ impl<D: Device> Engine<D> {
     /// device's message.
     ///
     /// # Errors
-    /// If nothing is left to evict.
+    /// If no storage is left to evict.
     #[cold]
     pub(super) fn make_way_on_device(
         &mut self,
@@ -470,7 +472,7 @@ impl<D: Device> Engine<D> {
         Err(with_word_of(self.out_of_memory(op, inputs, bytes), word.to_owned()))
     }
 
-    /// Takes a workspace and runs the kernel on placed outputs.
+    /// Allocates the workspace and runs the kernel on placed outputs.
     #[inline(always)]
     fn launch(
         &mut self,
@@ -493,7 +495,7 @@ impl<D: Device> Engine<D> {
         result.map_err(|error| Failed::after(cold(error)))
     }
 
-    /// Accounts for a run: moves the clock on, counts the run, and returns its cost.
+    /// Accounts for a run: advances the clock, counts the run, and returns its cost.
     #[inline(always)]
     fn account(&mut self, order: &Order<'_, D>, mut run: Run<'_>, bytes: u64, took: Took) -> Cost {
         let &Order { work, path, scratch: workspace, again, .. } = order;
@@ -543,7 +545,7 @@ impl<D: Device> Engine<D> {
         caught(what, || op.flops(inputs, outputs))
     }
 
-    /// Cost of a run by the cost model. Fails unless it is finite and not negative.
+    /// Cost of a run by the cost model. Fails if the cost is negative or not finite.
     #[inline]
     pub(super) fn cost_of(&mut self, run: Run<'_>) -> Cost {
         let cost = caught(COST_MODEL, || self.costs.cost(run))?;

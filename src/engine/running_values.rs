@@ -3,22 +3,22 @@
 //!
 //! ```text
 //! batch ──▶ loss ──▶ total + loss ──▶ total + loss ──▶ total
-//! gone      gone     gone             gone             held: all before it stays, to bring it back
+//! dropped   dropped  dropped          dropped          held: all earlier values are kept, to regenerate it
 //! ```
 //!
 //! A mark of a step, or a commit, makes such a value a leaf, and its history is deleted. If a
-//! program does neither, this module makes such a value a leaf: the value must be small compared
+//! program does neither, this module makes such a value a leaf. The value must be small compared
 //! with the budget, and restoring it must take very many other values. A history also counts as
-//! long if it keeps many bytes of uploads, or of unheld leaves. Such leaves are, for example,
-//! losses that an update in place has made leaves. When the last handle of a running value is
-//! dropped, small held values made from that value become leaves at once.
+//! long if it keeps many bytes of uploads, or of unheld leaves. For example, an update in place may
+//! have made losses unheld leaves. When the last handle of a running value is dropped, small held
+//! values made from that value become leaves at once.
 //!
-//! Leaves cannot be evicted. So all leaves made here together take little of the budget, and large
-//! values are never cut. A plain chain, in which each value is made from the last one only, is no
-//! sum and keeps its history.
+//! Leaves cannot be evicted. Therefore all leaves made by this module together take little of the
+//! budget, and large values are never made leaves. A plain chain, in which each value is made only
+//! from the previous value, is not a sum and keeps its history.
 //!
 //! Histories are searched when the amount kept has grown to twice the amount after the last search,
-//! plus a constant. So a search costs a constant time per op on average.
+//! plus a constant. Therefore searches cost a constant time per op on average.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -26,28 +26,27 @@ use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Histories are searched again when there are this many storages above twice the number at the
-/// last search.
+/// Histories are searched again when the number of storages exceeds twice the number at the last
+/// search by this many.
 const MANY: usize = 1 << 12;
 
-/// Least number of storages of a long history.
+/// Minimum number of storages of a long history.
 const LONG: usize = 1 << 10;
 
-/// Least number of entries of a history that counts as a sum: `History::entries` and
-/// `History::shared` together.
+/// Minimum of `History::entries` plus `History::shared` for a history that counts as a sum.
 const ENTRIES: usize = 16;
 
-/// Least ratio of the budget to a value that counts as small.
+/// Minimum ratio of the budget to the size of a value that counts as small.
 const SMALL: u64 = 256;
 
-/// Largest value in bytes that counts as small, under any budget.
+/// Size limit in bytes of a value that counts as small, under any budget.
 const LARGE: u64 = 1 << 20;
 
-/// Limit on the bytes of leaves made here, in multiples of the size of the largest small value.
-/// Beyond the limit, no further leaf is made.
+/// Limit on the total bytes of leaves made by this module, in multiples of the size of the largest
+/// small value. Beyond the limit, no further leaf is made.
 const LEAVES: u64 = 4;
 
-/// Maximum number of edges walked to find the values made from a running value.
+/// Limit on the number of edges visited to find the values made from a running value.
 const NEAR: usize = 64;
 
 /// Number of values that lose their last handle between two comparisons of the amounts kept.
@@ -62,29 +61,29 @@ pub(super) struct Running {
     unheld: u64,
     /// Bytes of unheld leaves now.
     unheld_now: u64,
-    /// Number of last handles still to be dropped before the next comparison.
+    /// Number of further values that must lose their last handle before the next comparison.
     turns: u32,
-    /// Bytes of the existing leaves that were made here.
+    /// Total bytes of the existing leaves that this module made.
     leaves: u64,
-    /// Number of storages and edges ever walked.
+    /// Total number of storages and edges visited so far.
     pub walked: u64,
 }
 
-/// Size of a history, without the parts already counted for newer values.
+/// Size of a history, excluding the parts already counted for newer values.
 #[derive(Debug, Default)]
 struct History {
     storages: usize,
     host_bytes: u64,
     leaf_bytes: u64,
-    /// Beginnings of the history: inputs that are held, leaves, and paths without inputs.
+    /// Number of beginnings of the history: held inputs, leaves, and paths without inputs.
     entries: usize,
-    /// Places where the history joins the history of another sum.
+    /// Number of storages at which the history joins the history of another sum.
     shared: usize,
 }
 
 impl Running {
-    /// Counts a value that lost its last handle. Returns whether it is too soon for the next
-    /// comparison of the amounts kept.
+    /// Counts a value that lost its last handle. Returns true if the next comparison of the amounts
+    /// kept is not due yet.
     #[inline]
     pub fn waits(&mut self) -> bool {
         let left = self.turns.checked_sub(1);
@@ -94,8 +93,9 @@ impl Running {
 }
 
 impl<D: Device> Engine<D> {
-    /// Notes that the last handle of `key` was dropped, with other values still made from it. Cuts
-    /// long histories if much is kept. Returns whether `key` was deleted with such a history.
+    /// Notes that the last handle of `key` was dropped while values made from `key` still exist.
+    /// Cuts long histories if they keep much. Returns whether `key` was deleted with such a
+    /// history.
     #[inline(never)]
     pub(super) fn bound_history(&mut self, key: StorageKey) -> bool {
         self.warn_of_missing_marks();
@@ -106,8 +106,8 @@ impl<D: Device> Engine<D> {
             self.running.unheld_now += self.store.space.at_most(storage.bytes);
         }
         let is_much = self.keeps_much();
-        // While a turn is recorded, or repeated by a script, no history is cut: a turn by plan cuts
-        // none.
+        // No history is cut while a turn is recorded on a tape or repeated by a script, because a
+        // turn by plan cuts no history.
         let cuts = (runs != Runs::No || is_much)
             && self.store.tape.is_none()
             && self.store.script.is_none();
@@ -123,12 +123,12 @@ impl<D: Device> Engine<D> {
         cuts && !self.store.graph.storages.contains_key(key)
     }
 
-    /// Whether much more is kept than at the last search: twice as much, plus a constant.
+    /// Whether the amount kept exceeds twice the amount at the last search, plus a constant.
     fn keeps_much(&mut self) -> bool {
         let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
         let (capacity, running) = (self.store.space.capacity(), &mut self.running);
         running.turns = TURNS;
-        // Many of the storages and bytes counted at the last search may be gone by now.
+        // Many of the storages and bytes counted at the last search may have been deleted since.
         if storages < running.storages / 4 {
             running.storages = storages;
         }
@@ -156,7 +156,8 @@ impl<D: Device> Engine<D> {
         running.unheld_now = running.unheld_now.saturating_sub(of(storage.left_as_leaf));
     }
 
-    /// Makes leaves of the held values that were made from `key`, a running value without handles.
+    /// Makes leaves of the held values that were made from `key`, which is a running value without
+    /// handles.
     fn pass_on(&mut self, key: StorageKey) {
         let mut heirs: SmallVec<[StorageKey; 8]> = SmallVec::new();
         let mut seen: SmallVec<[StorageKey; 8]> = SmallVec::from_elem(key, 1);
@@ -180,8 +181,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Makes a leaf of a running value, if it is resident and small, and the budget has room for
-    /// it.
+    /// Makes a leaf of a running value, if the value is resident and small, and the limit on leaves
+    /// allows it.
     fn run_on(&mut self, key: StorageKey) {
         // The value may have been deleted when an earlier value became a leaf.
         let Some(storage) = self.store.graph.storages.get(key) else { return };
@@ -204,8 +205,8 @@ impl<D: Device> Engine<D> {
         self.store.space.at_most(bytes) <= (self.store.space.capacity() / SMALL).min(LARGE)
     }
 
-    /// Finds running values by their histories. Looks at small held values, newest first, so that
-    /// each storage is walked once.
+    /// Finds running values by their histories. Visits small held values, newest first, so that
+    /// each storage is visited once.
     fn look_at_histories(&mut self) {
         let graph = &self.store.graph;
         let mut small: Vec<(u64, StorageKey)> = graph
@@ -214,10 +215,9 @@ impl<D: Device> Engine<D> {
             .filter_map(|(key, storage)| Some((graph.path(storage.producer?).sequence, key)))
             .collect();
         small.sort_unstable_by(|one, other| other.cmp(one));
-        // Number of the value in whose history each storage was found.
+        // For each storage, the number of the value in whose history it was found.
         let mut seen: FxHashMap<StorageKey, usize> = FxHashMap::default();
-        // Walk the histories, and collect the values whose history is long and is the history of a
-        // sum.
+        // Walk the histories. Collect the values whose history is long and is that of a sum.
         let mut sums = Vec::new();
         for (number, &(_, key)) in small.iter().enumerate() {
             let history = self.history_of(key, number, &sums, &mut seen);
@@ -238,7 +238,7 @@ impl<D: Device> Engine<D> {
         self.running.unheld = self.running.unheld_now;
     }
 
-    /// Walks the unheld part of the history of `key` that was not seen before. `sums` are the
+    /// Walks the unheld part of the history of `key` that no earlier walk visited. `sums` has the
     /// numbers of the running values found so far.
     fn history_of(
         &self,
@@ -259,7 +259,7 @@ impl<D: Device> Engine<D> {
             let inputs = &graph.path(path).inputs;
             if inputs.is_empty() {
                 history.entries += 1;
-                // A path without inputs is an upload, or an op such as a random one.
+                // A path without inputs is an upload, or an op without inputs such as a random op.
                 history.host_bytes += self.store.host_bytes_of(path);
             }
             for edge in inputs {

@@ -1,15 +1,15 @@
-//! Regenerating by a schedule: every run and every eviction is decided before the first run.
+//! Regeneration by a schedule: every run and every eviction is decided before the first run.
 //!
-//! Regeneration on demand (`regenerate.rs`) decides as it goes. Where memory is short, it may evict
-//! a storage that it has just restored, and then has to restore the storage once more. Such
-//! repetition can happen at every level of a deep history, so that the work grows exponentially. A
-//! regeneration that begins to repeat itself therefore stops, and follows a schedule.
+//! Regeneration on demand (`regenerate.rs`) decides before each run. If memory is short, it may
+//! evict a storage that it has just restored, and then has to restore the storage again. Such
+//! repetition can happen at every level of a deep history, so the work can grow exponentially.
+//! Therefore a regeneration that begins to repeat runs stops, and follows a schedule.
 //!
-//! A schedule is found by rehearsing the remaining runs on a copy of the graph ([`Closure`]).
-//! There, all runs still to come are known, and so is the next read of each value. The cost of the
-//! schedule is known before anything runs.
+//! A schedule is found by simulating (*rehearsing*) the remaining runs on a copy of the graph
+//! ([`Closure`]). In this simulation, all later runs and the next read of each value are known. The
+//! cost of the schedule is known before the first run.
 //!
-//! Two orders are rehearsed, since neither is always better: the order in which the program made
+//! Two orders are rehearsed, because neither is always better: the order in which the program made
 //! the values, and depth first. The engine follows the cheaper schedule.
 
 mod closure;
@@ -29,22 +29,23 @@ pub(super) struct Schedule {
     pub runs: usize,
 }
 
-/// Step of a schedule. Numbers are those of the [`Closure`].
+/// Step of a schedule. The numbers are indices in the [`Closure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Runs a path whose inputs are all resident.
     Run(u32),
-    /// Allows a storage to be evicted from here on. The storage is not needed any more, or not for
-    /// a while.
+    /// Allows a storage to be evicted from this step on. The storage is no longer needed, or not
+    /// needed soon.
     Release(u32),
 }
 
 impl<D: Device> Engine<D> {
-    /// Finds the cheapest schedule that restores `wanted` in the memory available. `None` if no
-    /// schedule keeps within cost `most` and `most_runs` runs, or nothing can be evicted.
+    /// Finds the cheapest schedule that restores `wanted` in the available memory. Returns `None`
+    /// if no schedule stays within cost `most` and `most_runs` runs, or if no storage can be
+    /// evicted.
     ///
-    /// A run costs what `planned` returns for its path, if that is not `None`. The caller must have
-    /// taken back all pins of this regeneration.
+    /// The cost of a run is the result of `planned` for its path, unless that result is `None`. The
+    /// caller must have released all pins of this regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],
@@ -72,8 +73,8 @@ impl<D: Device> Engine<D> {
         Some(Schedule { closure, steps, runs })
     }
 
-    /// Follows a schedule. Afterwards `wanted` is resident, and each storage in it pinned once. On
-    /// failure, none is pinned.
+    /// Follows a schedule. Afterwards each storage in `wanted` is resident and pinned once. On
+    /// failure, no storage is pinned.
     pub(super) fn follow(
         &mut self,
         schedule: &Schedule,
@@ -81,7 +82,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         let Schedule { closure, steps, .. } = schedule;
         self.repeats.need(closure.runs.len());
-        // The schedule counts on these storages: pin them until it releases them.
+        // The schedule needs these storages, so pin them until it releases them.
         let mut pinned = vec![false; closure.storages.len()];
         for node in closure.resident() {
             self.store.pin(closure.storages[node as usize].key);

@@ -1,25 +1,26 @@
-//! Settings of an engine, and the making of its memory space.
+//! Settings of an engine, and the construction of its memory space.
 
 use crate::device::Memory;
 use crate::error::{Error, RuntimeError};
 use remat_memory::ByteSize;
 use remat_memory::{Space, SplitRule};
 
-/// Treatment of dead storages: storages that were regenerated only to recompute others, and that no
-/// run to come reads.
+/// Treatment of dead storages. A dead storage was regenerated only to recompute other storages, and
+/// no later run of the regeneration reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {
-    /// Keep while there is room, and evict before anything else. The best variant at nearly every
-    /// budget: the next regeneration can use storages that the last one left.
+    /// Keep dead storages while memory suffices, and evict them before any other storage. This
+    /// variant is best at nearly every budget, because the next regeneration can use storages that
+    /// the last regeneration left.
     #[default]
     Linger,
-    /// Drop as soon as the storage is dead.
+    /// Drop each storage as soon as it is dead.
     Drop,
-    /// Keep until the policy's choice, as in the DTR paper.
+    /// Keep dead storages until the policy chooses to evict them, as in the DTR paper.
     Keep,
 }
 
-/// Limit on all recomputation since the engine was made.
+/// Limit on the total recomputation since the engine was made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecomputeLimit {
     /// Limit on the cost of repeated runs, as a multiple of the cost of all first runs so far.
@@ -33,28 +34,29 @@ pub enum RecomputeLimit {
 #[non_exhaustive]
 pub struct Settings {
     /// Threshold in bytes: before each op, the engine evicts until at most this number of bytes is
-    /// in use. `None`: evict only when an allocation finds no room.
+    /// in use. `None`: evict only when an allocation does not fit.
     pub eviction_threshold: Option<u64>,
-    /// Size in bytes below which storages are evicted only when nothing else is left. `None`:
-    /// 1/4096 of the budget.
+    /// Size in bytes below which storages are evicted only when no larger candidate is left.
+    /// `None`: 1/4096 of the budget.
     pub min_evict_bytes: Option<u64>,
     /// Treatment of dead storages: see [`Dead`].
     pub dead: Dead,
-    /// Limit on recomputing beyond which commands fail. `None`: no limit.
+    /// Limit on total recomputation, beyond which commands fail. `None`: no limit.
     pub recompute_limit: Option<RecomputeLimit>,
-    /// Limit on one regeneration beyond which its command fails: a multiple of the cost of running
-    /// each needed path once. Beyond it, memory is so short that the same values are recomputed
-    /// over and over.
+    /// Limit on the cost of one regeneration, beyond which its command fails. The limit is a
+    /// multiple of the cost of running each needed path once. Beyond the limit, memory is so short
+    /// that the same values are recomputed again and again.
     pub regeneration_limit: f64,
-    /// Rule that says which part of a hole a new block takes. Used where the device has an arena.
+    /// Rule that decides which part of a hole a new block takes. Used if the device has an arena.
     pub split_rule: SplitRule,
-    /// Whether to take the device's memory region by region as it is needed, each region twice as
-    /// large as the last. All memory is taken before anything is evicted. If the device has no
-    /// more, the bytes taken count as the budget. The crate's `cuda` device takes all of its memory
-    /// at once, with or without this option, and gives none back before it is dropped.
+    /// Whether to allocate the device's memory region by region as it is needed, each region twice
+    /// as large as the last. The engine evicts only once all memory is allocated. If the device has
+    /// no more memory, the bytes allocated so far count as the budget. The crate's `cuda` device
+    /// always allocates all of its memory at once, even with this option, and frees none of it
+    /// before it is dropped.
     pub allow_growth: bool,
-    /// Share of evicted values whose bits are kept and compared with the recomputed value, above 0
-    /// up to 1. `None`: nothing is compared.
+    /// Share of evicted values whose bits are compared with those of the recomputed value: above 0
+    /// and at most 1. `None`: no values are compared.
     pub verify_recomputed: Option<f64>,
 }
 
@@ -116,7 +118,7 @@ impl Settings {
         }
     }
 
-    /// Makes the empty space in which the engine manages the device's memory.
+    /// Makes the empty space that manages the device's memory.
     pub(super) fn space(&self, memory: Memory) -> Result<Space, Error> {
         let (bytes, granularity) = match memory {
             Memory::Owned { bytes } | Memory::Counted { bytes } => {

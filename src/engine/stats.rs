@@ -4,108 +4,114 @@ use super::Engine;
 use crate::device::Device;
 use crate::event::{Cause, Event};
 
-/// Counters of an engine: work so far, and present contents.
+/// Counters of an engine: its work so far, and its present contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Hard limit in bytes.
     pub budget_bytes: u64,
-    /// Bytes in use now. Between steps that run by plan, the block of the plan holds nothing, and a
-    /// runtime does not count it. See [`plan_bytes`](Self::plan_bytes).
+    /// Bytes in use now. Between steps that run by plan, the plan's block holds no values, and a
+    /// runtime does not count the block. See [`plan_bytes`](Self::plan_bytes).
     pub used_bytes: u64,
-    /// Bytes of host memory for copies of uploads, kept so that uploads can be evicted, and for
-    /// hashes of evicted values. Not part of the budget.
+    /// Bytes of host memory for copies of uploads and for hashes of evicted values. The copies make
+    /// it possible to evict uploads. Not part of the budget.
     pub host_bytes: u64,
     /// Part of `host_bytes` for hashes of evicted values: see
     /// [`Settings::verify_recomputed`](super::Settings::verify_recomputed).
     pub hash_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
-    /// Largest number of bytes that could not be evicted before an op. An eviction threshold below
-    /// this number cannot be met. 0 without a threshold.
+    /// Highest number of bytes that could not be evicted before an op. An eviction threshold below
+    /// this number cannot be met. 0 if no threshold is set.
     pub unevictable_bytes: u64,
     /// `(free - largest free) / free`, now.
     pub fragmentation: f64,
-    /// Ops run for the first time. Uploads count, views do not.
+    /// Number of ops run for the first time. Uploads count; views do not.
     pub ops: u64,
-    /// Runs of ops that had run before.
+    /// Number of runs of ops that had run before.
     pub recomputed_ops: u64,
-    /// Bytes of all outputs of the ops run again, including outputs that were not needed.
+    /// Bytes of all outputs of recomputed ops, including outputs that were not needed.
     pub recomputed_bytes: u64,
-    /// Recomputed values whose bits were compared with the evicted value.
+    /// Number of recomputed values whose bits were compared with those of the evicted value.
     pub verified_values: u64,
-    /// Recomputed values that were not compared, while such a check is on: values that are not in
-    /// the sample, and values whose bits are not known. Bits are unknown if the device had no room
-    /// to look at them. Bits are also unknown if the step's plan was left after the value was
-    /// evicted with its last handle.
+    /// Number of recomputed values that were not compared although verification is on. These are
+    /// values that are not in the sample, and values whose old bits are unknown. Old bits are
+    /// unknown if the device had too little memory to read them. Old bits are also unknown if the
+    /// step's plan was left after the value was evicted with its last handle.
     pub unverified_values: u64,
     /// Bytes hashed to verify recomputed values.
     pub hashed_bytes: u64,
-    /// Storages evicted because memory was short or above the threshold, or at the user's wish.
+    /// Number of storages evicted because memory was short or above the threshold, or at the user's
+    /// request.
     pub evictions: u64,
     /// Bytes of the storages that `evictions` counts.
     pub evicted_bytes: u64,
-    /// Storages evicted when their last handle was dropped. Such storages stay in the table, since
-    /// others may need them to be recomputed.
+    /// Number of storages evicted when their last handle was dropped. Such storages stay in the
+    /// table, because other storages may be recomputed from them.
     pub fake_deletes: u64,
     /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,
     /// Bytes moved by compactions.
     pub moved_bytes: u64,
-    /// Candidates scored so far.
+    /// Number of candidates scored so far.
     pub score_evaluations: u64,
     /// Largest number of paths that waited for one another in one regeneration.
     pub max_regeneration_depth: usize,
-    /// Cost of the ops run for the first time, in units of the cost model.
+    /// Cost of all first runs of ops, in units of the cost model.
     pub base_cost: f64,
-    /// Cost of the repeated runs, in units of the cost model.
+    /// Cost of all repeated runs, in units of the cost model.
     pub recompute_cost: f64,
-    /// Estimated seconds that the device spent running ops again. 0 if the device cannot tell;
-    /// based on a sample where timing is not free.
+    /// Estimated seconds that the device spent on repeated runs. 0 if the device reports no times.
+    /// Estimated from a sample if timing is not free.
     pub recompute_seconds: f64,
-    /// Seconds spent choosing what to evict.
+    /// Seconds spent choosing storages to evict.
     pub search_seconds: f64,
-    /// Steps that recomputed several times their own work; see [`Event::Thrash`].
+    /// Number of steps that recomputed several times their own work; see [`Event::Thrash`].
     pub thrashed_steps: u64,
-    /// Tensors in the table.
+    /// Number of tensors in the table.
     pub tensors: usize,
-    /// Storages in the table.
+    /// Number of storages in the table.
     pub storages: usize,
-    /// Compute paths in the table.
+    /// Number of compute paths in the table.
     pub paths: usize,
-    /// Step marks so far.
+    /// Number of step marks so far.
     pub steps: u64,
-    /// Steps that ran by plan from the first command to the last.
+    /// Number of steps that ran by plan from the first command to the last.
     pub planned_steps: u64,
-    /// Steps by plan that evicted storages, because memory is too short for all values of the step.
+    /// Number of steps that ran by plan and evicted storages, because memory does not suffice for
+    /// all values of the step.
     pub planned_steps_evicting: u64,
-    /// Steps that began by plan and went on without it, because a command differed from the plan.
+    /// Number of steps that began by plan and continued without it, because a command differed from
+    /// the plan.
     pub left_plans: u64,
-    /// Evictions spared by plans: for each step by plan, the evictions of the same step in its last
-    /// run without a plan, minus the evictions by plan.
+    /// Number of evictions that plans avoided. For each step by plan, it counts the evictions of
+    /// the same step in its last run without a plan, minus the evictions by plan.
     pub spared_evictions: u64,
     /// Bytes of the block lent to the largest plan of a step. Values that stay between steps are
     /// not in this block.
     pub plan_bytes: u64,
-    /// Bytes that the step of the largest plan was spread over without a plan. Counted from the
-    /// first to the last of its blocks, with holes, without values that stay between steps. If the
-    /// step evicted, it fitted in these bytes by evicting.
+    /// Length in bytes of the address range that the step of the largest plan used without a plan.
+    /// The range reaches from the first to the last block of the step, holes included. Blocks of
+    /// values that stay between steps do not count. If the step evicted storages, it needed to
+    /// evict to fit in this range.
     pub unplanned_bytes: u64,
-    /// Seconds of steps by plan, each from its first command to its mark. Includes waits of the
-    /// worker for its caller or the device. Excludes the time of the caller between steps.
+    /// Seconds of all steps by plan, each measured from its first command to its mark. Includes the
+    /// time that the worker waits for its caller or the device. Excludes the time of the caller
+    /// between steps.
     pub planned_seconds: f64,
     /// Estimated seconds that the same steps would have taken without a plan. The estimate for a
-    /// kind of step is the quickest of its latest runs without a plan: at most 8, without the very
-    /// first. Steps of a kind without such runs are left out here and in `planned_seconds`.
+    /// kind of step is the shortest time among its latest runs without a plan, of which at most 8
+    /// are kept. The first run of a kind does not count. Steps of a kind without a counted run are
+    /// left out here and in `planned_seconds`.
     ///
-    /// The estimate is rough, since often only three such runs exist, from the slow beginning of a
-    /// run. For steps of less than a millisecond, the estimate is too high.
+    /// The estimate is rough: often only three such runs exist, all from the slow beginning of the
+    /// program. For steps of less than a millisecond, the estimate is too high.
     pub unplanned_seconds: f64,
-    /// Seconds in which steps waited for planners, or redid commands in the tables because a plan
-    /// was left. Planners work while the step before runs.
+    /// Seconds in which steps waited for planners, or executed commands again in the tables because
+    /// a plan was left. Planners work while the previous step runs.
     pub planning_seconds: f64,
-    /// Bytes of host memory for what is known about the program's steps; see the policy `learned`.
+    /// Bytes of host memory for knowledge about the program's steps; see the policy `learned`.
     pub learning_bytes: u64,
 }
 

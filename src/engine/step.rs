@@ -1,4 +1,4 @@
-//! Marks of steps: the end of one turn of the training loop.
+//! Step marks. A mark is the end of one turn of the training loop.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::graph::Runs;
 use smallvec::SmallVec;
 
-/// Number of unheld storages beyond which a program without any mark of a step counts as a loop
+/// Number of unheld storages beyond which a program that has not marked any step counts as a loop
 /// without marks.
 const MANY_UNHELD: usize = 1 << 14;
 
@@ -28,8 +28,8 @@ pub(super) struct Lengths {
 }
 
 impl<D: Device> Engine<D> {
-    /// Makes the replacements so far by [`Engine::replace`] final: no later failure takes them
-    /// back. Part of [`Engine::step`], for callers who know that the step has no more commands.
+    /// Makes all replacements so far by [`Engine::replace`] final: no later failure undoes them.
+    /// [`Engine::step`] includes this call; call it when the step has no more commands.
     pub fn confirm(&mut self) {
         self.keep_replaced();
         self.failures.next_step();
@@ -39,9 +39,9 @@ impl<D: Device> Engine<D> {
     ///
     /// History may not cross a step through an unheld value. A tensor made from an unheld value of
     /// an earlier step becomes a leaf. Otherwise, a loop that replaces its state (`w = w - lr * g`)
-    /// would keep every state there ever was. The newest state would be regenerated through all
-    /// earlier states. A tensor that cannot be regenerated now keeps its history until the next
-    /// step ends.
+    /// would keep all earlier states in its history. The newest state would be regenerated through
+    /// all of them. A tensor that cannot be regenerated now keeps its history until the next step
+    /// ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
@@ -67,9 +67,9 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
-    /// Removes deleted storages from the list of lingering ones: always at both ends, and in
-    /// between whenever the list has doubled. So if no lingering storage exists any more, the list
-    /// is empty.
+    /// Removes deleted storages from the list of lingering storages: always at both ends, and in
+    /// between whenever the list has doubled. Therefore the list is empty if no lingering storage
+    /// exists any more.
     fn forget_lingering(&mut self) {
         let storages = &self.store.graph.storages;
         let is_gone = |key: &StorageKey| !storages.contains_key(*key);
@@ -81,10 +81,10 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Notes that the last handle of `key` was dropped, while others are still made from it. Finds
-    /// the held storages whose history now crosses a step: only these are looked at when the step
-    /// ends. Returns whether `key` still exists: it is deleted if all storages made from it are cut
-    /// loose.
+    /// Notes that the last handle of `key` was dropped while storages made from `key` still exist.
+    /// Finds the held storages whose history now crosses a step: only these are checked when the
+    /// step ends. Returns whether `key` still exists. `key` is deleted if all storages made from it
+    /// became leaves.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) -> bool {
         let mut oldest = self.store.graph.storage(key).born;
         for source in self.store.graph.sources(key) {
@@ -136,8 +136,8 @@ impl<D: Device> Engine<D> {
             && sources.any(|source| source.handles == 0 && source.oldest < storage.born)
     }
 
-    /// Number of unheld storages, if most storages are unheld and a mark of a step would free them.
-    /// 0 in all other cases.
+    /// Number of unheld storages, if most storages are unheld and a step mark would free them. 0 in
+    /// all other cases.
     pub(super) fn unmarked(&self) -> usize {
         let graph = &self.store.graph;
         let since = self.stats.ops.saturating_sub(self.lengths.before);
@@ -147,7 +147,7 @@ impl<D: Device> Engine<D> {
         if is_missing && are_most { unheld } else { 0 }
     }
 
-    /// Warns, once, if history seems to grow for ever.
+    /// Warns once if history seems to grow without end.
     pub(super) fn warn_of_missing_marks(&mut self) {
         let (tensors, storages, _) = self.store.graph.counts();
         if self.step == 0 && storages > tensors + MANY_UNHELD && !self.warned_of_marks {
@@ -184,7 +184,7 @@ mod tests {
         engine.apply(Binary::Add.into(), &[a, b]).unwrap()[0]
     }
 
-    /// Regression: with n tensors held, the end of a step took time in proportion to n * n.
+    /// Regression test: with n tensors held, the end of a step took time in proportion to n * n.
     #[test]
     fn the_end_of_a_step_looks_at_no_more_than_what_changed() {
         for n in [1000, 16_000] {
@@ -199,7 +199,7 @@ mod tests {
             }
             engine.step();
             assert_eq!((engine.walked, engine.crossing.len()), (0, 0), "all are held");
-            // Delete every other tensor: each edge is looked at once or twice.
+            // Delete every second tensor: each edge is visited once or twice.
             for i in (0..n).step_by(2) {
                 engine.del(held[i]);
             }
@@ -208,7 +208,8 @@ mod tests {
         }
     }
 
-    /// Regression: keeping each step's loss took longer with each step.
+    /// Regression test: in a program that keeps each step's loss, every step took longer than the
+    /// last.
     #[test]
     fn values_kept_from_earlier_steps_cost_later_steps_nothing() {
         let mut engine = engine();

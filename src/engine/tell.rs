@@ -1,4 +1,4 @@
-//! Telling events to statistics, `tracing`, the evictor and listeners.
+//! Sending of events to statistics, `tracing`, the evictor and listeners.
 
 use super::{Engine, Error};
 use crate::device::Device;
@@ -13,8 +13,8 @@ use std::fmt;
 pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 
 /// Listener of all events of an engine. The listener is called on the thread that drives the
-/// engine. A step that runs by plan is told as one event, [`Event::DidReplay`], with all its work.
-/// A panic of a listener is an error of the current command; see [`Engine::take_failure`].
+/// engine. A step that runs by plan is reported as one event, [`Event::DidReplay`], with all its
+/// work. A panic of a listener is an error of the current command; see [`Engine::take_failure`].
 ///
 /// ```
 /// use remat::unstable::event::Event;
@@ -37,27 +37,27 @@ pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Listener: fmt::Debug + Send {
-    /// Hears an event. `view` shows the engine after the event.
+    /// Receives an event. `view` shows the engine after the event.
     fn on(&mut self, event: &Event, view: View<'_>);
 }
 
-/// Kinds of events that an evictor hears: none if it never evicts.
+/// Kinds of events that an evictor receives: no kinds if it never evicts.
 pub(super) fn heard_by(evictor: &dyn Evictor) -> Hears {
     if evictor.evicts() { evictor.hears() } else { Hears::NOTHING }
 }
 
 impl<D: Device> Engine<D> {
-    /// Adds a listener of all events from now on.
+    /// Adds a listener that receives all events from now on.
     pub fn listen(&mut self, listener: Box<dyn Listener>) {
         self.listeners.push(listener);
     }
 
-    /// Tells an event to everybody.
+    /// Sends an event to all receivers.
     #[inline(always)] // For a known event, the compiler drops most of the function.
     pub(super) fn tell(&mut self, event: Event) {
         self.stats.on(&event);
-        // Pass copies: after a reference was handed out, the compiler could no longer assume what
-        // the event is.
+        // Pass copies: if a reference were passed, the compiler could no longer assume which event
+        // it is.
         if self.hears.has(event.kind()) {
             self.tell_evictor(event);
         }
@@ -67,8 +67,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells a use of these storages, whose reader runs next. Only if somebody hears it, since no
-    /// event is more frequent.
+    /// Sends the event that these storages are used by the next run. Sent only if the event has a
+    /// receiver, because it is the most frequent event.
     #[inline]
     pub(super) fn tell_use(&mut self, storages: &[StorageKey]) {
         if self.hears.has(Hears::USES) || !self.listeners.is_empty() {
@@ -82,8 +82,7 @@ impl<D: Device> Engine<D> {
         self.ask_evictor(|evictor, view| evictor.on(&event, view));
     }
 
-    /// Asks or tells the evictor something. `None` if the evictor panicked; the engine is broken
-    /// then.
+    /// Calls the evictor. Returns `None` if the evictor panicked, which breaks the engine.
     pub(super) fn ask_evictor<T>(
         &mut self,
         ask: impl FnOnce(&mut dyn Evictor, View<'_>) -> T,
@@ -99,8 +98,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells a new evictor which storages are evicted. Returns the kinds of events that the evictor
-    /// hears.
+    /// Sends a new evictor an event for each evicted storage. Returns the kinds of events that the
+    /// evictor receives.
     ///
     /// # Errors
     /// If the evictor panics.
@@ -127,8 +126,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells an event as a `tracing` event of target `remat`. Storages are named by label, or else
-    /// by number.
+    /// Emits an event as a `tracing` event of target `remat`. Storages are named by label, or by
+    /// number if they have no label.
     #[inline(always)]
     fn narrate(&self, event: &Event) {
         let store = &self.store;
@@ -185,14 +184,14 @@ impl<D: Device> Engine<D> {
                  call step() at the end of each pass of the training loop"
             ),
             Event::DidFail { failure } => match self.failures.find(failure) {
-                // Cancelled at the user's wish, so this is no error.
+                // The user cancelled the command, so this is not an error.
                 Some(Error::Regeneration(e)) if **e == RegenerationError::Cancelled => {
                     tracing::debug!(target: "remat", error = %**e, "op failed");
                 }
                 Some(error) => tracing::error!(target: "remat", %error, "op failed"),
                 None => {}
             },
-            // A postponed output was never made, so it was not evicted either.
+            // A postponed output was never made, so its eviction is not an event for the user.
             Event::DidEvict { .. }
             | Event::DidRun { .. }
             | Event::DidReplay { .. }

@@ -1,40 +1,41 @@
-//! Thrashing: a step recomputes far more than its own work. Also the limit on repeated runs beyond
-//! which a step is given up.
+//! Thrashing: a step recomputes far more than its own work. This file also has the limit on
+//! repeated runs, beyond which a step fails.
 
 use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::Event;
 
-/// A step thrashes if its recomputed cost is above this multiple of the cost of its own work. The
-/// work of the step before counts instead if it was more.
+/// A step thrashes if its recomputed cost exceeds this multiple of the cost of its first runs. If
+/// the previous step's first runs cost more, that cost counts instead.
 const MULTIPLE: f64 = 4.0;
 
-/// Number of repeated runs below which no step thrashes. So a few repeated runs among the first ops
-/// of a program are no thrashing.
+/// Number of repeated runs below which no step thrashes. Therefore a few repeated runs among the
+/// first ops of a program do not count as thrashing.
 const MIN_OPS: u64 = 256;
 
-/// A step is given up when its repeated runs exceed this multiple of its own ops. Without this
-/// limit, the step would take very long and fail in the end.
+/// A step fails when its repeated runs exceed this multiple of its own ops. Without this limit, the
+/// step would run very long before it fails.
 const MOST_TIMES_AGAIN: u64 = 64;
 
-/// Number of repeated runs allowed to any step, however small. So few runs take next to no time.
+/// Number of repeated runs that every step may have, however small it is. This many runs take very
+/// little time.
 const FEW_AGAIN: u64 = 1 << 12;
 
-/// Numbers of runs in the current step. Without marks, a step ends with each read.
+/// Numbers of runs in the current step. If the program marks no steps, each read ends a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Repeats {
-    /// Ops run for the first time.
+    /// Number of ops run for the first time.
     own: u64,
-    /// Value of `own` in the step before.
+    /// Value of `own` in the previous step.
     last_own: u64,
-    /// Ops run again.
+    /// Number of repeated runs.
     again: u64,
-    /// Number of paths of the largest regeneration. A step of few ops may read a value whose
+    /// Number of paths in the largest regeneration. A step of few ops may read a value whose
     /// history has many ops.
     largest: u64,
-    /// Whether a read is being served. Runs of reads are not counted: a program may read as often
-    /// as it likes, and the regeneration limit bounds each read.
+    /// Whether a read is being executed. Repeated runs for reads do not count: a program may read
+    /// any number of times, and the regeneration limit bounds each read.
     paused: bool,
 }
 
@@ -75,17 +76,17 @@ impl Repeats {
     }
 }
 
-/// Work of the current step, in units of the cost model.
+/// Costs of the current step's runs, in units of the cost model.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepWork {
     base: f64,
     recomputed: f64,
     recomputed_ops: u64,
-    /// Base cost of the step before.
+    /// Base cost of the previous step.
     last_base: f64,
     thrashes: bool,
-    /// Number of evictions because an allocation found no room, and number of evictions to get
-    /// below the eviction threshold.
+    /// Number of evictions because an allocation did not fit, and number of evictions to get below
+    /// the eviction threshold.
     evictions: [u64; 2],
 }
 
@@ -94,7 +95,7 @@ impl StepWork {
         self.base += cost;
     }
 
-    /// Adds the cost of a repeated run. Returns whether the step begins to thrash with it.
+    /// Adds the cost of a repeated run. Returns whether this run makes the step begin to thrash.
     pub(super) fn did_run_again(&mut self, cost: f64) -> bool {
         self.recomputed += cost;
         self.recomputed_ops += 1;
@@ -103,12 +104,12 @@ impl StepWork {
         thrashes && !std::mem::replace(&mut self.thrashes, true)
     }
 
-    /// Counts an eviction, made either for the threshold only or for an allocation.
+    /// Counts an eviction, which was made either only for the threshold or for an allocation.
     pub(super) fn did_evict(&mut self, for_threshold: bool) {
         self.evictions[usize::from(for_threshold)] += 1;
     }
 
-    /// Name of the setting to raise: the main cause of evictions.
+    /// Name of the setting to raise, which is the one that caused most evictions.
     fn too_low(&self) -> &'static str {
         let [for_room, for_threshold] = self.evictions;
         if for_threshold > for_room { "eviction threshold" } else { "budget" }
@@ -136,7 +137,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Fails if the current step, or the run as a whole, recomputes more than allowed.
+    /// Fails if the recomputation of the current step, or of the whole run so far, exceeds its
+    /// limit.
     pub(super) fn check_recompute_limits(&self) -> Result<(), Error> {
         self.repeats.check()?;
         let (cost, work) = (self.stats.recompute_cost, self.stats.base_cost);

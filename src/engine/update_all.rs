@@ -1,4 +1,4 @@
-//! Several updates as one: either all are made, or none.
+//! Several updates made as one: either all of them are made, or none.
 
 use super::apply::Inputs;
 use super::in_place::{Skipped, Updated};
@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 pub struct Issued {
     /// Outputs of the update.
     pub made: Keys,
-    /// Run of the update; all zero if it was skipped.
+    /// Run of the update; all zero if the update was skipped.
     pub run: LastRun,
 }
 
@@ -30,17 +30,17 @@ pub struct Issue<O> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Makes updates one after the other, as [`Engine::issue`] would. None is made if anything
-    /// failed in this step, or if there is no room for what all of them need together. All outputs
-    /// are the old values then.
+    /// Makes updates one after the other, as [`Engine::issue`] would. No update is made if a
+    /// command failed earlier in this step, or if memory does not suffice for all updates together.
+    /// In these cases all outputs are the old values.
     ///
     /// Only two things can interrupt the updates in the middle: a failing device, or a panic of the
-    /// cost model or of an op's `flops`. Values that the device had begun to write over are lost
-    /// then, and the remaining updates are skipped.
+    /// cost model or of an op's `flops`. In this case, values that the device had begun to write
+    /// over are lost, and the remaining updates are skipped.
     ///
     /// # Errors
-    /// If an input key is stale, or the outputs contradict the inputs, or are not all in place.
-    /// Nothing was done then.
+    /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. In
+    /// these cases nothing was done.
     pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
         let mut works = Vec::with_capacity(updates.len());
         let mut rest = Vec::with_capacity(updates.len());
@@ -65,8 +65,8 @@ impl<D: Device> Engine<D> {
         for (Part { keys, outputs, .. }, (targets, run)) in parts.iter().zip(&done) {
             made.push(Issued { made: self.consume(keys, outputs, targets), run: *run });
         }
-        // Give up only now: a failure takes back replacements, and with them the storages that
-        // targets name.
+        // Give up only now: a failure undoes replacements, and with them the storages that targets
+        // name.
         if let Some(skipped) = skipped {
             self.tell_skipped(&skipped, &works[done.len()..]);
             let error = self.give_up_update(skipped);
@@ -115,8 +115,8 @@ impl<D: Device> Engine<D> {
         if let Err(error) = self.ensure(&sources) {
             return (Vec::new(), Some(Skipped::new(error)));
         }
-        // Handles keep the old value of a storage that is read twice, until the last update has
-        // read it.
+        // For a storage that is read twice, extra handles keep the old value until the last update
+        // has read it.
         let mut seen = FxHashSet::default();
         let looks = parts.iter().flat_map(|part| part.read.storages.iter().zip(&part.read.layouts));
         let kept: Vec<TensorKey> = looks
@@ -146,8 +146,8 @@ impl<D: Device> Engine<D> {
         (done, skipped)
     }
 
-    /// Prepares all updates, and returns the workspace of each in bytes. Fails if there is no room
-    /// for the largest workspace together with all copies of old values.
+    /// Prepares all updates, and returns the workspace of each update in bytes. Fails if memory
+    /// does not suffice for the largest workspace together with all copies of old values.
     fn workspaces_of_all(
         &mut self,
         works: &[Work<D>],

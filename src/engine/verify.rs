@@ -1,15 +1,16 @@
-//! Verification: recomputed values are compared with the evicted ones
-//! ([`Settings::verify_recomputed`]). The record that is kept of a value's bits is its *print*.
+//! Verification: recomputed values are compared with the evicted values
+//! ([`Settings::verify_recomputed`]). The *print* of a value is a record of its bits, kept for the
+//! comparison.
 //!
 //! ```text
-//! a value goes            what is kept of its bits is found out      (print.rs)
-//! its path runs again     the same of each output that is there, for it is written over
-//! after that run          of each output, the bits are compared
-//! they differ             all outputs go, and the command fails; so does each later one that needs that path
+//! a value is evicted      its print is kept                          (print.rs)
+//! its path runs again     before the run, prints of resident outputs are kept: the run writes over them
+//! after that run          the bits of each output are compared with its print
+//! bits differ             all outputs are evicted; this command and each later command that needs the path fail
 //! ```
 //!
 //! In a step that runs by plan, a print is taken when a value is made, if the plan evicts or
-//! remakes the value. When the plan is left, these prints go into the tables.
+//! remakes the value. When the plan is left, these prints are moved into the tables.
 
 mod print;
 
@@ -36,7 +37,7 @@ pub(super) struct Verify {
     prints: FxHashMap<StorageKey, Print>,
     /// Paths that gave other bits in a repeated run, with the difference.
     wrong: SecondaryMap<PathKey, Wrong>,
-    /// Newest failure that was the first one of its path in `wrong`.
+    /// Latest failure that was the first failure of its path in `wrong`.
     found: Option<FailureKey>,
     by_plan: ByPlan,
     host_bytes: u64,
@@ -47,12 +48,12 @@ pub(super) struct Verify {
 #[derive(Debug)]
 struct Wrong {
     what: OtherBits,
-    /// Whether a command failed because of the path.
+    /// Whether a command has already failed because of the path.
     is_told: bool,
 }
 
-/// Prints and differences of a step that runs by plan. A value is named by the number of the first
-/// run of its path, and its position among the outputs.
+/// Prints and differences of a step that runs by plan. A value is identified by the number of its
+/// path's first run and by its position among the outputs.
 #[derive(Debug, Default)]
 struct ByPlan {
     prints: FxHashMap<(u32, usize), Print>,
@@ -93,7 +94,7 @@ impl Verify {
         })))
     }
 
-    /// Host memory taken, in bytes.
+    /// Bytes of host memory that the prints take.
     pub fn host_bytes(&self) -> u64 {
         self.host_bytes
     }
@@ -106,12 +107,12 @@ impl Verify {
     /// before.
     fn is_in_sample(&mut self) -> bool {
         self.asked += 1;
-        // A number of 53 bits that look random.
+        // A pseudo-random number of 53 bits.
         let number = (spread(self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 11) as f64;
         number < self.share * (1u64 << 53) as f64
     }
 
-    /// Takes a print of these bits.
+    /// Makes a print of these bits.
     fn print(&mut self, bits: &[u8], width: usize) -> Print {
         self.counts.hashed_bytes += bits.len() as u64;
         Print::of(bits, width)
@@ -131,7 +132,7 @@ impl Verify {
         }
     }
 
-    /// Compares a value's present bits with its print. Returns the difference, if there is one.
+    /// Compares a value's present bits with its print. Returns the first difference, if any.
     fn compare(&mut self, print: &Print, bits: &[u8], width: usize) -> Option<Difference> {
         self.counts.verified += 1;
         match self.print(bits, width) == *print {
@@ -141,12 +142,12 @@ impl Verify {
     }
 }
 
-/// Host memory of a print, table entry included, roughly.
+/// Approximate bytes of host memory for a print, table entry included.
 fn bytes_of(print: &Print) -> u64 {
     print.heap_bytes() + size_of::<(StorageKey, Print)>() as u64
 }
 
-/// Run, as errors describe it.
+/// Description of a run in errors.
 struct Ran<'a> {
     op: &'a str,
     inputs: &'a [Layout],
@@ -170,8 +171,8 @@ impl Ran<'_> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether repeated runs are verified. Nothing is verified during a script, since the device
-    /// runs nothing then.
+    /// Whether repeated runs are verified. Nothing is verified during a script, because the device
+    /// runs nothing during it.
     pub(crate) fn verifies(&self) -> bool {
         self.verify.is_some() && self.store.script.is_none()
     }
@@ -179,7 +180,8 @@ impl<D: Device> Engine<D> {
     /// Keeps a print of a storage that is about to be evicted.
     #[cold]
     pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
-        // After these causes, the block has no value, or only what a failed run left.
+        // After an eviction for these causes, the block has no value, or only the remains of a
+        // failed run.
         if matches!(cause, Cause::Failed | Cause::Postponed) || !self.verifies() {
             return;
         }
@@ -191,8 +193,8 @@ impl<D: Device> Engine<D> {
         self.keep_bits_of(key, layout);
     }
 
-    /// Keeps a print of a storage's present bits, unless one exists already, or the value is not in
-    /// the sample.
+    /// Keeps a print of a storage's present bits, unless a print exists already or the value is not
+    /// in the sample.
     fn keep_bits_of(&mut self, key: StorageKey, layout: Layout) {
         let Some(held) = self.store.graph.held(key) else { return };
         let place = Place { storage: self.store.space.offset(held), layout };
@@ -212,8 +214,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Drops the print of a storage before its deletion, or before it becomes a leaf: no run makes
-    /// it again.
+    /// Drops the print of a storage before the storage is deleted or becomes a leaf, because no run
+    /// makes the storage again.
     #[cold]
     pub(super) fn forget_bits(&mut self, key: StorageKey) {
         if let Some(verify) = &mut self.verify
@@ -281,7 +283,7 @@ impl<D: Device> Engine<D> {
             let Some(held) = self.store.graph.held(key) else { continue };
             let place = Place { storage: self.store.space.offset(held), layout };
             let Some(verify) = &mut self.verify else { continue };
-            // The print is out of the table while it is compared.
+            // The print is taken out of the table during the comparison.
             let Some(print) = verify.prints.remove(&key) else {
                 verify.counts.unverified += 1;
                 continue;
@@ -301,15 +303,15 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Keeps an error about other bits for the user, if it is the first one of its path. For
-    /// callers that do without the value, so that their command does not fail.
+    /// Keeps an error about other bits for the user, if it is the first error of its path. Used by
+    /// callers that can do without the value, so that their command does not fail.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);
         }
     }
 
-    /// Compares the bits at a place with a print. Returns the difference, if there is one.
+    /// Compares the bits at a place with a print. Returns the first difference, if any.
     ///
     /// # Errors
     /// If the device failed to show the bits.
@@ -324,7 +326,7 @@ impl<D: Device> Engine<D> {
         });
         match seen {
             Ok(()) => Ok(difference),
-            // Where the device has no room to show the bits, the value counts as unverified.
+            // If the device has too little memory to show the bits, the value counts as unverified.
             Err(Error::Device(fault)) if fault.out_of_memory => {
                 verify.counts.unverified += 1;
                 Ok(None)
@@ -382,14 +384,14 @@ impl<D: Device> Engine<D> {
                     verify.by_plan.wrong = Some((first, wrong));
                     return false;
                 }
-                // The comparison is made once more when the command runs without a plan.
+                // The comparison is repeated when the command runs without a plan.
                 Err(_) => return false,
             }
         }
         true
     }
 
-    /// Drops the prints of a turn by plan that is over or did not begin.
+    /// Drops the prints of a turn by plan that has ended or did not begin.
     pub(crate) fn forget_planned(&mut self) {
         if let Some(verify) = &mut self.verify {
             let ByPlan { prints, .. } = std::mem::take(&mut verify.by_plan);
@@ -397,7 +399,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Moves the prints of a turn by plan into the tables. `firsts` are the paths of the turn's
+    /// Moves the prints of a turn by plan into the tables. `firsts` has the paths of the turn's
     /// first runs, by number.
     pub(super) fn take_over_planned(&mut self, firsts: &[Option<PathKey>]) {
         let Some(verify) = &mut self.verify else { return };

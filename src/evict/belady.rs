@@ -1,15 +1,15 @@
-//! Belady's rule for paging, as an oracle.
+//! Belady's rule for paging, as an oracle to compare with.
 
 use super::{ByStep, Policy, View};
 use crate::event::Hears;
 use crate::graph::StorageKey;
 
 /// Evicts the candidate whose next use is farthest away, or that has no further use (Belady, 1966).
-/// Without a known step: the least recently used candidate.
+/// Without a known step, evicts the least recently used candidate.
 ///
-/// The rule is optimal if restoring costs the same for all evicted storages and takes no memory.
-/// Here, restoring needs the inputs of an op in memory, so this policy fails where others succeed.
-/// The policy is an oracle to compare with.
+/// The rule is optimal if restoring costs the same for all evicted storages and takes no memory. In
+/// this crate, restoring needs the inputs of an op in memory, so this policy fails in some budgets
+/// in which others succeed. The policy is an oracle to compare with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Belady;
 
@@ -33,5 +33,5 @@ impl Policy for Belady {
     }
 }
 
-/// [`Future`](crate::graph::Future) knows the next uses, so this policy keeps no records.
+/// [`Future`](crate::graph::Future) has the next uses, so this policy keeps no records.
 impl ByStep for Belady {}

@@ -10,22 +10,22 @@ use remat_rng::SplitMix64;
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-/// Evicts the candidate with the lowest score of a [`Policy`]. On a tie: the candidate that was in
-/// use most recently.
+/// Evicts the candidate with the lowest score of a [`Policy`]. On a tie, evicts the candidate that
+/// was in use most recently.
 #[derive(Debug)]
 pub struct ByScore {
     policy: Box<dyn Policy>,
     /// Kind of the policy, if the policy is one of the crate's.
     kind: Option<PolicyKind>,
-    /// Random numbers that choose a sample; `None` to score all candidates.
+    /// Random numbers that choose a sample of candidates. If `None`, all candidates are scored.
     sampling: Option<SplitMix64>,
     score_evaluations: u64,
-    /// Whether the notes of all candidates (numbers that the store keeps for the evictor, here
-    /// floors) must be forgotten. True at first, since another evictor may have left notes of
-    /// another meaning.
+    /// Whether the notes of all candidates must be reset. A note is a number that the store keeps
+    /// for the evictor; here it is a floor. True at first, because another evictor may have left
+    /// notes with another meaning.
     all_lowered: bool,
     search: Search,
-    /// Buffer for notes when later tiers than the first are searched.
+    /// Buffer for notes, used when tiers after the first tier are searched.
     open: Vec<Cell<f64>>,
 }
 
@@ -55,21 +55,22 @@ impl ByScore {
         self
     }
 
-    /// Compares the scores of about `2 * sqrt(n)` of `n` candidates. `seed` chooses them.
+    /// Compares the scores of about `2 * sqrt(n)` of `n` candidates, which `seed` chooses.
     #[must_use]
     pub fn sampled(mut self, seed: u64) -> Self {
         self.sampling = Some(SplitMix64::new(seed));
         self
     }
 
-    /// Score and position of the candidate with the lowest score up to a tier, found by floors.
+    /// Score and position of the candidate with the lowest score among all tiers up to `tier`,
+    /// found by floors.
     fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
         let Self { policy, score_evaluations, all_lowered, search, open, .. } = self;
         let floors = policy.floors().expect("only asked where there are floors");
         let (aging, exact) = (floors.aging(), floors.floors_are_scores());
         let candidates = view.candidates;
-        // `all_lowered` stays true while the search runs: if the policy panics, no half-made note
-        // survives.
+        // `all_lowered` stays true while the search runs, so that after a panic of the policy all
+        // notes are reset.
         if std::mem::replace(all_lowered, true) {
             candidates.forget_notes();
         }
@@ -79,8 +80,8 @@ impl ByScore {
         };
         let field = Field {
             known: candidates.notes(),
-            // Later tiers need a list of their own, which is made only when the first tier is
-            // empty.
+            // A search of later tiers needs a separate list, which is made only when the first tier
+            // is empty.
             floors: if tier == Tier::Free {
                 candidates.open()
             } else {
@@ -109,8 +110,8 @@ impl ByScore {
         found.map(|(score, at)| (floors.as_score(score), at))
     }
 
-    /// Score and position of the candidate with the lowest score up to a tier, found by computing
-    /// the scores of all candidates or of a sample.
+    /// Score and position of the candidate with the lowest score among all tiers up to `tier`,
+    /// found by computing the scores of all candidates or of a sample.
     fn lowest_of(&mut self, tier: Tier, sample: bool, view: View<'_>) -> Option<(f64, usize)> {
         let candidates = view.candidates;
         let count = candidates.keys().len();
@@ -119,8 +120,8 @@ impl ByScore {
         let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, usize)> = None;
         let mut position = 0;
         loop {
-            // Advance by 1 to sqrt(n) positions, all equally likely: about 2 sqrt(n) candidates are
-            // scored.
+            // Advance by 1 to sqrt(n) positions, with equal probability, so that about 2 sqrt(n)
+            // candidates are scored.
             if stride > 1
                 && let Some(numbers) = &mut sampling
             {
@@ -142,7 +143,7 @@ impl ByScore {
         best.map(|(score, _, at)| (score.0, at))
     }
 
-    /// Forgets the notes of candidates whose scores may have fallen.
+    /// Resets the notes of candidates whose scores may have fallen.
     fn forget_lowered(&mut self, view: View<'_>) {
         let Some(floors) = self.policy.floors() else { return };
         let lowered = floors.lowered();
@@ -153,7 +154,7 @@ impl ByScore {
     }
 }
 
-/// Forgets the note of `key`, if `key` is a candidate.
+/// Resets the note of `key`, if `key` is a candidate.
 fn lower(key: StorageKey, view: View<'_>) {
     let position = view.graph.storages.get(key).and_then(|storage| storage.candidate);
     if let Some(position) = position {
@@ -192,7 +193,8 @@ impl Evictor for ByScore {
     }
 
     fn hears(&self) -> Hears {
-        // `DidChangeCost` is among the rare events: the cost of a candidate may have fallen.
+        // The rare events include `DidChangeCost`, after which the cost of a candidate may have
+        // fallen.
         self.policy.hears().and(Hears::RARE)
     }
 

@@ -7,47 +7,48 @@ use std::cell::Cell;
 /// Order of eviction: an evictor chooses from a tier only when all tiers before it are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Evicted first.
+    /// Storages that are evicted first.
     Free,
-    /// Smaller than `min_evict_bytes`.
+    /// Storages smaller than `min_evict_bytes`.
     Small,
-    /// Input of a waiting run of the current regeneration.
+    /// Inputs of a waiting run of the current regeneration.
     Awaited,
-    /// Takes 0 bytes in memory: evicting would free nothing. Never evicted.
+    /// Storages of 0 bytes, whose eviction would free no memory. Never evicted.
     Worthless,
-    /// Pinned. Never evicted.
+    /// Pinned storages. Never evicted.
     Pinned,
 }
 
-/// Note of a candidate about which the evictor knows nothing yet.
+/// Note of a candidate for which the evictor has computed no number yet.
 pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 
-/// Note of a candidate that a search passes over: a NaN, which is never lower than another note.
+/// Note of a candidate that a search skips: NaN, which is never lower than another note.
 pub(super) const SPARED: f64 = f64::NAN;
 
-/// All storages that are resident and have a producer, pinned or not, as parallel lists.
+/// All storages that are resident and have a producer, including pinned storages, as parallel
+/// lists.
 ///
-/// The last candidate takes the position of a candidate that is removed.
+/// When a candidate is removed, the last candidate takes its position.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
-    /// Clock time when an op last read or made each candidate.
+    /// For each candidate, the clock time when an op last read or made it.
     since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
     /// Serial number of each candidate's addition or last unpin. The highest number wins a tie of
     /// scores.
     order: Vec<u64>,
-    /// Number that the evictor keeps for each candidate. Begins as [`UNKNOWN`], and moves with the
-    /// candidate.
+    /// Number that the evictor keeps for each candidate: its *note*. Begins as [`UNKNOWN`], and
+    /// moves with the candidate.
     notes: Vec<Cell<f64>>,
     /// Second number that the evictor keeps for each candidate: the time of the candidate's next
     /// use. Meaningless while the note is [`UNKNOWN`].
     due: Vec<Cell<f64>>,
-    /// Copies of `notes`, but [`SPARED`] for candidates outside [`Tier::Free`]. Most searches read
-    /// only this list.
+    /// Copy of `notes` in which candidates outside [`Tier::Free`] have [`SPARED`]. Most searches
+    /// read only this list.
     open: Vec<Cell<f64>>,
     unpinned: u64,
-    /// Bytes held by candidates that are not pinned.
+    /// Total bytes of the candidates that are not pinned.
     evictable_bytes: u64,
     /// Size below which a storage is [`Tier::Small`].
     min_evict_bytes: u64,
@@ -69,7 +70,7 @@ impl Candidates {
         &self.since
     }
 
-    /// Times when each candidate will be used, on the evictor's own clock.
+    /// Time of each candidate's next use, on the evictor's own clock.
     pub fn due(&self) -> &[Cell<f64>] {
         &self.due
     }
@@ -78,7 +79,7 @@ impl Candidates {
         self.tiers[position]
     }
 
-    /// Serial number of a candidate. The highest wins a tie.
+    /// Serial number of a candidate. The highest number wins a tie of scores.
     pub fn order(&self, position: usize) -> u64 {
         self.order[position]
     }
@@ -138,9 +139,9 @@ impl Candidates {
         }
     }
 
-    /// Removes a storage about to be evicted or to lose its producer.
+    /// Removes a storage that is about to be evicted or to lose its producer.
     ///
-    /// Returns the candidate that takes the free position, if there is one, with the position. The
+    /// If another candidate takes the free position, returns that candidate and the position. The
     /// caller must store the position in that candidate's storage.
     #[inline]
     pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {

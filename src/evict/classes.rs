@@ -1,10 +1,9 @@
-//! Classes of evicted storages by union-find: the evicted neighbourhood, approximately, in almost
-//! no time.
+//! Classes of evicted storages by union-find: a fast approximation of the evicted neighbourhood.
 //!
 //! Each evicted storage is a member of a class, whose root carries the sum of its members' costs.
 //! Evicting a storage joins the classes around it. Restoring a storage takes its cost out of the
-//! sum. Classes are never split, so a class may hold storages that are no longer connected: the
-//! price for speed.
+//! sum. For speed, classes are never split, so a class may hold storages that are no longer
+//! connected.
 
 use super::Lowered;
 use super::forest::{Forest, NodeKey};
@@ -48,7 +47,7 @@ struct Member {
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     sets: Forest<Class>,
-    /// Members: exactly the evicted storages.
+    /// Members, which are exactly the evicted storages.
     members: SecondaryMap<StorageKey, Member>,
 }
 
@@ -68,13 +67,13 @@ impl Classes {
         }
     }
 
-    /// Removes a storage from its class, if any. The rest of the class stays together.
+    /// Removes a storage from its class, if any. The other members stay together.
     pub fn leave(&mut self, key: StorageKey) {
         self.leave_telling(key, |_, _| false);
     }
 
-    /// Removes a storage from its class, and tells each watcher of the class the removed cost. A
-    /// watcher for which `tell` returns false is dropped.
+    /// Removes a storage from its class, and calls `tell` for each watcher of the class with the
+    /// removed cost. Watchers for which `tell` returns false are dropped.
     fn leave_telling(&mut self, key: StorageKey, mut tell: impl FnMut(Watcher, f64) -> bool) {
         if let Some(member) = self.members.remove(key) {
             let root = self.sets.root(member.node);
@@ -132,7 +131,7 @@ impl Classes {
 
 type Roots = SmallVec<[NodeKey; 4]>;
 
-/// Classes, and a floor of the cost around each candidate whose score was computed.
+/// Classes, with a floor (lower bound) of the cost around each candidate whose score was computed.
 ///
 /// An eviction only adds to classes, so floors stay valid. When a member leaves a class, the floors
 /// of all watchers of the class fall by the member's cost.
@@ -145,7 +144,7 @@ pub(super) struct WatchedClasses {
 
 #[derive(Debug)]
 struct Told {
-    /// Lower bound of the cost around the candidate now, up to rounding.
+    /// Lower bound of the present cost around the candidate, up to rounding.
     floor: f64,
     stamp: u64,
     /// Nodes of the classes that the candidate watches.
@@ -153,7 +152,7 @@ struct Told {
 }
 
 impl WatchedClasses {
-    /// Cost of the classes around a candidate now. Records this cost as the candidate's floor.
+    /// Present cost of the classes around a candidate. Records this cost as the candidate's floor.
     pub fn cost(&mut self, candidate: StorageKey, graph: &Graph) -> f64 {
         let Self { classes, told, stamps } = self;
         let roots = classes.roots_of(graph.sources(candidate).chain(graph.dependents(candidate)));
@@ -167,7 +166,7 @@ impl WatchedClasses {
             Told { floor: 0.0, stamp: *stamps, watched: Roots::new() }
         });
         own.floor = cost;
-        // Watched classes may have been joined or removed since.
+        // Watched classes may have been joined or removed in the meantime.
         own.watched.retain(|node| classes.sets.contains(*node));
         for node in &mut own.watched {
             *node = classes.sets.root(*node);
@@ -186,7 +185,7 @@ impl WatchedClasses {
         cost
     }
 
-    /// Lower bound of the cost around a candidate, without a search.
+    /// Lower bound of the cost around a candidate, read without a search.
     pub fn floor(&self, candidate: StorageKey) -> f64 {
         self.told.get(candidate).map_or(0.0, |told| told.floor)
     }
@@ -196,7 +195,7 @@ impl WatchedClasses {
         self.classes.join(key, graph);
     }
 
-    /// Removes a restored or forgotten storage, and lowers the floors containing its cost.
+    /// Removes a restored or forgotten storage, and lowers the floors that contain its cost.
     pub fn leave(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { classes, told, .. } = self;
         classes.leave_telling(key, |watcher, cost| match told.get_mut(watcher.key) {
@@ -210,7 +209,8 @@ impl WatchedClasses {
         if told.is_empty() {
             return;
         }
-        // The neighbours of `key` may have lost the whole class, not only the cost of `key`.
+        // For the neighbours of `key`, the floor may fall by the cost of the whole class, not only
+        // by that of `key`.
         for neighbour in graph.sources(key).chain(graph.dependents(key)) {
             if told.remove(neighbour).is_some() {
                 lowered.push(neighbour);

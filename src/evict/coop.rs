@@ -9,23 +9,24 @@ use crate::graph::{Owner, StorageKey};
 use remat_memory::Content;
 use std::collections::VecDeque;
 
-/// Evicts the cheapest set of neighbouring storages that make enough room together (Coop: Zhang,
-/// Ma, Liu, Yuan, NeurIPS 2023, algorithm 1). The algorithm slides a window over the addresses.
+/// Evicts the cheapest set of neighbouring storages that together free enough contiguous bytes
+/// (Coop: Zhang, Ma, Liu, Yuan, NeurIPS 2023, algorithm 1). The algorithm slides a window over the
+/// addresses.
 ///
 /// The score of a storage is `(own cost + cost of its evicted neighbourhood) / staleness`. The size
-/// is no part of the score, since the window has the requested size. Free bytes in a window cost
+/// is not part of the score, because the window has the requested size. Free bytes in a window cost
 /// nothing. A window never spans a block that cannot be evicted.
 ///
 /// If no window is wide enough, the storage with the lowest score per byte is evicted. On devices
-/// that only count bytes, the storage with the lowest score per byte is always evicted, since
-/// storages have no addresses there. Two parts of the paper are not in this type: an arena with
-/// cheap storages at one end, and updates in place, which the engine does.
+/// that only count bytes, storages have no addresses, so the storage with the lowest score per byte
+/// is always evicted. Two parts of the paper are not in this type. The first is an arena with cheap
+/// storages at one end. The second is updates in place, which the engine does.
 #[derive(Debug)]
 pub struct Coop {
     ranking: Ranking,
     /// Storages of the chosen window that are still to be evicted.
     window: VecDeque<StorageKey>,
-    /// Width in bytes for which the window was searched.
+    /// Required width of the window in bytes.
     bytes: u64,
     chunks: Vec<Chunk>,
     score_evaluations: u64,
@@ -48,7 +49,8 @@ impl Coop {
         exponents: Exponents { cost: 1.0, bytes: 0.0, staleness: 1.0 },
     };
 
-    /// Finds the window with the lowest sum of scores, among those at least `self.bytes` wide.
+    /// Finds the window with the lowest sum of scores among all windows of at least `self.bytes`
+    /// bytes.
     fn slide(&mut self, want: Want, view: View<'_>) {
         self.window.clear();
         let Some(arena) = view.space.arena() else { return };
@@ -122,8 +124,8 @@ impl Default for Coop {
 
 impl Evictor for Coop {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
-        // For `Must`, `want.bytes` is the shortage only. The window must hold the shortage and all
-        // free bytes.
+        // For `Must`, `want.bytes` is only the shortage. The window must be as wide as the shortage
+        // and all free bytes together.
         let bytes = match want.need {
             Need::Must => want.bytes + view.space.free_bytes(),
             Need::Wish => want.bytes,
@@ -150,7 +152,7 @@ impl Evictor for Coop {
     }
 
     fn on(&mut self, event: &Event, view: View<'_>) {
-        // The run begins: the request that the window was made for has ended.
+        // The run begins, so the request for which the window was chosen is over.
         if matches!(event, Event::DidUse { .. }) {
             self.window.clear();
         }

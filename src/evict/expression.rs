@@ -4,7 +4,7 @@ use super::{Around, Exponents, Formula};
 use std::fmt;
 use std::str::FromStr;
 
-/// Text that is not a formula.
+/// Error for a text that is not a formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a formula: {problem}; write for example (own+exact)/(size*stale); \
@@ -16,7 +16,7 @@ pub struct ParseFormulaError {
     problem: String,
 }
 
-/// Prints text that parses to the same formula.
+/// Prints a text that parses to the same formula.
 impl fmt::Display for Formula {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Exponents { cost, bytes, staleness } = self.exponents;
@@ -43,7 +43,7 @@ impl fmt::Display for Formula {
     }
 }
 
-/// Exponent that prints as `^2`, or as nothing if it is 1.
+/// Exponent, printed as in `^2`. The exponent 1 prints as an empty text.
 struct Power(f64);
 
 impl fmt::Display for Power {
@@ -115,7 +115,7 @@ fn parse(text: &str) -> Result<Formula, String> {
     Ok(formula)
 }
 
-/// Splits a part into its text without the outer parentheses, and its exponent.
+/// Splits a part of a formula into its base, without outer parentheses, and its exponent.
 fn power(text: &str) -> Result<(&str, f64), String> {
     // A `^` inside the part is not the part's exponent.
     let (base, exponent) = match text.rsplit_once('^') {

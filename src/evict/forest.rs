@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 
 new_key_type! { pub(super) struct NodeKey; }
 
-/// Disjoint sets as trees of nodes. The root of each tree has a value for its set.
+/// Disjoint sets as trees of nodes. The root of each tree has the value of its set.
 #[derive(Debug, Default)]
 pub(super) struct Forest<T> {
     nodes: SlotMap<NodeKey, Node<T>>,
@@ -16,10 +16,10 @@ pub(super) struct Forest<T> {
 struct Node<T> {
     /// `None` for a root.
     parent: Option<NodeKey>,
-    /// Number of child nodes, plus one until the node is released. A node with 0 references is
-    /// removed, so the forest holds only nodes that members need.
+    /// Number of child nodes, plus one until the node itself is released. A node with 0 references
+    /// is removed, so the forest holds only nodes that members need.
     references: u32,
-    /// Value of the set, in a root; meaningless in other nodes.
+    /// Value of the set if the node is a root; meaningless in other nodes.
     value: T,
 }
 
@@ -40,7 +40,7 @@ impl<T> Forest<T> {
         self.nodes.len()
     }
 
-    /// Root of the tree of a node. Afterwards all nodes on the way point to the root directly.
+    /// Root of the tree of a node. Makes all nodes on the path point directly to the root.
     pub fn root(&mut self, node: NodeKey) -> NodeKey {
         let mut way = SmallVec::<[NodeKey; 8]>::new();
         let mut root = node;
@@ -48,7 +48,7 @@ impl<T> Forest<T> {
             way.push(root);
             root = parent;
         }
-        // The last node on the way points to the root already.
+        // The last node on the path already points to the root.
         if let [far @ .., _] = &way[..] {
             for &node in far {
                 self.nodes[node].parent = Some(root);
@@ -61,21 +61,21 @@ impl<T> Forest<T> {
         root
     }
 
-    /// Makes a root the child of another root. The values of both stay unchanged.
+    /// Makes the root `below` the child of another root. The values of both roots stay unchanged.
     pub fn join(&mut self, below: NodeKey, root: NodeKey) {
         self.nodes[below].parent = Some(root);
         self.nodes[root].references += 1;
     }
 
-    /// Cuts a node from its parent and makes it a root. The subtree of the node stays below.
+    /// Cuts a node from its parent and makes it a root. The children of the node stay its children.
     pub fn cut(&mut self, node: NodeKey) {
         if let Some(parent) = self.nodes[node].parent.take() {
             self.release(parent);
         }
     }
 
-    /// Takes one reference from a node. Removes the node at 0 references, and then releases its
-    /// parent in the same way.
+    /// Removes one reference from a node. A node with 0 references is removed, and its parent is
+    /// then released in the same way.
     pub fn release(&mut self, node: NodeKey) {
         let mut next = Some(node);
         while let Some(node) = next {

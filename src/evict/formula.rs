@@ -1,4 +1,4 @@
-//! Family of scoring rules, put together from parts; h_DTR is a member.
+//! Family of scoring rules that combine parts. DTR's rule h_DTR is one of them.
 
 use super::classes::WatchedClasses;
 use super::neighbourhood::{Neighbourhood, Reach};
@@ -6,10 +6,11 @@ use super::{Aging, Floors, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
-/// Scoring rule `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`,
-/// with any part left out.
+/// Scoring rule `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`.
+/// Any part can be left out.
 ///
-/// A part with the exponent 0 is left out. Without own cost and cost around, the numerator is 1.
+/// A part with the exponent 0 is left out. If both own cost and cost around are left out, the
+/// numerator is 1.
 ///
 /// ```
 /// use remat::unstable::evict::Formula;
@@ -21,16 +22,16 @@ use crate::graph::StorageKey;
 pub struct Formula {
     /// Whether the cost of the candidate's own op counts.
     pub own_cost: bool,
-    /// Evicted storages around the candidate whose costs count.
+    /// Selects the evicted storages around the candidate whose costs count.
     pub around: Around,
-    /// Whether free bytes beside the candidate count as the candidate's: evicting makes one hole of
-    /// them all.
+    /// Whether free bytes beside the candidate count as the candidate's bytes. Eviction makes one
+    /// hole of all these bytes.
     pub free_neighbours: bool,
     /// Exponents of the parts.
     pub exponents: Exponents,
 }
 
-/// Evicted storages around a candidate whose costs count.
+/// Selection of the evicted storages around a candidate whose costs count.
 ///
 /// ```
 /// use remat::unstable::evict::{Around, Formula};
@@ -48,16 +49,17 @@ pub enum Around {
     /// Up to 1024 evicted sources, and the four nearest evicted dependents, each with a weight.
     ///
     /// Sources are the evicted storages needed to recompute the candidate. A source that has a
-    /// handle counts with 0.3 of its cost: it is likely to be restored for its own sake. A source
-    /// without a handle counts in full. Dependents are the evicted storages that need the candidate
-    /// to be recomputed. A dependent that has a handle counts with 0.9 of its cost, for it is
-    /// likely to be used; any other dependent with 0.15.
+    /// handle counts with 0.3 of its cost, because a command is likely to use it and have it
+    /// restored anyway. A source without a handle counts in full. Dependents are the evicted
+    /// storages that need the candidate to be recomputed. A dependent that has a handle counts with
+    /// 0.9 of its cost, because it is likely to be used. Any other dependent counts with 0.15 of
+    /// its cost.
     Ancestors,
-    /// All evicted sources, and all evicted storages that need the candidate to be recomputed: the
-    /// evicted neighbourhood.
+    /// The evicted neighbourhood: all evicted sources, and all evicted storages that need the
+    /// candidate to be recomputed.
     Exact,
-    /// Union-find classes of the candidate's evicted sources and dependents: the evicted
-    /// neighbourhood, approximately.
+    /// An approximation of the evicted neighbourhood: the union-find classes of the candidate's
+    /// evicted sources and dependents.
     Classes,
 }
 
@@ -81,15 +83,15 @@ pub struct Exponents {
     pub staleness: f64,
 }
 
-/// Weights of evicted ancestors.
+/// Weights of evicted ancestors (sources).
 ///
-/// For ancestors that have a handle, the weights .7, .5, .3, .15 and 0 were tried; .3 is best on
-/// the traces of the DTR paper. A limit of 1024 paths is as good as no limit, and a longer walk
+/// For ancestors that have a handle, the weights .7, .5, .3, .15 and 0 were tried. The weight .3 is
+/// best on the traces of the DTR paper. A limit of 1024 paths is as good as no limit; a longer walk
 /// takes more time than restoring the storages.
 const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024, nearest_first: false };
 
-/// Weights of evicted dependents. With more than four dependents, the costs of dependents count for
-/// too much in training (docs/learned-eviction.md, "What else was tried").
+/// Weights of evicted dependents. In training, more than four dependents give the costs of
+/// dependents too much weight (docs/learned-eviction.md, "What else was tried").
 const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4, nearest_first: true };
 
 impl Default for Exponents {
@@ -99,7 +101,7 @@ impl Default for Exponents {
 }
 
 impl Formula {
-    /// Removes parts without effect on the scores. Equal formulas then have equal text.
+    /// Removes parts that do not affect scores, so that equal formulas have equal text.
     pub(super) fn canonical(mut self) -> Self {
         if self.exponents.cost == 0.0 {
             (self.own_cost, self.around) = (false, Around::Nothing);
@@ -138,8 +140,8 @@ impl Formula {
         Ranking { formula: self, aging: self.aging(), book, lowered: Lowered::default() }
     }
 
-    /// Computes the formula without the division by the staleness. `around` is the cost around the
-    /// candidate.
+    /// Computes the formula without the division by the staleness. `around` is the cost of the
+    /// evicted storages around the candidate.
     fn before_staleness(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
         let Exponents { cost, bytes, .. } = self.exponents;
         let mut score = 1.0;
@@ -167,7 +169,8 @@ impl Formula {
         }
     }
 
-    /// Converts a rank to a score. If the rank was divided by the staleness, so is the score.
+    /// Converts a rank to a score. If the rank was divided by the staleness, the score is divided
+    /// by it, too.
     fn score_of(&self, rank: f64) -> f64 {
         match self.exponents.staleness {
             0.0 => rank,
@@ -175,8 +178,8 @@ impl Formula {
         }
     }
 
-    /// Cost around a candidate that gives rank `rank`; infinite if the cost cannot be computed from
-    /// the rank.
+    /// Cost around a candidate for which its rank is `rank`; infinite if the cost cannot be
+    /// computed from the rank.
     fn around(&self, candidate: StorageKey, rank: f64, view: View<'_>) -> f64 {
         if self.exponents.cost != 1.0 {
             return f64::INFINITY;
@@ -189,7 +192,7 @@ impl Formula {
         self.score_of(rank) * size - own
     }
 
-    /// Change of scores with time; `None` if scores may change in any way, so that floors are
+    /// How scores change with time; `None` if they may change in any way, so that floors are
     /// impossible.
     fn aging(&self) -> Option<Aging> {
         if self.free_neighbours && self.exponents.bytes != 0.0 || self.exponents.cost < 0.0 {
@@ -203,7 +206,7 @@ impl Formula {
     }
 }
 
-/// Exponent 2/3 of staleness and distance; its ranks are computed without `powf`.
+/// Exponent 2/3 of staleness and distance. Ranks with this exponent are computed without `powf`.
 pub(super) const TWO_THIRDS: f64 = 2.0 / 3.0;
 
 fn power(base: f64, exponent: f64) -> f64 {
@@ -211,8 +214,8 @@ fn power(base: f64, exponent: f64) -> f64 {
         1.0 => base,
         2.0 => base * base,
         0.5 => base.sqrt(),
-        // 3 / 2, for the ranks of `Formula::ANCESTORS`. The result has the same bits on every
-        // machine.
+        // The exponent 3 / 2 is that of the ranks of `Formula::ANCESTORS`. The result has the same
+        // bits on every machine.
         1.5 => base * base.sqrt(),
         TWO_THIRDS => (base * base).cbrt(),
         _ => base.powf(exponent),
@@ -223,13 +226,13 @@ fn power(base: f64, exponent: f64) -> f64 {
 #[derive(Debug)]
 pub struct Ranking {
     formula: Formula,
-    /// Result of `Formula::aging`; constant.
+    /// Result of `Formula::aging`, which never changes.
     aging: Option<Aging>,
     book: Book,
     lowered: Lowered,
 }
 
-/// Records from which the cost around a candidate is found.
+/// Records from which the cost around a candidate is computed.
 #[derive(Debug)]
 enum Book {
     Nothing,
@@ -238,8 +241,8 @@ enum Book {
 }
 
 impl Ranking {
-    /// Cost around a candidate now. Stops early once the part found so far makes the rank exceed
-    /// `enough`.
+    /// Present cost around a candidate. Stops early once the part found so far makes the rank
+    /// exceed `enough`.
     fn around(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         match &mut self.book {
             Book::Nothing => 0.0,

@@ -1,4 +1,5 @@
-//! Policy that spares hubs: storages that lie between many other storages.
+//! Policy that does not evict hubs. A hub is a storage that many other storages are connected
+//! through.
 
 use super::formula::Ranking;
 use super::{Evictor, Formula, Policy, PolicyKind, Victim, View, Want};
@@ -6,13 +7,14 @@ use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use ordered_float::OrderedFloat;
 
-/// Evicts as `dtr-eq` does, but locks hubs: a locked storage is not evicted.
+/// Evicts as `dtr-eq` does, but locks hubs. A locked storage is not evicted.
 ///
 /// The hub measure of a candidate is the number of its sources times the number of its dependents.
-/// The tenth of the candidates with the highest measure is locked. This follows T-Control (ASPLOS
-/// 2026), which locks storages of high betweenness so that chains of recomputation stay short. The
-/// source code of T-Control is not public; this policy uses betweenness over shortest paths of two
-/// edges, and a fixed share. Each choice computes the scores of all candidates.
+/// The policy locks the tenth of the candidates with the highest measure. The rule follows
+/// T-Control (ASPLOS 2026), which locks storages of high betweenness so that chains of
+/// recomputation stay short. The source code of T-Control is not public; this policy uses
+/// betweenness over shortest paths of two edges, and a fixed share. Each choice computes the scores
+/// of all candidates.
 #[derive(Debug)]
 pub struct LockHubs {
     ranking: Ranking,

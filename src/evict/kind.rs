@@ -1,4 +1,4 @@
-//! Policies by name.
+//! The crate's policies, and their names.
 
 use super::{
     Around, ArticleConstants, Belady, ByScore, Coop, EvictAtRandom, Evictor, Exponents, Formula,
@@ -7,7 +7,7 @@ use super::{
 use std::fmt;
 use std::str::FromStr;
 
-/// Policies of the crate. Each parses from a name, and prints as the same name.
+/// Policies of the crate. Each policy parses from a name, and prints as the same name.
 ///
 /// ```
 /// use remat::PolicyKind;
@@ -24,16 +24,15 @@ pub enum PolicyKind {
     /// `megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R`, in any order. Omitted parameters
     /// have their default values.
     MegEngine {
-        /// Exponents of the parts.
+        /// Exponents of the parts of the score.
         exponents: Exponents,
         /// Whether the tensor's own cost counts.
         own_cost: bool,
-        /// Factor of a score for each time that the tensor was recomputed.
+        /// Factor by which each recomputation of the tensor multiplies its score.
         rerun_factor: f64,
     },
-    /// `dtr`: see [`Formula::DTR`]. With other exponents the policy is a formula, as in
-    /// `dtr:staleness=0.5`. The names `ancestors`, `dtr-eq` and `dtr-local` take exponents in the
-    /// same way.
+    /// `dtr`: see [`Formula::DTR`]. A name with exponents, as in `dtr:staleness=0.5`, parses to a
+    /// formula. The names `ancestors`, `dtr-eq` and `dtr-local` take exponents in the same way.
     Dtr,
     /// `ancestors`: see [`Formula::ANCESTORS`]. The best policy without knowledge of the future.
     #[default]
@@ -48,8 +47,9 @@ pub enum PolicyKind {
     Largest,
     /// `msps`: see [`Formula::MSPS`].
     Msps,
-    /// `megengine-article`: see [`MegEngineArticle`]. Parameters are those of `megengine` without
-    /// `own-cost`, and `cost-offset=X`, `staleness-offset=X`, `cost-scale=X` and `memory-unit=X`.
+    /// `megengine-article`: see [`MegEngineArticle`]. Takes the parameters of `megengine` except
+    /// `own-cost`, and also `cost-offset=X`, `staleness-offset=X`, `cost-scale=X` and
+    /// `memory-unit=X`.
     MegEngineArticle(ArticleConstants),
     /// `learned`, `learned:portfolio`, `learned:search` or `learned:search:RUNS`: see [`Learned`]
     /// and [`Learn`].
@@ -79,26 +79,26 @@ pub enum PolicyKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePolicyError {
-    /// Unknown name.
+    /// The name is unknown.
     #[error("`{0}` is not a policy; choose one of {names}, or write a formula such as (own+eq)/(size*stale)",
         names = PolicyKind::NAMES.join(", "))]
     Name(String),
-    /// Policy `learned` with an unknown effort.
+    /// The effort of the policy `learned` is unknown.
     #[error(
         "`{0}` is not a policy; choose one of learned, learned:portfolio, learned:search, learned:search:RUNS"
     )]
     Learn(String),
-    /// Parameter unknown to the policy, or with an invalid value.
+    /// The policy does not have this parameter, or the value is invalid.
     #[error("parameter `{parameter}` of `{text}`: {why}")]
     Parameter {
-        /// The whole text.
+        /// The text that was parsed.
         text: String,
         /// The parameter.
         parameter: String,
-        /// The values that were expected.
+        /// The expected values.
         why: String,
     },
-    /// Text that looks like a formula and is none.
+    /// The text looks like a formula but is not valid.
     #[error(transparent)]
     Formula(#[from] ParseFormulaError),
 }
@@ -149,7 +149,7 @@ impl PolicyKind {
         Self::MegEngineArticle(ArticleConstants::default())
     }
 
-    /// Builds a new evictor. `seed` matters to `random` alone.
+    /// Builds a new evictor. Only the policy `random` uses `seed`.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -162,8 +162,8 @@ impl PolicyKind {
         self.evictor(seed, None)
     }
 
-    /// Builds a new evictor that computes about `2 * sqrt(n)` of `n` scores at each choice. `seed`
-    /// chooses them.
+    /// Builds a new evictor that scores about `2 * sqrt(n)` of `n` candidates at each choice.
+    /// `seed` chooses these candidates.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -177,7 +177,7 @@ impl PolicyKind {
 
     pub(crate) fn evictor(self, seed: u64, sampling: Option<u64>) -> Box<dyn Evictor> {
         match self {
-            // These evictors do not choose by scores alone.
+            // These evictors do not choose only by scores.
             Self::Coop => return Box::new(Coop::default()),
             Self::LockHubs => return Box::new(LockHubs::default()),
             _ => {}
@@ -188,8 +188,8 @@ impl PolicyKind {
         }
     }
 
-    /// Scores of the policy; `None` for the policy that never evicts. `coop` and `t-control` need
-    /// more than these scores.
+    /// Scores of the policy; `None` for the policy that never evicts. The policies `coop` and
+    /// `t-control` do not choose only by these scores.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -221,7 +221,7 @@ impl PolicyKind {
         })
     }
 
-    /// Rule of the policy, in a line: which storages are evicted first.
+    /// One-line description of the storages that the policy evicts first.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -275,7 +275,7 @@ impl PolicyKind {
         matches!(self, Self::Learned(_) | Self::Belady)
     }
 
-    /// Effort of searches for forecasts.
+    /// Effort of the policy's searches for forecasts.
     pub(crate) const fn learn(self) -> Learn {
         match self {
             Self::Learned(learn) => learn,
@@ -309,8 +309,9 @@ impl PolicyKind {
         Self::named().into_iter().filter(|kind| *kind != Self::None)
     }
 
-    /// Ablations of the DTR paper, extended by one part. Each combination of own cost, evicted
-    /// neighbourhood (exact, by classes, none), size, staleness and free neighbours.
+    /// Ablations of the DTR paper, extended by free neighbours. The list has each combination of
+    /// own cost, evicted neighbourhood (exact, by classes, none), size, staleness and free
+    /// neighbours.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -324,7 +325,7 @@ impl PolicyKind {
         let mut all = Vec::new();
         for around in [Around::Exact, Around::Classes, Around::Nothing] {
             for own_cost in [true, false] {
-                // Free neighbours add to the size, so they need it.
+                // Free neighbours add to the size, so they only occur together with the size.
                 for (size, free_neighbours) in [(1.0, false), (1.0, true), (0.0, false)] {
                     for staleness in [1.0, 0.0] {
                         let cost = if own_cost || around != Around::Nothing { 1.0 } else { 0.0 };
@@ -381,7 +382,7 @@ impl PolicyKind {
         Self::Formula(Formula { exponents, ..formula }.canonical())
     }
 
-    /// Replaces the factor for each rerun, if the policy has one.
+    /// Replaces the factor for each rerun, if the policy has such a factor.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -402,7 +403,8 @@ impl PolicyKind {
         }
     }
 
-    /// Policy after printing and parsing: parts of a formula without effect are removed.
+    /// The policy as it would be after printing and parsing: parts of a formula without effect are
+    /// removed.
     pub(crate) fn canonical(self) -> Self {
         match self {
             Self::Formula(formula) => Self::Formula(formula.canonical()),
@@ -451,7 +453,7 @@ impl FromStr for PolicyKind {
             }
             None => {}
         }
-        // Text without an operator is taken for a name, unless it is a valid formula.
+        // A text without an operator counts as a name, unless it is a valid formula.
         match text.parse::<Formula>() {
             Ok(formula) => Ok(Self::Formula(formula)),
             Err(error) if text.contains(['/', '+', '*', '^', '(']) => Err(error.into()),
@@ -486,7 +488,7 @@ impl fmt::Display for PolicyKind {
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),
         };
-        // Name and parameters are padded together.
+        // Padding applies to name and parameters together.
         let mut text = name.to_owned();
         self.write_parameters(&mut text)?;
         f.pad(&text)

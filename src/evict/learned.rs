@@ -1,56 +1,57 @@
 //! Eviction by forecasts of a known step.
 //!
-//! A training step repeats, and a recording is known as a whole, so it is known when each value
-//! will be used. The candidate with the lowest score is evicted first:
+//! In a repeated training step, or in a recording, it is known when each value will be used. The
+//! candidate with the lowest score is evicted first:
 //!
 //! ```text
 //! (own cost + sum over evicted ancestors a of weight(a) * cost(a)) * factor / (bytes * distance(need)^t)
 //! ```
 //!
-//! - `need` is the earliest next use of the candidate, or of any evicted storage that is made from
-//!   the candidate: restoring that storage needs the candidate. A candidate without any need is
-//!   evicted first, with a score below 0; if it has no handle, at once.
-//! - `weight(a)` is [`Setting::live`] if `a` will be used itself, for then it will be restored
-//!   anyway. Otherwise it is 1. The factor [`Setting::shared`] comes in addition if `a` will not be
-//!   used itself, but an evicted storage that is made from `a` will. The ancestors reached through
-//!   `a` also have this factor.
+//! - `need` is the earliest next use of the candidate, or of any evicted storage whose
+//!   recomputation needs the candidate. A candidate without any need has a score below 0, so it is
+//!   evicted first. If it also has no handle, it is evicted at once.
+//! - `weight(a)` is [`Setting::live`] if a later command uses `a` itself, because `a` is then
+//!   restored anyway. Otherwise it is 1. An additional factor [`Setting::shared`] applies if no
+//!   later command uses `a` itself, but a later command uses an evicted storage made from `a`. The
+//!   same factor applies to the ancestors reached through `a`.
 //! - `distance` is measured on a [`Clock`], and `t` is [`Setting::time`]. `factor` is 1 unless a
-//!   search found a better one.
+//!   search found a better factor.
 //!
-//! All of this affects scores only. Scores decide how much is recomputed, never the bits of results
-//! or the bytes in use.
+//! Forecasts only affect scores. Scores affect how much is recomputed, but never the bits of
+//! results or the limit on bytes in use.
 //!
 //! # Source of the knowledge
 //!
-//! Three values, each made from the one before:
+//! The knowledge is in three values, each made from the previous value:
 //!
 //! | value | what it says | made by |
 //! |---|---|---|
-//! | [`StepFuture`] | when each value is used; the time and the memory of the step when nothing is evicted | [`StepTeller`], from commands |
-//! | [`Forecast`] | how this counts in scores, found for one budget; can be kept in a file | the setting that is best on the average, or a search |
-//! | [`Foresight`] | both, ready for use | [`Forecast::foresight`] |
+//! | [`StepFuture`] | when each value is used; the time and the memory of the step if nothing is evicted | [`StepTeller`], from commands |
+//! | [`Forecast`] | weights of these uses in scores, found for one budget; can be stored in a file | the setting that is best on average, or a search |
+//! | [`Foresight`] | the step and its forecast, prepared for scoring | [`Forecast::foresight`] |
 //!
 //! [`Driver::foresee`] gives a foresight to an engine just before the first command of the step.
-//! From then on the driver counts commands. For each storage that is made, it tells
+//! From then on the driver counts commands. For each new storage, the driver stores in
 //! [`Graph::future`] which value of the step the storage holds.
 //!
-//! Values have *ordinals*, in the order in which the commands of a step make them. Nothing depends
-//! on handles or numbers of tensors, so a forecast found in one turn of a loop, or in another
-//! process, fits the next turn. Values carried over from earlier steps have the first ordinals, in
-//! an order chosen by the code that describes the step. [`Driver::bind`] binds them.
+//! Values have *ordinals*, in the order in which the commands of a step make them. A forecast does
+//! not depend on handles or tensor numbers, so a forecast found in one turn of a loop, or in
+//! another process, applies to the next turn. Values carried over from earlier steps have the first
+//! ordinals, in an order chosen by the code that describes the step. [`Driver::bind`] binds tensors
+//! to these values.
 //!
-//! The code that recognizes steps calls [`Driver::seek`] where commands are left out or inserted.
-//! Where a step ends, that code calls [`Driver::foresee`] with the next step, or with `None` if no
+//! The code that recognizes steps calls [`Driver::seek`] when commands are left out or inserted. At
+//! the end of a step, that code calls [`Driver::foresee`] with the next step, or with `None` if no
 //! step is known.
 //!
-//! A forecast may name a policy without knowledge of the step ([`Clock::UNKNOWING`]), if that
-//! recomputes least. Evictions are then the same as by that policy.
+//! A forecast may name a policy that does not use the known step ([`Clock::UNKNOWING`]), if that
+//! policy recomputes least. Evictions are then the same as by that policy.
 //!
-//! Without a known step, the command queue is used: commands that are admitted and have not run
+//! Without a known step, scores use the queue of commands that are admitted and have not run
 //! ([`Future::next_read`]). A storage that a queued command reads counts as used at that time, if
 //! this is sooner than its staleness suggests. All other storages are ranked by
-//! [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). In a known step, storages that the
-//! step does not contain are due when the queue says, or at the end of the step.
+//! [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). In a known step, a storage that the
+//! step does not contain is due at its next read in the queue, or at the end of the step.
 //!
 //! [`StepTeller`]: crate::step::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee
@@ -81,7 +82,7 @@ use std::sync::Arc;
 pub struct Learned {
     /// Scores in the running step, if the step is known.
     known: Option<Known>,
-    /// Scores without a known step, or where the forecast names a policy without knowledge of the
+    /// Scores without a known step, or if the forecast names a policy that does not use the known
     /// step.
     guess: Guess,
 }
@@ -128,8 +129,8 @@ impl ByStep for Learned {
             Some(foresight) => foresight.formula(),
             None => Some(Formula::ANCESTORS),
         };
-        // A guess by the same formula that decided until now continues. Any other guess has records
-        // of evicted storages that are out of date, and is replaced.
+        // A guess continues if its formula decided until now. Any other guess is replaced, because
+        // its records of evicted storages are out of date.
         if self.known.is_some() || formula != Some(self.guess.formula()) {
             self.guess = Guess::by(formula.unwrap_or(Formula::ANCESTORS));
         }
@@ -138,7 +139,7 @@ impl ByStep for Learned {
     }
 
     fn keeps_unheld(&mut self) -> bool {
-        // Where memory suffices, storages that are not needed must not take any of it.
+        // If memory suffices for the step, storages that are not needed are not kept.
         self.known.as_ref().is_some_and(Known::is_short)
     }
 

@@ -11,14 +11,15 @@ use crate::graph::StorageKey;
 ///
 /// The neighbours are the inputs and sibling outputs of the producer, with union-find classes. The
 /// tensor's own cost is left out by default, as in MegEngine's code. The factor
-/// `rerun_factor^recomputed` counts, as in MegEngine 1.4; later versions of MegEngine leave it out.
+/// `rerun_factor^recomputed` is included, as in MegEngine 1.4. Later versions of MegEngine leave
+/// the factor out.
 ///
 /// # Differences from the article
 ///
-/// [`MegEngineArticle`](super::MegEngineArticle) does the same to the last bit as the code in the
-/// article on MegEngine 1.4. In random programs that exercise the edge cases again and again, the
-/// two evict different tensors at about 37 % of the choices (`tests/megengine_article.rs`). The
-/// edge cases are:
+/// [`MegEngineArticle`](super::MegEngineArticle) computes bit for bit the scores of the code in the
+/// article on MegEngine 1.4. In random programs with many edge cases, the two policies evict
+/// different tensors at about 37 % of the choices (`tests/megengine_article.rs`). The edge cases
+/// are:
 ///
 /// | | here | in the article |
 /// |---|---|---|

@@ -8,7 +8,7 @@ use crate::graph::{Graph, PathKey, StorageKey};
 use sets::Sets;
 use slotmap::SecondaryMap;
 
-/// Evaluation function of MegEngine 1.4 as its code has it, to compare with. For use in training:
+/// Evaluation function of MegEngine 1.4 exactly as in its code, for comparison. For training, use
 /// [`MegEngine`](super::MegEngine).
 ///
 /// ```text
@@ -17,47 +17,49 @@ use slotmap::SecondaryMap;
 ///
 /// The cost around a tensor is a sum over its evicted neighbours: the inputs and the other outputs
 /// of its producer. Each neighbour adds the cost of its set, or its own cost if that is higher.
-/// Sets are kept by union-find. Evicting a tensor joins its set with those of its evicted
-/// neighbours. Restoring a tensor takes its cost out of the root, and makes its node a root.
+/// Sets are kept by union-find. Evicting a tensor joins its set with the sets of its evicted
+/// neighbours. Restoring a tensor subtracts its cost from the root, and makes its node a root.
 ///
 /// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
 /// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. Therefore the costs of the
-/// engine are multiplied by 1e8, under any cost model. Reruns count, as in 1.4; in later versions
-/// they do not. [`ArticleConstants`] has all the numbers.
+/// engine are multiplied by 1e8, under any cost model. Reruns count, as in MegEngine 1.4; in later
+/// versions they do not. [`ArticleConstants`] has all constants.
 ///
 /// # Kept faults
 ///
-/// - Users are no neighbours, though the text beside the code says so. A tensor's own cost does not
-///   count.
+/// - Users of a tensor are not neighbours, although the text beside the code says that they are. A
+///   tensor's own cost does not count.
 /// - A neighbour counts once for each time that it is an input. A set counts once for each
 ///   neighbour in it.
-/// - Compared with a cost in bytes, 1e-3 is nothing. Without evicted neighbours it is the whole
-///   cost: such tensors are evicted first, ranked by bytes and staleness alone.
-/// - When a root is restored, the rest of its set keeps it as root. The remaining sum is replaced
-///   by the cost of the restored tensor, and later joins with that tensor's set also join the rest
-///   of the old set.
-/// - When a node that other nodes point to is restored and is no root, the other nodes leave the
-///   set with it. The old root still counts their costs. Which nodes point to it depends on earlier
-///   look-ups of roots.
-/// - Because of the last two faults, a set may count resident tensors, or one tensor twice. The
-///   cost of a set may also fall below 0; then the neighbour's own cost is used instead.
-/// - Only tensors that the search chose are joined with their neighbours, not tensors evicted by
-///   deletion or by a user's wish.
+/// - The summand 1e-3 is negligible beside a cost in bytes. For a tensor without evicted
+///   neighbours, 1e-3 is the whole cost. Such tensors are evicted first, ranked only by bytes and
+///   staleness.
+/// - When a root is restored, the other members of its set keep it as root. The remaining sum is
+///   replaced by the cost of the restored tensor. Later joins with that tensor's set also join the
+///   other members of the old set.
+/// - When a node that is not a root is restored, the nodes that point to it leave the set with it.
+///   The old root still counts the costs of these nodes. Earlier look-ups of roots determine which
+///   nodes point to it.
+/// - Because of the last two faults, a set may count resident tensors, or count a tensor twice. The
+///   cost of a set may also fall below 0. In this case the neighbour's own cost is used instead.
+/// - Only tensors that the search chose are joined with their neighbours. Tensors evicted by
+///   deletion or at the user's request are not.
 /// - Costs of deleted tensors stay in the sums of their sets.
-/// - A rerun of a path counts for all its outputs, also for outputs that were resident.
+/// - A rerun of a path counts for all its outputs, even for outputs that were resident.
 ///
 /// # Faults that cannot occur here
 ///
-/// Recursion to the depth of a set, or of a history; views that keep evicted bytes alive (here, a
-/// storage is evicted with all its views); ties broken by the order of a hash table; candidates of
-/// one device only.
+/// These faults of MegEngine do not occur here: recursion to the depth of a set, or of a history;
+/// views that keep evicted bytes allocated (here, a storage is evicted with all its views); ties
+/// broken by the order of a hash table; candidates from only one device.
 ///
 /// # Parts that the engine decides
 ///
 /// The engine decides the cost model, the clock, and which tensors are candidates. Here an input
-/// counts as used when the run that reads it is next; in MegEngine, when it has been restored for
-/// that run. A tensor's cost is the cost of its op at the tensor's first eviction. Later changes by
-/// a cost model that learns have no effect. In MegEngine a cost is written once and never changes.
+/// counts as used when the run that reads it is next. In MegEngine, an input counts as used when it
+/// has been restored for that run. A tensor's cost is the cost of its op at the tensor's first
+/// eviction. If a cost model later changes this cost, the change has no effect. In MegEngine a cost
+/// is written once and never changes.
 #[derive(Debug, Default)]
 pub struct MegEngineArticle {
     constants: ArticleConstants,
@@ -85,9 +87,9 @@ pub struct ArticleConstants {
     pub exponents: Exponents,
     /// `param_recompute_times`, raised to the number of reruns: 1.0001.
     pub rerun_factor: f64,
-    /// Summand beside the cost around, in units of cost: 1e-3.
+    /// Summand added to the cost around, in units of cost: 1e-3.
     pub cost_offset: f64,
-    /// Summand beside the staleness, in units of the clock: 1e-3.
+    /// Summand added to the staleness, in units of the clock: 1e-3.
     pub staleness_offset: f64,
     /// Units of cost in one unit of the clock: 1e8.
     pub cost_scale: f64,
@@ -115,7 +117,7 @@ impl MegEngineArticle {
         Self { constants, ..Self::default() }
     }
 
-    /// Makes a set for `key` with the cost of its producer, unless `key` is in a set already.
+    /// Makes a set for `key` with the cost of its producer, unless `key` is already in a set.
     fn add(&mut self, key: StorageKey, graph: &Graph) {
         self.sets.add(key, || graph.own_cost(key) * self.constants.cost_scale);
     }
@@ -136,7 +138,8 @@ impl MegEngineArticle {
             self.add(source, graph);
             self.sets.join(source, key);
         }
-        // `key` is also joined with itself: this looks up its root, as MegEngine's code does.
+        // `key` is also joined with itself, because this looks up its root, as MegEngine's code
+        // does.
         for output in evicted_outputs(key, graph) {
             self.add(output, graph);
             self.sets.join(key, output);
@@ -216,7 +219,7 @@ mod tests {
     use crate::sync::Mutex;
     use std::sync::Arc;
 
-    /// Policy that presents every eviction as chosen by the search.
+    /// Policy that treats every eviction as chosen by the search.
     #[derive(Debug)]
     struct Chosen(Arc<Mutex<MegEngineArticle>>);
 
@@ -234,8 +237,8 @@ mod tests {
         }
     }
 
-    /// Deleted storages leave nothing behind, whether resident or evicted, although nodes point to
-    /// each other.
+    /// Deleted storages leave no entry in the sets, whether resident or evicted, although nodes
+    /// point to each other.
     #[test]
     fn sets_hold_no_more_than_the_tables_do() {
         let policy = Arc::<Mutex<MegEngineArticle>>::default();
@@ -253,7 +256,7 @@ mod tests {
             for &key in &made {
                 assert!(engine.drop_now(key).unwrap());
             }
-            // Regenerates some of the storages, all, or none.
+            // Regenerate some, all, or none of the storages.
             if let Some(&key) = made.get(round % 6) {
                 engine.get(key).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Named rules, as formulas.
+//! Formulas of named rules.
 
 use super::formula::TWO_THIRDS;
 use super::{Around, Exponents, Formula};
@@ -16,7 +16,7 @@ impl Formula {
     /// h_DTR with the evicted neighbourhood taken from union-find classes (the paper's `h_DTR_eq`).
     pub const DTR_EQ: Self = Self { around: Around::Classes, ..Self::DTR };
 
-    /// h_DTR without its neighbourhood (the paper's `h_DTR_local`).
+    /// h_DTR without the cost of the evicted neighbourhood (the paper's `h_DTR_local`).
     pub const DTR_LOCAL: Self = Self { around: Around::Nothing, ..Self::DTR };
 
     /// Least recently used: `1 / staleness`.
@@ -40,12 +40,12 @@ impl Formula {
         ..Self::DTR
     };
 
-    /// Weighted costs of evicted sources and of the nearest evicted dependents: `(own cost +
-    /// weighted cost around) / (bytes * staleness^(2/3))`.
+    /// Rule with weighted costs of evicted sources and of the nearest evicted dependents: `(own
+    /// cost + weighted cost around) / (bytes * staleness^(2/3))`.
     ///
-    /// [`Around::Ancestors`] has the weights. Dependents farther away do not count, for they are
-    /// restored by runs of their own. Staleness counts less than in h_DTR. With a smaller exponent,
-    /// storages that were just restored are evicted again where memory is short. With a larger
+    /// [`Around::Ancestors`] has the weights. Dependents farther away do not count, because later
+    /// runs restore them separately. Staleness counts less than in h_DTR. With a smaller exponent,
+    /// storages that were just restored are evicted again if memory is short. With a larger
     /// exponent, the traces of the DTR paper recompute more.
     pub const ANCESTORS: Self = Self {
         around: Around::Ancestors,

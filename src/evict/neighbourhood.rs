@@ -1,23 +1,24 @@
-//! Exact evicted neighbourhood: the evicted storages reachable through evicted storages.
+//! Exact evicted neighbourhood: the evicted storages that a candidate reaches through evicted
+//! storages.
 //!
-//! The cost found for a candidate is kept as a floor. An eviction only adds to a neighbourhood, so
-//! it changes no floor. When a storage is restored, its cost is subtracted from the floors of all
-//! candidates that counted it. The subtraction takes one walk for each restored storage, instead of
-//! one for each candidate at each choice. If many paths lie below the storage, its cost is
-//! subtracted from all floors instead. A deep history that is restored bit by bit is then not
-//! walked for each bit.
+//! The cost found for a candidate is kept as a floor (lower bound). An eviction only adds to a
+//! neighbourhood, so it changes no floor. When a storage is restored, its cost is subtracted from
+//! the floors of all candidates that counted it. The subtraction takes one walk for each restored
+//! storage, instead of one walk for each candidate at each choice. If many paths lie below the
+//! storage, its cost is subtracted from all floors instead. Therefore a deep history that is
+//! restored in parts is not walked again for each part.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
 
-/// Maximum number of paths that are walked for one restored storage.
+/// Limit on the number of paths that are visited for one restored storage.
 const FAR: usize = 256;
 
 /// Costs of evicted neighbourhoods, with a floor for each candidate.
 ///
-/// A path counts once, however many of its outputs are evicted: running the path restores all of
-/// them.
+/// A path counts once, however many of its outputs are evicted, because running the path restores
+/// all its outputs.
 #[derive(Debug)]
 pub(super) struct Neighbourhood {
     /// Weights of the evicted storages that must be restored before the candidate.
@@ -27,8 +28,8 @@ pub(super) struct Neighbourhood {
     down: Option<Reach>,
     /// Floors of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
-    /// Total cost of all evicted storages ever forgotten, and of restored storages with too many
-    /// paths below them.
+    /// Total cost subtracted from all floors so far: that of forgotten evicted storages, and of
+    /// restored storages with too many paths below them.
     forgotten: f64,
     walk: Walk,
 }
@@ -40,29 +41,31 @@ pub(super) struct Reach {
     pub held: f64,
     /// Weight of the cost of a storage without a handle: at most 1.
     pub unheld: f64,
-    /// Maximum number of paths that count, since a history may be as long as the program.
+    /// Limit on the number of paths that count, because a history may be as long as the program.
     pub most: usize,
-    /// Whether storages near the candidate count first: those with the fewest storages in between.
+    /// Whether the storages nearest to the candidate count first. The nearest have the fewest
+    /// storages in between.
     pub nearest_first: bool,
 }
 
-/// Lower bound of the cost of a neighbourhood, up to rounding, before the costs forgotten since are
-/// subtracted.
+/// Lower bound of the cost of a neighbourhood, up to rounding. Costs forgotten since it was
+/// computed are not subtracted yet.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     cost: f64,
-    /// Value of [`Neighbourhood::forgotten`] when the cost was found.
+    /// Value of [`Neighbourhood::forgotten`] when the cost was computed.
     forgotten: f64,
 }
 
 /// Depth-first or breadth-first search, with buffers that are reused.
 #[derive(Debug, Default)]
 struct Walk {
-    /// Number of the last walk that met each path, by slot, to avoid clearing.
+    /// Number of the last walk that visited each path, by slot. Numbers avoid clearing the list
+    /// before each walk.
     met: Vec<u64>,
     number: u64,
     stack: Vec<StorageKey>,
-    /// Whether the last walk ended before it had met all paths that count.
+    /// Whether the last walk ended before it had visited all paths that count.
     is_cut: bool,
 }
 
@@ -81,17 +84,16 @@ impl Neighbourhood {
         Self { up, down, floors: SecondaryMap::new(), forgotten: 0.0, walk: Walk::default() }
     }
 
-    /// Cost of the neighbourhood of a candidate now. Once a part of the cost is above `enough`,
-    /// that part may be returned instead.
+    /// Present cost of the neighbourhood of a candidate. If a part of the cost is already above
+    /// `enough`, may return that part instead.
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
         let mut cost = self.walk.up(candidate, enough, self.up, graph, |_| {});
         let mut floor = cost;
         if let Some(down) = self.down.filter(|_| cost <= enough) {
             cost += self.walk.down(candidate, enough - cost, down, graph, |_| {});
-            // A floor must not contain weighted dependents. The cost of weighted dependents may
-            // fall without an event: when other dependents are evicted, or a handle is dropped. As
-            // a consequence about one choice in a hundred misses the lowest score, in random
-            // programs.
+            // A floor must not contain weighted dependents, because their cost may fall without an
+            // event, when other dependents are evicted or a handle is dropped. As a consequence,
+            // about one choice in a hundred misses the lowest score in random programs.
             if down == Reach::ALL {
                 floor = cost;
             }
@@ -100,7 +102,7 @@ impl Neighbourhood {
         cost
     }
 
-    /// Lower bound of the cost of the neighbourhood, without a search.
+    /// Lower bound of the cost of the neighbourhood, read without a search.
     pub fn floor(&self, candidate: StorageKey) -> f64 {
         let Some(floor) = self.floors.get(candidate) else { return 0.0 };
         (floor.cost - (self.forgotten - floor.forgotten)).max(0.0)
@@ -110,8 +112,8 @@ impl Neighbourhood {
         self.floors.remove(key);
     }
 
-    /// Lowers the floors that counted a restored storage. All its inputs are resident, or it could
-    /// not have been recomputed.
+    /// Lowers the floors that counted a restored storage. All inputs of the storage are resident,
+    /// because it was just recomputed.
     pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
         let cost = graph.own_cost(key);
@@ -127,7 +129,7 @@ impl Neighbourhood {
             lowered.all();
         }
         let Self { floors, .. } = self;
-        // Through `key`, its sources no longer reach the storages below it.
+        // The sources of `key` no longer reach, through `key`, the storages below it.
         for source in graph.sources(key) {
             if floors.remove(source).is_some() {
                 lowered.push(source);
@@ -137,8 +139,8 @@ impl Neighbourhood {
 
     /// Lowers all floors by the cost of `key`, which is about to be forgotten.
     ///
-    /// No storage needs `key`, so only neighbourhoods of its sources and of their sources contain
-    /// it. To find them for each storage of a deleted history would take longer than new searches.
+    /// No storage needs `key`, so only neighbourhoods of its direct and indirect sources contain
+    /// it. Finding them for each storage of a deleted history would take longer than new searches.
     /// Therefore the cost is subtracted from all floors.
     pub fn will_forget(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         self.forgotten += graph.own_cost(key);
@@ -146,15 +148,16 @@ impl Neighbourhood {
             lowered.all();
         }
         if graph.dependents(key).next().is_some() {
-            // A storage with dependents is forgotten only when it was lost to a failure.
+            // A storage with dependents is forgotten only if it was lost to a failure.
             self.floors.clear();
         }
     }
 }
 
 impl Walk {
-    /// Sums the costs of the evicted storages on the way up from `from`. Ends early once the sum is
-    /// above `enough`. Calls `edge` for each storage where the walk ends because it is not evicted.
+    /// Sums the costs of the evicted direct and indirect sources of `from`. Ends early once the sum
+    /// is above `enough`. Calls `edge` for each storage at which the walk ends because the storage
+    /// is not evicted.
     fn up(
         &mut self,
         from: StorageKey,
@@ -170,8 +173,8 @@ impl Walk {
         })
     }
 
-    /// Sums the costs of the evicted storages on the way down from `from`, as [`Walk::up`] does on
-    /// the way up.
+    /// Sums the costs of the evicted direct and indirect dependents of `from`, as [`Walk::up`] does
+    /// for sources.
     fn down(
         &mut self,
         from: StorageKey,
@@ -199,8 +202,8 @@ impl Walk {
         self.is_cut = false;
         let mut cost = 0.0;
         let mut left = reach.most;
-        // If near storages come first, the stack is used as a queue: the entries before position
-        // `at` were already taken.
+        // If near storages come first, the stack is used as a queue. Entries before position `at`
+        // were already taken.
         let mut at = 0;
         next(from, &mut self.stack);
         while let Some(key) = match reach.nearest_first {
@@ -227,9 +230,9 @@ impl Walk {
         cost
     }
 
-    /// Marks a path as met. True if the walk meets the path for the first time.
+    /// Marks a path as visited. Returns true if this walk visits the path for the first time.
     fn meets(&mut self, path: PathKey) -> bool {
-        // A key has its slot in the lower half. No two paths of one walk share a slot.
+        // The slot is the lower half of a key. No two paths of one walk share a slot.
         let slot = path.data().as_ffi() as u32 as usize;
         if slot >= self.met.len() {
             self.met.resize(slot + 1, 0);

@@ -1,6 +1,6 @@
 use super::{Evictor, PolicyKind, Victim, View, Want};
 
-/// Evictor that never evicts: the baseline. A program that needs more memory than the budget ends
+/// Evictor that never evicts, as a baseline. A program that needs more memory than the budget ends
 /// with an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NeverEvict;

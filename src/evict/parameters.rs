@@ -1,4 +1,4 @@
-//! Parameters of policies as text after the name: `megengine:own-cost:staleness=0.5`.
+//! Parameters of policies, written after the name as in `megengine:own-cost:staleness=0.5`.
 
 use super::{ArticleConstants, Exponents, Formula, MegEngine, ParsePolicyError, PolicyKind};
 use std::fmt;
@@ -46,12 +46,12 @@ const ARTICLE: [Parameter<ArticleConstants>; 8] = [
     factor("memory-unit", |it| &mut it.memory_unit),
 ];
 
-/// Parameter without a value: the tensor's own cost counts.
+/// Parameter without a value. If it is given, the tensor's own cost counts.
 const OWN_COST: &str = "own-cost";
 
 impl PolicyKind {
-    /// Parses the name of a policy with parameters after it, such as `megengine:own-cost`. `None`
-    /// if no policy of this name has parameters.
+    /// Parses the name of a policy followed by parameters, such as `megengine:own-cost`. Returns
+    /// `None` if no policy of this name has parameters.
     pub(super) fn with_parameters(text: &str) -> Option<Result<Self, ParsePolicyError>> {
         let (name, rest) = text.split_once(':')?;
         let given = Given { text, policy: name, rest };
@@ -106,7 +106,7 @@ fn write<P: Copy>(
 ) -> fmt::Result {
     for Parameter { name, of, .. } in parameters {
         let (value, usual) = (*of(&mut values), *of(&mut usual));
-        // Compare bits: 0 and -0 are equal numbers, but print differently.
+        // Compare bits, because 0 and -0 are equal numbers but print differently.
         if value.to_bits() != usual.to_bits() {
             write!(to, ":{name}={value}")?;
         }
@@ -123,8 +123,8 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Reads the values, and whether the own cost counts. The text may contain `own-cost` only if
-    /// `has_own_cost`.
+    /// Reads the values of the parameters, and whether the own cost counts. The text may contain
+    /// `own-cost` only if `has_own_cost` is set.
     fn read<P>(
         self,
         parameters: &[Parameter<P>],
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(kind.to_string(), text);
             assert_eq!(text.parse(), Ok(kind));
         }
-        // Any order is accepted, and so are default values.
+        // Parameters may come in any order, and may have default values.
         let said = "megengine:rerun=1.0001:staleness=0.5:bytes=2:cost=1".parse();
         assert_eq!(said, Ok(megengine([1.0, 2.0, 0.5], false, 1.0001)));
     }
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(kind.to_string(), formula);
             assert_eq!(formula.parse(), Ok(kind), "{text}");
         }
-        // A formula with the default exponents equals the policy's formula, but is of another kind.
+        // A formula with the default exponents equals the policy's formula, but is another variant.
         let usual: PolicyKind = "dtr:cost=1".parse().unwrap();
         assert_eq!(usual, PolicyKind::Formula(Formula::DTR));
     }

@@ -1,4 +1,4 @@
-//! Scores: how much is lost by evicting a storage.
+//! Policies: they score how much is lost by evicting a storage.
 
 use super::{ByStep, View};
 use crate::event::{Event, Hears};
@@ -13,30 +13,31 @@ pub trait Policy: fmt::Debug + Send {
     /// counts as the highest score. Each candidate is resident, not pinned, and has a producer.
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
-    /// Hears an event of the kinds that [`Policy::hears`] names, and maybe of others. [`Event`]
-    /// says when each is sent.
+    /// Receives an event of a kind that [`Policy::hears`] names, and possibly of other kinds.
+    /// [`Event`] says when each kind is sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part of this policy that uses the known step; see
+    /// The part of this policy that uses the known step, if any; see
     /// [`Evictor::by_step`](super::Evictor::by_step).
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// Kinds of events to hear. Each kind left out saves time. Must always return the same kinds.
+    /// Kinds of events to receive. Each kind left out saves time. Must always return the same
+    /// kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
 
-    /// Lower bounds of scores, if the policy has them: few scores are then computed for each
-    /// choice. May change only in [`ByStep::foresee`]. Default: `None`, and every score is
+    /// Lower bounds of scores, if the policy has them. With lower bounds, few scores are computed
+    /// for each choice. May change only in [`ByStep::foresee`]. Default: `None`, and every score is
     /// computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         None
     }
 }
 
-/// Lower bounds of scores, for policies whose scores seldom fall.
+/// Lower bounds of scores (*floors*), for policies whose scores rarely fall.
 ///
 /// A score may rise at any time. A score may fall only if the cost of the candidate's own op falls,
 /// or if [`Floors::lowered`] lists the candidate. Under [`Aging::Staleness`] and
@@ -45,12 +46,12 @@ pub trait Floors {
     /// Change of scores with time. May change only in [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
-    /// Lower bound of the score of `candidate`, cheaper to compute than the score. Asked for new
-    /// candidates, and for those that [`Floors::lowered`] lists.
+    /// Lower bound of the score of `candidate`, cheaper to compute than the score. Called for new
+    /// candidates, and for candidates that [`Floors::lowered`] lists.
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
-    /// Score of `candidate`. If the score is above `enough`, any number `x` with `enough < x <=
-    /// score` will do.
+    /// Score of `candidate`. If the score is above `enough`, may return any number `x` with `enough
+    /// < x <= score`.
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64;
 
     /// Whether [`Floors::floor`] returns the score itself, which then need not be computed again.
@@ -58,14 +59,15 @@ pub trait Floors {
         false
     }
 
-    /// Score for a number from [`Floors::score_up_to`]: floors may use another unit with the same
-    /// order. `aged` is the number after the division by the staleness or the distance.
+    /// Converts a number from [`Floors::score_up_to`] to a score, because floors may use another
+    /// unit with the same order. `aged` is the number after the division by the staleness or the
+    /// distance.
     fn as_score(&self, aged: f64) -> f64 {
         aged
     }
 
-    /// Under [`Aging::Distance`], the time of the next use of the candidate that was last asked
-    /// about.
+    /// Under [`Aging::Distance`], the time of the next use of the candidate whose floor or score
+    /// was computed last.
     fn due(&self) -> f64 {
         0.0
     }
@@ -75,25 +77,26 @@ pub trait Floors {
         0.0
     }
 
-    /// Candidates whose scores may have fallen since the last choice; after [`ByStep::foresee`],
-    /// all. The caller empties the list.
+    /// Candidates whose scores may have fallen since the last choice. After [`ByStep::foresee`],
+    /// these are all candidates. The caller empties the list.
     fn lowered(&mut self) -> &mut Lowered;
 }
 
 /// Change of scores with time alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aging {
-    /// No change.
+    /// Scores do not change.
     Steady,
     /// Scores are divided by [`View::staleness`]. Before the division, a score is at least 0 and
     /// does not change.
     Staleness,
     /// Scores are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite.
-    /// Before the division, a score does not change, and no use comes later than it was due.
+    /// Before the division, a score does not change. No use comes later than it was due.
     Distance,
 }
 
-/// Maximum number of listed candidates. A longer list stands for all candidates.
+/// Maximum number of listed candidates. A list that would be longer is replaced by a mark for all
+/// candidates.
 const MOST: usize = 1 << 14;
 
 /// List of candidates whose scores may have fallen.
@@ -107,7 +110,7 @@ impl Lowered {
     /// Lists `key`, which need not be a candidate.
     pub fn push(&mut self, key: StorageKey) {
         if self.keys.len() == MOST {
-            // The list must not grow without end while nothing is chosen for a long time.
+            // The list must not grow without end if no choice is made for a long time.
             self.keys.clear();
             self.all();
         }

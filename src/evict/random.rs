@@ -3,7 +3,7 @@ use crate::event::Hears;
 use crate::graph::StorageKey;
 use remat_rng::SplitMix64;
 
-/// Policy with random scores: the baseline that every other policy must beat.
+/// Policy with random scores, as the baseline that every other policy must beat.
 #[derive(Debug)]
 pub struct EvictAtRandom {
     numbers: SplitMix64,

@@ -1,10 +1,10 @@
 //! Search for the lowest score, without computing all scores.
 //!
-//! Each candidate has a *floor*: an earlier score that is not above the score now (see [`Floors`]).
-//! The search computes the score of the candidate with the lowest floor. If the score equals the
-//! floor, no other score can be lower. Otherwise the floor rises to the score, and the search goes
-//! on. This is the lazy greedy search of Minoux (1978). Floors lie in an array of their own, so
-//! that a scan of all of them costs less than computing one score.
+//! Each candidate has a *floor*: an earlier score that is not above the present score (see
+//! [`Floors`]). The search computes the score of the candidate with the lowest floor. If the score
+//! equals the floor, no other score can be lower. Otherwise the floor rises to the score, and the
+//! search continues. This is the lazy greedy search of Minoux (1978). Floors are in a separate
+//! array, so that scanning all floors costs less than computing one score.
 //!
 //! [`Floors`]: super::Floors
 
@@ -13,26 +13,26 @@ use super::candidates::{SPARED, UNKNOWN};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
-/// Candidates per block of the scan. A multiple of [`LANES`].
+/// Number of candidates per block of the scan. A multiple of [`LANES`].
 const BLOCK: usize = 32;
 
-/// Scores are computed only up to this multiple of the next lowest score. With a larger multiple,
-/// work is wasted on scores that are not the lowest. With a smaller multiple, the scores of two
-/// candidates that rise by turns would be asked for many times.
+/// Scores are computed only up to this multiple of the next lowest score. A larger multiple wastes
+/// work on scores that are not the lowest. With a smaller multiple, two candidates whose scores
+/// rise alternately would be scored many times.
 const ASK_FOR: f64 = 4.0;
 
-/// Number of minima kept side by side, for parallel computation by the processor.
+/// Number of minima computed in parallel by vector instructions.
 const LANES: usize = 4;
 
-/// Least distance to a use. Nearer uses count as equally far away.
+/// Minimum distance to a use. Nearer uses count as having this distance.
 const LEAST_DISTANCE: f64 = 1e-12;
 
-/// Question to a policy about a candidate.
+/// Request to a policy for a number of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
-    /// The floor, which is cheaper to compute than the score.
+    /// Requests the floor, which is cheaper to compute than the score.
     Floor,
-    /// The score. If it is above `enough`, any floor above `enough` will do.
+    /// Requests the score. If the score is above `enough`, any floor above `enough` suffices.
     Score { enough: f64 },
 }
 
@@ -41,9 +41,10 @@ pub(super) enum Question {
 pub(super) struct Field<'a> {
     /// Floors of all candidates, before the division by the staleness or the distance.
     pub known: &'a [Cell<f64>],
-    /// Floors that a search reads: copies of `known`, but [`SPARED`] for candidates to pass over.
+    /// Floors that a search reads: copies of `known`, but [`SPARED`] for candidates that the search
+    /// skips.
     pub floors: &'a [Cell<f64>],
-    /// Time of each candidate's last use; under [`Aging::Distance`], time of the next use.
+    /// Time of each candidate's last use. Under [`Aging::Distance`], time of its next use.
     pub times: &'a [Cell<f64>],
     pub now: f64,
 }
@@ -53,16 +54,16 @@ pub(super) struct Field<'a> {
 pub(super) struct Search {
     /// Lowest score of each block.
     blocks: Vec<f64>,
-    /// Least score: lower ones are raised to this. Every score then stays above [`UNKNOWN`], also
-    /// after a division.
+    /// Minimum score, to which lower scores are raised. The minimum keeps every score above
+    /// [`UNKNOWN`], even after a division.
     least: f64,
 }
 
 impl Search {
-    /// Position and score of the candidate with the lowest score; on a tie, the candidate for which
-    /// `order` is highest. `None` if there is no candidate.
+    /// Position and score of the candidate with the lowest score. On a tie, the candidate with the
+    /// highest `order` is chosen. `None` if there is no candidate.
     ///
-    /// `ask` answers with scores before the division that `aging` describes. With `exact`, floors
+    /// `ask` returns scores before the division that `aging` describes. If `exact` is set, floors
     /// are scores.
     pub fn lowest(
         &mut self,
@@ -105,8 +106,7 @@ impl Search {
         mut ask: impl FnMut(usize, Question) -> f64,
     ) -> Option<(f64, usize)> {
         let Field { floors, times, .. } = field;
-        // Lowest score of each block, so that a round needs to read only blocks with the lowest
-        // score.
+        // Lowest score of each block, so that a round reads only the blocks with the lowest score.
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.clear();
         blocks.extend(
@@ -115,19 +115,20 @@ impl Search {
                 .zip(times.chunks(BLOCK))
                 .map(|(floors, times)| lowest_of(floors, times, &score)),
         );
-        // Candidates whose floors are their scores, on a tie with candidates that were not asked
-        // yet.
+        // Candidates whose floors are their scores, and which tie with candidates whose scores were
+        // not computed yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
-            // One round. Look at the candidates with the lowest score. Those without a floor get
-            // one, and of those with a floor, the one with the highest `order` is chosen.
+            // One round: visit the candidates with the lowest score. Compute missing floors of
+            // these candidates. Of the others, choose the candidate with the highest `order`.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
                 let range = field.range(block);
                 let all = floors[range.clone()].iter().zip(&times[range.clone()]);
                 for (at, (floor, time)) in range.zip(all) {
-                    // `SPARED` is NaN and fails this test; `UNKNOWN` is lower than any score.
+                    // `SPARED` is NaN and fails this test. `UNKNOWN` passes, because it is lower
+                    // than any score.
                     if score(floor.get(), time.get()) <= lowest {
                         if floor.get() == UNKNOWN {
                             field.learn(at, self.heard(ask(at, Question::Floor)));
@@ -140,22 +141,22 @@ impl Search {
                     *least = field.look_again(block, &score);
                 }
             }
-            // New floors were found: the lowest score must be found again.
+            // New floors were computed, so the lowest score must be found again.
             if lowest == UNKNOWN {
                 continue;
             }
-            // A score that was computed already, and is still the lowest, is the answer.
+            // The result is a score that was already computed and is still the lowest.
             let Some(at) = best else { break None };
             if exact || settled.contains(&at) {
                 break Some((lowest, at));
             }
-            // The next lowest score limits the question: how far the score is above that does not
+            // The next lowest score limits the computation: beyond it, the exact score does not
             // matter.
             floors[at].set(SPARED);
             blocks[at / BLOCK] = field.look_again(at / BLOCK, &score);
             let next = blocks.iter().copied().fold(f64::INFINITY, lower);
             let limit = enough(next, times[at].get());
-            // A negative limit would fall if it were multiplied by `ASK_FOR`.
+            // Multiplying by `ASK_FOR` would lower a negative limit, so the maximum is taken.
             let limit = limit.max(ASK_FOR * limit);
             field.learn(at, self.heard(ask(at, Question::Score { enough: limit })));
             // The chosen candidate wins if its score stays below all others. On a tie, the next
@@ -173,7 +174,7 @@ impl Search {
         best
     }
 
-    /// Converts an answer to a floor. NaN counts as the highest.
+    /// Converts a policy's number to a floor. NaN counts as the highest number.
     fn heard(&self, answer: f64) -> f64 {
         if answer.is_nan() { f64::INFINITY } else { answer.max(self.least) }
     }
@@ -197,7 +198,7 @@ impl Field<'_> {
     }
 }
 
-/// Lowest score of some candidates, without a branch; infinite if there is none.
+/// Lowest score of some candidates, computed without a branch; infinite if there are no candidates.
 #[inline(always)]
 fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64) -> f64) -> f64 {
     let mut least = [f64::INFINITY; LANES];
@@ -213,7 +214,7 @@ fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64)
     rest.chain(least).fold(f64::INFINITY, lower)
 }
 
-/// Lower of two numbers; `a` if `b` is NaN.
+/// The lower of two numbers; `a` if `b` is NaN.
 const fn lower(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
@@ -223,7 +224,8 @@ pub(super) const fn distance(due: f64, now: f64) -> f64 {
     higher(due - now, LEAST_DISTANCE)
 }
 
-/// Higher of two numbers; `b` if `a` is NaN. Compiles to one vector instruction, unlike `f64::max`.
+/// The higher of two numbers; `b` if `a` is NaN. Unlike `f64::max`, it compiles to one vector
+/// instruction.
 const fn higher(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
@@ -232,7 +234,7 @@ const fn higher(a: f64, b: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Candidates whose scores are given by position. On a tie, the later position wins.
+    /// Candidates with given scores by position. On a tie, the later position wins.
     struct Made {
         known: Vec<Cell<f64>>,
         floors: Vec<Cell<f64>>,
@@ -263,7 +265,7 @@ mod tests {
             Search::default().lowest(field, aging, false, |at| at as u64, answer)
         }
 
-        /// Runs the search where `scores` are the policy's answers for each position.
+        /// Runs the search with a policy that returns `scores[position]` for each candidate.
         fn lowest(&self, aging: Aging, scores: &[f64]) -> Option<(f64, usize)> {
             self.ask(aging, |at, _| scores[at])
         }

@@ -3,7 +3,7 @@
 use super::{Graph, Residence, StorageKey};
 
 impl Graph {
-    /// Checks that the tables agree with one another. Walks all of them.
+    /// Checks that the tables agree with one another. Walks all tables.
     ///
     /// # Panics
     /// If an invariant is violated.

@@ -26,14 +26,14 @@ impl Graph {
         key
     }
 
-    /// Cuts a storage from its producer. Returns the path if no output of the path is left: nothing
-    /// needs the path any more.
+    /// Cuts a storage from its producer. Returns the producer's path if the path has no outputs
+    /// left, and is therefore unneeded.
     pub(crate) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         let path = self.storages[key].producer.take()?;
         self.lose_output(path, key).then_some(path)
     }
 
-    /// Removes an unneeded storage. Returns its block, and its path if no output of the path is
+    /// Removes an unneeded storage. Returns its block, and its path if the path has no outputs
     /// left.
     pub(crate) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
         let storage = self.storages.remove(key).expect("a storage is removed once");
@@ -56,7 +56,8 @@ impl Graph {
         is_last
     }
 
-    /// Removes a path without outputs. Calls `unneeded` for each input that nothing needs any more.
+    /// Removes a path without outputs. Calls `unneeded` for each input that has no handle and no
+    /// other reader.
     #[inline]
     pub(crate) fn remove_path(&mut self, key: PathKey, mut unneeded: impl FnMut(StorageKey)) {
         let mut path = self.paths.remove(key).expect("a path is removed once");

@@ -5,8 +5,8 @@ use crate::step::{NEVER, StepFuture};
 use slotmap::SecondaryMap;
 use std::sync::Arc;
 
-/// The known step that is running: the current position in the step, and which value of the step
-/// each storage holds.
+/// The known step that is running, with the current position in the step and the value of the step
+/// that each storage holds.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     step: Arc<StepFuture>,
@@ -14,11 +14,11 @@ pub struct Foreseen {
     at: u32,
     /// Position of the next command.
     next: u32,
-    /// Number of the current turn, by which entries of earlier turns are recognized.
+    /// Number of the current turn. Entries with other numbers are of earlier turns.
     turn: u32,
-    /// Turn and value number for each storage: in this turn, the storage holds this value of the
-    /// step. Kept from turn to turn, since clearing the table takes time in proportion to all slots
-    /// ever used.
+    /// For each storage, a turn and the number of the step's value that the storage holds in that
+    /// turn. Not cleared between turns, because clearing the table takes time in proportion to all
+    /// slots ever used.
     ordinals: SecondaryMap<StorageKey, (u32, u32)>,
 }
 
@@ -57,8 +57,8 @@ impl Foreseen {
         (turn == self.turn).then_some(ordinal)
     }
 
-    /// Number of commands until the next use of a storage, 0 for the current command. `None` if no
-    /// use is left, or the storage holds no value of the step.
+    /// Number of commands until the next use of a storage; 0 if the current command uses it. `None`
+    /// if no use is left, or if the storage holds no value of the step.
     #[must_use]
     pub fn next_use(&self, storage: StorageKey) -> Option<usize> {
         let next = self.step.next_use(self.ordinal(storage)?, self.at);

@@ -1,8 +1,8 @@
-//! Future edges: reads, outputs and deletes of admitted commands that have not run yet. In
-//! addition, the uses in a step that is known as a whole ([`StepFuture`]).
+//! Future edges: reads, outputs and deletes of admitted commands that have not run yet. This module
+//! also has the uses in a known step ([`StepFuture`]).
 //!
-//! Future edges are kept apart from the edges of paths that ran. So waiting commands change nothing
-//! for neighbourhoods, deletes, updates in place and ends of steps. Without admitted commands,
+//! Future edges are separate from the edges of paths that ran. Therefore waiting commands do not
+//! affect neighbourhoods, deletes, updates in place or ends of steps. Without admitted commands,
 //! future edges cost nothing.
 
 use super::{Foreseen, StorageKey};
@@ -16,70 +16,70 @@ new_key_type! {
     pub(crate) struct UnmadeKey;
 }
 
-/// Storage that exists, or is still to be made by a waiting command.
+/// Storage that exists, or that a waiting command will make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     Made(StorageKey),
     Unmade(UnmadeKey),
 }
 
-/// Uses of storages by waiting commands. Distances are in commands: 1 is the command after the
-/// current one.
+/// Uses of storages by waiting commands. Distances are in commands: the command after the current
+/// command has distance 1.
 #[derive(Debug, Default)]
 pub struct Future {
     /// Number of the current command.
     now: u64,
     /// Number of the last admitted command.
     last: u64,
-    /// Future uses of each existing storage. No entry is empty.
+    /// Future uses of each existing storage. Storages without future uses have no entry.
     of_made: SecondaryMap<StorageKey, Plans>,
     unmade: SlotMap<UnmadeKey, Unmade>,
-    /// Running step, if it is known ahead.
+    /// Running step, if it is a known step.
     foreseen: Option<Foreseen>,
 }
 
-/// Uses of one storage by waiting commands. Command numbers rise.
+/// Uses of one storage by waiting commands, with rising command numbers.
 #[derive(Debug, Default)]
 struct Plans {
     /// Numbers of the reading commands.
     reads: VecDeque<u64>,
     /// Numbers of the commands that end a handle, one entry for each handle.
     ends: VecDeque<u64>,
-    /// Number of handles still to be made by waiting commands.
+    /// Number of handles that waiting commands will make.
     handles: usize,
 }
 
 #[derive(Debug, Default)]
 struct Unmade {
     plans: Plans,
-    /// Storage with the value, once it is made. The plans are moved there.
+    /// Storage with the value, once the value is made. The plans are then moved to that storage.
     made: Option<StorageKey>,
-    /// Number of tensors of this storage still to be made by waiting commands.
+    /// Number of tensors of this storage that waiting commands will make.
     names: usize,
 }
 
 impl Future {
-    /// Number of known waiting commands. Past commands are not kept.
+    /// Number of admitted commands that have not run.
     #[must_use]
     pub const fn commands(&self) -> usize {
         (self.last - self.now) as usize
     }
 
-    /// Distance to the next command that reads a storage; `None` if no known command does.
+    /// Distance to the next command that reads a storage; `None` if no admitted command reads it.
     #[must_use]
     pub fn next_read(&self, storage: StorageKey) -> Option<usize> {
         self.reads(storage).next()
     }
 
-    /// Distances to the commands that read a storage, nearest first.
+    /// Distances to the admitted commands that read a storage, nearest first.
     pub fn reads(&self, storage: StorageKey) -> impl Iterator<Item = usize> {
         let reads = self.of_made.get(storage).into_iter().flat_map(|plans| &plans.reads);
         reads.filter(|read| **read > self.now).map(|read| (read - self.now) as usize)
     }
 
-    /// Distance to the last command that ends a handle of a storage, 0 for the current command.
-    /// `None` if not all of its handles are known to end; `handles` is their present number. A
-    /// storage can stay in the graph for longer, if others are made from it.
+    /// Distance to the command that ends the last handle of a storage; 0 for the current command.
+    /// `handles` is the present number of its handles. `None` if admitted commands do not end all
+    /// of them. A storage can stay in the graph for longer, if other storages are made from it.
     #[must_use]
     pub fn last_handle(&self, storage: StorageKey, handles: u32) -> Option<usize> {
         let plans = self.of_made.get(storage)?;
@@ -88,19 +88,19 @@ impl Future {
             .then(|| last.saturating_sub(self.now) as usize)
     }
 
-    /// Current step as a whole, if it is known: uses by commands not sent yet. A forecast, while
-    /// all other answers here are certain.
+    /// Current step, if it is a known step. Its uses include predicted uses by commands that were
+    /// not sent yet. The other methods return only certain uses.
     #[must_use]
     pub const fn foreseen(&self) -> Option<&Foreseen> {
         self.foreseen.as_ref()
     }
 
-    /// Number of admitted commands that have run or are running.
+    /// Number of the current command: how many admitted commands have run or are running.
     pub(crate) const fn now(&self) -> u64 {
         self.now
     }
 
-    /// Begins a turn of a known step, whose first command comes next. `None`: the step is not
+    /// Begins a turn of a known step, whose first command comes next. `None` if the step is not
     /// known.
     pub(crate) fn foresee(&mut self, step: Option<Arc<StepFuture>>) {
         match (step, &mut self.foreseen) {
@@ -149,12 +149,12 @@ impl Future {
         self.last = self.last.max(self.now);
     }
 
-    /// Adds a storage still to be made by a waiting command, for its first tensor.
+    /// Adds a storage that a waiting command will make, for its first tensor.
     pub(crate) fn add_unmade(&mut self) -> UnmadeKey {
         self.unmade.insert(Unmade::default())
     }
 
-    /// Replaces an unmade root by its storage, if the storage has been made.
+    /// Replaces an unmade root by its storage, if the storage was made in the meantime.
     pub(crate) fn resolve(&self, root: Root) -> Root {
         match root {
             Root::Unmade(key) => {
@@ -194,8 +194,8 @@ impl Future {
         }
     }
 
-    /// Notes that the current command made its handle to `root`, which names `storage`; `None` if
-    /// the command failed.
+    /// Notes that the current command made its handle to `root`, and that the handle names
+    /// `storage`. `None` if the command failed.
     pub(crate) fn did_name(&mut self, root: Root, storage: Option<StorageKey>) {
         if let Some(plans) = self.plans_if_any(self.resolve(root)) {
             plans.handles = plans.handles.saturating_sub(1);
@@ -232,16 +232,16 @@ impl Future {
         }
     }
 
-    /// Removes the entry of a storage if no plans are left.
+    /// Removes the entry of a storage if the storage has no plans left.
     fn tidy(&mut self, storage: StorageKey) {
         if self.of_made.get(storage).is_some_and(Plans::is_empty) {
             self.of_made.remove(storage);
         }
     }
 
-    /// Plans of a root. `None` if the storage was removed: after an earlier failure, the command's
-    /// handle names another storage. No plan is made then; that other storage becomes known when
-    /// the command runs.
+    /// Plans of a root. `None` if the storage was removed, because after an earlier failure the
+    /// command's handle names another storage. In this case no plan is added; the engine finds the
+    /// other storage when the command runs.
     fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
             Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),

@@ -1,9 +1,9 @@
-//! Numbers by which an arena knows storages.
+//! Numbers that identify storages in an arena.
 
 use super::StorageKey;
 use slotmap::{Key as _, KeyData};
 
-/// Owner of a block: a storage, or scratch. An arena knows only its number.
+/// Owner of a block: a storage, or scratch. An arena stores only the owner's number.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     Storage(StorageKey),

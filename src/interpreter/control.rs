@@ -1,4 +1,4 @@
-//! State shared by a runtime and its worker, beside the queue of commands.
+//! State that a runtime and its worker share, other than the queue of commands.
 
 use crate::command::Window;
 use crate::error::{Error, RuntimeError};
@@ -6,13 +6,14 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{CachePadded, Condvar, Mutex, OnceLock, lock, wait};
 use std::cell::Cell;
 
-/// Limit on bytes of host values in flight to the worker. A sender beyond it waits, unless no other
-/// value is in flight. A worker that looks ahead must not wait for more bytes than this before it
-/// executes a command, since the sender of those bytes would wait for the worker.
+/// Limit on bytes of host values that were sent to the worker and that the worker has not put yet.
+/// A sender that exceeds the limit waits, unless the worker has put all other values. A worker with
+/// a window must not wait for more bytes than this limit before it executes a command, because
+/// their sender would wait for the worker.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {
-    /// The runtime whose worker this thread belongs to, as the address of its [`Control`].
+    /// Address of the [`Control`] of the runtime that this thread works for; 0 for other threads.
     static SERVES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -22,11 +23,12 @@ pub(crate) struct Control {
     sent: CachePadded<AtomicU64>,
     /// Number of the worker's current command. Commands are executed in the order of sending.
     at: CachePadded<AtomicU64>,
-    /// Number of the last cancelled command: regenerations for commands up to it are cancelled.
+    /// Number of the last cancelled command. Regenerations for this and all earlier commands are
+    /// cancelled.
     cancelled: AtomicU64,
-    /// Whether the last handle of the runtime is gone.
+    /// Whether the last handle of the runtime was dropped.
     closing: AtomicBool,
-    /// Number of answers that callers may still read.
+    /// Number of pending answers that callers may still read.
     readers: AtomicUsize,
     in_flight: Mutex<InFlight>,
     landed: Condvar,
@@ -36,7 +38,7 @@ pub(crate) struct Control {
     process: Process,
 }
 
-/// A process id; the current process by default.
+/// A process id. The default is the current process.
 #[derive(Debug, PartialEq, Eq)]
 struct Process(u32);
 
@@ -49,12 +51,12 @@ impl Default for Process {
 #[derive(Debug, Default)]
 struct InFlight {
     bytes: u64,
-    /// Whether the worker is gone: no value will arrive any more.
+    /// Whether the worker has ended, so that no value will arrive any more.
     ended: bool,
 }
 
 impl Control {
-    /// Marks the calling thread as part of the worker, until the thread ends.
+    /// Marks the calling thread as a thread of the worker, until the thread ends.
     pub fn serve(&self) {
         SERVES.set(self.address());
     }
@@ -63,8 +65,8 @@ impl Control {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The error of a wait that would never end: on a thread of the worker, or in a forked process.
-    /// `None` if waiting is allowed.
+    /// Error for a wait that would never end, because the caller is a thread of the worker or a
+    /// forked process. `None` if waiting is allowed.
     pub fn bars_waiting(&self) -> Option<Error> {
         if SERVES.get() == self.address() {
             Some(RuntimeError::OwnThread.into())
@@ -101,8 +103,8 @@ impl Control {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to give up a regeneration for the current command: the command is cancelled, or the
-    /// runtime is closing and no answer can be read any more.
+    /// Whether to give up a regeneration for the current command. True if the command is cancelled,
+    /// or if the runtime is closing and no caller can read an answer any more.
     pub fn is_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         (cancelled > 0 && cancelled >= self.at())
@@ -123,11 +125,11 @@ impl Control {
         in_flight.bytes = in_flight.bytes.saturating_add(bytes);
     }
 
-    /// Waits, after a value of `bytes` bytes was sent, until the bytes in flight are within the
-    /// limit or belong to this value only.
+    /// Waits, after a value of `bytes` bytes was sent, until the bytes that the worker has not put
+    /// yet are within the limit, or belong only to this value.
     ///
     /// # Errors
-    /// [`RuntimeError::Stopped`] if the worker is gone, or the error of
+    /// [`RuntimeError::Stopped`] if the worker has ended, or the error of
     /// [`bars_waiting`](Self::bars_waiting).
     pub fn await_landing(&self, bytes: u64) -> Result<(), Error> {
         let mut in_flight = lock(&self.in_flight);
@@ -140,7 +142,7 @@ impl Control {
         if in_flight.ended { Err(self.stopped()) } else { Ok(()) }
     }
 
-    /// Notes that `bytes` bytes have arrived at the worker.
+    /// Notes that the worker has executed the put of a value of `bytes` bytes.
     pub fn land(&self, bytes: u64) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_sub(bytes);
@@ -148,7 +150,7 @@ impl Control {
         self.landed.notify_all();
     }
 
-    /// Notes that the worker ends; `why` is the reason of an early end.
+    /// Notes that the worker ends. `why` is the reason if it ends early.
     pub fn end(&self, why: Option<String>) {
         if let Some(why) = why {
             let _ = self.why_stopped.set(why);
@@ -168,7 +170,7 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// The worker at command number `at` of `sent`.
+    /// Makes a control whose worker is at command number `at` of `sent` commands.
     fn control(sent: u64, at: u64) -> Control {
         let control = Control::default();
         (0..sent).for_each(|_| control.will_send());
@@ -187,13 +189,14 @@ mod tests {
         };
         assert!((1..=5).all(cancelled));
         assert!(!(6..=8).any(cancelled));
-        // Cancel before anything was sent.
+        // Cancel before any command was sent.
         let control = control(0, 0);
         control.cancel();
         assert!(!control.is_cancelled());
     }
 
-    /// Regression: dropping a runtime waited for regenerations whose results no caller could read.
+    /// Regression test: dropping a runtime waited for regenerations whose results no caller could
+    /// read.
     #[test]
     fn without_readers_nothing_is_brought_back_for_a_runtime_that_goes() {
         let control = control(1, 1);

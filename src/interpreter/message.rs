@@ -10,14 +10,14 @@ use crate::step::KnownSteps;
 use crate::sync::channel::Sender;
 use remat_memory::Snapshot;
 
-/// A command or a question, with the handles dropped since the message before.
+/// A command or a question, with the handles dropped since the previous message.
 pub(crate) struct Message<O, H> {
     pub deleted: Ids,
     pub what: What<O, H>,
 }
 
-// A message is moved six times on its way. Beyond this size, each memcpy takes twice the
-// instructions.
+// A message is moved six times between sender and engine. Beyond this size, each memcpy takes twice
+// as many instructions.
 const _: () = assert!(size_of::<Message<crate::Op, crate::HostTensor>>() <= 256);
 
 #[allow(clippy::large_enum_variant)] // Boxing the large, most frequent variant costs more.
@@ -39,10 +39,10 @@ pub(crate) enum Question<H> {
     KnownSteps { reply: Sender<Result<Option<KnownSteps>, Error>> },
 }
 
-/// Forms of a text about memory.
+/// Forms of a text that describes memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Description {
-    /// A line of at most this number of characters.
+    /// One line of at most this number of characters.
     Occupancy(usize),
     /// One line for each chunk.
     Map,
@@ -57,7 +57,7 @@ impl<O: Operation, H> What<O, H> {
         }
     }
 
-    /// Name of the op, or of the first of several updates.
+    /// Name of the op, or of the first op of several updates.
     pub fn op(&self) -> Option<&str> {
         match self {
             Self::Do(command) => command.op(),

@@ -1,10 +1,10 @@
-//! The uses of a step's values, which are known before the step runs.
+//! The uses of the values of a known step: a step whose commands are known before it runs.
 //!
 //! In the lab, a step is known from a recording. In a running program, a step is known from its
-//! earlier turns. Its commands have positions from 0 on; deletions have none. Its values have
-//! *ordinals*, counted in the order of creation within the step. An engine that uses this knowledge
-//! gets the ordinal of each storage when it makes the storage:
-//! [`Foreseen`](crate::graph::Foreseen).
+//! earlier turns. The commands of a step have positions, counted from 0; deletions have no
+//! position. The values of a step have *ordinals*, counted in the order of creation within the
+//! step. An engine that uses a known step gets the ordinal of each storage when it makes the
+//! storage: [`Foreseen`](crate::graph::Foreseen).
 
 use remat_rng::mix;
 use rustc_hash::FxHashSet;
@@ -12,8 +12,8 @@ use rustc_hash::FxHashSet;
 /// Position that stands for "no further use".
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// Uses of a step's values by position, with time and memory at each position if nothing is
-/// evicted.
+/// Positions at which a step uses its values, with the time and memory use at each position if
+/// nothing is evicted.
 ///
 /// A value is the content of a storage between two updates in place: an update makes a new value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,7 +66,7 @@ impl StepFuture {
     /// Positions at which a value is read, in ascending order.
     ///
     /// # Panics
-    /// If the ordinal is out of range. This holds for all methods with an ordinal.
+    /// If the ordinal is out of range. All methods with an ordinal panic in this case.
     #[must_use]
     pub fn uses(&self, ordinal: u32) -> &[u32] {
         &self.uses
@@ -125,7 +125,7 @@ impl StepFuture {
         self.starts[of] as usize + of..=self.starts[of + 1] as usize + of
     }
 
-    /// Gaps of a value that end with a use. Each has its number, its first position, and the
+    /// Gaps of a value that end with a use: for each gap, its number, its first position, and the
     /// position of the use.
     pub fn gaps_before_uses(&self, ordinal: u32) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
         let uses = self.uses(ordinal);
@@ -133,7 +133,7 @@ impl StepFuture {
         self.gaps_of(ordinal).zip(from.zip(uses)).map(|(gap, (from, &to))| (gap, from, to))
     }
 
-    /// Position of the first use of a value at `at` or later; [`NEVER`] if there is none.
+    /// Position of the first use of a value at `at` or later; [`NEVER`] if no use follows.
     #[inline]
     pub(crate) fn next_use(&self, ordinal: u32, at: u32) -> u32 {
         let next = self.next(ordinal, at);
@@ -141,7 +141,7 @@ impl StepFuture {
     }
 
     /// Index in `uses` of the value's first use at `at` or later; the end of the value's range if
-    /// there is none.
+    /// no use follows.
     #[inline]
     fn next(&self, ordinal: u32, at: u32) -> usize {
         let of = ordinal as usize;
@@ -186,7 +186,8 @@ impl StepFutureBuilder {
         self.future.made_from.is_empty() && self.future.outputs.is_empty()
     }
 
-    /// Adds an output of the current command, of `bytes` bytes. Returns its ordinal.
+    /// Adds a new value of `bytes` bytes, made by the current command. Returns the ordinal of the
+    /// value.
     pub fn value(&mut self, bytes: u64) -> u32 {
         let ordinal = self.future.bytes.len() as u32;
         self.future.bytes.push(bytes);
@@ -213,8 +214,9 @@ impl StepFutureBuilder {
         }
     }
 
-    /// Adds reads by the current command: of the held values from which the values `restored` would
-    /// be recomputed. `sources` is followed through unheld values up to held ones.
+    /// Adds reads by the current command of all held values from which the values `restored` would
+    /// be recomputed. `sources` gives the inputs of a value's command, and is followed through
+    /// unheld values up to held values.
     pub fn read_sources<'a>(&mut self, mut restored: Vec<u32>, sources: impl Fn(u32) -> &'a [u32]) {
         let mut seen: FxHashSet<u32> = restored.iter().copied().collect();
         while let Some(value) = restored.pop() {
@@ -229,7 +231,7 @@ impl StepFutureBuilder {
         }
     }
 
-    /// Adds an output tensor of the current command. The tensor looks at the value `ordinal`.
+    /// Adds an output tensor of the current command. The tensor has the value `ordinal`.
     pub fn output(&mut self, ordinal: u32) {
         self.future.outputs.push(ordinal);
     }
@@ -244,7 +246,7 @@ impl StepFutureBuilder {
         self.future.gone[ordinal as usize] == NEVER
     }
 
-    /// Ends the current command, with its cost.
+    /// Ends the current command, which has the cost `cost`.
     pub fn next(&mut self, cost: f64) {
         if self.future.made_from.is_empty() {
             self.future.made_from.push(0);

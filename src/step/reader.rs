@@ -1,5 +1,5 @@
-//! The only code that reads the effects of commands: the values read, made and freed by each
-//! command.
+//! The only code that derives the effects of a command: the values that the command reads, makes
+//! and frees.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ pub(crate) type Values = SmallVec<[u32; 4]>;
 /// Reads commands in order, and tracks the value of each tensor.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// Value and layout of each tensor. Ended numbers are removed.
+    /// Value and layout of each tensor. Tensors whose numbers ended are removed.
     tensors: FxHashMap<TensorId, (u32, Layout)>,
     values: Vec<Value>,
     storages: u32,
@@ -28,11 +28,11 @@ struct Value {
     /// Bytes of the storage.
     bytes: u64,
     storage: u32,
-    /// Number of tensors that look at the value.
+    /// Number of live tensors with this value.
     handles: u32,
 }
 
-/// The effect of a command on values.
+/// Effects of a command on values.
 #[derive(Debug, Default)]
 pub(crate) struct Deed {
     /// Values that must be resident for the command, each once, in the order of inputs.
@@ -54,7 +54,7 @@ pub(crate) struct Made {
 }
 
 impl Reader {
-    /// Adds a tensor with a new storage that no command makes. Returns its value.
+    /// Adds a tensor with a new storage that no command makes. Returns the value of the tensor.
     pub fn add(&mut self, tensor: TensorId, layout: Layout) -> u32 {
         let storage = self.new_storage();
         self.make(tensor, layout, layout.bytes(), storage)
@@ -84,7 +84,7 @@ impl Reader {
         call.inputs.iter().map(|&input| self.layout(input)).collect()
     }
 
-    /// Number of values until now.
+    /// Number of values made so far.
     #[cfg(test)]
     pub const fn values(&self) -> usize {
         self.values.len()
@@ -100,7 +100,7 @@ impl Reader {
         self.values[value as usize].storage
     }
 
-    /// Whether a tensor looks at a value.
+    /// Whether a live tensor has a value.
     pub fn is_held(&self, value: u32) -> bool {
         self.values[value as usize].handles > 0
     }
@@ -144,7 +144,7 @@ impl Reader {
         deed
     }
 
-    /// Reads the calls of a command. All inputs are live until the last call; `named` are the
+    /// Reads the calls of a command. All inputs are live until the last call. `named` has the
     /// values of all inputs, repeats included.
     fn calls<O>(&mut self, deed: &mut Deed, calls: &[Apply<O>], named: &[u32]) {
         for call in calls {
@@ -173,8 +173,8 @@ impl Reader {
         }
     }
 
-    /// The old value, if an update of `target` takes over its storage; `None` for a new storage.
-    /// `named` are the values of all inputs of the command.
+    /// The old value of `target`, if an update takes over its storage; `None` if the update makes a
+    /// new storage. `named` has the values of all inputs of the command.
     fn taken_over(&self, target: TensorId, is_given: bool, named: &[u32]) -> Option<u32> {
         let (old, layout) = self.tensors.get(&target)?;
         let Value { bytes, handles, .. } = self.values[*old as usize];

@@ -1,11 +1,11 @@
-//! Recognition of repeated steps, marked or not.
+//! Recognition of repeated steps, whether or not the program marks them.
 //!
 //! Each distinct command is a node, linked to the node that followed it last time. While commands
-//! follow the links, later commands are predicted along the links: the [course](course). A command
-//! that matches no node nearby gets a new node. Such commands make a new sequence, until commands
-//! match known nodes again. Training, evaluation and periodic steps are then sequences side by
-//! side. If several sequences continue from one node, a [`Branch`] counts how often each is taken
-//! in a row.
+//! follow the links, later commands are predicted along the links; the predicted nodes are the
+//! [course](course). A command that matches no node nearby gets a new node. New nodes form a new
+//! sequence, until commands match known nodes again. As a result, training, evaluation and periodic
+//! steps are separate sequences. If several sequences continue from one node, a [`Branch`] counts
+//! how often in a row each sequence is taken.
 //!
 //! Two steps are of one kind if they use equal values at equal positions:
 //! [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are compared command by
@@ -29,33 +29,34 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::num::NonZeroU32;
 
-/// Limit on nodes, about 20 MiB.
+/// Limit on the number of nodes. This many nodes take about 20 MiB.
 const MOST: usize = 1 << 16;
-/// Limit on missing or inserted commands. Up to this limit, a known sequence is found again as soon
-/// as one command matches it. Beyond the limit, the last [`context::LENGTH`] commands must match a
-/// known sequence.
+/// Limit on the number of missing or inserted commands after which one matching command suffices to
+/// find a known sequence again. Beyond the limit, the last [`context::LENGTH`] commands must match
+/// a known sequence.
 const NEAR: usize = 8;
 /// Value of [`Steps::doubt`] after a first failure, and its limit, in commands.
 const DOUBT: usize = 8;
 const MOST_DOUBT: usize = 1 << 12;
 /// Number of commands that are compared backwards to find a known sequence.
 const FAR: usize = 256;
-/// Limit on the commands of a part of a marked step that are told apart, since parts may have any
-/// length. Later commands of a longer part may match a node of the same part.
+/// Limit on the number of commands in a part of a marked step that get separate nodes, because
+/// parts may have any length. Later commands of a longer part may match a node of the same part.
 const MOST_APART: usize = 1 << 13;
 
-/// The role of a storage in a repeated step: the same output of the same command each time. An
-/// update in place or a replacement takes over the role, so a parameter has one role in all steps.
+/// The role of a storage in a repeated step. Storages have the same role if the same output of the
+/// same command made them in different turns. An update in place or a replacement takes over the
+/// role, so a parameter has one role in all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "u32", into = "u32"))]
 pub(crate) struct Role {
-    /// Index of the role plus 1, which lets `Option<Role>` be as small as `Role`.
+    /// Index of the role plus 1, so that `Option<Role>` is as small as `Role`.
     number: NonZeroU32,
 }
 
 impl Role {
-    /// The role `roles` further on.
+    /// The role whose index is larger by `roles`.
     pub const fn after(self, roles: u32) -> Self {
         Self { number: self.number.saturating_add(roles) }
     }
@@ -84,7 +85,7 @@ pub(crate) struct Heard {
     pub token: u64,
     /// Roles of the inputs; `None` for a storage without a role.
     pub inputs: SmallVec<[Option<Role>; 8]>,
-    /// Whether the command reads the bytes of its inputs. A view does not.
+    /// Whether the command reads the bytes of its inputs. A view reads no bytes.
     pub reads: bool,
     /// Outputs of the command.
     pub makes: SmallVec<[Makes; 2]>,
@@ -94,13 +95,13 @@ pub(crate) struct Heard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Makes {
-    /// A new value in a role of its own; the size in bytes.
+    /// A new value with its own role. The field is the size in bytes.
     Value(u64),
-    /// A view of an input; the index of that input.
+    /// A view of an input. The field is the index of that input.
     Look(u32),
-    /// A new value in the role of an input; the index of that input.
+    /// A new value that takes over the role of an input. The field is the index of that input.
     Update(u32),
-    /// A view of one input, which takes over the role of another input.
+    /// A view of one input that takes over the role of another input.
     Replace {
         /// Index of the input that is viewed.
         by: u32,
@@ -118,18 +119,19 @@ pub(crate) struct Steps {
     /// Size in bytes of each role, and the node of the command at which the last handle of a
     /// storage in this role ended.
     roles: Vec<(u64, NodeId)>,
-    /// New role -> older role, for roles that proved equal.
+    /// Maps a new role to an older role, for roles that proved equal.
     same: FxHashMap<Role, Role>,
-    /// Role changes of the last command, to be applied all at once: old role, and new role. `None`:
-    /// storages of the old role have no role any more.
+    /// Role changes of the last command as pairs of old and new role, to be applied all at once.
+    /// `None` as the new role means that storages of the old role lose their role.
     renamed: Vec<(Role, Option<Role>)>,
-    /// Hash of the last [`context::LENGTH`] commands -> the node of the last of them.
+    /// Maps the hash of [`context::LENGTH`] consecutive commands to the node of the last of these
+    /// commands.
     index: FxHashMap<u64, NodeId>,
     context: Context,
     /// Node of the last command.
     at: Option<NodeId>,
-    /// The end of the last correct prediction: the node that was predicted when another command
-    /// came, and the number of commands since.
+    /// Set when predictions failed: the node that was predicted when another command came, and the
+    /// number of commands since then.
     left: Option<(NodeId, usize)>,
     /// Nodes of the predicted course, in order.
     course: Vec<NodeId>,
@@ -137,25 +139,25 @@ pub(crate) struct Steps {
     /// Position of the last command on the course. `None` after a command that the course did not
     /// predict.
     on_course: Option<usize>,
-    /// Whether the next turn of the loop differs from this turn.
+    /// Whether the next turn of the loop is expected to differ from this turn.
     turns_differ: bool,
-    /// Number of commands since the course was made.
+    /// Number of commands since the current course was made.
     since: usize,
     /// Number of consecutive commands that were predicted, up to the last command.
     as_expected: usize,
     /// Number of consecutive commands that must have been predicted before a new course is made.
-    /// Each course that fails early raises the number.
+    /// Each course that fails early raises this number.
     doubt: usize,
-    /// Number of courses made until now: the number of the current course in [`Node::place`].
+    /// Number of courses made so far. [`Node::place`] uses it as the number of the current course.
     courses: u32,
     /// Whether the program marks the ends of steps.
     is_marked: bool,
-    /// Number of the current part, for [`Node::part`]. A part ends with the step, or as soon as no
+    /// Number of the current part, for [`Node::part`]. A part ends when the step ends, or when no
     /// output of the part is held any more.
     part: u32,
     /// Number of commands in the current part.
     since_part: usize,
-    /// Roles of held storages that the current part made.
+    /// Roles of the held storages that the current part made.
     held: FxHashSet<Role>,
     turns: Turns,
     /// Role changes at each mark, applied all at once. Within a mark, no role occurs twice in
@@ -166,28 +168,29 @@ pub(crate) struct Steps {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Node {
-    /// Hash of the command, in which the roles of its inputs are left out.
+    /// Hash of the command, without the roles of its inputs.
     token: u64,
     /// Roles of the inputs; `None` for an input without a role.
     inputs: SmallVec<[Option<Role>; 4]>,
     reads: bool,
     makes: SmallVec<[Makes; 1]>,
-    /// Role of the first value that the command makes; its later values have the following roles.
+    /// Role of the first value that the command makes. Further values of the command have the next
+    /// roles.
     first: Role,
     /// Last measured cost, in units of the cost model.
     cost: f64,
     next: Option<NodeId>,
-    /// Number of times that `next` followed, while there is no second successor.
+    /// Number of times that `next` followed. Counted until a second successor comes.
     times: u32,
-    /// The node before this node, when this node came last.
+    /// The predecessor of this node at its last occurrence.
     before: Option<NodeId>,
     /// Successors, if there are several.
     branch: Option<Box<Branch>>,
-    /// Number of the latest course with this node, and the position of the node on that course.
+    /// Number of the latest course that contains this node, and the node's position on that course.
     #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
-    /// Number of the part in which the node came last; 0 for a mark, in programs without marks, and
-    /// after the first [`MOST_APART`] commands of a part.
+    /// Number of the part in which the node last occurred. The number is 0 for a mark, in programs
+    /// without marks, and after the first [`MOST_APART`] commands of a part.
     #[cfg_attr(feature = "serde", serde(skip))]
     part: u32,
 }
@@ -199,7 +202,7 @@ pub(crate) const MARK: u64 = 1;
 const NOWHERE: NodeId = NodeId::MAX;
 
 impl Steps {
-    /// Hears the next command. Returns its node. Roles may prove equal to older roles:
+    /// Matches the next command and returns its node. Roles may prove equal to older roles: see
     /// [`Steps::take_renamed`].
     pub fn hear(&mut self, heard: Heard) -> NodeId {
         self.context.push(heard.token);
@@ -227,7 +230,8 @@ impl Steps {
         }
     }
 
-    /// Nodes of the turn that ended with the last command, a mark; empty if turns are not compared.
+    /// Nodes of the turn that ended with the last command, which is a mark. Empty if turns are not
+    /// compared.
     pub fn last_turn(&self) -> &[NodeId] {
         self.turns.last()
     }
@@ -242,8 +246,8 @@ impl Steps {
         }
     }
 
-    /// Takes the role changes of the last command, to be applied all at once: old role, and new
-    /// role. `None`: storages of the old role have no role any more.
+    /// Takes the role changes of the last command as pairs of old and new role, to be applied all
+    /// at once. `None` as the new role means that storages of the old role lose their role.
     pub fn take_renamed(&mut self) -> Vec<(Role, Option<Role>)> {
         std::mem::take(&mut self.renamed)
     }
@@ -285,11 +289,11 @@ impl Steps {
         self.since_part += 1;
     }
 
-    /// Whether a node already came in this part of the step. If so, another command that is equal
-    /// gets a node of its own.
+    /// Whether a node already occurred in this part of the step. If true, an equal command in the
+    /// same part gets a separate node.
     ///
-    /// The outputs of two such commands exist at the same time, and are used at different times.
-    /// For example, the gradients of several batches are added up for one update.
+    /// Reason: the outputs of the two commands exist at the same time, and are used at different
+    /// times. For example, the gradients of several batches are added up for one update.
     fn is_past(&self, node: NodeId) -> bool {
         self.is_marked
             && self.since_part < MOST_APART
@@ -316,10 +320,10 @@ impl Steps {
     }
 
     /// Finds a command near the predicted position: as another known successor of the last node, or
-    /// as a node a few links further on.
+    /// as a node a few links ahead.
     ///
-    /// If no input of the command has a role, many commands look like it. Such a command is only
-    /// found as a successor.
+    /// A command without any input that has a role resembles many commands, so it is only found as
+    /// a successor.
     fn find_near(&self, heard: &Heard) -> Option<NodeId> {
         let at = self.at?;
         let is = |node: &NodeId| self.may_be(*node, heard);
@@ -336,11 +340,11 @@ impl Steps {
         })
     }
 
-    /// Finds a command by its context: the commands before it equal the commands before a known
+    /// Finds a command by its context: the preceding commands equal the commands before a known
     /// node, and begin with equal inputs.
     ///
-    /// New nodes were made for the commands before it. The outputs of these commands get the known
-    /// roles now.
+    /// New nodes were made for the preceding commands. The outputs of these commands now get the
+    /// known roles.
     fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
         let node = *self.index.get(&self.context.key()?)?;
         let of = |node: NodeId| &self.nodes[node as usize];
@@ -354,8 +358,8 @@ impl Steps {
             self.is_past(known) || of(new).part != 0 && of(new).part == of(known).part
         };
         let may_be = |new, known| of(new).is_like(of(known)) && !are_apart(new, known);
-        // Pair the last commands with the commands before the known node, backwards while they are
-        // alike.
+        // Going backwards, pair the last commands with the commands before the known node, as long
+        // as the commands of a pair are alike.
         while new != known && may_be(new, known) && pairs.len() < FAR {
             pairs.push((new, known));
             match (of(new).before, of(known).before) {
@@ -364,7 +368,7 @@ impl Steps {
             }
         }
         // Walk from the oldest pair to the newest. Outputs of a pair count as equal in later pairs.
-        // Where the inputs of a pair disagree, the common past can only begin after that pair.
+        // If the inputs of a pair disagree, the common past can only begin after that pair.
         let mut likeness = Likeness::default();
         let mut first = pairs.len();
         for (at, &(new, known)) in pairs.iter().enumerate().rev() {
@@ -415,7 +419,7 @@ impl Steps {
         }
     }
 
-    /// Notes that the last handle of the storage in this role ended, with the last command or after
+    /// Notes that the last handle of the storage in this role ended, at the last command or after
     /// it.
     pub fn gone(&mut self, role: Role) {
         self.held.remove(&role);
@@ -429,7 +433,7 @@ impl Steps {
         self.nodes.get(node as usize).is_some_and(|node| node.token == MARK)
     }
 
-    /// Whether a mark came.
+    /// Whether the program has marked the end of a step.
     pub const fn is_marked(&self) -> bool {
         self.is_marked
     }
@@ -451,8 +455,8 @@ impl Steps {
             + self.heirs.values().map(|heirs| size_of_val(&heirs[..]) as u64).sum::<u64>()
     }
 
-    /// The predicted node after the last command. Before the first command, this is the first node
-    /// of an earlier run.
+    /// The node predicted to follow the last command. Before the first command, this is the first
+    /// node of an earlier run.
     fn expected(&self) -> Option<NodeId> {
         match self.at {
             Some(at) => self.after(at),
@@ -523,9 +527,9 @@ impl Steps {
             });
         }
         self.follow_course(node);
-        // If a sequence of last commands (a context) occurs several times in a part of a step, the
-        // index keeps the node of the first occurrence. Nodes of later occurrences are found as
-        // successors of their predecessors.
+        // A sequence of last commands (a context) may occur several times in a part of a step. The
+        // index then keeps the node of the first occurrence. Nodes of later occurrences are found
+        // as successors of their predecessors.
         if let Some(key) = self.context.key()
             && !self.index.get(&key).is_some_and(|&known| self.is_past(known))
         {
@@ -534,8 +538,8 @@ impl Steps {
         self.at = Some(node);
     }
 
-    /// Checks whether a node is the next one on the course, and whether the links still predict the
-    /// course.
+    /// Checks whether a node is the next node of the course, and whether the links still predict
+    /// the course.
     fn follow_course(&mut self, node: NodeId) {
         let Some(at) = self.on_course else { return };
         let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
@@ -555,7 +559,7 @@ impl Steps {
     }
 }
 
-/// Pushes an element. A full vector grows by a quarter, since doubling would waste up to half of
+/// Pushes an element. A full vector grows by a quarter, because doubling would waste up to half of
 /// the memory.
 fn push<T>(all: &mut Vec<T>, one: T) {
     if all.len() == all.capacity() {
@@ -567,10 +571,10 @@ fn push<T>(all: &mut Vec<T>, one: T) {
 /// State of a comparison of new commands with known commands.
 #[derive(Default)]
 struct Likeness {
-    /// Roles of new outputs -> roles of the known outputs.
+    /// Maps roles of new outputs to roles of known outputs.
     same: FxHashMap<Role, Role>,
-    /// Whether some input was made before all compared commands. Otherwise commands that make
-    /// values from nothing would match too easily.
+    /// Whether some input was made before all compared commands. Required for a match, because
+    /// sequences that only make values without inputs would match too easily.
     from_before: bool,
 }
 
@@ -600,7 +604,7 @@ impl Node {
         self.is_like_heard(heard) && self.inputs[..] == heard.inputs[..]
     }
 
-    /// Equality without inputs.
+    /// Whether a command equals the node in all parts but the inputs.
     fn is_like_heard(&self, heard: &Heard) -> bool {
         self.token == heard.token && self.reads == heard.reads && self.makes[..] == heard.makes[..]
     }

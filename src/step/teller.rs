@@ -27,9 +27,9 @@ use crate::layout::Layout;
 pub struct StepTeller {
     reader: Reader,
     builder: StepFutureBuilder,
-    /// Value -> its history.
+    /// The history of each value.
     told: Vec<Told>,
-    /// Number of step marks until now.
+    /// Number of step marks so far.
     ends: u32,
     /// First value made since the last mark.
     since: usize,
@@ -40,20 +40,20 @@ pub struct StepTeller {
 struct Told {
     /// Inputs of the value's command; empty for a leaf.
     sources: Values,
-    /// Numbers of two steps. `born` is the step that made the value. `oldest` is the oldest step to
-    /// which the value's history reached back, through unheld values, at the end of `born`.
+    /// Numbers of two steps. `born` is the step that made the value. `oldest` is the oldest step
+    /// that the value's history reached through unheld values, at the end of step `born`.
     born: u32,
     oldest: u32,
 }
 
 impl StepTeller {
     /// Adds a tensor of `bytes` bytes that is live before the step. [`StepTeller::carry_view`] adds
-    /// views of it.
+    /// views of the tensor.
     ///
-    /// A tensor that the step reads and that was never added counts as 0 bytes.
+    /// A tensor that the step reads but that was never added counts as 0 bytes.
     ///
     /// # Panics
-    /// If a command was told before.
+    /// If a command was added before.
     pub fn carry(&mut self, tensor: TensorId, bytes: u64) {
         assert!(self.builder.is_new(), "what was there before comes before all commands");
         self.reader.add(tensor, Layout::raw(bytes as usize));
@@ -64,7 +64,7 @@ impl StepTeller {
     /// Adds a view of a [carried](Self::carry) tensor.
     ///
     /// # Panics
-    /// If `of` was not carried.
+    /// If `of` was not added by [`carry`](Self::carry).
     pub fn carry_view(&mut self, tensor: TensorId, of: TensorId) {
         let layout = self.reader.layout(of);
         assert!(self.reader.look(tensor, of, layout).is_some(), "it was not carried");
@@ -106,9 +106,9 @@ impl StepTeller {
     }
 
     /// Marks the end of a step. A held value becomes a leaf at the mark if its history reaches back
-    /// to earlier steps through unheld values. The mark reads such values, as
+    /// to earlier steps through unheld values. The mark reads the values that become leaves, as
     /// [`Engine::step`](crate::engine::Engine::step) says. The mark also reads the held values from
-    /// which such values would be restored if evicted.
+    /// which these values would be restored if evicted.
     fn step(&mut self) {
         let mut restored = Vec::new();
         for value in self.since..self.told.len() {
@@ -129,7 +129,7 @@ impl StepTeller {
 }
 
 impl RecordedProgram {
-    /// The future of the whole program, for a replay. Costs are the recorded costs.
+    /// The future of a whole program, for a replay. Costs are the recorded costs.
     #[must_use]
     pub fn future(&self) -> StepFuture {
         let mut teller = StepTeller::default();

@@ -15,13 +15,13 @@ pub(crate) struct Launch<'a, D: Device> {
     pub work: &'a Work<D>,
     /// Op name, layouts of the operands, and flops.
     pub run: Run<'a>,
-    /// Storage of each input; all are resident.
+    /// Storage of each input. All these storages are resident.
     pub sources: &'a [StorageKey],
-    /// Inputs that are read from a copy: input position, and block of the copy.
+    /// Inputs that are read from a copy, each as input position and block of the copy.
     pub copies: &'a [(usize, Held)],
     /// Block of each output.
     pub blocks: &'a [Held],
-    /// Workspace: bytes needed, and block.
+    /// Workspace: the bytes needed, and the block.
     pub scratch: Option<(u64, Held)>,
     pub timed: bool,
 }
@@ -33,15 +33,15 @@ impl<D: Device> Store<D> {
     pub fn launch(&mut self, launch: Launch<'_, D>) -> Result<Took, Error> {
         let Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         if self.tape.is_some() {
-            // Pass a copy: if the original were passed by reference, it would have to be in memory
-            // in each run.
+            // Pass a copy: a reference to the original would force the original into memory in each
+            // run.
             self.write_down(&Launch { work, run, sources, copies, blocks, scratch, timed });
         }
         if self.is_done().map_err(cold)? {
             return Ok(Took::Unknown);
         }
         let Self { device, space, graph, places, .. } = self;
-        // Look up offsets only now: making room may have moved blocks.
+        // Read offsets only now, because blocks may have been moved to make room.
         places.clear();
         for (&source, &layout) in sources.iter().zip(run.inputs) {
             let held = graph.held(source).expect("inputs are resident");

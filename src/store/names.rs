@@ -8,7 +8,7 @@ use slotmap::Key as _;
 use std::borrow::Cow;
 
 impl<D: Device> Store<D> {
-    /// Name of a storage in reports: the label, or else the name of its op.
+    /// Name of a storage in reports: its label, or the name of its op if it has no label.
     pub fn name_of(&self, key: StorageKey) -> &str {
         self.graph.storage(key).label.as_deref().unwrap_or_else(|| self.op_of(key))
     }
@@ -22,13 +22,13 @@ impl<D: Device> Store<D> {
     pub fn op_of_path(&self, path: PathKey) -> &str {
         match self.bodies.get(path) {
             Some(body) => body.work.name(),
-            // The body is out of the table while the path runs.
+            // While the path runs, its body is not in the table.
             None if self.running.is_empty() => "the current op",
             None => &self.running,
         }
     }
 
-    /// Name of a storage in events: the label, or else the number.
+    /// Name of a storage in events: its label, or its number if it has no label.
     pub fn tensor_name(&self, key: StorageKey) -> Cow<'_, str> {
         match &self.graph.storage(key).label {
             Some(label) => Cow::Borrowed(label),
@@ -47,7 +47,7 @@ impl<D: Device> Store<D> {
         self.space.arena().map_or_else(String::new, |arena| arena.dump(0, name))
     }
 
-    /// Name of a block's owner in reports; `scratch` if the owner is no storage.
+    /// Name of a block's owner in reports; `scratch` if the owner is not a storage.
     pub fn owner_name(&self, owner: u64) -> &str {
         self.owner(owner).map_or("scratch", |key| self.name_of(key))
     }

@@ -31,7 +31,8 @@ impl<D: Device> Work<D> {
 /// Work of a path, and the layouts of its inputs and outputs.
 pub(crate) struct Body<D: Device> {
     pub work: Work<D>,
-    /// Layouts of the inputs, then of the outputs. One allocation, since a `Layout` is large.
+    /// Layouts of the inputs, followed by those of the outputs. All are in one heap allocation,
+    /// because a `Layout` is large.
     pub layouts: Vec<Layout>,
     inputs: usize,
 }
@@ -55,7 +56,7 @@ impl<D: Device> Body<D> {
 }
 
 impl<D: Device> Store<D> {
-    /// Takes a path's body out of the table for a run, until [`Store::return_body`].
+    /// Takes a path's body out of the table for a run. [`Store::return_body`] puts the body back.
     pub fn take_body(&mut self, path: PathKey) -> Body<D> {
         let body = self.bodies.remove(path).expect("a path has a body");
         self.running.clear();

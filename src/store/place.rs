@@ -1,4 +1,4 @@
-//! Blocks of memory: taken, given back, moved.
+//! Allocating, freeing and moving blocks of memory.
 
 use super::{Action, Store};
 use crate::device::{Device, Place};
@@ -8,7 +8,7 @@ use crate::guard::guarded;
 use crate::layout::Layout;
 use remat_memory::{Held, Move, Region, RegionSource};
 
-/// Device as a source of memory. `take` takes the bytes from `taken` upwards.
+/// Device as a source of memory. `take` allocates the bytes that begin at `taken`.
 struct Regions<'a, D> {
     device: &'a mut D,
     taken: u64,
@@ -17,7 +17,7 @@ struct Regions<'a, D> {
 impl<D: Device> RegionSource for Regions<'_, D> {
     fn take(&mut self, bytes: u64) -> Option<Region> {
         let range = self.taken..self.taken + bytes;
-        // If the device has no more memory, the engine evicts instead.
+        // If the device has no more memory, no error is returned, and the engine evicts instead.
         guarded("taking memory", || self.device.take(range)).ok()?;
         let region = Region { start: self.taken, bytes };
         self.taken = region.end();
@@ -34,7 +34,7 @@ impl<D: Device> RegionSource for Regions<'_, D> {
 }
 
 impl<D: Device> Store<D> {
-    /// Takes a block of at least `bytes` bytes. `None` if no hole is large enough.
+    /// Allocates a block of at least `bytes` bytes. Returns `None` if no hole is large enough.
     #[inline(always)]
     pub fn place(&mut self, bytes: u64, owner: Owner) -> Option<Held> {
         if self.script.is_some() {
@@ -48,14 +48,15 @@ impl<D: Device> Store<D> {
         Some(held)
     }
 
-    /// Takes more memory from a device that gives memory on demand, so that there is room for a
-    /// block of `bytes` bytes. Returns whether any memory was taken.
+    /// Allocates more memory from a device that provides it on demand, so that a block of `bytes`
+    /// bytes fits. Returns whether any memory was allocated.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let taken = self.space.taken();
         self.space.grow(bytes, &mut Regions { device: &mut self.device, taken })
     }
 
-    /// Frees a block, unless the tape keeps it. Storages lose their blocks only here.
+    /// Frees a block, unless the tape keeps the block. Storages lose their blocks only by this
+    /// method.
     #[inline]
     pub fn free(&mut self, held: Held) {
         if self.tape.is_none() || !self.write_down_free(held) {
@@ -63,11 +64,11 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Notes on the tape that a block is freed. Returns whether the tape keeps the block instead.
+    /// Notes on the tape that a block is freed. Returns true if the tape keeps the block allocated.
     #[cold]
     fn write_down_free(&mut self, held: Held) -> bool {
         let Some(tape) = &mut self.tape else { return false };
-        // Without an arena no plan is made, so the owner does not matter.
+        // Without an arena no plan is made, so the owner is not needed.
         let owner = self
             .space
             .arena()
@@ -85,8 +86,8 @@ impl<D: Device> Store<D> {
         self.space.free(held);
     }
 
-    /// Sets the limit of bytes in use. No block lies above the limit, and the device may use the
-    /// memory there for something else.
+    /// Sets the limit on bytes in use. No block lies above the limit, so the device may use the
+    /// memory above it for other purposes.
     pub fn set_limit(&mut self, bytes: u64) -> Result<(), Error> {
         let (before, taken) = (self.space.limit(), self.space.taken());
         if self.space.arena().is_none() || self.space.grows() {
@@ -104,9 +105,8 @@ impl<D: Device> Store<D> {
         Ok(())
     }
 
-    /// Moves that make a hole of `bytes` bytes; at least `bytes` bytes must be free. While a turn
-    /// is taped that may become a plan, blocks from before the turn move only if nothing else
-    /// helps.
+    /// Returns moves that make a hole of `bytes` bytes. At least `bytes` bytes must be free. While
+    /// a turn is taped for a plan, blocks from before the turn move only if no other moves suffice.
     pub fn plan_compaction(&self, bytes: u64) -> Vec<Move> {
         let tape = self.tape.as_ref();
         let moves = tape
@@ -121,12 +121,12 @@ impl<D: Device> Store<D> {
         if let Some(tape) = &mut self.tape {
             tape.relocate(step);
         }
-        // Update the tables at once, so that they are right even if the next move fails.
+        // Update the tables after each move, so that they are right even if the next move fails.
         self.space.apply_move(step);
         Ok(())
     }
 
-    /// Copies the elements of a resident tensor to the block `to`, packed.
+    /// Copies the elements of a resident tensor to the block `to`, in packed layout.
     pub fn duplicate(
         &mut self,
         from: StorageKey,

@@ -1,11 +1,12 @@
-//! Residence, pins and use of storages. Graph and candidates change together here.
+//! Residence, pins and use of storages. The methods here change the graph and the list of
+//! candidates together.
 
 use super::{Store, Work};
 use crate::device::Device;
 use crate::graph::{PathKey, Residence, Storage, StorageKey};
 use remat_memory::Held;
 
-/// Position among the candidates, and block, of a storage that is a candidate.
+/// Position in the list of candidates, and block; `None` if the storage is not a candidate.
 fn candidacy(storage: &Storage) -> Option<(u32, Held)> {
     match (storage.candidate, storage.residence) {
         (Some(position), Residence::Resident(held)) => Some((position, held)),
@@ -38,8 +39,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Frees the block of `key` if there is one, and sets the residence to `why`. Returns whether a
-    /// block was freed.
+    /// Frees the block of `key`, if it has a block, and sets the residence to `why`. Returns
+    /// whether a block was freed.
     #[inline]
     pub fn set_absent(&mut self, key: StorageKey, why: Residence) -> bool {
         self.remove_candidate(key);
@@ -52,14 +53,14 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Cuts a storage from its producer, and so makes it a leaf. Returns the path if no output of
-    /// the path is left.
+    /// Makes a storage a leaf by cutting it from its producer. Returns the producer's path if the
+    /// path has no outputs left.
     pub fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
         self.graph.cut(key)
     }
 
-    /// Removes an unneeded storage. Returns its path if no output of the path is left.
+    /// Removes an unneeded storage. Returns its path if the path has no outputs left.
     #[inline]
     pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
@@ -70,7 +71,8 @@ impl<D: Device> Store<D> {
         last_output_of
     }
 
-    /// Removes a path without outputs. Calls `unneeded` for each input that nothing needs any more.
+    /// Removes a path without outputs. Calls `unneeded` for each input that has no handle and no
+    /// other reader.
     #[inline]
     pub fn remove_path(&mut self, path: PathKey, unneeded: impl FnMut(StorageKey)) {
         self.graph.remove_path(path, unneeded);
@@ -91,7 +93,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Pins a storage: no eviction until [`Store::unpin`]. The block may still be moved.
+    /// Pins a storage, which prevents its eviction until [`Store::unpin`]. The block may still be
+    /// moved.
     #[inline(always)]
     pub fn pin(&mut self, key: StorageKey) {
         let storage = &mut self.graph.storages[key];
@@ -103,7 +106,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Takes back one pin. Returns whether no pin is left.
+    /// Removes one pin. Returns whether no pin is left.
     #[inline]
     pub fn unpin(&mut self, key: StorageKey) -> bool {
         let storage = &mut self.graph.storages[key];
@@ -121,7 +124,7 @@ impl<D: Device> Store<D> {
         self.change_awaited(path, 1);
     }
 
-    /// Takes back [`Store::await_inputs`]: the run was made, or will not be.
+    /// Reverses [`Store::await_inputs`], because the run was made or will not be made.
     pub fn stop_awaiting_inputs(&mut self, path: PathKey) {
         self.change_awaited(path, -1);
     }

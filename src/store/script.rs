@@ -1,4 +1,4 @@
-//! Scripts: bringing the tables up to date with actions that the device has already done.
+//! Scripts: updating the tables with actions that the device has already done.
 
 use super::Store;
 use crate::device::Device;
@@ -7,33 +7,33 @@ use crate::graph::{Owner, PathKey, StorageKey};
 use remat_memory::Held;
 use std::collections::VecDeque;
 
-/// Actions already done by the device, for a store to repeat in its tables only. Each block is
-/// taken at its old address.
+/// Actions that the device has already done, which a store repeats only in its tables. Each block
+/// is allocated at its old address.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// Blocks to take, in order, by their numbers.
+    /// Numbers of the blocks to allocate, in order.
     pub places: VecDeque<u32>,
     /// First byte of each block; `None` if no action uses the block.
     pub offsets: Vec<Option<u64>>,
-    /// Storage in each block, by block number. Empty if the plan has no evictions, moves or
-    /// repeated runs.
+    /// Storage in each block, by block number. The list is empty if the plan has no evictions,
+    /// moves or repeated runs.
     pub owners: Vec<Option<StorageKey>>,
     /// Path of each first run, in order. Empty if `owners` is empty.
     pub firsts: Vec<Option<PathKey>>,
-    /// Whether each evictable storage stayed resident after losing its last handle, in order.
-    /// Storages past the end of the list are evicted.
+    /// For each evictable storage that lost its last handle, in order, whether the storage stayed
+    /// resident. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
-    /// Number of the next actions that the device has already done.
+    /// Number of further actions that the device has already done.
     pub done: usize,
-    /// Error of the next action, once `done` is 0.
+    /// Error of the action that follows the `done` actions.
     pub failure: Option<Error>,
-    /// First way in which the tables came to differ from memory.
+    /// Description of the first difference between the tables and memory, if any.
     pub lost: Option<&'static str>,
 }
 
 impl<D: Device> Store<D> {
-    /// Takes the next block of the script. If the script and the tables disagree, says so in
-    /// `lost`, and takes any free block.
+    /// Allocates the next block of the script. If the script and the tables disagree, notes that in
+    /// `lost` and allocates any free block.
     #[cold]
     pub(super) fn place_by_script(&mut self, bytes: u64, owner: u64) -> Option<Held> {
         let script = self.script.as_mut()?;
@@ -55,13 +55,13 @@ impl<D: Device> Store<D> {
         held.or_else(|| self.space.alloc(bytes, owner))
     }
 
-    /// Notes that a run comes next. `again`: the path ran before.
+    /// Notes that a run comes next. `again` is true if the path ran before.
     #[cold]
     pub fn note_run(&mut self, path: Option<PathKey>, again: bool) {
         if let Some(tape) = &mut self.tape {
             tape.begin_run(path, again);
         }
-        // Only evictions, moves and repeated runs need `firsts`.
+        // The list `firsts` is needed only for evictions, moves and repeated runs.
         if let Some(script) = &mut self.script
             && !again
             && !script.owners.is_empty()
@@ -70,7 +70,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Whether the next action is already done; an error if that action failed.
+    /// Whether the device has already done the next action; an error if that action failed.
     #[inline(always)]
     pub(super) fn is_done(&mut self) -> Result<bool, Error> {
         match &mut self.script {
@@ -81,7 +81,7 @@ impl<D: Device> Store<D> {
 }
 
 impl Script {
-    /// First byte of a block; `None` if the script does not know the block.
+    /// First byte of a block; `None` if the script does not have the block.
     pub fn offset(&self, block: u32) -> Option<u64> {
         self.offsets.get(block as usize).copied().flatten()
     }

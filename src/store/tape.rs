@@ -1,5 +1,5 @@
-//! Tapes: the actions of a store in order, so that they can be planned and done again. A tape says
-//! which kernels ran on which blocks, and when each block was in use.
+//! Tapes: the actions of a store in order, so that they can be planned and repeated. A tape has the
+//! kernels that ran, their blocks, and the time when each block was in use.
 
 use crate::graph::{Owner, PathKey};
 use crate::layout::Layout;
@@ -10,13 +10,13 @@ use std::ops::Range;
 /// Block of a tensor, by its number in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// Block from before the tape began: index into [`Record::before`].
+    /// Block allocated before the tape began: index into [`Record::before`].
     Before(u32),
-    /// Block taken since the tape began: index into [`Record::lives`].
+    /// Block allocated since the tape began: index into [`Record::lives`].
     Taken(u32),
 }
 
-/// Bytes of a tensor, and the layout of the tensor on them.
+/// Block of a tensor, and the tensor's layout in the block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Operand {
     pub spot: Spot,
@@ -28,7 +28,7 @@ pub(crate) struct Operand {
 pub(crate) enum Action {
     /// Run of a kernel.
     Run {
-        /// Operands: inputs, then outputs.
+        /// Operands: the inputs, followed by the outputs.
         operands: Vec<Operand>,
         inputs: usize,
         /// Block of the workspace, and bytes needed.
@@ -42,25 +42,25 @@ pub(crate) enum Action {
     Copy { from: Operand, to: Operand },
     /// Read of a value by the host.
     Read { from: Operand },
-    /// Eviction of a block for lack of room.
+    /// Eviction of a block because memory is short.
     Evict { block: u32 },
-    /// Move of the first `bytes` bytes of block `from`, to make a hole. The block has the number
-    /// `to` from then on.
+    /// Move of the first `bytes` bytes of block `from`, to make a hole. From then on, the block has
+    /// the number `to`.
     Move { from: u32, to: u32, bytes: u64 },
 }
 
-/// Number of the first run repeated by an action, counted over all first runs; `None` if the action
-/// repeats no run.
+/// Number of the first run that an action repeats, counted over all first runs; `None` if the
+/// action repeats no run.
 pub(crate) type Again = Option<u32>;
 
 impl Action {
-    /// Whether the action was done because memory is short. A script does such actions before the
-    /// command that needed the room.
+    /// Whether the action was done because memory is short. A script repeats such an action before
+    /// the command that needed the memory.
     pub const fn is_for_room(&self) -> bool {
         matches!(self, Self::Evict { .. } | Self::Move { .. }) || self.again().is_some()
     }
 
-    /// First run that the action repeats.
+    /// Number of the first run that the action repeats, if any.
     pub const fn again(&self) -> Again {
         match *self {
             Self::Run { again, .. } | Self::Upload { again, .. } => again,
@@ -68,7 +68,7 @@ impl Action {
         }
     }
 
-    /// Whether the store asks a device to write for this action.
+    /// Whether a device writes to memory for this action.
     pub const fn writes(&self) -> bool {
         matches!(self, Self::Run { .. } | Self::Upload { .. } | Self::Copy { .. })
     }
@@ -80,16 +80,17 @@ pub(crate) struct Life {
     pub bytes: u64,
     /// Offset of the first byte.
     pub offset: u64,
-    /// Number of the block before its move to this place, if it was moved.
+    /// Number of the block before its move to this offset, if it was moved.
     pub moved_from: Option<u32>,
     pub lower: usize,
     /// End of the lifetime; `None` if the block is still in use.
     pub upper: Option<usize>,
-    /// Whether any action used the block. A block stays unused if its run finds no room.
+    /// Whether any action used the block. A block stays unused if memory does not suffice for its
+    /// run.
     pub is_used: bool,
 }
 
-/// Block from before the tape began.
+/// Block allocated before the tape began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub held: Held,
@@ -100,13 +101,13 @@ pub(crate) struct Before {
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub actions: Vec<Action>,
-    /// Lifetime of each block taken, in the order of taking.
+    /// Lifetime of each allocated block, in the order of allocation.
     pub lives: Vec<Life>,
-    /// Blocks from before the tape began that were used or freed since. Blocks from before the tape
-    /// that were neither used nor freed are left out.
+    /// Blocks allocated before the tape began that were used or freed since. Unused older blocks
+    /// that are still allocated are left out.
     pub before: Vec<Before>,
-    /// Number of each known block; `None` for blocks outside of this record. A block without an
-    /// entry is from before the tape began.
+    /// Number of each known block; `None` for blocks that are not in this record. A block without
+    /// an entry was allocated before the tape began.
     spots: FxHashMap<Block, Option<Spot>>,
     /// Reason why the record cannot be planned.
     pub spoiled: Option<&'static str>,
@@ -120,7 +121,8 @@ impl Record {
         self.spots.insert(held.block(), Some(Spot::Taken(self.lives.len() as u32 - 1)));
     }
 
-    /// Marks the record as impossible to plan if `is_so`. The first reason stays.
+    /// Marks the record as impossible to plan if `is_so` is true. If there are several reasons, the
+    /// first is kept.
     pub fn spoil_if(&mut self, is_so: bool, why: &'static str) {
         self.spoiled = self.spoiled.or(is_so.then_some(why));
     }
@@ -137,8 +139,8 @@ impl Record {
         spot
     }
 
-    /// Number of a block. An unknown block counts as one from before the tape began, and gets a
-    /// number. `None` if the block is outside of this record.
+    /// Number of a block. An unknown block counts as allocated before the tape began, and gets a
+    /// number. Returns `None` if the block is not in this record.
     fn find(&mut self, held: Held) -> Option<Spot> {
         let before = &mut self.before;
         *self.spots.entry(held.block()).or_insert_with(|| {
@@ -156,12 +158,13 @@ impl Record {
 
     /// Actions `[from, to)` during which the block must be resident.
     pub fn span(&self, life: &Life) -> (u64, u64) {
-        // A block still in use ends after the last action, so that it is in use at the end.
+        // The lifetime of a block still in use ends after the last action, so that the block is in
+        // use at the end.
         let upper = life.upper.unwrap_or(self.actions.len() + 1).max(life.lower + 1);
         (life.lower as u64, upper as u64)
     }
 
-    /// Number of a block taken since the tape began; `None` for all other blocks.
+    /// Number of a block allocated since the tape began; `None` for all other blocks.
     pub fn taken(&self, held: Held) -> Option<u32> {
         match self.spots.get(&held.block()) {
             Some(Some(Spot::Taken(number))) => Some(*number),
@@ -186,23 +189,25 @@ impl Record {
 /// Tape of one turn: two records of the same commands.
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
-    /// Actions as they would be if the memory were larger or had no holes. A value evicted for room
-    /// and later restored counts as resident in between. Runs to restore values are left out.
+    /// Actions as they would be if the memory were larger or had no holes. A value that was evicted
+    /// because memory was short and later restored counts as resident in between. Runs that restore
+    /// values are left out.
     pub plentiful: Record,
-    /// Actions as they really were.
+    /// Actions that were really done.
     pub short: Record,
-    /// Whether each evictable storage stayed resident after losing its last handle, in order.
+    /// For each evictable storage that lost its last handle, in order, whether the storage stayed
+    /// resident.
     pub unheld_stays: Vec<bool>,
-    /// Blocks from before the tape began that were freed since, each with its owner and its range
-    /// of bytes.
+    /// Freed blocks that were allocated before the tape began, each with its owner and its range of
+    /// bytes.
     pub went: FxHashMap<Block, (u64, Range<u64>)>,
-    /// Owners of blocks taken since the tape began. Empty unless `keeps_before`.
+    /// Owners of blocks allocated since the tape began. Empty unless `keeps_before` is set.
     new: FxHashSet<u64>,
-    /// Freed blocks from before the tape began. While memory suffices, the bytes of these blocks
-    /// stay unused. Empty unless `keeps_before`.
+    /// Freed blocks that were allocated before the tape began. While memory suffices, the bytes of
+    /// these blocks stay unused. Empty unless `keeps_before` is set.
     pub kept: Vec<Held>,
     keeps_before: bool,
-    /// Blocks in `plentiful` of evicted storages that are still held, by owner.
+    /// Blocks in `plentiful` whose storages are evicted but still held, by owner.
     away: FxHashMap<u64, Spot>,
     /// Current run: its path, and whether the path ran before.
     run: (Option<PathKey>, bool),
@@ -210,30 +215,30 @@ pub(crate) struct Tape {
     firsts: u32,
     /// Number of the first run of each path, counted over all first runs.
     paths: FxHashMap<PathKey, u32>,
-    /// Whether the current command has begun its own actions. Moves, evictions and repeated runs,
-    /// which only make room, do not count.
+    /// Whether the current command has begun its own actions. Moves, evictions and repeated runs do
+    /// not count, because they only prepare the command.
     is_begun: bool,
-    /// Blocks that the current command freed, evictions and repeated runs left out.
+    /// Blocks that the current command freed, without those freed by evictions and repeated runs.
     ended: Vec<u32>,
 }
 
 impl Tape {
-    /// Empty tape. `is_short`: memory cannot hold all values of the turn at once, but `short` may
-    /// become a plan.
+    /// Makes an empty tape. If `is_short` is set, memory cannot hold all values of the turn at
+    /// once, but `short` may become a plan.
     pub fn new(is_short: bool) -> Self {
         Self { keeps_before: is_short, ..Self::default() }
     }
 
-    /// Whether the owner's block is from before the tape began and must stay where it is.
+    /// Whether the owner's block was allocated before the tape began and must not be moved.
     pub fn is_of_before(&self, owner: u64) -> bool {
         self.keeps_before && Owner::storage(owner).is_some() && !self.new.contains(&owner)
     }
 
-    /// Number of bytes from the first to the last block used since the tape began. Blocks from
-    /// before that lie among them do not count. Also returns the offset of the first byte; `None`
-    /// if blocks from before lie among them.
+    /// Number of bytes from the first to the last block used since the tape began. Older blocks
+    /// within this range do not count. Also returns the offset of the first byte; `None` if older
+    /// blocks lie within the range.
     ///
-    /// `there`: bytes of the blocks from before that are still in use.
+    /// `there` has the byte ranges of the older blocks that are still in use.
     pub fn spread(&self, there: impl Iterator<Item = Range<u64>>) -> (u64, Option<u64>) {
         let Some(used) = self.used() else { return (0, None) };
         let among = |before: Range<u64>| {
@@ -263,7 +268,7 @@ impl Tape {
         Ends { plentiful: self.plentiful.actions.len(), short: self.short.actions.len() }
     }
 
-    /// Begins a run. `path` is `None` for work that is run only once.
+    /// Begins a run. `path` is `None` for work that runs only once.
     pub fn begin_run(&mut self, path: Option<PathKey>, again: bool) {
         self.run = (path, again);
     }
@@ -273,7 +278,7 @@ impl Tape {
         self.run = (None, false);
     }
 
-    /// Notes that `owner` takes a block at `offset`.
+    /// Notes that a block at `offset` is allocated for `owner`.
     pub fn take(&mut self, held: Held, offset: u64, owner: u64) {
         if self.keeps_before {
             self.new.insert(owner);
@@ -287,8 +292,8 @@ impl Tape {
         }
     }
 
-    /// Notes that `owner` frees a block at `offset`. Returns whether the block is to be
-    /// [kept](Self::kept).
+    /// Notes that `owner` frees a block at `offset`. Returns whether the tape [keeps](Self::kept)
+    /// the block.
     pub fn give(&mut self, held: Held, offset: u64, owner: u64) -> bool {
         self.plentiful.give(held);
         match self.short.give(held) {
@@ -305,7 +310,7 @@ impl Tape {
         false
     }
 
-    /// Gives up all kept blocks because memory is short, and returns them.
+    /// Returns all kept blocks, to be freed because memory is short.
     pub fn take_back(&mut self) -> Vec<Held> {
         self.short.spoil_if(!self.kept.is_empty(), "memory was too short to keep old values");
         std::mem::take(&mut self.kept)
@@ -320,7 +325,7 @@ impl Tape {
         let to = lives.len() as u32;
         let moved = &mut lives[from as usize];
         if !moved.is_used {
-            // No value is in the block yet: its lifetime simply begins at the new address.
+            // The block has no value yet, so its lifetime begins at the new address.
             moved.offset = step.to;
             return;
         }
@@ -332,8 +337,8 @@ impl Tape {
         self.push_for_room(Action::Move { from, to, bytes: step.bytes });
     }
 
-    /// Notes the eviction of a block for lack of room. `is_held`: a handle holds the storage, so
-    /// its value is not kept only to recompute others.
+    /// Notes the eviction of a block because memory is short. `is_held` is true if a handle holds
+    /// the storage; otherwise the storage only serves to recompute others.
     pub fn evict(&mut self, held: Held, owner: u64, is_held: bool) {
         if is_held {
             self.away.extend(self.plentiful.forget(held).map(|spot| (owner, spot)));
@@ -348,7 +353,7 @@ impl Tape {
         self.short.spots.insert(held.block(), None);
     }
 
-    /// Marks both records as impossible to plan.
+    /// Marks both records of the tape as impossible to plan.
     pub fn spoil(&mut self, why: &'static str) {
         self.plentiful.spoil_if(true, why);
         self.short.spoil_if(true, why);
@@ -367,7 +372,7 @@ impl Tape {
         }
     }
 
-    /// Adds an action, built anew for each record.
+    /// Adds an action to both records. `action` is called once for each record.
     pub fn push(&mut self, action: impl Fn(&mut Record, Again) -> Action) {
         match self.run {
             (path, false) => {
@@ -390,8 +395,9 @@ impl Tape {
         }
     }
 
-    /// Adds an action that makes room. A script does such an action before the current command. So
-    /// the blocks that this command has already freed still count as in use at that action.
+    /// Adds an action that makes room in memory. A script repeats such an action before the current
+    /// command. Therefore blocks that this command has already freed still count as in use at that
+    /// action.
     fn push_for_room(&mut self, action: Action) {
         self.short.spoil_if(self.is_begun, "memory was freed in the middle of a command");
         self.short.actions.push(action);

@@ -19,7 +19,7 @@ impl<D: Device> Books<D> {
         Ok(())
     }
 
-    /// Outputs of a command that are to be bound; empty if no step is foreseen.
+    /// Outputs of a command to bind to values of the known step; empty if no step is foreseen.
     #[inline(always)]
     pub fn to_bind(&self, command: &Command<D::Op, D::Host>) -> SmallVec<[TensorId; 2]> {
         match self.engine.graph().future().foreseen() {

@@ -1,4 +1,4 @@
-//! Writing of executed commands: to a recorder, and to the turn that is written down for a learner.
+//! Writes executed commands to a recorder, and to the turn that is written down for a learner.
 
 use super::{Books, Given};
 use crate::command::{
@@ -133,7 +133,7 @@ fn is_skipped(call: &Apply<RecordedOp>, given: &Given, new: &Keys) -> bool {
 }
 
 impl RecordedOp {
-    /// Fields that are known before the op runs.
+    /// The recorded form of an op, with the fields known before the op runs.
     fn before(op: &impl Operation) -> Self {
         Self {
             attributes: op.attributes().map(Into::into),

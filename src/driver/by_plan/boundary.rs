@@ -1,8 +1,8 @@
 //! Live tensors between two turns.
 //!
-//! Each live tensor has a slot in a table. Only changed slots are updated. So the time that a mark
-//! takes depends on the number of tensors that changed since the last mark, not on the number of
-//! held tensors.
+//! Each live tensor has a slot in a table. Only changed slots are updated. Therefore a mark takes
+//! time in proportion to the number of tensors that changed since the last mark, not to the number
+//! of held tensors.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// A hash of all live tensors, by slot: their layouts, and which of them share a storage. Two
-/// boundaries are equal if their numbers of tensors and their hashes are equal.
+/// A hash of all live tensors by slot. The hash covers the layouts, and which tensors share a
+/// storage. Two boundaries are equal if their numbers of tensors and their hashes are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,
@@ -25,9 +25,9 @@ pub(super) struct Slots {
     all: Vec<Option<Look>>,
     of: FxHashMap<TensorId, u32>,
     free: BTreeSet<u32>,
-    /// Size in bytes of each live storage, and the sum of the hashes of its tensors.
+    /// For each live storage, its size in bytes and the sum of its tensors' hashes.
     storages: FxHashMap<StorageKey, (u64, Sum)>,
-    /// Pairs of a storage and a slot whose tensor looks at the storage.
+    /// Pairs of a storage and the slot of a tensor that uses the storage.
     looks: BTreeSet<(StorageKey, u32)>,
     /// Sum of the hashes of all storages.
     hash: Sum,
@@ -36,7 +36,7 @@ pub(super) struct Slots {
     pub changed: u64,
 }
 
-/// A tensor in its slot.
+/// Entry of a slot: its tensor.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     tensor: TensorId,
@@ -60,12 +60,12 @@ impl Slots {
         self.look(slot).map(|look| look.tensor)
     }
 
-    /// The storage that the tensor in a slot looks at.
+    /// The storage of the tensor in a slot.
     pub fn storage(&self, slot: u32) -> Option<StorageKey> {
         self.look(slot).map(|look| look.storage)
     }
 
-    /// The lowest slot whose tensor looks at a storage.
+    /// The lowest slot whose tensor uses a storage.
     pub fn of_storage(&self, storage: StorageKey) -> Option<u32> {
         let (first, slot) = self.looks.range((storage, 0)..).next()?;
         (*first == storage).then_some(*slot)

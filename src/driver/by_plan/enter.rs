@@ -1,5 +1,5 @@
-//! The beginning of turns by plan: the plan's block is allocated, and all operands get their
-//! places.
+//! The beginning of turns by plan: allocates the plan's block and computes the places of all
+//! operands.
 
 use super::boundary::{Boundary, Slots};
 use super::kinds::Kinds;
@@ -39,7 +39,8 @@ impl<D: Device> Planning<D> {
         self.entries += 1;
         let (taken, entry) = (Vec::new(), self.entries);
         let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
-        // The plan is chosen only now, since allocating the block may have moved other blocks.
+        // Choose the plan only now, because allocating the plan's block may have moved other
+        // blocks.
         let there = There { slots: &self.numbers.slots, engine };
         let entered = replay.choose(&mut self.kinds, kind, there);
         self.replay = Some(replay);
@@ -79,7 +80,7 @@ pub(super) struct There<'a, D: Device> {
 }
 
 impl<D: Device> There<'_, D> {
-    /// The blocks of the storages in these slots.
+    /// The blocks of the storages whose tensors have these slots.
     fn held(&self, slots: &[u32]) -> Option<Vec<Held>> {
         let held = |&slot| self.engine.graph().held(self.slots.storage(slot)?);
         slots.iter().map(held).collect()
@@ -87,8 +88,8 @@ impl<D: Device> There<'_, D> {
 }
 
 impl Laid {
-    /// Computes the places of all operands, for a plan's block at `replay.start` and older storages
-    /// at the addresses `before`.
+    /// Computes the places of all operands. The plan's block starts at `replay.start`; `before` has
+    /// the addresses of the older storages.
     fn new<D: Device>(
         plan: &StepPlan,
         replay: &Replay<D>,

@@ -12,18 +12,18 @@ use crate::store::Action;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Result of a command that was done by plan: the place of the value, if the host reads one. An
-/// error comes with the number of the command's actions that were done.
+/// Result of a command that was done by plan: the place of the value that the host reads, if any.
+/// An error comes with the number of the command's actions that were done.
 pub(in crate::driver) type Followed = Result<Option<Place>, (usize, Error)>;
 
 /// The driver's next task for a command.
 pub(in crate::driver) enum Next<D: Device> {
-    /// No task: the command was done by plan. [`Planning::did_follow`] comes next.
+    /// The command was done by plan. Call [`Planning::did_follow`] next.
     Done(Followed),
     /// Execute the command.
     Execute,
-    /// Redo the turn whose plan was left. Then execute the command, or if `again` is set, call
-    /// [`Planning::follow`] for it again.
+    /// Redo the turn whose plan was left. Then execute the command, or call [`Planning::follow`]
+    /// for the command again if `again` is set.
     Left { left: Left<D>, again: bool },
 }
 
@@ -36,7 +36,7 @@ impl<D: Device> Planning<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Next<D> {
         let left = if self.replay.is_some() && !beside.books.engine.owes_no_word() {
-            // A failure is unreported. The engine may have to report it with this command.
+            // The engine may have to report an earlier failure with this command.
             self.leave(beside, None)
         } else if !self.is_by_plan(beside, command) {
             None
@@ -47,14 +47,14 @@ impl<D: Device> Planning<D> {
                 Ok(None) => match self.leave(beside, None) {
                     // The command may be the first of another turn.
                     Some(left) => return Next::Left { left, again: true },
-                    // The first command of the turn does not match its plan; asking again would
-                    // loop for ever.
+                    // The first command of the turn does not match its plan. Trying again would
+                    // never end.
                     None => {
                         self.watch_from_here(beside);
                         None
                     }
                 },
-                // An eviction, move or rerun before the command failed. The engine tries the
+                // An eviction, move or rerun that prepares the command failed. The engine tries the
                 // command without a plan.
                 Err(failed @ Failed::ForRoom(_)) => self.leave(beside, Some(failed)),
             }
@@ -113,8 +113,8 @@ impl<D: Device> Planning<D> {
         self.watch_turn(beside);
     }
 
-    /// Completes a command that was done by plan. At the end of a turn, brings slots, numbers and
-    /// counters up to date.
+    /// Completes a command that was done by plan. At the end of a turn, updates slots, numbers and
+    /// counters.
     ///
     /// Returns a turn to redo if the command failed, or if the turn could not be ended.
     #[inline(never)]
@@ -136,7 +136,8 @@ impl<D: Device> Planning<D> {
             let failed = done.err().map(|(done, error)| Failed::Itself(done, error));
             return self.leave(beside, failed);
         }
-        // Note the command. A plan has no actions for marks and labels, so tell the engine of them.
+        // Note the command. Pass marks and labels on to the engine, because a plan has no actions
+        // for them.
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
         match &command {
@@ -167,7 +168,7 @@ impl<D: Device> Planning<D> {
             books.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
         if returned.is_err() {
-            // All values are still where the plan has them.
+            // All values are still at the addresses that the plan gave them.
             return self.leave(beside, None);
         }
         if let Some(start) = returning {
@@ -192,8 +193,8 @@ impl<D: Device> Planning<D> {
     }
 
     /// Chooses the plan of a turn that begins with this command. Tries the predicted kind first,
-    /// then other kinds. Returns false if no planned kind is predicted, or if no plan matches the
-    /// command and the live tensors.
+    /// then other kinds. Returns false if no planned kind is predicted, or if no plan matches both
+    /// the command and the live tensors.
     fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
         let Some(expected) = kinds.next_planned() else { return false };
@@ -206,7 +207,7 @@ impl<D: Device> Planning<D> {
         })
     }
 
-    /// Finds the next planned command with its actions, if `command` matches.
+    /// Finds the next planned command with its actions, if `command` matches the planned command.
     #[inline]
     fn next(&self, command: &Command<D::Op, D::Host>) -> Option<Coming<'_, D>> {
         let replay = self.replay.as_ref()?;
@@ -220,8 +221,8 @@ impl<D: Device> Planning<D> {
         Some(Coming { replay, plan, laid, actions: plan.actions_of(at) })
     }
 
-    /// Does the next command of the plan, if `command` matches it. Returns the place of a value
-    /// that the host reads.
+    /// Does the next command of the plan, if `command` matches it. Returns the place of the value
+    /// that the host reads, if any.
     ///
     /// # Errors
     /// The failure, with the number of actions that were done.
@@ -235,7 +236,7 @@ impl<D: Device> Planning<D> {
             return Ok(None);
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
-        // Check all calls before the first is run: an update in place cannot be done twice.
+        // Check all calls before the first call runs: an update in place cannot be repeated.
         let own = plan.own(&actions);
         let mut ops = calls();
         for action in own.clone() {
@@ -281,7 +282,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Does the evictions, moves and reruns that make room for a command.
+    /// Does the evictions, moves and reruns that precede a command.
     ///
     /// # Errors
     /// `Failed::ForRoom`, with the number of actions that were done.
@@ -335,8 +336,8 @@ impl StepPlan {
         self.begin_of(command)..self.ends[command]
     }
 
-    /// The last part of a command's actions, which do the command itself. The actions before this
-    /// part make room.
+    /// The last part of a command's actions, which execute the command itself. The earlier actions
+    /// make room in memory.
     #[inline]
     fn own(&self, actions: &Range<usize>) -> Range<usize> {
         let for_room = match self.is_plentiful {
@@ -349,13 +350,13 @@ impl StepPlan {
         actions.start + for_room..actions.end
     }
 
-    /// The actions before a command that make room.
+    /// The actions that make room in memory before a command.
     pub(super) fn for_room(&self, command: usize) -> impl Iterator<Item = &Action> {
         self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
     }
 
-    /// Keeps prints of an action's outputs, if recomputed values are verified and the outputs will
-    /// be evicted or made again.
+    /// Keeps hashes (*prints*) of an action's outputs. Does so only if recomputed values are
+    /// verified and the outputs will be evicted or made again.
     #[cold]
     fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {
         if let Some(&first) = self.verified.get(&action) {
@@ -385,14 +386,14 @@ impl StepPlan {
         engine.compare_planned(first, op, read, laid.made_by(action))
     }
 
-    /// The command and the call whose first run the action repeats.
+    /// Command index and call index of the first run that the action repeats.
     fn first_of(&self, action: &Action) -> Option<(usize, usize)> {
         let (command, call) = self.firsts[action.again()? as usize];
         Some((command as usize, call as usize))
     }
 }
 
-/// A planned command that comes next; see [`Planning::next`].
+/// The planned command that comes next; see [`Planning::next`].
 struct Coming<'a, D: Device> {
     replay: &'a Replay<D>,
     plan: &'a StepPlan,

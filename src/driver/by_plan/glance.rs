@@ -1,4 +1,4 @@
-//! Hashing of turns, used after many turns in a row were all new. A hash is cheap, and shows
+//! Hashing of turns, used after many consecutive turns were all new. A hash is cheap, and shows
 //! whether a turn repeats. Turns are compared command by command again only after a hash repeats.
 
 use super::turns::Expected;
@@ -57,7 +57,7 @@ impl Glance {
         }
     }
 
-    /// Ends the current turn. `None` if it was not hashed.
+    /// Ends the current turn. Returns `None` if the turn was not hashed.
     pub fn turn_ends(&mut self) -> Option<Seen> {
         let hash = self.hash.take()?.finish();
         if self.past.contains(&hash) {

@@ -1,5 +1,5 @@
-//! Measurement of the benefit of plans: time of turns with and without a plan, and evictions
-//! spared.
+//! Measurement of the benefit of plans: the time of turns with and without a plan, and the number
+//! of evictions that plans avoid.
 
 use super::{Planning, Replay};
 use crate::command::Command;
@@ -8,8 +8,8 @@ use crate::engine::Stats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time of the current turn, from its first command to its mark. The time between turns belongs to
-/// the caller and is the same with plans, so it is left out.
+/// Time of the current turn, from its first command to its mark. The time between turns is left
+/// out: the caller spends it, and plans do not change it.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     began: Option<Instant>,
@@ -21,14 +21,15 @@ pub(super) struct Stopwatch {
 pub(super) struct Unplanned {
     /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// Number of evictions in the last turn before a turn was written down for a plan (on a tape).
+    /// Number of evictions in the last turn that ran before a turn was written on a tape for a
+    /// plan.
     evictions: u64,
 }
 
-/// Totals about plans.
+/// Totals over all plans.
 #[derive(Debug, Default)]
 pub(super) struct Help {
-    /// Number of turns that began by plan and went on without a plan.
+    /// Number of turns that began by plan and continued without a plan.
     pub left: u64,
     /// Number of evictions that turns by plan did not need.
     spared_evictions: u64,
@@ -67,11 +68,11 @@ impl Stopwatch {
 }
 
 impl Unplanned {
-    /// Limit on remembered turns. Old turns are forgotten, as learning makes a kind faster.
+    /// Limit on remembered turns. Old turns are forgotten, because learning makes turns faster.
     const TURNS: usize = 8;
 
-    /// Adds a turn's time, and its number of evictions; `None` if the evictions do not count. The
-    /// caller leaves out the first turn of a kind, in which a device sets itself up.
+    /// Adds a turn's time and number of evictions; `None` if the evictions do not count. The caller
+    /// leaves out the first turn of a kind, which is slower because devices initialize in it.
     pub fn add(&mut self, took: Duration, evictions: Option<u64>) {
         if self.took.len() == Self::TURNS {
             self.took.pop_front();
@@ -81,7 +82,7 @@ impl Unplanned {
     }
 
     /// The shortest of the remembered times. Usually only three turns run before the first turn by
-    /// plan. A mean would depend too much on a single slow turn, which waited or used new memory.
+    /// plan. A mean would depend too much on a single slow turn that waited or touched new memory.
     fn typical(&self) -> Option<Duration> {
         self.took.iter().min().copied()
     }
@@ -125,7 +126,7 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Bytes of the plan's block, or 0 if the current turn has already put values into the block.
+    /// Bytes of the plan's block; 0 if the current turn has already put values into the block.
     fn idle_bytes(&self) -> u64 {
         use Command::{Apply, Put, Replace, UpdateAll};
         let uses =

@@ -14,11 +14,13 @@ use std::sync::Arc;
 pub(super) struct Kind {
     pub commands: Vec<Arc<TurnCommand>>,
     pub plan: Option<StepPlan>,
-    /// A plan that is being made. The plan is taken at the end of the turn that runs meanwhile.
+    /// A plan that is being made on another thread. The plan is taken at the end of the turn that
+    /// runs meanwhile.
     pub preparing: Option<Preparing>,
     /// Number of turns of this kind.
     times: u32,
-    /// Turns of this kind without a try to plan it, after planning failed.
+    /// The rest after planning failed, in turns of this kind: during the rest, the kind is not
+    /// planned.
     rest: Rest<4, { 1 << 12 }>,
     /// Number of consecutive turns whose plan could not be entered.
     misses: u32,
@@ -29,7 +31,7 @@ pub(super) struct Kind {
     pub changes_boundary: bool,
     /// Times and evictions of turns without a plan.
     pub unplanned: Unplanned,
-    /// Commands as nodes of the recognizer, if steps were recognized when the kind was planned.
+    /// The recognizer's nodes for the commands, if steps were recognized when the kind was planned.
     pub recognized: Vec<NodeId>,
 }
 
@@ -39,25 +41,25 @@ pub(super) struct Kinds {
     all: Vec<Kind>,
     /// Kinds of the latest turns, the newest last. `None`: a turn of no known kind.
     past: VecDeque<Option<usize>>,
-    /// Interned commands, each once. May include commands of forgotten kinds.
+    /// Interned commands, each stored once. May include commands of forgotten kinds.
     commands: FxHashSet<Arc<TurnCommand>>,
     /// Number of interned commands in use at the last purge.
     needed: usize,
 }
 
-/// Limit on known kinds. It suffices for training, evaluation and turns in between, with a few
-/// different shapes each.
+/// Limit on known kinds. Eight kinds suffice for training, evaluation and turns in between, with a
+/// few different shapes each.
 const MOST_KINDS: usize = 8;
 
 /// Limit on commands of all kinds together.
 const MOST_COMMANDS: usize = 1 << 18;
 
-/// Number of remembered turns, and number of latest turns that are compared to predict the next
-/// one.
+/// `PAST` is the number of remembered turns. `CONTEXT` is the limit on the stretch of turns that is
+/// compared to predict the next turn.
 const PAST: usize = 256;
 const CONTEXT: usize = 16;
 
-/// Least number of turns of a frequent kind.
+/// Number of turns from which on a kind is frequent.
 const FREQUENT: u32 = 24;
 
 /// Number of consecutive misses after which a plan is given up.
@@ -71,7 +73,7 @@ impl Kind {
     }
 
     /// Notes whether the plan could be entered. After too many consecutive misses the plan is given
-    /// up, as the live tensors between turns have changed.
+    /// up: the live tensors between turns have probably changed for good.
     pub fn entered(&mut self, enters: bool) {
         self.misses = if enters { 0 } else { self.misses + 1 };
         if self.misses > MOST_MISSES {
@@ -90,7 +92,7 @@ impl Kind {
         self.times > 1
     }
 
-    /// Whether the kind came often enough for learning to be mostly done.
+    /// Whether the kind came so often that learning is mostly done.
     pub fn is_frequent(&self) -> bool {
         self.times >= FREQUENT
     }
@@ -126,7 +128,7 @@ impl Kinds {
         self.past.push_back(known);
     }
 
-    /// The latest `turns` turns as nodes of the recognizer; all remembered turns if fewer are
+    /// The recognizer's nodes of the latest `turns` turns, or of all remembered turns if fewer are
     /// remembered.
     pub fn recognized(&self, turns: usize) -> impl Iterator<Item = &[NodeId]> {
         let last = self.past.iter().skip(self.past.len().saturating_sub(turns));
@@ -170,7 +172,7 @@ impl Kinds {
         Some(oldest)
     }
 
-    /// Interns a command: equal commands get one address.
+    /// Interns a command: equal commands share one allocation.
     pub fn intern(&mut self, command: TurnCommand) -> Arc<TurnCommand> {
         if let Some(known) = self.commands.get(&command) {
             return Arc::clone(known);
@@ -180,11 +182,11 @@ impl Kinds {
         new
     }
 
-    /// The most likely kind of the next turn; `None` if that is no known kind.
+    /// The most likely kind of the next turn; `None` if no known kind is likely.
     ///
-    /// Finds the earlier turn whose predecessors match the latest turns over the longest stretch;
-    /// the latest such turn on a tie. The next turn is predicted to be of that earlier turn's kind.
-    /// If there is no such turn, the latest known kind is predicted.
+    /// Finds the earlier turn whose predecessors match the latest turns over the longest stretch.
+    /// On a tie, the latest of these turns is used. The prediction is the kind of the turn found.
+    /// If no turn is found, the prediction is the latest known kind.
     pub fn next(&self) -> Option<usize> {
         let past = &self.past;
         let mut most = 0;

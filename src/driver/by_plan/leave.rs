@@ -1,5 +1,4 @@
-//! The end of turns by plan: the engine's tables are brought up to date with the contents of device
-//! memory.
+//! The end of turns by plan: updates the engine's tables to match the contents of device memory.
 
 use super::{Beside, Planning};
 use crate::command::Command;
@@ -13,16 +12,16 @@ use std::time::Instant;
 /// The reason why a command was not done by plan.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// An action that makes room for the command failed. The number counts the command's actions
-    /// that were done.
+    /// An action that makes room in memory for the command failed. The number is that of the
+    /// command's actions done before the failure.
     ForRoom(usize),
-    /// The command itself failed, after this number of its actions were done. The command counts as
-    /// one of the turn's done commands, [`Left::taken`].
+    /// The command itself failed, after this number of its actions were done. [`Left::taken`]
+    /// includes the command.
     Itself(usize, Error),
 }
 
-/// A turn whose plan was left. Its commands are executed again in the engine's tables, without the
-/// device. Each block keeps the address that it had in the plan.
+/// A turn whose plan was left. Its commands are executed again to update the engine's tables,
+/// without the device. Each block keeps the address that it had in the plan.
 pub(in crate::driver) struct Left<D: Device> {
     kind: usize,
     /// Commands of the turn that were done.
@@ -30,14 +29,14 @@ pub(in crate::driver) struct Left<D: Device> {
     script: Script,
     /// Number of step marks in `taken`.
     marks: u64,
-    /// `Some` if an action that makes room for the next command failed: the range of actions done
-    /// before the failed one.
+    /// `Some` if an action that makes room in memory for the next command failed. The range has the
+    /// actions done before the failed action.
     for_room: Option<Range<usize>>,
 }
 
 impl<D: Device> Planning<D> {
-    /// Leaves the plan; plans are not entered again before a turn begins. The caller must
-    /// [redo](Left) the returned turn.
+    /// Leaves the plan. No plan is entered again before a turn begins. The caller must [redo](Left)
+    /// the returned turn.
     #[must_use]
     pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
         if self.replay.is_some() {
@@ -55,7 +54,8 @@ impl<D: Device> Planning<D> {
     ) -> Option<Left<D>> {
         let replay = self.replay.take()?;
         beside.books.engine.take_back_lent();
-        // Later predictions, and so evictions, depend on the turns that ran.
+        // Tell the recognizer which turns ran: its later predictions depend on them, and so do
+        // evictions.
         if let Some(recognizer) = beside.recognition.recognizer_mut() {
             recognizer.hear_again(self.kinds.recognized(replay.turns));
         }
@@ -80,8 +80,8 @@ impl<D: Device> Planning<D> {
         let script = Script {
             places: plan.taken.iter().copied().collect(),
             offsets: offsets.collect(),
-            // The table of owners stays empty for a plan without evictions, which never looks up an
-            // owner.
+            // For a plan without evictions, the table of owners stays empty, because no owner is
+            // looked up.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
             unheld_stays: plan.unheld_stays.iter().copied().collect(),
             done,
@@ -92,7 +92,7 @@ impl<D: Device> Planning<D> {
         Some(Left { kind: replay.kind, taken: replay.taken, script, marks: replay.marks, for_room })
     }
 
-    /// Notes the actions that made room before a command of the left turn.
+    /// Notes the actions that made room in memory before a command of the left turn.
     pub(in crate::driver) fn redo_for_room(
         &self,
         left: &Left<D>,
@@ -104,7 +104,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Ends the redoing, after all commands have been executed. `start`: when redoing began.
+    /// Ends the redoing, after all commands have been executed again. Redoing began at `start`.
     pub(in crate::driver) fn is_redone(
         &mut self,
         left: &Left<D>,
@@ -125,8 +125,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Left<D> {
-    /// Starts the script, which gives blocks their planned places while the commands are executed
-    /// again.
+    /// Starts the script, which gives blocks their planned addresses while the commands are
+    /// executed again.
     pub fn begin(&mut self, engine: &mut Engine<D>) {
         engine.begin_script(std::mem::take(&mut self.script), self.marks);
     }

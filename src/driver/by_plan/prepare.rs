@@ -1,5 +1,5 @@
-//! Making of a plan from the tape of a turn: an address for each block that was allocated. Planners
-//! may be slow, so they run on a thread of their own, while the next turn runs without a plan.
+//! Makes a plan from the tape of a turn: finds an address for each block that was allocated.
+//! Planners may be slow, so they run on their own thread while the next turn runs without a plan.
 
 use super::boundary::{Boundary, Slots};
 use super::turns::Turned;
@@ -24,30 +24,30 @@ pub(super) struct Taken {
     /// Lengths of the tape's two records after each command.
     pub ends: Vec<Ends>,
     pub before: Boundary,
-    /// Totals before the turn.
+    /// Engine totals before the turn.
     pub began: Totals,
-    /// Storages made before the turn, as used by each of the tape's two records: by number, each
-    /// with a slot whose tensor looked at the storage.
+    /// Storages made before the turn, by their numbers in each of the tape's two records. Each has
+    /// the slot of a tensor that used the storage.
     pub plentiful: Vec<Option<Root>>,
     pub short: Vec<Option<Root>>,
     pub turned: Turned,
 }
 
-/// A storage made before the turn, and a slot whose tensor looked at the storage.
+/// A storage made before the turn, and the slot of a tensor that used the storage.
 pub(super) type Root = (StorageKey, u32);
 
-/// A plan in the making. Dropping it abandons the plan.
+/// A plan that is being made. Dropping this value abandons the plan.
 #[derive(Debug)]
 pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
 
-/// Data that a plan is made from.
+/// Input of the planners.
 struct Draft {
     ends: Vec<Ends>,
     commands: Vec<Arc<super::TurnCommand>>,
     boundary: Boundary,
     heirs: Vec<(u32, u32)>,
     took: Totals,
-    /// First byte of the tape's blocks; `None` if blocks made before the turn lay between them.
+    /// First byte of the tape's blocks; `None` if older blocks lay between the tape's blocks.
     start: Option<u64>,
     spread: u64,
     unheld_stays: Vec<bool>,
@@ -67,7 +67,7 @@ impl Preparing {
 }
 
 impl<D: Device> Planning<D> {
-    /// Begins to plan a turn of a kind; `None` if the turn certainly cannot be planned.
+    /// Begins to plan a turn of a kind. Returns `None` if the turn certainly cannot be planned.
     pub(super) fn prepare_plan(
         &self,
         beside: &mut Beside<'_, D>,
@@ -112,8 +112,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl Draft {
-    /// Plans the turn without evictions, if all blocks find an address. If not, plans the turn with
-    /// the evictions that it had.
+    /// Plans the turn without evictions, if the planners find an address for each block. Otherwise
+    /// plans the turn with the evictions that it had.
     fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);
@@ -153,7 +153,7 @@ impl Draft {
             heirs: self.heirs.clone(),
             firsts,
             is_plentiful,
-            // Without evictions, every storage without handles was freed.
+            // In a plan without evictions, every storage without handles is freed.
             unheld_stays: if is_plentiful { vec![] } else { self.unheld_stays.clone() },
             took: if moves { took } else { took.without_moves() },
             laid: None,
@@ -174,14 +174,14 @@ type Drawn = (Record, Option<Outside>);
 struct Outside {
     /// A slot for each storage made before the turn, in the order of the record.
     before: Vec<u32>,
-    /// Blocks that live on at the end of the turn, each with the number of the older storage that
-    /// the block replaces.
+    /// Blocks that stay allocated at the end of the turn, each with the number of the older storage
+    /// that the block replaces.
     returns: Vec<(u32, u32)>,
 }
 
 impl Outside {
-    /// `None` if the record is spoiled, or if the storages after the turn do not match the storages
-    /// before the turn.
+    /// Returns `None` if the record is spoiled, or if the storages after the turn do not match the
+    /// storages before the turn.
     fn new(
         record: &Record,
         roots: &[Option<Root>],
@@ -216,10 +216,10 @@ impl Outside {
     }
 }
 
-/// Command and call of each first run and each upload.
+/// Command index and call index of each first run and each upload.
 ///
-/// `None` if the actions of some command do not match the command. A command must have a kernel for
-/// each call that runs one, an upload for each put, and a read for each get.
+/// Returns `None` if the actions of some command do not match the command. A command must have a
+/// kernel for each call that runs one, an upload for each put, and a read for each get.
 fn firsts(
     commands: &[Arc<super::TurnCommand>],
     ends: &[usize],
@@ -257,7 +257,7 @@ fn firsts(
     Some(firsts)
 }
 
-/// Actions whose outputs are evicted or made again, each with its index among first runs.
+/// Actions whose outputs are evicted or made again, each with its index among the first runs.
 fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
     // `firsts` has the actions that are first runs, and `makers` has for each block the first run
     // that made its value.
@@ -295,26 +295,27 @@ fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
     actions.collect()
 }
 
-/// An address for each block, and the total bytes.
+/// The address of each block, and the total number of bytes.
 type Addresses = (Vec<Option<u64>>, u64);
 
 /// Limit on blocks for planners that take quadratic time. With more blocks, such planners would
 /// delay the step.
 const MOST_IN_GAPS: usize = 4096;
 
-/// Limit on the search that runs if the quick planners find no addresses: the number of times that
-/// it may place a block.
+/// Limit on how often the exact search may place a block. This search runs if the quick planners
+/// find no addresses.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
-/// Finds an address for each used block. A moved block keeps its address. `None` if the blocks do
-/// not fit in `room` bytes.
+/// Finds an address for each used block. A moved block keeps its address. Returns `None` if the
+/// blocks do not fit in `room` bytes.
 fn addresses(
     record: &Record,
     granule: u64,
     room: u64,
     searches: bool,
 ) -> Result<Option<Addresses>, PlanError> {
-    // Block -> its buffer. A moved block shares the buffer of its origin.
+    // The buffer of each block. A moved block shares the buffer of the block from which it was
+    // moved.
     let mut buffers: Vec<Buffer> = Vec::new();
     let mut buffer_of = Vec::with_capacity(record.lives.len());
     for life in &record.lives {
@@ -360,7 +361,8 @@ fn addresses(
     }))
 }
 
-/// The addresses that blocks had in the turn, if all lie within `room` bytes from `start` on.
+/// The addresses that blocks had in the turn, if all lie within the `room` bytes that begin at
+/// `start`.
 fn as_it_was(record: &Record, start: u64, granule: u64, room: u64) -> Option<Addresses> {
     let used = || record.lives.iter().filter(|life| life.is_used);
     let buffers = used().map(|life| {

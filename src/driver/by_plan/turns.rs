@@ -1,5 +1,5 @@
-//! The parts of a turn that are equal each time: commands, with tensors named by the order in which
-//! they are made.
+//! The parts of a turn that are equal each time it repeats: its commands, with tensors named by the
+//! order in which they are made.
 
 use super::TurnCommand;
 use super::boundary::Slots;
@@ -31,7 +31,7 @@ impl Expected {
     }
 }
 
-/// Names of tensors in a turn, equal in each turn of a kind. (Tensor numbers are not.)
+/// Names of tensors in a turn. The names are equal in each turn of a kind, unlike tensor numbers.
 ///
 /// ```text
 /// tensor made in this turn     its index among the tensors made in the turn
@@ -39,9 +39,9 @@ impl Expected {
 /// ```
 ///
 /// Between two turns, each live tensor has a slot. An update or a replacement takes over the slot
-/// of its target. Any other tensor that a turn leaves gets the lowest free slot, in the order in
-/// which the tensors were made. Therefore a value that a loop carries from turn to turn has the
-/// same slot at each boundary, even if turns of other kinds come in between.
+/// of its target. The other tensors that are live after a turn get the lowest free slots, in the
+/// order in which the tensors were made. Therefore a value that a loop carries from turn to turn
+/// has the same slot at each boundary, even if turns of other kinds come in between.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
@@ -55,10 +55,10 @@ pub(super) struct Numbering {
 /// Changes to the live tensors made by one turn.
 #[derive(Debug, Default)]
 pub(super) struct Turned {
-    /// Tensors that took over a slot: the tensor's index among those made in the turn, and the
-    /// slot.
+    /// Tensors that took over a slot. For each: the tensor's index among the tensors made in the
+    /// turn, and the slot.
     pub heirs: Vec<(u32, u32)>,
-    /// Slots that were emptied or refilled, each with its previous storage.
+    /// Slots that were emptied or refilled, each with the storage of its previous tensor.
     pub left: Vec<(u32, StorageKey)>,
 }
 
@@ -134,7 +134,7 @@ impl Numbering {
         }
     }
 
-    /// Ends the turn: brings the slots up to date with the tensors that changed.
+    /// Ends the turn: updates the slots of the tensors that changed.
     pub fn turn(&mut self, tensors: &mut Numbers, graph: &Graph) -> Turned {
         let mut turned = Turned::default();
         let info = |tensors: &Numbers, tensor| graph.tensor(tensors.get(tensor)?);
@@ -146,7 +146,7 @@ impl Numbering {
         new.retain(|&tensor| {
             let Some(slot) = self.slots.of(tensor) else { return tensors.get(tensor).is_some() };
             turned.left.extend(self.slots.leave(slot).map(|storage| (slot, storage)));
-            // The number names another tensor now.
+            // The number now names another tensor.
             if let Some(info) = info(tensors, tensor) {
                 self.slots.fill(slot, tensor, info, graph);
             }
@@ -168,8 +168,7 @@ impl Numbering {
                 }
             }
         }
-        // The remaining numbers of `new` belong to tensors that were made while turns were not
-        // compared.
+        // The remaining numbers of `new` are those of tensors made while turns were not compared.
         let mut of_turn: Vec<TensorId> = rest.iter().map(|(tensor, _)| *tensor).collect();
         of_turn.sort_unstable();
         new.retain(|tensor| of_turn.binary_search(tensor).is_err());
@@ -210,8 +209,8 @@ impl Numbering {
         self.restart();
     }
 
-    /// A command in the form that is compared with later turns. Call
-    /// [`make_heirs`](Self::make_heirs) with the command before.
+    /// The form of a command that is compared with later turns. Call
+    /// [`make_heirs`](Self::make_heirs) with the command first.
     pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> TurnCommand {
         match command {
             Command::Put { tensor, host, leaf } => {

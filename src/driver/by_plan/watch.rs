@@ -19,8 +19,8 @@ pub(super) struct Watched {
     at: usize,
     /// Kinds whose commands begin like this turn.
     may_be: Vec<usize>,
-    /// The first kind of `may_be`. If `may_be` is empty: the last kind that matched, which usually
-    /// differs little from the turn.
+    /// The first kind of `may_be`. If `may_be` is empty, this is the last kind that matched; the
+    /// turn usually differs little from that kind.
     like: Option<usize>,
     /// Commands of the turn, if the turn matches no known kind.
     new: Option<Vec<Arc<TurnCommand>>>,
@@ -30,7 +30,7 @@ pub(super) struct Watched {
     began: Option<Boundary>,
     /// Length of the tape after each command, while a tape runs.
     ends: Vec<Ends>,
-    /// Whether no turn has begun since the last turn by plan: all commands since then were
+    /// Whether no turn has begun since the last turn by plan, because all commands since then were
     /// deletions.
     is_between: bool,
 }
@@ -53,7 +53,7 @@ impl<D: Device> Planning<D> {
         if self.rest.left() > 1 {
             self.rest.pass();
         } else if is_last && self.only_glances() {
-            // The turn was only hashed, so there is nothing to compare.
+            // The turn was only hashed, so its commands cannot be compared.
         } else if is_last || self.turn.is_between {
             self.rest.pass();
             let Books { tensors, engine, .. } = &mut *beside.books;
@@ -68,13 +68,13 @@ impl<D: Device> Planning<D> {
         self.rest.is_over() && self.enter_or_watch(beside)
     }
 
-    /// Notes the mark of a turn without a plan. The time of a turn that is recorded or learned from
-    /// is not counted.
+    /// Notes the mark of a turn without a plan. The time of a turn is not counted if the turn is
+    /// recorded or written down for a learner.
     pub(in crate::driver) fn turn_is_marked(&mut self, is_written: bool) {
         if is_written { self.stopwatch.void() } else { self.stopwatch.mark() }
     }
 
-    /// Ends a turn without a plan. The turn's tape, if any, goes to the planners.
+    /// Ends a turn without a plan. Gives the turn's tape, if any, to the planners.
     fn turn_ends(&mut self, beside: &mut Beside<'_, D>) {
         let taping = self.taping.take();
         let tape = beside.books.engine.take_tape();
@@ -86,7 +86,7 @@ impl<D: Device> Planning<D> {
                 owners.map(|owner| Some((owner?, slots.of_storage(owner?)?))).collect::<Vec<_>>()
             })
         });
-        // Bring the slots up to date, and find the kind of the turn.
+        // Update the slots, and find the kind of the turn.
         let turned = self.numbers.turn(&mut beside.books.tensors, beside.books.engine.graph());
         let after = self.numbers.slots.boundary();
         let began = self.turn.began.take();
@@ -95,7 +95,7 @@ impl<D: Device> Planning<D> {
             return self.give_up();
         };
         self.kinds.came(kind);
-        // Note what the turn shows about its kind.
+        // Update the statistics of the turn's kind.
         let evictions = beside.books.engine.evictions() - self.turn.evictions;
         let of = self.kinds.get_mut(kind);
         of.evicted = evictions > 0;
@@ -103,8 +103,8 @@ impl<D: Device> Planning<D> {
             of.changes_boundary = before != after;
         }
         if let Some(took) = took.filter(|_| of.is_known()) {
-            // Evictions during a tape or after it do not count, as memory was compacted for the
-            // tape.
+            // Evictions in a taped turn or in later turns do not count, because memory was
+            // compacted for the tape.
             let counts = taping.is_none() && of.plan.is_none();
             of.unplanned.add(took, counts.then_some(evictions));
         }
@@ -113,7 +113,7 @@ impl<D: Device> Planning<D> {
             self.glance = Some(Glance::default());
             return self.give_up();
         }
-        // A taped turn goes to the planners, if its kind may be planned.
+        // Give a taped turn to the planners, if its kind may be planned.
         let (Some((before, began)), Some(tape), Some([plentiful, short])) = (taping, tape, roots)
         else {
             return;
@@ -133,7 +133,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Begins a turn, by plan if the predicted kind has one. Returns whether it runs by plan.
+    /// Begins a turn, by plan if the predicted kind has a plan. Returns whether the turn runs by
+    /// plan.
     fn enter_or_watch(&mut self, beside: &mut Beside<'_, D>) -> bool {
         let Some(kind) = self.kinds.next_planned() else {
             self.watch_turn(beside);
@@ -167,7 +168,7 @@ impl<D: Device> Planning<D> {
                 let is_short = self.kinds.get(kind).evicted;
                 beside.books.engine.begin_tape(is_short);
                 self.taping = Some((boundary, beside.books.engine.totals()));
-                // Compaction for the tape is not part of the turn.
+                // Compaction for the tape does not count as time of the turn.
                 self.stopwatch.begin();
             }
             None => self.refuse(kind),
@@ -181,8 +182,8 @@ impl<D: Device> Planning<D> {
         if is_heard { None } else { self.boundary_of(beside.books) }
     }
 
-    /// The current boundary; `None` if no plan may begin there. A plan requires that all tensors
-    /// are resident leaves, that all failures are reported, and that all replacements are
+    /// The current boundary; `None` if no plan may begin at this boundary. A plan requires that all
+    /// tensors are resident leaves, that all failures are reported, and that all replacements are
     /// confirmed.
     pub(super) fn boundary_of(&self, books: &Books<D>) -> Option<Boundary> {
         let boundary = self.numbers.slots.boundary();
@@ -210,8 +211,8 @@ impl<D: Device> Planning<D> {
             self.turn.ends.push(actions);
         }
         let Self { turn, kinds, numbers, .. } = self;
-        // Mostly the turn is of the kind `like`, so the command is compared in full with that
-        // kind's command only.
+        // The turn usually has the kind `like`, so the command is compared in full with the command
+        // of that kind only.
         let expected = turn.like.and_then(|kind| kinds.get(kind).commands.get(turn.at));
         let known = expected.filter(|expected| numbers.is::<D>(expected, command));
         numbers.make_heirs(command);
@@ -225,8 +226,9 @@ impl<D: Device> Planning<D> {
         turn.at += 1;
     }
 
-    /// Takes the plans begun during the last turn. Waits for unfinished plans, so that the choice
-    /// of turns by plan does not depend on timing. Returns whether planning failed for one of them.
+    /// Takes the plans that planners began during the last turn. Waits for unfinished plans, so
+    /// that timing does not decide which turns run by plan. Returns whether planning failed for any
+    /// kind.
     fn take_prepared(&mut self) -> bool {
         let mut is_refused = false;
         for kind in 0..self.kinds.all().len() {
@@ -245,7 +247,8 @@ impl<D: Device> Planning<D> {
         is_refused
     }
 
-    /// Takes over the commands of a turn whose plan was left.
+    /// Takes over the commands of a turn whose plan was left, to compare them as those of a turn
+    /// without a plan.
     pub(super) fn hear_left(&mut self, kind: usize, taken: &[Command<D::Op, D::Host>]) {
         self.numbers.restart();
         taken.iter().for_each(|command| self.numbers.make_heirs(command));
@@ -279,17 +282,17 @@ impl<D: Device> Planning<D> {
 }
 
 impl Watched {
-    /// A turn that may be of any of `kinds` kinds.
+    /// A turn that may have any of `kinds` kinds.
     fn of_any(kinds: usize) -> Self {
         Self::of((0..kinds).collect())
     }
 
-    /// A turn that may be of one of these kinds.
+    /// A turn that may have one of these kinds.
     fn of(may_be: Vec<usize>) -> Self {
         Self { like: may_be.first().copied(), may_be, ..Self::default() }
     }
 
-    /// Commands until now, if the turn still matches the kind `like`.
+    /// Commands of the turn so far, if the turn still matches the kind `like`.
     fn so_far(&self, kinds: &Kinds) -> Vec<Arc<TurnCommand>> {
         self.like.map_or_else(Vec::new, |kind| kinds.get(kind).commands[..self.at].to_vec())
     }

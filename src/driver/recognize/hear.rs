@@ -60,8 +60,8 @@ pub(super) fn hear<D: Device>(
     for call in command.calls() {
         let looks = call.outputs.views().iter().map(|look| look.layout);
         let inputs = call.inputs.iter().filter_map(|&input| books.layout_of(input));
-        // The hash includes only offset and element count of a layout, which suffice to tell
-        // layouts apart.
+        // The hash includes only offset and element count of a layout, which suffice to distinguish
+        // layouts.
         for layout in inputs.chain(looks) {
             (layout.offset(), layout.elements()).hash(&mut hash);
         }

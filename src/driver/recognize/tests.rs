@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const DEPTH: usize = 4;
 
-/// Commands of a network of equal layers, trained on a new batch each step.
+/// Commands that train a network of equal layers on a new batch in each step.
 #[derive(Default)]
 struct Program {
     commands: Vec<Command<Op, HostTensor>>,
@@ -47,7 +47,8 @@ impl Program {
         self.commands.extend(tensors.into_iter().map(Command::Del));
     }
 
-    /// Adds one step. With `in_place`, weights are updated in place; if not, new weights are made.
+    /// Adds one step. If `in_place` is set, weights are updated in place; otherwise each update
+    /// makes new weights.
     fn step(&mut self, weights: &mut [TensorId], marked: bool, in_place: bool) {
         let mut passed = vec![self.put()];
         for &weight in &*weights {
@@ -77,7 +78,7 @@ impl Program {
     }
 }
 
-/// Predictions for each tensor are right, after two whole steps between marks.
+/// After two whole steps between marks, predictions are right for each tensor.
 #[test]
 fn recognized_steps_are_predicted_tensor_by_tensor() {
     for (marked, in_place) in [(false, true), (true, true), (true, false)] {
@@ -122,8 +123,8 @@ fn recognized_steps_are_predicted_tensor_by_tensor() {
                 let known = (known != NEVER).then(|| (known - foreseen.at()) as usize - 1);
                 let end = foreseen.step().len() - foreseen.at() as usize - 2;
                 match next {
-                    // The prediction ends with the step: at the mark, values made in the step are
-                    // used.
+                    // The prediction ends with the step. At the mark, values made in the step count
+                    // as used.
                     Some(next) if next >= end => {
                         let known = known.expect("it is used");
                         assert!(known == end || !in_place && known + 1 == end);

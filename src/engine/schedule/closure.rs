@@ -8,13 +8,14 @@ use smallvec::SmallVec;
 /// Positions in the lists of a [`Closure`]: of storages, or of runs.
 pub(super) type Positions = SmallVec<[u32; 4]>;
 
-/// Wanted storages, the evicted storages needed to recompute them, and so on, up to resident
-/// storages. Also the runs that restore those resident storages, up to a limit, in case the
-/// schedule evicts them.
+/// The wanted storages, and all storages needed to recompute them, back to resident storages. Also
+/// has the runs that restore those resident storages, up to a limit, in case the schedule evicts
+/// them.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Closure {
     pub(super) storages: Vec<Storage>,
-    /// Paths to run. First those that have to run at least once; then those that may have to.
+    /// Paths to run. Paths that have to run at least once come first; paths that may have to run
+    /// follow.
     pub(super) runs: Vec<Run>,
     /// Number of paths that have to run.
     due: usize,
@@ -22,29 +23,30 @@ pub(in crate::engine) struct Closure {
     pub(super) wanted: Positions,
 }
 
-/// Storage of a closure.
+/// A storage in a closure.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub(super) key: StorageKey,
-    /// Bytes taken up by the storage when it is resident.
+    /// Bytes that the storage takes when it is resident.
     pub(super) bytes: u64,
     /// Whether the storage is resident when the schedule begins.
     pub(super) resident: bool,
     /// Whether the storage is resident and cannot be evicted. The schedule then ignores its bytes.
     pub(super) fixed: bool,
-    /// Run that makes the storage. `None`: the storage is resident, and stays as long as needed.
+    /// Run that makes the storage. `None` if the storage is resident and stays as long as it is
+    /// needed.
     pub(super) producer: Option<u32>,
     /// Runs that read the storage, each once.
     pub(super) readers: Positions,
 }
 
-/// Path of a closure.
+/// A path in a closure.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) path: PathKey,
     /// Cost of one run.
     pub(super) cost: f64,
-    /// Bytes needed beside the outputs: scratch, and outputs that are thrown away.
+    /// Bytes needed in addition to the outputs: scratch, and discarded outputs.
     pub(super) scratch: u64,
     /// Storages that the run reads, each once.
     pub(super) inputs: Positions,
@@ -54,12 +56,12 @@ pub(super) struct Run {
     pub(super) sequence: u64,
 }
 
-/// Runs that a closure may have in addition to twice the number of due runs (runs that have to
-/// run).
+/// Number of runs that a closure may have in addition to twice the number of due runs. A due run
+/// has to run at least once.
 const SPARE_RUNS: usize = 256;
 
 impl<D: Device> Engine<D> {
-    /// Makes the closure of `wanted`, with the storages that are resident now.
+    /// Makes the closure of `wanted`, given the storages that are resident now.
     pub(super) fn closure(&self, wanted: &[StorageKey]) -> Closure {
         let mut closure = Closure::default();
         let mut positions = FxHashMap::default();
@@ -147,7 +149,7 @@ impl<D: Device> Engine<D> {
                 closure.storages[node as usize].readers.push(number);
             }
         }
-        // When the path first ran, the op was asked for its workspace and gave no error.
+        // When the path first ran, the op returned its workspace without an error.
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
         let mut scratch = if scratch > 0 { self.store.space.at_most(scratch) } else { 0 };
         let mut outputs = Positions::new();
@@ -168,20 +170,20 @@ impl<D: Device> Engine<D> {
 }
 
 impl Closure {
-    /// Storages resident when the schedule begins, and free for eviction.
+    /// Storages that are resident when the schedule begins and can be evicted.
     pub(super) fn resident(&self) -> impl Iterator<Item = u32> {
         let counts = |storage: &Storage| storage.resident && !storage.fixed;
         (0..).zip(&self.storages).filter(move |(_, s)| counts(s)).map(|(node, _)| node)
     }
 
-    /// Runs that are due, in the program's order. Each comes after the runs of its inputs.
+    /// Due runs in the program's order. Each run comes after the runs that make its inputs.
     pub(super) fn order_of_creation(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.due as u32).collect();
         order.sort_unstable_by_key(|&run| self.runs[run as usize].sequence);
         order
     }
 
-    /// Runs that are due, depth first. Each comes right before its first reader.
+    /// Due runs, depth first. Each run comes right before its first reader.
     pub(super) fn order_of_depth(&self) -> Vec<u32> {
         #[derive(Clone, Copy, PartialEq)]
         enum Mark {

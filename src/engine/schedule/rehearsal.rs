@@ -1,36 +1,36 @@
-//! Simulating a regeneration without running anything.
+//! Simulation of a regeneration, without runs on the device.
 //!
 //! The *due* runs, which have to run at least once, are simulated in a given order. Evicted inputs
-//! are regenerated first, depth first, as in `regenerate.rs`. Where room is short, a storage is
+//! are regenerated first, depth first, as in `regenerate.rs`. If memory is short, a storage is
 //! evicted.
 //!
-//! The choice depends on a fact that only a rehearsal knows: when each storage is *needed* next. A
+//! The choice depends on when each storage is *needed* next, which only a rehearsal can know. A
 //! storage is needed at the next due run that reads the storage itself, or that needs an evicted
-//! storage made from it. So a storage is kept if an evicted storage made from it is needed soon,
-//! even if no due run reads the storage itself for a long time. Among the storages needed last, the
-//! one evicted has the lowest cost of recomputing per byte and per unit of time until its next
-//! need.
+//! storage made from it. Therefore a storage is kept if an evicted storage made from it is needed
+//! soon, even if no due run soon reads the storage itself. Candidates for eviction are the storages
+//! that are needed last. Of these, the storage is evicted that costs least to recompute per byte
+//! and per unit of time until its next need.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
-/// Time of need of a storage that is not needed any more.
+/// Time of need of a storage that is no longer needed.
 const NEVER: u32 = u32::MAX;
 
-/// Number of storages compared, among those needed last.
+/// Number of storages that are compared for an eviction, among those needed last.
 const COMPARED: usize = 32;
 
 /// Number of evicted storages visited to estimate the cost of recomputing one storage.
 const LOOKED_AT: usize = 64;
 
-/// Effort per simulated run, on average, after which the rehearsal gives up. A rehearsal should
-/// take less time than the runs.
+/// Limit on the average effort per simulated run, beyond which the rehearsal gives up. A rehearsal
+/// should take less time than the runs.
 const EFFORT: usize = 4096;
 
-/// Rehearses the closure. Returns the steps, their cost and the number of runs. `None` if the runs
-/// cannot be made in `room` bytes, or only beyond the limits.
+/// Rehearses the closure. Returns the steps, their cost and the number of runs. Returns `None` if
+/// the runs do not fit in `room` bytes, or only beyond the limits.
 pub(super) fn rehearse(
     closure: &Closure,
     order: &[u32],
@@ -53,7 +53,7 @@ pub(super) fn rehearse(
 
 struct Rehearsal<'a> {
     closure: &'a Closure,
-    /// Time at which each run is due; `None` for runs that may have to run, but are not due.
+    /// Time at which each run is due; `None` for a run that is not due but may have to run.
     due: Vec<Option<u32>>,
     /// Number of due runs: the time at which all wanted storages must be resident.
     end: u32,
@@ -70,7 +70,7 @@ struct Rehearsal<'a> {
     most_runs: usize,
     /// Effort that is left to spend.
     effort: usize,
-    /// Number of the last walk that met each node.
+    /// Number of the last walk that visited each node.
     met: Vec<u32>,
     walks: u32,
 }
@@ -79,8 +79,8 @@ struct Rehearsal<'a> {
 struct Node {
     resident: bool,
     pins: u32,
-    /// Time at which the storage is needed next, as last computed. The time may be past for a
-    /// storage that was not read for a while.
+    /// Time at which the storage is needed next, as last computed. The time may be in the past for
+    /// a storage that was not read recently.
     needed: u32,
 }
 
@@ -117,8 +117,8 @@ impl<'a> Rehearsal<'a> {
             met: vec![0; closure.storages.len()],
             walks: 0,
         };
-        // Set the needs of evicted storages. Newest runs first, since readers were made after what
-        // they read.
+        // Set the needs of evicted storages, newest runs first, because the readers of a storage
+        // are newer than the storage.
         let mut by_age: Vec<u32> = (0..closure.runs.len() as u32).collect();
         by_age.sort_unstable_by_key(|&run| std::cmp::Reverse(closure.runs[run as usize].sequence));
         for run in by_age {
@@ -133,7 +133,7 @@ impl<'a> Rehearsal<'a> {
         rehearsal
     }
 
-    /// Releases storages that are resident at the beginning and not needed.
+    /// Releases storages that are resident at the beginning and never needed.
     fn release_what_is_not_needed(&mut self) {
         let resident: Vec<u32> = self.closure.resident().collect();
         for node in resident {
@@ -167,7 +167,7 @@ impl<'a> Rehearsal<'a> {
         })
     }
 
-    /// Time at which a run has to be repeated for its evicted outputs.
+    /// Time at which a run has to be repeated because its evicted outputs are needed.
     fn need_of_outputs(&self, run: u32) -> u32 {
         let outputs = self.closure.runs[run as usize].outputs.iter();
         let evicted = outputs.map(|&output| self.nodes[output as usize]).filter(|n| !n.resident);
@@ -201,7 +201,7 @@ impl<'a> Rehearsal<'a> {
     fn enlist(&mut self, node: u32) {
         let Node { resident, pins, needed } = self.nodes[node as usize];
         let storage = &self.closure.storages[node as usize];
-        // Without a producer, a storage could not be restored. So it stays as long as it is needed.
+        // A storage without a producer could not be restored, so it stays as long as it is needed.
         if resident && pins == 0 && !storage.fixed && storage.producer.is_some() {
             self.candidates.insert((needed, node));
         }
@@ -234,7 +234,8 @@ impl<'a> Rehearsal<'a> {
         self.tell_sources(node);
     }
 
-    /// Updates the sources of an evicted storage: they are needed when the storage is.
+    /// Updates the times of need of an evicted storage's sources, which are needed when the storage
+    /// is needed.
     fn tell_sources(&mut self, node: u32) {
         let mut stack: SmallVec<[u32; 8]> = SmallVec::from_elem(node, 1);
         while let Some(node) = stack.pop() {
@@ -252,9 +253,9 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Simulates a run, after all runs that its missing inputs need. For `run` = `None`, simulates
-    /// only the runs that the wanted storages need. Returns `None` if these runs are impossible
-    /// within room and limits.
+    /// Simulates all runs that the missing inputs of a run need, and then the run itself. For `run`
+    /// = `None`, simulates only the runs that the wanted storages need. Returns `None` if these
+    /// runs are impossible within memory and limits.
     fn run(&mut self, run: Option<u32>) -> Option<()> {
         let mut frames = vec![self.frame(run)];
         loop {
@@ -306,7 +307,8 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Missing input to restore first: the first one that takes several runs, or else the first.
+    /// Missing input to restore first: the first input that takes several runs, or else the first
+    /// missing input.
     fn next_missing(&self, inputs: &Positions) -> Option<u32> {
         let is_absent = |node: &u32| !self.nodes[*node as usize].resident;
         let waits = |node: &u32| {
@@ -317,10 +319,11 @@ impl<'a> Rehearsal<'a> {
         missing.clone().find(waits).or_else(|| missing.next())
     }
 
-    /// Evicts until a run with pinned inputs has room. Returns false if that is impossible.
+    /// Evicts until memory suffices for a run with pinned inputs. Returns false if that is
+    /// impossible.
     fn make_room(&mut self, run: u32, frames: &mut [Frame]) -> bool {
         let run = &self.closure.runs[run as usize];
-        // A resident output must not be evicted to make room for another one.
+        // A resident output must not be evicted to place another output.
         for &node in &run.outputs {
             self.pin(node);
         }
@@ -341,7 +344,7 @@ impl<'a> Rehearsal<'a> {
         self.effort > 0
     }
 
-    /// Counts a run, for which there is room now. `None` if the limits are exceeded.
+    /// Counts a run for which memory now suffices. Returns `None` if the limits are exceeded.
     fn book(&mut self, run: u32) -> Option<()> {
         self.steps.push(Step::Run(run));
         let run = &self.closure.runs[run as usize];
@@ -358,8 +361,7 @@ impl<'a> Rehearsal<'a> {
         (self.cost <= self.most && self.runs <= self.most_runs).then_some(())
     }
 
-    /// Takes back the pins of waiting frames. Each frame looks again for missing inputs when its
-    /// turn comes.
+    /// Releases the pins of waiting frames. Each frame checks its inputs again when it is on top.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let waiting = frames.len() - 1;
         for frame in &mut frames[..waiting] {
@@ -373,10 +375,11 @@ impl<'a> Rehearsal<'a> {
         !self.candidates.is_empty()
     }
 
-    /// Storage to evict, among those needed last: most bytes, for the longest time, per cost of
-    /// restoring.
+    /// Storage to evict. Among the storages needed last, it has the most bytes times time until its
+    /// need, per cost of restoring.
     fn victim(&mut self) -> Option<u32> {
-        // Compute times of need that are past again: nothing has looked at these storages since.
+        // Recompute times of need that are in the past, because these storages were not visited
+        // since.
         while let Some(&(needed, node)) = self.candidates.first()
             && needed < self.now
         {
@@ -397,8 +400,8 @@ impl<'a> Rehearsal<'a> {
         best.map(|(_, node)| node)
     }
 
-    /// Estimated cost of recomputing a storage now, with its evicted sources, as far as the walk
-    /// goes.
+    /// Estimated cost of recomputing a storage now, with the evicted sources that a limited walk
+    /// visits.
     fn cost_to_recompute(&mut self, node: u32) -> f64 {
         self.walks += 1;
         let mut stack: SmallVec<[u32; 16]> = SmallVec::from_elem(node, 1);

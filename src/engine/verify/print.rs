@@ -1,14 +1,14 @@
-//! Prints: records of a value's bits, kept while the value is evicted. A print tells whether the
+//! Prints: records of a value's bits, kept while the value is evicted. A print shows whether the
 //! recomputed value has the same bits, and if not, where it differs.
 //!
-//! A value of up to [`WHOLE`] elements is kept as it is. A larger value is cut into chunks. Each
+//! A value of up to [`WHOLE`] elements is stored whole. A larger value is cut into chunks. Each
 //! chunk has a hash and two sums over its elements as numbers: the sum of each number `x`, and the
 //! sum of `i * x`. Here `i` is the position of `x` in the chunk.
 //!
-//! If one element of a chunk differs, the first sum tells by how much, and the second sum tells
-//! which. The hash of the chunk with the old element put back confirms this. If several elements
-//! differ, only the chunk is known. The first element of each chunk is kept as well: if it differs,
-//! its position and bits are known.
+//! If one element of a chunk differs, the first sum gives the difference, and the second sum gives
+//! the position of the element. To confirm this, the old element is put back, and the hash of the
+//! chunk is computed again. If several elements differ, only the chunk is known. The first element
+//! of each chunk is also stored, so if that element differs, its position and bits are known.
 
 use rayon::prelude::*;
 use rustc_hash::FxHasher;
@@ -18,14 +18,14 @@ use std::ops::Range;
 /// Number of elements up to which a value is kept whole.
 const WHOLE: usize = 64;
 
-/// Least and largest number of elements of a chunk.
+/// Minimum (`CHUNK`) and maximum number of elements of a chunk.
 const CHUNK: usize = 256;
 const MOST_IN_CHUNK: usize = 1 << 16;
 
 /// Number of chunks of a value, unless a chunk would have more than [`MOST_IN_CHUNK`] elements.
 const CHUNKS: usize = 256;
 
-/// Least number of bytes that several threads hash together.
+/// Number of bytes from which on several threads share the hashing.
 const SHARED: usize = 1 << 18;
 
 /// Print of a value. See the [module](self) documentation.
@@ -44,26 +44,27 @@ pub(super) struct Chunk {
     first: u64,
 }
 
-/// First place where two values differ.
+/// First difference between two values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// Elements among which the first difference is; exactly one element, if `bits` are known.
+    /// Range of elements that includes the first element that differs; exactly that element if
+    /// `bits` are known.
     pub elements: Range<usize>,
-    /// Bits of the element before and now.
+    /// Bits of the element in the evicted value and in the recomputed value.
     pub bits: Option<[u64; 2]>,
     /// Whether further elements are known to differ.
     pub more: bool,
 }
 
 impl Print {
-    /// Takes a print of elements of `width` bytes each: 1, 2, 4 or 8.
+    /// Makes a print of elements of `width` bytes each: 1, 2, 4 or 8.
     pub fn of(bytes: &[u8], width: usize) -> Self {
         let elements = bytes.len() / width;
         if elements <= WHOLE {
             return Self::Whole(bytes.into());
         }
         let chunk = width * elements_of_chunk(elements);
-        // Only a thread of a pool shares the work, and only with its own pool.
+        // Only a thread of a pool shares the work, and only with the threads of its own pool.
         let is_shared = bytes.len() >= SHARED && rayon::current_thread_index().is_some();
         Self::Chunks(match is_shared {
             true => bytes.par_chunks(chunk).map(|bytes| Chunk::of(bytes, width)).collect(),
@@ -71,7 +72,7 @@ impl Print {
         })
     }
 
-    /// Bytes on the heap.
+    /// Bytes that the print takes on the heap.
     pub fn heap_bytes(&self) -> u64 {
         (match self {
             Self::Whole(bytes) => bytes.len(),
@@ -79,7 +80,7 @@ impl Print {
         }) as u64
     }
 
-    /// First difference between the value of this print and the value `now`. `None` if the bits are
+    /// First difference between the printed value and the value `now`. `None` if the bits are
     /// equal. Both values must have the same number of elements.
     pub fn difference(&self, now: &[u8], width: usize) -> Option<Difference> {
         let chunks = match self {
@@ -206,7 +207,8 @@ mod tests {
         }
     }
 
-    /// Any one flipped bit, at any place, is found with its element, and the bits before and now.
+    /// A single flipped bit, at any position, is found: its element, and the element's old and new
+    /// bits.
     #[test]
     fn one_element_that_differs_is_found() {
         for width in [1, 2, 4, 8] {
@@ -230,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Whatever differs, the first difference is among the elements that are named.
+    /// The first difference is always among the reported elements.
     #[test]
     fn of_several_the_first_is_among_those_named() {
         let mut rng = SplitMix64::new(7);

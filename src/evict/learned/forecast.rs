@@ -1,20 +1,20 @@
-//! Forecasts: how a step is best run, as far as a search has found, in a form that can be kept.
-//! Also the foresight that is made from a forecast.
+//! Forecasts: the best way to run a step that a search has found, in a form that can be stored.
+//! This file also has the foresight that is made from a forecast.
 
 use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
 use crate::step::{NEVER, StepFuture};
 use std::sync::Arc;
 
-/// Effort to find a forecast of a step before [`Learned`](super::Learned) runs it.
+/// Effort to find a forecast of a step for [`Learned`](super::Learned).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learn {
-    /// No search: the setting that is best on the average.
+    /// No search: uses the setting that is best on average.
     #[default]
     Ahead,
-    /// Best of a portfolio of about 70 settings.
+    /// Uses the best of a portfolio of about 70 settings.
     Portfolio,
-    /// Search with this number of simulated runs, the portfolio included.
+    /// Searches with a number of simulated runs, the portfolio included.
     Search {
         /// Number of simulated runs.
         runs: u64,
@@ -22,12 +22,12 @@ pub enum Learn {
 }
 
 impl Learn {
-    /// Simulated runs of a search by default.
+    /// Default number of simulated runs of a search.
     pub const RUNS: u64 = 2000;
 
-    /// Limit of a search in one budget, in turns of the step.
+    /// Limit on a search for one budget, in turns of the step.
     ///
-    /// With `n` ops in a turn without recomputation, the search simulates at most `n` times this
+    /// If a turn without recomputation has `n` ops, the search simulates at most `n` times this
     /// number of ops. If most of the simulated work is recomputation, the limit ends a search
     /// before all its runs are done.
     #[must_use]
@@ -45,20 +45,20 @@ impl Learn {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Setting {
-    /// Weight of the cost of an evicted ancestor that will be used itself: at least 0.
+    /// Weight of the cost of an evicted ancestor that a later command uses itself. At least 0.
     pub live: f64,
-    /// Weight of an evicted ancestor that will not be used itself, while an evicted storage made
-    /// from it will: at least 0.
+    /// Weight of an evicted ancestor that no later command uses itself, although a later command
+    /// uses an evicted storage made from it. At least 0.
     pub shared: f64,
-    /// Exponent of the distance to the next use: at least 0. Below 0.1 it counts as 0.
+    /// Exponent of the distance to the next use. At least 0; values below 0.1 count as 0.
     pub time: f64,
 }
 
 impl Default for Setting {
     /// Default setting for the clock of [`Clock::default`].
     ///
-    /// Over the traces of the DTR paper and recordings of training by this crate and by Burn, this
-    /// setting falls least behind the best setting for each program.
+    /// Measured on traces of the DTR paper and on recordings of training by this crate and by Burn.
+    /// Of all settings, this one is closest to the best setting for each program.
     fn default() -> Self {
         Self { live: 1.0, shared: 0.2, time: TWO_THIRDS }
     }
@@ -71,24 +71,24 @@ impl Default for Setting {
 pub enum Clock {
     /// Cost of the commands from now to the use.
     Time {
-        /// Weight of commands during which everything fits into the budget without eviction. All
-        /// others have weight 1.
+        /// Weight of commands at which all bytes fit in the budget without eviction. All other
+        /// commands have weight 1.
         slack: f64,
     },
     /// Prices of a byte at the positions where memory is short, added up from now to the use.
     Prices {
-        /// Positions and prices. Positions rise, and prices are at least 0. Only ratios of prices
-        /// matter.
+        /// Pairs of a position and a price. Positions rise, and prices are at least 0. Only ratios
+        /// of prices matter.
         prices: Vec<(u32, f64)>,
-        /// Weight of the cost of all commands of the step, relative to all prices together.
+        /// Weight of the total cost of the step's commands, relative to the sum of all prices.
         slack: f64,
     },
-    /// No measure: the next use counts as far away as the last use is past, as without a known
-    /// step. There are programs for which this is best.
+    /// No measure: the distance to the next use is taken to be the time since the last use, as
+    /// without a known step. This clock is best for some programs.
     Age,
-    /// No measure: the step runs as by [`Formula::DTR`], with the same evictions.
+    /// No measure: the step runs with the evictions of [`Formula::DTR`].
     Dtr,
-    /// No measure: the step runs as by [`Formula::DTR_EQ`], with the same evictions.
+    /// No measure: the step runs with the evictions of [`Formula::DTR_EQ`].
     DtrEq,
 }
 
@@ -100,7 +100,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Clocks without a measure: a policy without knowledge of the step decides.
+    /// Clocks without a measure. With these, a policy that does not use the known step decides.
     pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
 
     /// Formula of the policy that decides if the clock has no measure.
@@ -115,7 +115,8 @@ impl Clock {
     }
 }
 
-/// Best known way to run a known step in a budget. Found by a search, or by [`Forecast::plain`].
+/// Best way found to run a known step in a budget. Found by a search, or made by
+/// [`Forecast::plain`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -123,17 +124,18 @@ pub struct Forecast {
     /// [`StepFuture::key`] of the step.
     pub step: u64,
     /// Budget in bytes for which the forecast was found. The step also succeeds in a larger budget,
-    /// if it uses no more than these bytes of it.
+    /// if it uses at most this many bytes.
     pub budget: u64,
     /// Measure of the distance to a use.
     pub clock: Clock,
     /// Weights and exponents of a score.
     pub setting: Setting,
-    /// Factor of the scores in each gap between two uses ([`StepFuture::gap`]); empty if all are 1.
+    /// Factor of the scores in each gap between two uses ([`StepFuture::gap`]); empty if all
+    /// factors are 1.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub factors: Vec<f32>,
-    /// Storages of fewer bytes are evicted only when no larger candidate is left; `None`: as in
-    /// [`Settings`].
+    /// Size in bytes below which storages are evicted only when no larger candidate is left. If
+    /// `None`, the size in [`Settings`] is used.
     ///
     /// [`Settings`]: crate::Settings
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
@@ -142,8 +144,8 @@ pub struct Forecast {
     /// simulated.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub excess: Option<f64>,
-    /// Least cost of recomputation of any run in program order ([`bound`](crate::bound)), divided
-    /// by the cost of the step; `None` if not computed.
+    /// Lower bound on the recomputation cost of any run in program order ([`bound`](crate::bound)),
+    /// divided by the cost of the step; `None` if not computed.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub least: Option<f64>,
 }
@@ -152,7 +154,7 @@ pub struct Forecast {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForecastError {
-    /// Forecast of another step.
+    /// The forecast is of another step.
     #[error("the forecast is for step {found:016x}, but this is step {expected:016x}")]
     Foreign {
         /// Key of the step in the forecast.
@@ -160,7 +162,7 @@ pub enum ForecastError {
         /// Key of the current step.
         expected: u64,
     },
-    /// Number that is not finite, or below 0.
+    /// A number is negative or not finite.
     #[error("{what} of the forecast is {value}, expected a finite number from 0 up")]
     Number {
         /// Name of the number.
@@ -168,7 +170,7 @@ pub enum ForecastError {
         /// Value of the number.
         value: f64,
     },
-    /// Number of factors that is neither 0 nor the number of gaps.
+    /// The number of factors is neither 0 nor the number of gaps.
     #[error("the forecast has {found} factors, but the step has {expected} gaps")]
     Factors {
         /// Number of factors.
@@ -176,7 +178,7 @@ pub enum ForecastError {
         /// Number of gaps.
         expected: usize,
     },
-    /// Positions that do not rise, or lie outside the step.
+    /// Positions do not rise, or lie outside the step.
     #[error("the forecast has a price at position {0}, which is out of order or beyond the step")]
     Position(u32),
 }
@@ -205,8 +207,8 @@ impl Forecast {
     /// Prepares the forecast for its step.
     ///
     /// # Errors
-    /// [`ForecastError`] if the forecast is of another step, or a number is invalid: a forecast may
-    /// come from a file.
+    /// [`ForecastError`] if the forecast is of another step, or if a number is invalid. A forecast
+    /// from a file may have invalid numbers.
     pub fn foresight(&self, step: &Arc<StepFuture>) -> Result<Foresight, ForecastError> {
         let expected = step.key();
         if self.step != expected {
@@ -273,7 +275,7 @@ impl Clock {
         match self {
             Self::Age | Self::Dtr | Self::DtrEq => {}
             Self::Time { slack } => {
-                // The tick keeps two positions from having the same time.
+                // The tick ensures that no two positions have the same time.
                 let tick = if all > 0.0 { all * 1e-9 } else { 1.0 };
                 let mut now = 0.0;
                 for at in 0..time.len() {
@@ -301,22 +303,21 @@ impl Clock {
     }
 }
 
-/// Least exponent for which roots of scores can be compared.
+/// Lowest exponent for which roots of scores can be compared.
 const LEAST_TIME: f64 = 0.1;
 
-/// Known step, and how it counts in scores: the data of an evictor while the step runs.
+/// A known step with a forecast's weights: the data that an evictor uses while the step runs.
 #[derive(Clone, Debug)]
 pub struct Foresight {
     step: Arc<StepFuture>,
-    /// Clock time of each position, and of the end: one entry more than positions. Empty if not
-    /// used.
+    /// Clock time of each position and of the end of the step. Empty if the clock has no measure.
     clock: Vec<f64>,
-    /// Formula of a policy that decides in place of the fields here.
+    /// Formula of a policy that decides in place of the other fields.
     formula: Option<Formula>,
-    /// Whether the step needs more bytes than the budget when nothing is evicted.
+    /// Whether the step needs more bytes than the budget if nothing is evicted.
     is_short: bool,
     setting: Setting,
-    /// Factor of each gap; empty if all are 1.
+    /// Factor of each gap; empty if all factors are 1.
     factors: Vec<f32>,
     min_evict_bytes: Option<u64>,
 }
@@ -340,8 +341,8 @@ impl Foresight {
         self.is_short
     }
 
-    /// Formula of the policy that decides, if the forecast names a policy without knowledge of the
-    /// step.
+    /// Formula of the policy that decides, if the forecast names a policy that does not use the
+    /// known step.
     pub(super) const fn formula(&self) -> Option<Formula> {
         self.formula
     }
@@ -356,7 +357,7 @@ impl Foresight {
         self.setting
     }
 
-    /// Factor of a value at a position.
+    /// Factor of a value's score at a position.
     #[inline]
     pub(super) fn factor(&self, ordinal: u32, at: u32) -> f64 {
         match self.factors.get(self.step.gap(ordinal, at)) {
@@ -378,17 +379,17 @@ impl Foresight {
     }
 
     /// Clock time at which a use at a position counts as due. The position [`NEVER`] is due at the
-    /// end.
+    /// end of the step.
     ///
-    /// An exponent that counts as 0 makes every use due at the end, so that distances have no
-    /// effect.
+    /// If the exponent counts as 0, every use is due at the end of the step, so that distances have
+    /// no effect.
     #[inline]
     pub(super) fn due(&self, position: u32) -> f64 {
         self.time(if self.setting.time < LEAST_TIME { NEVER } else { position })
     }
 
-    /// Converts a score to a rank: its root by the exponent of the distance. A rank divided by the
-    /// distance orders candidates as a score divided by the distance's power does.
+    /// Converts a score to a rank, which is `score^(1 / t)` for the distance's exponent `t`. Ranks
+    /// divided by the distance order candidates as scores divided by the power of the distance do.
     #[inline]
     pub(super) fn rank(&self, score: f64) -> f64 {
         match self.setting.time {

@@ -1,4 +1,4 @@
-//! Scores without a known step, or where a forecast names a policy without knowledge of the step.
+//! Scores without a known step, or if a forecast names a policy that does not use the known step.
 
 use crate::event::{Cause, Event};
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};
@@ -6,14 +6,14 @@ use crate::graph::StorageKey;
 
 /// Scores by a formula.
 ///
-/// With [`Formula::ANCESTORS`], the next use counts as far away as the last use is past, unless a
-/// queued command is known to read the storage sooner. With any other formula, the evictions are
-/// the same as by that formula's policy.
+/// With [`Formula::ANCESTORS`], the distance to the next use is taken to be the time since the last
+/// use, unless a queued command reads the storage sooner. With any other formula, the evictions are
+/// those of that formula's policy.
 #[derive(Debug)]
 pub(super) struct Guess {
     formula: Formula,
     ranking: Ranking,
-    /// Whether `ranking` was told the evicted storages. False when the guess takes over.
+    /// Whether `ranking` has received the evicted storages. False when the guess takes over.
     is_told: bool,
 }
 
@@ -24,7 +24,7 @@ impl Default for Guess {
 }
 
 impl Guess {
-    /// Builds a guess that takes over now, when storages may already be evicted.
+    /// Builds a guess that takes over at a time when storages may already be evicted.
     pub fn by(formula: Formula) -> Self {
         Self { formula, ranking: formula.policy(), is_told: false }
     }
@@ -33,7 +33,7 @@ impl Guess {
         self.formula
     }
 
-    /// Tells `ranking` the evicted storages, as an engine tells a policy on taking over.
+    /// Sends `ranking` an event for each evicted storage, as an engine does for a new policy.
     fn tell(&mut self, view: View<'_>) {
         if std::mem::replace(&mut self.is_told, true) {
             return;
@@ -56,7 +56,7 @@ impl Guess {
 
     pub fn on(&mut self, event: &Event, view: View<'_>) {
         if let Event::DidUse { storage } = *event {
-            // The use that made the candidate due sooner is past.
+            // The queued read that made the candidate due sooner is over.
             if self.looks_ahead() && view.graph.future().commands() > 0 {
                 self.ranking.lowered().push(storage);
             }
@@ -64,7 +64,7 @@ impl Guess {
         }
         let was_told = self.is_told;
         self.tell(view);
-        // If the first event is an eviction, `tell` has just reported it.
+        // If the first event is an eviction, `tell` has just sent it.
         if was_told || !matches!(event, Event::DidEvict { .. }) {
             self.ranking.on(event, view);
         }
@@ -94,8 +94,8 @@ impl Guess {
     }
 }
 
-/// Staleness divided by the distance to the next queued read; at least 1. While no command uses the
-/// storage, this factor only rises, as floors require.
+/// Staleness divided by the distance to the next queued read; at least 1. This factor only rises
+/// until a command uses the storage, as floors require.
 fn sooner(candidate: StorageKey, view: View<'_>) -> f64 {
     let future = view.graph.future();
     let Some(commands) = future.next_read(candidate) else { return 1.0 };

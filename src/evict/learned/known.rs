@@ -10,26 +10,26 @@ use crate::step::NEVER;
 use slotmap::Key as _;
 use std::sync::Arc;
 
-/// Scores, and records for fast scoring.
+/// Scores in a known step, with records for fast scoring.
 ///
-/// Scores are compared as ranks, which are divided by the plain distance: a search then knows how
-/// they change with time. A floor is the rank that a candidate would have if nothing around it were
-/// evicted.
+/// Scores are compared as ranks, which are divided by the plain distance, so that a search can
+/// compute how they change with time. A floor is the rank that a candidate would have if none of
+/// its ancestors were evicted.
 ///
-/// A rank falls in four cases. The candidate was just used: its next use is farther away. The
-/// candidate lost its last handle: it has no next use. A storage that was made from the candidate
-/// was restored. A storage whose cost the rank contains was restored.
+/// A rank falls in four cases. First, the candidate was just used, so its next use is farther away.
+/// Second, the candidate lost its last handle, so it has no next use. Third, a storage made from
+/// the candidate was restored. Fourth, a storage whose cost the rank contains was restored.
 ///
-/// Ranks of the last case are found once per command, by a walk down that ends where no rank
-/// counted a cost. To find them at once would change choices in the middle of a regeneration;
-/// measurements show that this recomputes no less.
+/// Ranks of the last case are found once per command, by a walk down that ends at costs that no
+/// rank counted. Finding these ranks at once would change choices in the middle of a regeneration.
+/// Measurements show that this would not reduce recomputation.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,
     marks: Marks,
     needs: Needs,
-    /// Evicted ancestors still to be visited, each with a flag that says whether its cost counts as
-    /// shared (`Setting::shared`).
+    /// Evicted ancestors still to be visited, each with whether its cost counts as shared
+    /// (`Setting::shared`).
     up: Vec<(StorageKey, bool)>,
     lowered: Lowered,
     /// Storages used by the command at position `at`. After the command, their scores are lowered.
@@ -37,17 +37,17 @@ pub(super) struct Known {
     /// Storages restored for the command at position `at`.
     returned: Vec<StorageKey>,
     at: u32,
-    /// Clock time at which the candidate of the last question is due.
+    /// Clock time at which the last scored candidate is due.
     due: f64,
 }
 
 /// Marks on paths whose costs were counted.
 ///
-/// Walks up need no clearing, and walks down end where no score counted a cost.
+/// With these marks, walks up need no clearing, and walks down end at costs that no score counted.
 #[derive(Debug, Default)]
 struct Marks {
-    /// Number of the last score that counted the cost of each path, by the path's slot. 0 if all
-    /// scores that counted the path were lowered since.
+    /// For each path's slot, the number of the last score that counted the path's cost. 0 if all
+    /// scores that counted it have been lowered since then.
     counted: Vec<u64>,
     number: u64,
 }
@@ -57,7 +57,7 @@ impl Marks {
         self.number += 1;
     }
 
-    /// Marks a path as counted, and says whether the current score had not counted it before.
+    /// Marks a path as counted. Returns true if the current score counts it for the first time.
     #[inline]
     fn counts(&mut self, path: PathKey) -> bool {
         let slot = slot(path);
@@ -67,7 +67,7 @@ impl Marks {
         std::mem::replace(&mut self.counted[slot], self.number) != self.number
     }
 
-    /// Clears the mark of a path, and says whether it was set.
+    /// Clears the mark of a path. Returns whether it was set.
     fn take(&mut self, path: PathKey) -> bool {
         self.counted.get_mut(slot(path)).is_some_and(|counted| std::mem::take(counted) != 0)
     }
@@ -102,13 +102,15 @@ impl Known {
             Event::DidUse { storage } => {
                 let at = position(view);
                 if at < self.at {
-                    // The code that recognizes steps went back, so that past uses are ahead again.
+                    // The code that recognizes steps moved back, so past uses are again in the
+                    // future.
                     self.needs.clear();
                     self.lowered.all();
                 }
                 if at != self.at {
                     self.at = at;
-                    // Storages used by the last command may be used much later, or never.
+                    // The next use of storages used by the last command may be much later, or
+                    // never.
                     self.used.drain(..).for_each(|key| self.lowered.push(key));
                     self.lower_below(view.graph);
                 }
@@ -124,7 +126,7 @@ impl Known {
                 let own = |key| place.need(key);
                 self.needs.did_evict(storage, place.at, view.graph, own);
             }
-            // No storage needs the forgotten one any more, so none will be made from it.
+            // No storage needs the forgotten storage any more.
             Event::WillForget { storage } => {
                 let place = Place::of(view);
                 let lowered = &mut self.lowered;
@@ -136,10 +138,10 @@ impl Known {
     }
 
     /// Whether a storage without a handle is needed to restore an evicted storage with a later use.
-    /// If not, `key` would be the first choice when memory is short, before any storage made from
-    /// it. Therefore it need not stay.
+    /// If false, `key` would be the first choice for eviction, so it need not stay resident.
     pub fn is_needed(&mut self, key: StorageKey, view: View<'_>) -> bool {
-        // With its last handle `key` lost its own next use, so its score may have fallen.
+        // When `key` lost its last handle, it also lost its own next use, so its score may have
+        // fallen.
         self.lowered.push(key);
         let place = Place::of(view);
         self.needs.below(key, place.at, view.graph, |key| place.need(key)) != NEVER
@@ -149,7 +151,7 @@ impl Known {
         &mut self.lowered
     }
 
-    /// Rank of the candidate if nothing around it is evicted.
+    /// Rank that the candidate would have if none of its ancestors were evicted.
     pub fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let known = self.needs.known(candidate, place.at).unwrap_or(NEVER);
@@ -160,7 +162,7 @@ impl Known {
         self.foresight.rank(view.graph.own_cost(candidate) * scale)
     }
 
-    /// Rank, or any lower bound above `enough`; see
+    /// Rank of the candidate, or any lower bound of it above `enough`; see
     /// [`Floors::score_up_to`](crate::evict::Floors::score_up_to).
     pub fn rank_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         let place = Place::of(view);
@@ -174,7 +176,7 @@ impl Known {
         self.rank_with_ancestors(candidate, scale, enough, &place)
     }
 
-    /// Score; see the [module](super).
+    /// Score of the candidate; see the [module](super).
     pub fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let rank = self.rank_up_to(candidate, f64::INFINITY, view);
         self.as_score(rank / distance(self.due, self.now(view)))
@@ -185,7 +187,7 @@ impl Known {
         if rank < 0.0 { rank } else { self.foresight.score(rank) }
     }
 
-    /// Clock time at which the candidate of the last question is due.
+    /// Clock time at which the last scored candidate is due.
     pub const fn due(&self) -> f64 {
         self.due
     }
@@ -194,13 +196,13 @@ impl Known {
         self.foresight.time(position(view))
     }
 
-    /// Records when a candidate is due, and says whether it ever is.
+    /// Records when a candidate is due. Returns whether the candidate is needed at all.
     fn is_due(&mut self, need: u32) -> bool {
         self.due = self.foresight.due(need);
         need != NEVER
     }
 
-    /// Factor of the cost: everything in the score except the distance.
+    /// Factor of the cost in the score: all parts except the distance.
     fn scale(&self, candidate: StorageKey, place: &Place<'_>, graph: &Graph) -> f64 {
         let bytes = graph.storage(candidate).bytes.max(1) as f64;
         match place.foreseen.ordinal(candidate) {
@@ -211,7 +213,7 @@ impl Known {
         }
     }
 
-    /// Rank of the weighted costs of the candidate and its evicted ancestors. Ends early once the
+    /// Rank from the weighted costs of the candidate and its evicted ancestors. Ends early once the
     /// rank is above `enough`.
     fn rank_with_ancestors(
         &mut self,
@@ -257,8 +259,8 @@ impl Known {
     /// Lowers the ranks that contain the costs of restored storages.
     ///
     /// A rank that counted a path also counted all paths between that path and the candidate.
-    /// Therefore each step of this walk down clears one mark of a walk up, however deep the
-    /// histories are.
+    /// Therefore each step of this walk down clears one mark that a walk up had set, however deep
+    /// the histories are.
     fn lower_below(&mut self, graph: &Graph) {
         let mut down = std::mem::take(&mut self.returned);
         while let Some(key) = down.pop() {
@@ -303,8 +305,8 @@ impl<'a> Place<'a> {
         Self { graph: view.graph, foreseen, at: foreseen.at() }
     }
 
-    /// Position of the next use of a storage; the current command counts. [`NEVER`] if the storage
-    /// has no handle: no command can use it.
+    /// Position of the next use of a storage, with the current command included. [`NEVER`] if the
+    /// storage has no handle, because then no command can use it.
     #[inline]
     fn need(&self, key: StorageKey) -> u32 {
         if self.graph.storage(key).handles == 0 {
@@ -316,10 +318,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Position of the next use of a storage that the step does not contain: its next read in the
-    /// queue of commands, or else the end of the step.
+    /// Position of the next use of a storage that the step does not contain: its next read by a
+    /// queued command, or else the end of the step.
     fn guess(&self, key: StorageKey) -> u32 {
-        // Commands may run beyond the end of the step, and a need is never past.
+        // Commands may run beyond the end of the step, but a need must not be in the past.
         let end = (self.foreseen.step().len() as u32).max(self.at);
         match self.graph.future().next_read(key) {
             Some(commands) => self.at.saturating_add(commands as u32).min(end),

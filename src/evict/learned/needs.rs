@@ -1,9 +1,9 @@
-//! Needs of storages: the time when a storage is needed to restore others.
+//! Needs of storages: the time when a storage is needed to restore other storages.
 //!
 //! The need of a storage is the earliest next use of any evicted storage that is made from it,
-//! through evicted storages only. Needs are kept, so that deep histories are not searched for them.
-//! An eviction updates needs upwards, as far as a need gets earlier. The effect of a restored
-//! storage is computed when its sources' needs are asked for.
+//! directly or through evicted storages. Needs are cached, so that deep histories are not searched
+//! for each need. An eviction updates the needs of sources, as far up as a need gets earlier. The
+//! effect of a restored storage is computed when a need of its sources is next read.
 
 use crate::graph::{Graph, StorageKey};
 use crate::step::NEVER;
@@ -11,16 +11,17 @@ use slotmap::SecondaryMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Needs {
-    /// Position of the earliest use. Absent if unknown; a past position counts as absent.
+    /// Cached need of each storage, as a position. Absent if unknown; a past position counts as
+    /// absent.
     ///
-    /// A position stored for an evicted storage stays exact, since no storage made from the evicted
-    /// storage can be restored before the evicted storage itself.
+    /// A position stored for an evicted storage stays exact, because no storage made from it can be
+    /// restored before it.
     below: SecondaryMap<StorageKey, u32>,
     stack: Vec<StorageKey>,
 }
 
 impl Needs {
-    /// Need of a storage from position `at` on. `own` gives the next use of a storage itself.
+    /// Need of a storage at position `at` or later. `own` gives the next use of a storage itself.
     #[inline]
     pub fn below(
         &mut self,
@@ -35,7 +36,7 @@ impl Needs {
         }
     }
 
-    /// Need of a storage from position `at` on, if it is known.
+    /// Need of a storage at position `at` or later, if it is cached.
     #[inline]
     pub fn known(&self, key: StorageKey, at: u32) -> Option<u32> {
         self.below.get(key).copied().filter(|need| *need >= at)
@@ -56,7 +57,7 @@ impl Needs {
             found = NEVER;
             for below in graph.dependents(top).filter(|&below| graph.is_evicted(below)) {
                 let Some(need) = self.known(below, at) else {
-                    // The loop ends, since each dependent is younger than its source.
+                    // The loop ends, because each dependent is younger than its source.
                     stack.push(below);
                     continue 'next;
                 };
@@ -69,7 +70,7 @@ impl Needs {
         found
     }
 
-    /// Updates the needs of the storages that `key` was made from, after `key` was evicted.
+    /// Updates the needs of the sources of `key`, after `key` was evicted.
     pub fn did_evict(
         &mut self,
         key: StorageKey,
@@ -85,7 +86,8 @@ impl Needs {
         stack.push(key);
         while let Some(key) = stack.pop() {
             for source in graph.sources(key) {
-                // An unknown need is computed when asked for, and then includes this eviction.
+                // A need that is not cached is computed when it is next read, and then includes
+                // this eviction.
                 if self.known(source, at).is_some_and(|known| known > need) {
                     self.below.insert(source, need);
                     if graph.is_evicted(source) {
@@ -97,15 +99,15 @@ impl Needs {
         self.stack = stack;
     }
 
-    /// Forgets the needs of the sources of a restored storage. The sources are resident, so no
-    /// storage further up depends on `key`.
+    /// Forgets the needs of the sources of a restored storage. The sources are resident, so `key`
+    /// does not affect the needs of storages further up.
     pub fn did_return(&mut self, key: StorageKey, graph: &Graph) {
         for source in graph.sources(key) {
             self.below.remove(source);
         }
     }
 
-    /// Forgets all needs that may contain the use of a removed storage, and calls `lowered` for
+    /// Forgets all needs that may come from the use of a removed storage, and calls `lowered` for
     /// each storage with such a need. `own` is the next use of `key` itself.
     pub fn will_forget(
         &mut self,
@@ -116,7 +118,7 @@ impl Needs {
         mut lowered: impl FnMut(StorageKey),
     ) {
         let need = self.known(key, at).unwrap_or(NEVER).min(own);
-        // In a step that runs as forecast, only storages without a need are forgotten.
+        // In a step that runs as predicted, only storages without a need are forgotten.
         if need == NEVER {
             return;
         }

@@ -1,4 +1,4 @@
-//! Tests that records kept between choices equal the results of plain walks.
+//! Tests that cached records equal the results of plain walks.
 
 use super::Learned;
 use super::known::Known;
@@ -19,12 +19,12 @@ use remat_rng::SplitMix64;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Learned policy whose scores are all computed at each choice, and whose needs are compared with
-/// plain walks.
+/// The learned policy, with all scores computed at each choice, and all needs compared with plain
+/// walks.
 #[derive(Debug)]
 struct Checked {
     learned: Learned,
-    /// Whether to keep even storages without a handle that nothing evicted needs.
+    /// Whether to keep storages without a handle even if no evicted storage needs them.
     keeps_all: bool,
     counts: Arc<Mutex<Counts>>,
 }
@@ -32,11 +32,11 @@ struct Checked {
 #[derive(Debug, Default)]
 struct Counts {
     scores: u64,
-    /// Candidates needed for an evicted storage before their own next use.
+    /// Number of candidates that an evicted storage needed before the candidate's own next use.
     below: u64,
-    /// Storages without a handle that were needed.
+    /// Number of storages without a handle that were needed.
     kept: u64,
-    /// Storages without a handle that were not needed.
+    /// Number of storages without a handle that were not needed.
     let_go: u64,
 }
 
@@ -83,7 +83,8 @@ impl ByStep for Checked {
     }
 }
 
-/// Earliest next use of an evicted storage that is made from a candidate, through evicted storages.
+/// Earliest next use of any evicted storage made from a candidate through evicted storages, found
+/// by a plain walk.
 fn plain_need_below(candidate: StorageKey, view: View<'_>) -> u32 {
     let mut met = HashSet::new();
     let mut down = vec![candidate];
@@ -100,7 +101,7 @@ fn plain_need_below(candidate: StorageKey, view: View<'_>) -> u32 {
 }
 
 /// Random program: each op reads up to three live values and makes up to two. Some values are
-/// deleted on the way. The remaining values are read at the end, in any order.
+/// deleted in between. The remaining values are read at the end, in random order.
 fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut alive: Vec<TensorId> =
@@ -108,7 +109,7 @@ fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     let constants = alive.len();
     for _ in 0..ops {
         let recent = |rng: &mut SplitMix64, alive: &[TensorId]| {
-            // Mostly recent values, so that histories are deep.
+            // Mostly choose recent values, so that histories are deep.
             let back = if rng.unit() < 0.6 {
                 rng.below(alive.len().min(3))
             } else {
@@ -177,7 +178,7 @@ fn needs_are_those_that_a_plain_walk_finds() {
     assert!(counts.kept > 500 && counts.let_go > 5_000, "{counts:?}");
 }
 
-/// Evictor that chooses by floors, and checks whether any score is lower.
+/// Evictor that chooses by floors, and checks whether any other score is lower.
 #[derive(Debug)]
 struct Compared<P> {
     by_floors: ByScore,
@@ -241,8 +242,8 @@ fn missed<P: Policy + 'static>(policy: fn() -> P) -> (u64, u64) {
     *lock(&choices)
 }
 
-/// Checks that floors find the lowest score nearly always. Some fallen scores are reported once per
-/// command only, or never when an evicted storage loses a handle.
+/// Floors nearly always find the lowest score. Some fallen scores are reported only once per
+/// command, and a score that falls because an evicted storage loses a handle is never reported.
 #[test]
 fn floors_find_the_lowest_score_nearly_always() {
     let (choices, learned) = missed(Learned::new);

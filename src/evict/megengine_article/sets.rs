@@ -1,5 +1,5 @@
-//! Union-find of MegEngine 1.4: nodes remain when their storages are restored, and restored
-//! storages may be roots.
+//! Union-find of MegEngine 1.4. The node of a storage remains when the storage is restored, and
+//! restored storages may be roots.
 
 use super::super::forest::{Forest, NodeKey};
 use crate::graph::StorageKey;
@@ -13,18 +13,18 @@ struct Member {
     cost: f64,
 }
 
-/// Sets of storages evicted at least once, with costs.
+/// Sets of storages that were evicted at least once, with the cost of each set.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     /// The cost of each set.
     costs: Forest<f64>,
-    /// Node of each storage that was ever evicted, resident or not: the node may be the root of
-    /// others.
+    /// Node of each storage that was ever evicted, even if it is now resident, because its node may
+    /// be the root of other nodes.
     members: FxHashMap<StorageKey, Member>,
 }
 
 impl Sets {
-    /// Makes a set of `key` alone with this cost, unless `key` has a node already.
+    /// Makes a set of only `key` with this cost, unless `key` already has a node.
     pub fn add(&mut self, key: StorageKey, cost: impl FnOnce() -> f64) {
         self.members.entry(key).or_insert_with(|| {
             let cost = cost();
@@ -32,7 +32,8 @@ impl Sets {
         });
     }
 
-    /// Cost of the set of `key`, or of `key` alone if that is higher. `key` must have been added.
+    /// Cost of the set of `key`, or the cost of `key` alone if that is higher. `key` must have been
+    /// added.
     pub fn cost_at(&mut self, key: StorageKey) -> f64 {
         let Member { node, cost } = self.members[&key];
         let root = self.costs.root(node);
@@ -48,8 +49,8 @@ impl Sets {
         }
     }
 
-    /// Handles the restoration of `key`: its cost leaves the root, and its node becomes a root
-    /// above all nodes that point to it.
+    /// Handles the restoration of `key`: subtracts its cost from the root, and makes its node the
+    /// root of all nodes that point to it.
     pub fn regenerate(&mut self, key: StorageKey) {
         let Some(&Member { node, cost }) = self.members.get(&key) else { return };
         let root = self.costs.root(node);

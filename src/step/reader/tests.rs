@@ -1,4 +1,4 @@
-//! Reading of random programs agrees with an engine that has enough memory for all values.
+//! Tests on random programs that the reader finds the same effects as an engine with enough memory.
 
 use super::*;
 use crate::command::{Consumed, Program, RecordedOp};
@@ -43,7 +43,7 @@ impl Both {
 
     fn tensor(&mut self) -> TensorId {
         let alive: Vec<TensorId> = self.program.alive().collect();
-        // Mostly one of the six newest tensors.
+        // Three times out of four, choose one of the six newest tensors.
         let among = if self.draw.below(4) == 0 { alive.len() } else { alive.len().min(6) };
         alive[alive.len() - 1 - self.draw.below(among)]
     }
@@ -128,13 +128,13 @@ impl Both {
             .collect();
         self.driver.execute(command.clone());
         if let Command::Replace { .. } = command {
-            // Until replacements are confirmed, the engine keeps old values, in case a replacement
-            // is undone.
+            // The engine keeps old values until replacements are confirmed, because a replacement
+            // may be undone.
             self.driver.execute(Command::Confirm);
         }
         assert!(self.driver.engine_mut().take_failure().is_none(), "{command:?}");
         let deed = self.reader.read(&command, |host| *host);
-        // Each made tensor, with the position of the target that it updates.
+        // Each output tensor, with the position of the target that the output updates.
         let mut made = vec![];
         let mut position = 0;
         for call in command.calls() {

@@ -1,32 +1,32 @@
 use super::NodeId;
 use smallvec::{SmallVec, smallvec};
 
-/// Number of runs that are remembered. A run is one successor, several times in a row.
+/// Number of remembered runs. A run is the same successor several times in a row.
 const RUNS: usize = 16;
 
-/// Count of a run (of one successor in a row) whose end was not seen.
+/// Count of a run (of one successor in a row) that has not ended.
 const FOR_GOOD: u32 = u32::MAX;
 
-/// Several successors of a node, and how often each came in a row.
+/// Successors of a node that has several, with the lengths of their runs.
 ///
-/// The prediction looks for the last time at which the current successor had come as often in a row
-/// as now, and predicts the successor that followed then. For example, an evaluation is predicted
-/// after nine training steps, if it followed nine training steps before.
+/// To predict, the branch finds the last time that the current successor had come as often in a row
+/// as now. The prediction is the successor that followed at that time. For example, an evaluation
+/// that once followed nine training steps is predicted after nine training steps.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Branch {
-    /// Successors in the order in which they came, each with the number of times in a row. The last
-    /// entry may still grow.
+    /// Runs in the order in which they came: each successor with the number of times in a row. The
+    /// count of the last entry may still grow.
     runs: SmallVec<[(NodeId, u32); 4]>,
 }
 
 impl Branch {
-    /// A branch after `first` has come `times` times and `second` once.
+    /// A branch at which `first` has come `times` times and then `second` once.
     pub fn new(first: NodeId, times: u32, second: NodeId) -> Self {
         Self { runs: smallvec![(first, times), (second, 1)] }
     }
 
-    /// Successors seen until now, the latest first.
+    /// Successors seen so far, the latest first.
     pub fn all(&self) -> impl Iterator<Item = NodeId> {
         self.runs.iter().rev().map(|run| run.0)
     }
@@ -46,8 +46,8 @@ impl Branch {
     }
 
     /// Prepares for another run of the program: the successor that came first in this run will be
-    /// predicted first. The last entry of `runs` may have been cut off, so its count is not used
-    /// again.
+    /// predicted first. The program may have ended within the last entry of `runs`, so the count of
+    /// this entry is not used again.
     pub fn begin_again(&mut self) {
         let first = self.runs[0].0;
         match self.runs.last_mut() {
@@ -62,7 +62,7 @@ impl Branch {
         }
     }
 
-    /// Corrects the last successor `node` to `known`; `None`: no successor came.
+    /// Corrects the last successor from `node` to `known`. `None` means that no successor came.
     pub fn mistook(&mut self, node: NodeId, known: Option<NodeId>) {
         if self.runs.last() == Some(&(node, 1)) {
             self.runs.pop();
@@ -74,7 +74,8 @@ impl Branch {
         }
     }
 
-    /// Replaces nodes as `now` says; `None` removes a node. Returns `None` if no successor is left.
+    /// Replaces each node by the node that `now` returns for it; `None` removes the node. Returns
+    /// `None` if no successor is left.
     pub fn renamed(self, now: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self> {
         let mut runs: SmallVec<[(NodeId, u32); 4]> = SmallVec::new();
         for (node, times) in self.runs {
@@ -100,8 +101,8 @@ impl Branch {
         let is_now = |run: &(NodeId, u32)| run.0 == now;
         match past.iter().rposition(|run| is_now(run) && run.1 != FOR_GOOD) {
             Some(run) if past[run].1 == count => self.runs[run + 1].0,
-            // The current successor has not come before. If the previous successor came more often
-            // in a row than the current one until now, the previous one is expected next.
+            // The current successor has not come before. The previous successor is expected next if
+            // it came more often in a row than the current successor has so far.
             None if !past.iter().any(is_now) => match past.last() {
                 Some(&(before, times)) if times > count => before,
                 _ => now,
@@ -125,8 +126,8 @@ mod tests {
             branch.took(1);
         }
         branch.took(2);
-        // The successors 1 2 1 1 1 2: successor 2 follows after three times 1, and successor 1
-        // after one time 2.
+        // The successors are 1 2 1 1 1 2: successor 2 follows after successor 1 came three times,
+        // and successor 1 follows after successor 2 came once.
         for _ in 0..5 {
             for _ in 0..3 {
                 assert_eq!(branch.expected(), 1);

@@ -25,7 +25,7 @@ impl Context {
         self.heard += 1;
     }
 
-    /// The hash; `None` before [`LENGTH`] commands were heard.
+    /// The hash; `None` before [`LENGTH`] commands were added.
     pub fn key(&self) -> Option<u64> {
         (self.heard >= LENGTH).then_some(self.hash)
     }

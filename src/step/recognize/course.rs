@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Value -> inputs of its command.
+/// For each value, the inputs of the command that makes the value.
 type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 
 /// A known step, made from a course.
@@ -16,9 +16,9 @@ type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 pub(crate) struct Known {
     /// [`StepFuture::key`] of the future.
     pub key: u64,
-    /// Uses of each value. After the position of the last command comes one more position. If the
-    /// course is a loop, that position reads all values that the next turn uses; if not, that
-    /// position reads all held values.
+    /// Uses of each value. One extra position follows the position of the last command. If the
+    /// course is a loop, the extra position reads all values that the next turn uses. If the course
+    /// is no loop, the extra position reads all held values.
     pub future: Arc<StepFuture>,
     values: FxHashMap<Role, Values>,
 }
@@ -34,14 +34,14 @@ struct Values {
 }
 
 impl Values {
-    /// The newest value of the role until now.
+    /// The newest value of the role so far.
     fn now(&self) -> Option<u32> {
         self.made.last().map(|made| made.0).or(self.carried)
     }
 }
 
 impl Known {
-    /// An unused value. It stands for all values left from earlier turns.
+    /// Ordinal of an unused value that stands for all values left from earlier turns.
     pub const LEFT_OVER: u32 = 0;
 
     /// The value of a role if the command at `position` is next.
@@ -56,8 +56,9 @@ impl Known {
 }
 
 impl Steps {
-    /// Predicts from the last command on, if commands left the course and enough later commands
-    /// were predicted. `None` if not, or if no successor is known.
+    /// Makes a new prediction that begins at the last command. Does so if commands left the course
+    /// and enough later commands were predicted. Otherwise, or if no successor is known, returns
+    /// `None`.
     pub fn look_ahead(&mut self) -> Option<Known> {
         if self.on_course.is_some() || self.as_expected < self.doubt.max(1) {
             return None;
@@ -65,18 +66,18 @@ impl Steps {
         self.look_along()
     }
 
-    /// Whether the course leads back to its beginning and repeats. If not, the next turn follows
+    /// Whether the course leads back to its beginning and repeats. If false, the next turn follows
     /// another sequence.
     pub fn is_loop(&self) -> bool {
         self.again == Some(0) && !self.turns_differ
     }
 
-    /// Whether the last command enters the loop that a course ends in, for the first time.
+    /// Whether the last command enters, for the first time, the loop in which a course ends.
     pub fn enters_loop(&self) -> bool {
         self.again.is_some_and(|again| again > 0) && self.on_course == self.again
     }
 
-    /// Predicts the course from the last command on.
+    /// Predicts the course that begins at the last command.
     pub fn look_along(&mut self) -> Option<Known> {
         let at = self.at?;
         self.after(at)?;
@@ -105,15 +106,15 @@ impl Steps {
         Some(self.known())
     }
 
-    /// Rotates a loop so that it begins after a mark. Without marks, it begins where it uses the
-    /// least memory. The result does not depend on the node at which the loop was entered.
+    /// Rotates a loop so that it begins after a mark. Without marks, the loop begins where it uses
+    /// the least memory. The result does not depend on the node at which the loop was entered.
     fn begin_where_a_step_does(&mut self) {
         let token =
             |position: usize| self.nodes[self.course[position % self.course.len()] as usize].token;
         let tokens =
             |position: usize| (token(position), token(position + 1), self.course[position]);
         let all = 0..self.course.len();
-        // Position of the command after which the loop is to begin.
+        // Position of the command after which the rotated loop begins.
         let marks = all.clone().filter(|&position| token(position) == MARK);
         let last = match marks.min_by_key(|&position| tokens(position)) {
             Some(mark) => mark,
@@ -135,12 +136,12 @@ impl Steps {
         let mut builder = StepFutureBuilder::default();
         builder.carry(0);
         let mut values: FxHashMap<Role, Values> = FxHashMap::default();
-        // Values from before the step come first.
+        // Add values from before the step first.
         for role in self.inputs_from_before(0) {
             let carried = Some(builder.carry(self.roles[role.index()].0));
             values.insert(role, Values { carried, ..Values::default() });
         }
-        // Roles with the positions after which their last handles end.
+        // Roles, each with the position after which its last handle ends.
         let mut gone: Vec<(u32, Role)> = Vec::new();
         let made = self.course.iter().flat_map(|&node| self.values_of(node));
         let all: FxHashSet<Role> = values.keys().copied().chain(made).collect();
@@ -220,8 +221,8 @@ impl Steps {
         Known { key: future.key(), future: Arc::new(future), values }
     }
 
-    /// Roles of values made before `position`: commands from `position` on read or view these
-    /// values, and do not make them first.
+    /// Roles of values made before `position` that commands at `position` or later read or view
+    /// before they make a value of the role.
     fn inputs_from_before(&self, position: usize) -> Vec<Role> {
         let mut known: FxHashSet<Role> = FxHashSet::default();
         let mut inputs = Vec::new();
@@ -233,12 +234,12 @@ impl Steps {
         inputs
     }
 
-    /// Applies the role changes of a mark. The mark reads the inheriting values, as it cuts off
-    /// their history. The mark also reads the values from which the inheriting values would be
+    /// Applies the role changes of a mark. The mark reads the inheriting values, because it cuts
+    /// off their history. The mark also reads the values from which the inheriting values would be
     /// restored.
     ///
-    /// If the mark did not read the latter, held gradients would be evicted first, as no command
-    /// reads them. Evicted parameters could then be restored only through the whole backward pass.
+    /// Without these last reads, held gradients would be evicted first, because no command reads
+    /// them. Evicted parameters could then be restored only through the whole backward pass.
     fn inherit(
         &self,
         node: NodeId,
@@ -254,7 +255,8 @@ impl Steps {
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();
-            // The last handle of the old value ends here, unless it is known to end elsewhere.
+            // The last handle of the old value ends at this mark, unless it is known to end at
+            // another command.
             if let (Some(old), NOWHERE) = (values.now(), self.roles[role.index()].1) {
                 builder.gone(old);
             }

@@ -1,20 +1,20 @@
 //! Turns that are equal except for the roles of the values carried into them.
 //!
-//! A program may update a parameter by making a new one from the old one, which is then freed.
-//! Commands are told apart by the roles of their inputs, so without further care no step of such a
+//! A program may update a parameter by making a new parameter and then freeing the old one. Two
+//! commands differ if the roles of their inputs differ. Without further care, no step of such a
 //! program would equal another step. Therefore the turn between two marks is compared with the last
-//! turn of the same commands.
+//! turn that had the same commands.
 //!
 //! Two turns that differ only in the roles of carried values share their nodes. A value carried
-//! into the later turn is the *heir* of the value carried into the earlier turn. The heir takes
-//! over the role of that earlier value at the mark before the turn, each time that the mark comes.
+//! into the later turn is the *heir* of the value carried into the earlier turn. Each time that the
+//! mark before the turn comes, the heir takes over the role of the earlier value.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Number of kinds of turns that are remembered.
 const KINDS: usize = 8;
-/// Limit on commands of a turn that is compared.
+/// Limit on the number of commands of a turn that is compared.
 const MOST_COMMANDS: usize = 1 << 15;
 
 /// A change of role at a mark: the storage in role `plays` gets the role `inherits`.
@@ -30,13 +30,13 @@ pub(crate) struct Heir {
 pub(super) struct Turns {
     /// Nodes of the current turn; its last command is the mark.
     nodes: Vec<NodeId>,
-    /// The mark before the turn. `None`: the turn is not compared.
+    /// The mark before the turn; `None` if the turn is not compared.
     after: Option<NodeId>,
     /// Index of the first node and of the first role that were made in the turn.
     first_node: usize,
     first_role: usize,
-    /// The last turn of each kind, the latest last. Their nodes were all made before the current
-    /// turn.
+    /// Nodes of the last turn of each kind, the latest turn last. All these nodes were made before
+    /// the current turn.
     past: Vec<Vec<NodeId>>,
 }
 
@@ -49,15 +49,15 @@ impl Turns {
         }
     }
 
-    /// Replaces the last nodes of the current turn by these nodes, given from the latest to the
-    /// earliest.
+    /// Replaces the last nodes of the current turn by the given nodes, which are ordered from the
+    /// latest to the earliest.
     pub fn correct(&mut self, mut latest_first: impl Iterator<Item = NodeId>) {
         let known = latest_first.by_ref();
         self.nodes.iter_mut().rev().zip(&mut *known).for_each(|(node, known)| *node = known);
         self.after = self.after.map(|mark| known.next().unwrap_or(mark));
     }
 
-    /// Nodes of the last turn; empty if it was not compared.
+    /// Nodes of the last turn; empty if that turn was not compared.
     pub fn last(&self) -> &[NodeId] {
         let last = self.past.last().filter(|_| self.after.is_some());
         last.map_or(&[], Vec::as_slice)
@@ -73,16 +73,16 @@ impl Turns {
     }
 }
 
-/// The pairs of roles that correspond to one another in a turn and an earlier turn.
+/// Pairs of corresponding roles in a turn and an earlier turn.
 #[derive(Debug, Default)]
 struct Twins {
-    /// Roles of the earlier turn -> roles of this turn, and the reverse.
+    /// Maps from roles of the earlier turn to roles of this turn, and the reverse.
     now: FxHashMap<Role, Role>,
     then: FxHashMap<Role, Role>,
     /// Values that were carried into both turns in different roles.
     heirs: Vec<Heir>,
-    /// Positions at which a command matched a node of another command of the earlier turn, because
-    /// the inputs are equal.
+    /// Positions of commands that matched the wrong node: the inputs were equal to those of another
+    /// command of the earlier turn.
     mistaken: Vec<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Twins {
 }
 
 impl Steps {
-    /// Role changes at a node; empty unless it is a mark.
+    /// Role changes at a node; empty unless the node is a mark.
     pub fn heirs(&self, node: NodeId) -> &[Heir] {
         if self.nodes[node as usize].token != MARK {
             return &[];
@@ -109,8 +109,8 @@ impl Steps {
         self.heirs.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Ends the turn with the last command, a mark. If the turn proves equal to an earlier turn,
-    /// the last command gets the node of that turn's mark.
+    /// Ends the turn with the last command, which is a mark. If the turn proves equal to an earlier
+    /// turn, the last command gets the node of the earlier turn's mark.
     pub(super) fn end_turn(&mut self) {
         let turn = std::mem::take(&mut self.turns.nodes);
         if let Some(mark) = self.turns.after {
@@ -138,8 +138,8 @@ impl Steps {
         self.turns.first_role = self.roles.len();
     }
 
-    /// Compares the turn after a mark with an earlier turn of the same commands. `None` if the
-    /// turns do not correspond.
+    /// Compares the turn after a mark with an earlier turn that had the same commands. Returns
+    /// `None` if the turns do not correspond.
     fn twins(&self, mark: NodeId, past: &[NodeId], turn: &[NodeId]) -> Option<Twins> {
         let mut twins = Twins::default();
         let mut of_past: Option<FxHashSet<NodeId>> = None;
@@ -174,14 +174,15 @@ impl Steps {
         (!twins.heirs.iter().any(|heir| keeps(heir.plays))).then_some(twins)
     }
 
-    /// Merges a turn into an earlier one, and drops the nodes and roles made for it.
+    /// Merges a turn into an earlier turn, and drops the nodes and roles made for the later turn.
     fn merge(&mut self, mark: NodeId, past: &[NodeId], turn: &[NodeId], twins: Twins) {
         let nodes: FxHashMap<NodeId, NodeId> =
             turn.iter().copied().zip(past.iter().copied()).collect();
         let (first_node, first_role) = (self.turns.first_node, self.turns.first_role);
         let node = |node: NodeId| match (node as usize) < first_node {
             true => Some(node),
-            // A new node that is not part of the turn has no counterpart: links to it are dropped.
+            // A new node that is not part of the turn has no counterpart, so links to that node are
+            // dropped.
             false => nodes.get(&node).copied(),
         };
         // From now on, links, the index and the ends of handles refer to the nodes of the earlier
@@ -198,8 +199,8 @@ impl Steps {
         for (_, gone) in &mut self.roles {
             *gone = node(*gone).unwrap_or(NOWHERE);
         }
-        // The handles of the earlier turn's values now count as ended where the handles of this
-        // turn's values ended.
+        // The handles of the earlier turn's values now count as ended at the commands that ended
+        // the handles of this turn's values.
         let ends: Vec<_> =
             twins.now.iter().map(|(then, now)| (*then, self.roles[now.index()].1)).collect();
         ends.into_iter().for_each(|(role, gone)| self.roles[role.index()].1 = gone);
@@ -233,7 +234,8 @@ impl Steps {
                 branch.mistook(after, None);
             }
         }
-        // Drop earlier heirs that contradict the new ones: they were wrong, or right only once.
+        // Drop earlier heirs that contradict the new heirs: the earlier heirs were wrong, or right
+        // only once.
         let heirs = self.heirs.entry(mark).or_default();
         heirs.retain(|old| {
             let differs = |new: &Heir| old.plays != new.plays && old.inherits != new.inherits;

@@ -1,4 +1,4 @@
-//! Known steps of a program, kept for another run.
+//! Known steps of a program, stored for another run.
 
 #[cfg(feature = "serde")]
 mod read;
@@ -8,8 +8,9 @@ use super::heirs::Heir;
 use super::{MARK, Node, NodeId, Role, Steps};
 use smallvec::SmallVec;
 
-/// Steps of a program, as far as a run has seen them. Another run of the program predicts its steps
-/// from the first command on. For another program, wrong predictions cost only time.
+/// Steps of a program that a run has recognized. Another run of the program can then predict its
+/// steps from the first command on. If the steps are given to another program, wrong predictions
+/// cost only time.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "Kept", into = "Kept"))]
@@ -18,23 +19,24 @@ pub struct KnownSteps(Kept);
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Kept {
-    /// All nodes. The first is the first command of the program.
+    /// All nodes. The first node is the first command of the program.
     nodes: Vec<Node>,
     roles: Vec<(u64, NodeId)>,
-    /// Sorted, like `heirs`.
+    /// Pairs of equal roles, sorted, as `heirs` is.
     same: Vec<(Role, Role)>,
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     heirs: Vec<(NodeId, Vec<Heir>)>,
-    /// Whether the program marks steps. May be true although no known command is a mark.
+    /// Whether the program marks steps. May be true even if no known command is a mark.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     marked: bool,
 }
 
 impl KnownSteps {
-    /// Knowledge only of the fact that the program marks its steps, without any known command.
+    /// Knowledge that the program marks its steps, without any known command.
     ///
-    /// With this knowledge, repeated commands within a step count as different commands, already in
-    /// the first step. For example, a step may add up the gradients of several batches.
+    /// Repeated commands within a marked step count as different commands, for example if a step
+    /// adds up the gradients of several batches. With this knowledge, the rule applies to the first
+    /// step, too.
     #[must_use]
     pub fn marked() -> Self {
         Self(Kept { marked: true, ..Kept::default() })
@@ -57,7 +59,7 @@ impl Steps {
     /// Copies the knowledge for another run.
     pub fn keep(&self) -> KnownSteps {
         let mut nodes = self.nodes.clone();
-        // Courses and parts are numbered anew.
+        // Another run numbers courses and parts anew.
         nodes.iter_mut().for_each(|node| (node.place, node.part) = ((0, 0), 0));
         let mut same: Vec<_> = self.same.iter().map(|(&role, &now)| (role, now)).collect();
         same.sort_unstable();
@@ -84,7 +86,7 @@ impl Steps {
         steps
     }
 
-    /// Hash of the last [`LENGTH`] commands up to a node, when the node came last.
+    /// Hash of the [`LENGTH`] commands that ended with a node at the node's last occurrence.
     fn context_of(&self, node: NodeId) -> Option<u64> {
         let before = |&node: &NodeId| self.nodes[node as usize].before;
         let last: SmallVec<[NodeId; LENGTH]> =

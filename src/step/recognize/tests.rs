@@ -17,7 +17,7 @@ struct Told {
 type Line = (u64, &'static [&'static str], &'static [&'static str]);
 
 impl Told {
-    /// Hears a command. Returns whether it was predicted.
+    /// Gives a command to the recognizer. Returns whether the command was predicted.
     fn tell(&mut self, (token, inputs, outputs): Line) -> bool {
         if token == GONE {
             inputs.iter().for_each(|name| self.steps.gone(self.names[name]));
@@ -71,10 +71,10 @@ impl Told {
     }
 }
 
-/// Pseudo-command: the last handles of these names end.
+/// Token of a pseudo-command that ends the last handles of its inputs.
 const GONE: u64 = 0;
 
-/// Blocks of equal commands, as in networks, with updates of weights.
+/// A training step with blocks of equal commands, as in networks, and updates of weights.
 const TRAIN: &[Line] = &[
     (10, &[], &["x"]),
     (20, &["x", "w0"], &["h0"]),
@@ -169,8 +169,7 @@ fn accumulating(parts: usize) -> Vec<Line> {
     step
 }
 
-/// The course is the whole step. So it is known that values made in one part are used in a later
-/// part.
+/// The course is the whole step, so it shows that values made in one part are used in a later part.
 #[test]
 fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another() {
     for parts in 1..6 {
@@ -186,8 +185,8 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
             let nodes = told.steps.nodes.len();
             (0..20).for_each(|_| assert_eq!(told.tell_all(&step), 0));
             assert_eq!(told.steps.nodes.len(), nodes);
-            // Another run predicts even its first step. If the first run had to discover that steps
-            // are marked, up to one command of each part is not predicted.
+            // Another run predicts even its first step. If the first run did not know at first that
+            // steps are marked, up to one command of each part is not predicted.
             let astray = usize::from(steps > 2);
             let kept = told.steps.keep();
             let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
@@ -198,8 +197,8 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
     }
 }
 
-/// Parts that leave nothing held, such as the batches of an evaluation, share their nodes, however
-/// many come.
+/// Parts after which none of their outputs is held, such as the batches of an evaluation, share
+/// their nodes, however many parts come.
 #[test]
 fn parts_that_hold_nothing_are_the_same() {
     let evaluate = [PASS, &[(60, &["d"], &[]), (GONE, &["d"], &[])]].concat();
@@ -210,7 +209,7 @@ fn parts_that_hold_nothing_are_the_same() {
     }
     let nodes = told.steps.nodes.len() - before;
     assert!(nodes <= 2 * evaluate.len(), "{nodes}");
-    // Parts that leave something held are told apart, up to a limit.
+    // Parts of which an output stays held get separate nodes, up to a limit.
     let holds = [PASS, &[(60, &["d"], &[])]].concat();
     for _ in 0..MOST_APART / 4 {
         told.tell_all(&holds);
@@ -231,7 +230,7 @@ fn missing_or_added_commands_do_no_harm_after_eight_commands() {
             step.splice(position..end, new);
             let mut told = told(&[TRAIN, TRAIN, TRAIN]);
             told.tell_all(&step);
-            // At the latest eight commands after the change, commands are predicted again.
+            // Eight commands after the change, or earlier, commands are predicted again.
             let after = TRAIN.len() - end.min(TRAIN.len());
             let unexpected = told.tell_all(TRAIN);
             let least = (after + TRAIN.len() - unexpected).saturating_sub(NEAR);
@@ -339,8 +338,8 @@ fn several_kinds_of_step_lie_side_by_side() {
     }
 }
 
-/// The recognizer is told of turns by plan afterwards. Predictions are then the same as if it had
-/// heard the commands of these turns.
+/// The recognizer learns of turns by plan after they ran. Its predictions are then the same as if
+/// it had received the commands of these turns.
 #[test]
 fn turns_that_came_unheard_count_once_they_are_told_of() {
     for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
@@ -366,8 +365,8 @@ fn turns_that_came_unheard_count_once_they_are_told_of() {
     }
 }
 
-/// A step of an optimizer that makes new parameters and frees the old ones. Adam's first step has
-/// other commands.
+/// A step of an optimizer that makes new parameters and frees the old parameters. The first step
+/// has other commands, as with Adam.
 fn functional(first: bool) -> Vec<Line> {
     const MOMENTS: [&[Line]; 2] = [
         &[(46, &["w1", "d0", "m1"], &["m1'"]), (GONE, &["m1"], &[])],
@@ -385,7 +384,7 @@ fn functional(first: bool) -> Vec<Line> {
     [&PASS[..10], MOMENTS[usize::from(first)], UPDATE].concat()
 }
 
-/// Reads the weights without changing them.
+/// A step that reads the weights without changing them.
 const LOOK: &[Line] = &[
     (11, &[], &["t"]),
     (22, &["t", "w0"], &["u"]),
@@ -408,7 +407,8 @@ impl Told {
     }
 }
 
-/// A periodic evaluation between the steps is predicted, too.
+/// Parameters made anew are recognized as heirs, and a periodic evaluation between the steps is
+/// predicted, too.
 #[test]
 fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     for evaluate_every in [usize::MAX, 1, 2, 3, 5] {
@@ -431,8 +431,8 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
             assert_eq!(known.future.len(), commands + 1);
             assert_eq!(known.future.carried(), 1 + 3, "the weights and the moment");
             let at = |name: &str, position| known.value(told.names[name], position);
-            // Uses by the forward pass, the gradients, the moment and the update; then the last
-            // handle ends.
+            // The weight is used by the forward pass, the gradients, the moment and the update;
+            // then its last handle ends.
             assert_eq!(known.future.uses(at("w1", 0)), [3, 6, 7, 8]);
             assert_eq!(known.future.life(at("w1", 0)), 0..9);
             let end = commands as u32;
@@ -449,8 +449,8 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     }
 }
 
-/// An update by a moment, as in Adam. The op that decays the moment reads the same value that the
-/// correcting op read in the step before.
+/// An update by a moment, as in Adam. The op that decays the moment reads the value that the
+/// correcting op read in the previous step.
 fn decay_and_correct(parameters: usize, one_by_one: bool) -> Vec<Line> {
     const NAMES: [[&str; 4]; 4] = [
         ["w0", "m0", "w0'", "m0'"],
@@ -515,8 +515,8 @@ fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
     }
 }
 
-/// Whether the held values are used after the known commands is unknown. An evictor that frees such
-/// values earlier might have to recompute them for the end of the step.
+/// It is unknown whether commands after the known commands use the held values. An evictor that
+/// frees such values earlier might have to recompute them for the end of the step.
 #[test]
 fn values_held_at_the_end_of_what_is_known_count_as_used_there() {
     let mut again =
@@ -574,8 +574,9 @@ impl Steps {
     }
 }
 
-/// A turn that reads the weights, makes random values from them, and updates some in place and
-/// others by making new ones. Returns the new and the old name of each.
+/// A turn that reads the weights and makes random values from them. The turn updates some weights
+/// in place, and replaces others by new weights. Returns the new and the old name of each new
+/// weight.
 fn random_turn(rng: &mut SplitMix64) -> (Vec<Line>, Vec<(&'static str, &'static str)>) {
     const NAMES: [&str; 12] =
         ["t0", "t1", "t2", "t3", "t4", "t5", "w0", "w1", "w2", "w3", "v0", "v1"];
@@ -628,7 +629,7 @@ fn whatever_comes_nothing_is_confused() {
         let mut unexpected = 0;
         for turn in 0..60 {
             let (mut lines, heirs) = kinds[order[turn % order.len()]].clone();
-            // Now and then a command is missing or inserted.
+            // In some of the first turns, a command is missing or inserted.
             if turn < 30 && rng.next().is_multiple_of(8) {
                 let at = rng.next() as usize % (lines.len() - 1);
                 let is_heir = lines[at].0 == 51;
@@ -652,7 +653,7 @@ fn whatever_comes_nothing_is_confused() {
             }
             told.steps.check();
         }
-        // A prediction may still include a command that was only inserted once.
+        // A prediction may still include a command that was inserted only once.
         all_known += usize::from(unexpected <= 4);
     }
     assert!(all_known > 285, "{all_known} of 300 loops were known in the end");

@@ -13,7 +13,7 @@ use remat_rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The table built anew from all its entries.
+/// The table as built anew from all tensors.
 fn anew(tensors: &BTreeMap<u32, (TensorId, TensorInfo)>, graph: &Graph) -> Slots {
     let mut slots = Slots::default();
     for (&slot, (tensor, info)) in tensors {
@@ -58,8 +58,8 @@ fn a_boundary_is_what_it_would_be_anew_whatever_came_before() {
                 assert_eq!(slots.of_storage(storage), first.map(|(slot, _)| *slot));
             }
             assert_eq!(slots.boundary(), anew(&model, &graph).boundary());
-            // Two tensors that share a storage make another boundary than two tensors with a
-            // storage each.
+            // The boundary of two tensors that share a storage differs from that of two tensors
+            // with separate storages.
             if let Some((&slot, &(tensor, info))) = model.iter().next() {
                 let mut other = model.clone();
                 let storage = graph.add_storage(graph.storage(info.storage).bytes, 0.0, 0);
@@ -78,7 +78,7 @@ fn a_boundary_is_what_it_would_be_anew_whatever_came_before() {
     }
 }
 
-/// A loop over a state that keeps a value of each step.
+/// A training loop over a state. The loop keeps a value from each step.
 struct Loop {
     driver: Driver<Sim<Op, HostTensor>>,
     next: u64,
@@ -143,7 +143,7 @@ impl Loop {
     }
 }
 
-/// Regression: each mark took time in proportion to the number of held tensors.
+/// Regression test: each mark took time in proportion to the number of held tensors.
 #[test]
 fn a_mark_costs_what_changed_whatever_is_held() {
     for policy in ["learned", "lru"] {
@@ -151,8 +151,8 @@ fn a_mark_costs_what_changed_whatever_is_held() {
             let mut run = Loop::new(policy, Plan::Auto);
             let kept: Vec<_> = (0..held).map(|_| run.put()).collect();
             let (mut steps, mut made) = (0, held);
-            // These turns are watched, written on a tape, run by plan, left, not compared, and
-            // hashed.
+            // The turns cover all cases: compared, written on a tape, run by plan, left, not
+            // compared, and hashed.
             for (keeps, differs) in
                 [(true, false), (false, false), (true, false), (false, true), (false, false)]
             {

@@ -1,4 +1,4 @@
-//! Reading of known steps from a file, which may be damaged or forged.
+//! Reads known steps from a file, which may be damaged or forged.
 
 use super::super::heirs::Heir;
 use super::super::{MARK, MOST, Makes, NOWHERE, Node, NodeId, Role};
