@@ -59,6 +59,5 @@ mod ranks;
 mod threads;
 
 pub use fabric::{Fabric, FabricError};
-pub use ops::{AllGather, AllReduce, Broadcast, ReduceScatter};
 pub use ranks::Ranks;
 pub use threads::{Threads, threads};

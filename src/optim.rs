@@ -55,8 +55,15 @@
 //! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a part of a
 //! batch, in place, to the gradients of earlier parts. [`Optimizer::minimize_with`] adds the
 //! gradients of the last part in the same way, and then updates the parameters.
+//!
+//! # Several ranks
+//!
+//! With [`Optimizer::distributed`], each rank of a training computes the gradients of its part of a
+//! batch. The gradients are summed over all ranks before a parameter is updated, so parameters are
+//! the same on all ranks.
 
 mod clip;
+mod distributed;
 mod group;
 mod rule;
 mod schedule;
@@ -67,6 +74,7 @@ pub use group::Group;
 pub use rule::Rule;
 pub use schedule::Schedule;
 
+use crate::collective::Ranks;
 use crate::ops::Tensor;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -119,6 +127,8 @@ pub struct Optimizer {
     pub fused_share: f64,
     rule: Rule,
     groups: Vec<Group>,
+    /// Ranks over which gradients are summed.
+    ranks: Option<Ranks>,
     /// Name of a parameter -> its state, from the first update on.
     kept: FxHashMap<String, Kept>,
 }
@@ -154,6 +164,7 @@ impl Optimizer {
             fused_share: 1.0 / 16.0,
             rule,
             groups: Vec::new(),
+            ranks: None,
             kept: FxHashMap::default(),
         }
     }
@@ -211,6 +222,57 @@ impl Optimizer {
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
+        self
+    }
+
+    /// Sums gradients over all ranks before parameters are updated, in [`Optimizer::minimize`] and
+    /// [`Optimizer::minimize_with`]. All ranks must train the same network from the same
+    /// parameters, with the same optimizer; data, budgets and policies may differ.
+    ///
+    /// To average over the ranks, divide each loss by [`Ranks::size`]. The parameters then have the
+    /// bits of one rank that runs the parts of all ranks as micro-batches, in the order of the
+    /// ranks.
+    ///
+    /// A parameter that has no gradient on some ranks gets the sum of the other ranks. A parameter
+    /// that has no gradient on any rank is not updated. A step that fails on one rank fails on all
+    /// ranks, from the first gradient that is lost.
+    ///
+    /// Running statistics of a batch norm are not summed: each rank keeps the statistics of its own
+    /// data. [`Ranks::broadcast`] copies those of one rank to all.
+    ///
+    /// ```
+    /// use remat::collective::{Ranks, threads};
+    /// use remat::nn::Linear;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// let train = |ranks: Ranks| -> Result<Vec<f32>, Error> {
+    ///     let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    ///     let mut layer = Linear::new(&runtime, 2, 1)?;
+    ///     let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0).distributed(&ranks);
+    ///     for step in 0..5 {
+    ///         // Each rank has data of its own.
+    ///         let x = runtime.full(&[8, 2], (step + ranks.rank()) as f32)?;
+    ///         let tape = Tape::new(&runtime);
+    ///         tape.watch(&mut layer);
+    ///         let loss = layer.forward(&x, Mode::Train)?.square()?.mean()?;
+    ///         sgd.minimize(tape, &(loss / ranks.size() as f32)?, &mut layer)?;
+    ///         runtime.step()?;
+    ///     }
+    ///     remat::nn::parameters(&mut layer).next().unwrap().1.to_vec()
+    /// };
+    /// let ranks = threads(2).into_iter().map(|fabric| {
+    ///     std::thread::spawn(move || train(Ranks::new(fabric)))
+    /// });
+    /// let weights: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|r| r.join()).collect();
+    /// assert_eq!(weights[0].as_ref().unwrap().as_ref().unwrap().len(), 2);
+    /// # let [a, b] = <[_; 2]>::try_from(weights).unwrap();
+    /// # assert_eq!(a.unwrap()?, b.unwrap()?);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn distributed(mut self, ranks: &Ranks) -> Self {
+        self.ranks = (ranks.size() > 1).then(|| ranks.clone());
         self
     }
 

@@ -48,6 +48,7 @@ mod control;
 #[cfg(feature = "cli")]
 mod ctrl_c;
 mod deep_histories;
+mod distributed;
 mod duties;
 mod effects;
 mod events;

@@ -61,7 +61,9 @@ impl Call {
     /// Bytes of a buffer for pieces of up to `elements` elements of `bytes` bytes of each rank, for
     /// `halves` such sets of pieces.
     fn workspace(&self, elements: usize, bytes: usize, halves: usize) -> u64 {
-        (elements.min(self.piece(bytes)) * bytes * self.ranks.size() * halves) as u64
+        let bytes = elements.min(self.piece(bytes)) * bytes * self.ranks.size() * halves;
+        // The device lends whole elements of four bytes.
+        bytes.next_multiple_of(FLOAT_BYTES) as u64
     }
 }
 
@@ -101,7 +103,7 @@ fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
 /// Input: `x`, f32. The new value of `x` is `x_0 + x_1 + .. + x_(N-1)`, summed in this order, and
 /// divided by `N` if the op averages. `x_r` is the tensor of rank `r`.
 #[derive(Clone)]
-pub struct AllReduce {
+pub(super) struct AllReduce {
     call: Call,
     status: Status,
     any: Option<Arc<AtomicBool>>,
@@ -115,7 +117,6 @@ impl AllReduce {
 
     /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
     /// says whether another rank has a value.
-    #[must_use]
     pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
         (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
         self
@@ -190,7 +191,7 @@ impl CustomOp for AllReduce {
 /// Input: `x [N * n, ..]`, f32. Output: `[n, ..]`, rows `r * n ..` of the sum on rank `r`, summed in
 /// the order of the ranks.
 #[derive(Clone, Debug)]
-pub struct ReduceScatter(Call);
+pub(super) struct ReduceScatter(Call);
 
 impl ReduceScatter {
     pub(super) fn new(ranks: &Ranks, name: &str) -> Self {
@@ -257,7 +258,7 @@ impl CustomOp for ReduceScatter {
 /// Input: `x [n, ..]`, of any type and at least one dimension. Output: `[N * n, ..]`, the tensors in
 /// the order of the ranks.
 #[derive(Clone, Debug)]
-pub struct AllGather(Call);
+pub(super) struct AllGather(Call);
 
 impl AllGather {
     pub(super) fn new(ranks: &Ranks, name: &str) -> Self {
@@ -315,7 +316,7 @@ impl CustomOp for AllGather {
 ///
 /// Input: `x`, of any type. The new value of `x` is `x_root`.
 #[derive(Clone, Debug)]
-pub struct Broadcast {
+pub(super) struct Broadcast {
     call: Call,
     root: usize,
 }

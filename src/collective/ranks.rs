@@ -5,6 +5,7 @@ use super::fabric::{Fabric, FabricError};
 use super::header::{self, Header, Status};
 use super::ops::{AllGather, AllReduce, Broadcast, ReduceScatter};
 use crate::device::DeviceError;
+use crate::ops::Op;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, lock};
 use std::fmt;
@@ -76,33 +77,44 @@ impl Ranks {
     }
 
     /// Op that sums a tensor over all ranks, in place.
-    pub fn all_reduce(&self, name: &str) -> AllReduce {
-        AllReduce::new(self, name, false)
+    #[must_use]
+    pub fn all_reduce(&self, name: &str) -> Op {
+        AllReduce::new(self, name, false).into()
+    }
+
+    /// Op of a rank that has no tensor for an [`Ranks::all_reduce`]: takes part with zeros, which the
+    /// caller provides. When the op has run, `any` says whether another rank has a tensor.
+    pub(crate) fn all_reduce_nothing(&self, name: &str, any: &Arc<AtomicBool>) -> Op {
+        AllReduce::new(self, name, false).empty(any).into()
     }
 
     /// Op that averages a tensor over all ranks, in place: the sum divided by the number of ranks.
-    pub fn all_mean(&self, name: &str) -> AllReduce {
-        AllReduce::new(self, name, true)
+    #[must_use]
+    pub fn all_mean(&self, name: &str) -> Op {
+        AllReduce::new(self, name, true).into()
     }
 
     /// Op that sums a tensor over all ranks, and returns a part of the sum on each rank: rank `r`
     /// gets part `r` of [`Ranks::size`] equal parts along the first dimension.
-    pub fn reduce_scatter(&self, name: &str) -> ReduceScatter {
-        ReduceScatter::new(self, name)
+    #[must_use]
+    pub fn reduce_scatter(&self, name: &str) -> Op {
+        ReduceScatter::new(self, name).into()
     }
 
     /// Op that joins the tensors of all ranks along the first dimension, in the order of the ranks.
-    pub fn all_gather(&self, name: &str) -> AllGather {
-        AllGather::new(self, name)
+    #[must_use]
+    pub fn all_gather(&self, name: &str) -> Op {
+        AllGather::new(self, name).into()
     }
 
     /// Op that copies the tensor of rank `root` to all ranks, in place.
     ///
     /// # Panics
     /// If there is no rank `root`.
-    pub fn broadcast(&self, name: &str, root: usize) -> Broadcast {
+    #[must_use]
+    pub fn broadcast(&self, name: &str, root: usize) -> Op {
         assert!(root < self.size(), "there is no rank {root} among {}", self.size());
-        Broadcast::new(self, name, root)
+        Broadcast::new(self, name, root).into()
     }
 
     pub(super) fn fabric(&self) -> &dyn Fabric {

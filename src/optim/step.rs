@@ -1,5 +1,6 @@
 //! Steps of an optimizer: gradients in, updates out.
 
+use super::distributed::{Empty, Reduction};
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
 use crate::command::TensorId;
@@ -118,28 +119,61 @@ impl Optimizer {
             let message = "none of the parameters is watched; watch() them before the forward pass";
             return Err(OpError::new("optimizer", message).into());
         }
+        let ranks = self.ranks.clone();
+        let watched: Vec<bool> = targets.iter().map(|(_, target)| tape.watches(target)).collect();
+        let mut reduction = ranks.as_ref().map(|ranks| Reduction::new(ranks, &runtime, &watched));
         if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
             tape.gradients_onto(loss, &mut gradients)?;
+            if let Some(reduction) = &mut reduction {
+                reduce_all(reduction, &runtime, &targets, &mut gradients)?;
+            }
             self.step(&runtime, module, &mut gradients)?;
             return self.settle(&runtime);
         }
         tape.backward_with(loss, |id, gradient| {
             let Some(place) = places.remove(&id) else { return Ok(()) };
-            let (name, parameter) = &mut targets[place];
-            let gradient = match gradients.take(parameter) {
+            let gradient = match gradients.take(targets[place].1) {
                 Some(mut sum) => {
                     runtime.update(Accumulate, &mut [&mut sum], &[&gradient])?;
                     sum
                 }
                 None => gradient,
             };
-            self.update(&runtime, name, parameter, &gradient)
-        })?;
-        // Parameters whose gradients come from earlier micro-batches only.
-        for (name, parameter) in targets {
-            if let Some(gradient) = gradients.take(parameter) {
-                self.update(&runtime, &name, parameter, &gradient)?;
+            let Some(reduction) = &mut reduction else {
+                let (name, parameter) = &mut targets[place];
+                return self.update(&runtime, name, parameter, &gradient);
+            };
+            for (place, gradient) in reduction.complete(place, gradient) {
+                let (name, parameter) = &mut targets[place];
+                let sum = reduction.reduce(name, gradient)?;
+                self.update(&runtime, name, parameter, &sum)?;
             }
+            Ok(())
+        })?;
+        let Some(reduction) = &mut reduction else {
+            // Parameters whose gradients come from earlier micro-batches only.
+            for (name, parameter) in targets {
+                if let Some(gradient) = gradients.take(parameter) {
+                    self.update(&runtime, &name, parameter, &gradient)?;
+                }
+            }
+            return Ok(());
+        };
+        let mut empty = Vec::new();
+        for (place, gradient) in reduction.rest() {
+            let (name, parameter) = &mut targets[place];
+            match gradient.or_else(|| gradients.take(parameter)) {
+                Some(gradient) => {
+                    let sum = reduction.reduce(name, gradient)?;
+                    self.update(&runtime, name, parameter, &sum)?;
+                }
+                None => empty.push(reduction.reduce_nothing(name, place, parameter)?),
+            }
+        }
+        wait_for(&empty, &runtime)?;
+        for empty in empty.iter().filter(|empty| empty.has_value()) {
+            let (name, parameter) = &mut targets[empty.position];
+            self.update(&runtime, name, parameter, &empty.gradient)?;
         }
         Ok(())
     }
@@ -258,6 +292,33 @@ impl Optimizer {
             Group::settings(&self.groups, name, parameter, [self.lr, self.weight_decay]);
         Ok(self.rule.op(lr, weight_decay, self.steps(name)))
     }
+}
+
+/// Sums all gradients over the ranks. A parameter without a gradient on any rank gets none.
+fn reduce_all(
+    reduction: &mut Reduction<'_>,
+    runtime: &Runtime,
+    targets: &[(String, &mut Tensor)],
+    gradients: &mut Gradients,
+) -> Result<(), Error> {
+    let mut empty = Vec::new();
+    for (place, _) in reduction.rest() {
+        let (name, parameter) = &targets[place];
+        match gradients.take(parameter) {
+            Some(gradient) => gradients.set(parameter, reduction.reduce(name, gradient)?),
+            None => empty.push(reduction.reduce_nothing(name, place, parameter)?),
+        }
+    }
+    wait_for(&empty, runtime)?;
+    for Empty { position, gradient, .. } in empty.into_iter().filter(Empty::has_value) {
+        gradients.set(targets[position].1, gradient);
+    }
+    Ok(())
+}
+
+/// Waits until it is known whether other ranks have the gradients that this rank has not.
+fn wait_for(empty: &[Empty], runtime: &Runtime) -> Result<(), Error> {
+    if empty.is_empty() { Ok(()) } else { runtime.sync() }
 }
 
 /// Cuts parameters with the same update into groups that pin at most `most` bytes. A parameter that

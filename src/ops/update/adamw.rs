@@ -1,8 +1,9 @@
 /// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place.
 ///
-/// Let `m` be `exp_avg`, and `v` be `exp_avg_sq`. An update at step `t` first computes `p *= 1 - lr
-/// * weight_decay`, then `m = beta1 * m + (1 - beta1) * grad` and `v = beta2 * v + (1 - beta2) *
-/// grad^2`, and then `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. The
+/// Let `m` be `exp_avg`, and `v` be `exp_avg_sq`. An update at step `t` first computes
+/// `p *= 1 - lr * weight_decay`, then `m = beta1 * m + (1 - beta1) * grad` and
+/// `v = beta2 * v + (1 - beta2) * grad^2`, and then
+/// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. The
 /// method is from Loshchilov and Hutter, ICLR 2019; updates equal those of PyTorch's `AdamW`.
 ///
 /// One op may update several tensors. The inputs are first each parameter with its averages, and

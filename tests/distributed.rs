@@ -1,0 +1,336 @@
+//! Data-parallel training on ranks that are threads: the bits of one rank that runs the parts of
+//! all ranks as micro-batches, whatever each rank evicts.
+
+use remat::autograd::Gradients;
+use remat::collective::{Ranks, threads};
+use remat::device::{DeviceError, cpu};
+use remat::nn::{Gpt, Linear, LstmSize, Module, State, Vit, gpt, join, lstm, mlp, parameters, vit};
+use remat::ops::CustomOp;
+use remat::optim::Optimizer;
+use remat::prelude::*;
+use remat::{Layout, Plan, PolicyKind, Stats};
+use remat_rng::SplitMix64;
+
+const STEPS: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Net {
+    Mlp,
+    Gpt,
+    Lstm,
+    Vit,
+    /// Three layers, of which the data choose one.
+    Branches,
+}
+
+const NETS: [Net; 5] = [Net::Mlp, Net::Gpt, Net::Lstm, Net::Vit, Net::Branches];
+
+/// See [`Net::Branches`].
+struct Branches([Linear; 3]);
+
+impl Module for Branches {
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        // The number of rows chooses: 2 to 4.
+        self.0[x.shape()[0] - 2].forward(x, mode)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        for (i, layer) in self.0.iter_mut().enumerate() {
+            layer.state(&join(prefix, &i.to_string()), found);
+        }
+    }
+}
+
+impl Net {
+    fn make(self, runtime: &Runtime) -> Box<dyn Module> {
+        match self {
+            Self::Mlp => Box::new(mlp(runtime, 64, &[48, 32, 32, 24], 10).unwrap()),
+            Self::Gpt => {
+                let size = Gpt {
+                    vocabulary: 31,
+                    context: 12,
+                    layers: 2,
+                    width: 16,
+                    heads: 2,
+                    dropout: 0.1,
+                };
+                Box::new(gpt(runtime, &size).unwrap())
+            }
+            Self::Lstm => {
+                let storage = remat::DType::F32;
+                let size = LstmSize { vocabulary: 31, width: 12, hidden: 16, layers: 2, storage };
+                Box::new(lstm(runtime, size).unwrap())
+            }
+            Self::Vit => {
+                let size = Vit {
+                    image: [1, 8, 8],
+                    patch: 4,
+                    layers: 2,
+                    width: 16,
+                    heads: 2,
+                    classes: 10,
+                    dropout: 0.1,
+                };
+                Box::new(vit(runtime, &size).unwrap())
+            }
+            Self::Branches => {
+                let layer = || Linear::new(runtime, 16, 4).unwrap();
+                Box::new(Branches([layer(), layer(), layer()]))
+            }
+        }
+    }
+
+    /// Loss of a part of a batch, drawn by the numbers of step and part.
+    fn loss(self, net: &mut dyn Module, runtime: &Runtime, step: usize, part: usize) -> Tensor {
+        let mut numbers = SplitMix64::new((step * 64 + part) as u64);
+        // Random draws of dropout depend on step and part alone.
+        runtime.set_random_position(((step * 64 + part) << 16) as u64);
+        let mut floats = |shape: &[usize]| {
+            let count = shape.iter().product::<usize>();
+            let values = (0..count).map(|_| numbers.below(1000) as f32 / 500.0 - 1.0).collect();
+            runtime.tensor::<f32>(shape, values).unwrap()
+        };
+        let (x, rows, classes) = match self {
+            Self::Mlp | Self::Vit => (floats(&[24, 1, 8, 8]), 24, 10),
+            Self::Branches => {
+                // In step 2 no part uses the last branch, and in most steps some part does not.
+                let rows = 2 + (step * 7 + part * 5) % if step == 2 { 2 } else { 3 };
+                (floats(&[rows, 16]), rows, 4)
+            }
+            Self::Gpt | Self::Lstm => {
+                let tokens: Vec<i32> = (0..96).map(|_| numbers.below(31) as i32).collect();
+                (runtime.tensor(&[8, 12], tokens).unwrap(), 96, 31)
+            }
+        };
+        let labels: Vec<i32> = (0..rows).map(|_| numbers.below(classes) as i32).collect();
+        let labels = runtime.tensor(&[rows], labels).unwrap();
+        let y = net.forward(&x, Mode::Train).unwrap();
+        let y = y.reshape(&[rows, y.layout().elements() / rows]).unwrap();
+        y.cross_entropy(&labels).unwrap()
+    }
+}
+
+/// Settings that all ranks share.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    net: Net,
+    rule: usize,
+    /// Micro-batches of each rank.
+    parts: usize,
+    /// 0: updates while the backward pass runs; 1: updates after; 2: all or none; 3: clipped.
+    way: usize,
+}
+
+impl Case {
+    fn optimizer(self) -> Optimizer {
+        let mut optimizer = match self.rule {
+            0 => Optimizer::sgd(0.1, 0.9, 1e-3),
+            1 => Optimizer::adamw(0.01, 0.01),
+            _ => Optimizer::lion(0.003, 0.1),
+        };
+        optimizer.step_in_backward = self.way == 0;
+        optimizer.all_or_none = self.way == 2;
+        optimizer.max_norm = (self.way == 3).then_some(0.5);
+        optimizer
+    }
+
+    /// Trains on the parts of rank `rank` of `ranks`, or on all parts of a training of `ranks` if
+    /// `rank` is `None`. Returns all parameters.
+    fn train(
+        self,
+        runtime: &Runtime,
+        mut optimizer: Optimizer,
+        (rank, ranks): (Option<usize>, usize),
+    ) -> Result<Vec<f32>, Error> {
+        let mut net = self.net.make(runtime);
+        for step in 0..STEPS {
+            let mut gradients = Gradients::default();
+            // Part `p` of rank `r` is the part `p * ranks + r` of a step.
+            let all: Vec<usize> = match rank {
+                Some(rank) => (0..self.parts).map(|part| part * ranks + rank).collect(),
+                None => (0..self.parts * ranks).collect(),
+            };
+            for (i, &part) in all.iter().enumerate() {
+                let tape = Tape::new(runtime);
+                tape.watch(&mut *net);
+                let loss = self.net.loss(&mut *net, runtime, step, part);
+                let loss = (loss / (self.parts * ranks) as f32)?;
+                if i + 1 < all.len() {
+                    tape.backward_onto(&loss, &mut gradients)?;
+                } else {
+                    let gradients = std::mem::take(&mut gradients);
+                    optimizer.minimize_with(tape, &loss, &mut *net, gradients)?;
+                }
+            }
+            runtime.step()?;
+        }
+        let mut values = Vec::new();
+        for (_, parameter) in parameters(&mut *net) {
+            values.extend(parameter.to_vec::<f32>()?);
+        }
+        Ok(values)
+    }
+}
+
+/// Budget, policy and plan of a rank.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    budget: u64,
+    policy: PolicyKind,
+    plan: Plan,
+}
+
+impl Own {
+    fn plentiful() -> Self {
+        Self { budget: 64 << 20, policy: PolicyKind::None, plan: Plan::Off }
+    }
+
+    fn start(self) -> Runtime {
+        let Self { budget, policy, plan } = self;
+        let builder = Runtime::builder().budget(budget).policy(policy).plan(plan);
+        builder.threads(1).seed(7).cpu().unwrap()
+    }
+}
+
+type Found = Result<(Vec<f32>, Stats), String>;
+
+fn on_ranks(case: Case, buffer: usize, own: Vec<Own>) -> Vec<Found> {
+    let size = own.len();
+    let start = |(fabric, own): (_, Own)| {
+        std::thread::spawn(move || {
+            let ranks = Ranks::with_buffer(fabric, buffer);
+            let runtime = own.start();
+            let optimizer = case.optimizer().distributed(&ranks);
+            let trained = case.train(&runtime, optimizer, (Some(ranks.rank()), size));
+            let values = trained.map_err(|error| error.to_string())?;
+            Ok((values, runtime.stats().unwrap()))
+        })
+    };
+    let ranks: Vec<_> = threads(size).into_iter().zip(own).map(start).collect();
+    ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+/// Each net with each number of ranks, rule and way at least once, and each rank under a budget,
+/// policy and plan of its own.
+#[test]
+fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
+    let policies: Vec<PolicyKind> = PolicyKind::all().collect();
+    let (mut recomputed, mut out_of_memory, mut right) = (0, 0, 0);
+    for number in 0..60 {
+        let mut numbers = SplitMix64::new(number);
+        let size = 1 + (number as usize / 5) % 4;
+        let case = Case {
+            net: NETS[number as usize % 5],
+            rule: numbers.below(3),
+            // In order of part and rank the sums have the bits of the reference with one part only.
+            parts: 1,
+            way: numbers.below(4),
+        };
+        let one = Own::plentiful().start();
+        let expected = case.train(&one, case.optimizer(), (None, size)).unwrap();
+        let buffer = [1 << 10, 4 << 10, 1 << 20][numbers.below(3)];
+        let plentiful = on_ranks(case, buffer, vec![Own::plentiful(); size]);
+        let mut peak = 0;
+        for found in &plentiful {
+            let (values, stats) = found.as_ref().unwrap();
+            assert!(*values == expected, "{number}: {case:?} on {size} ranks, unlimited");
+            peak = peak.max(stats.peak_bytes);
+        }
+        let own: Vec<Own> = (0..size)
+            .map(|_| Own {
+                budget: peak * [150, 110, 100, 90, 75][numbers.below(5)] / 100,
+                policy: policies[numbers.below(policies.len())],
+                plan: if numbers.below(2) == 0 { Plan::Auto } else { Plan::Off },
+            })
+            .collect();
+        let found = on_ranks(case, buffer, own.clone());
+        let what = format!("{number}: {case:?} with {own:?}, {buffer} B");
+        if let Some(failed) = found.iter().find_map(|found| found.as_ref().err()) {
+            // Where one rank fails, all do.
+            assert!(failed.contains("memory") || failed.contains("has left"), "{what}: {failed}");
+            assert!(found.iter().all(Result::is_err), "{what}: {found:?}");
+            out_of_memory += 1;
+            continue;
+        }
+        for found in &found {
+            let (values, stats) = found.as_ref().unwrap();
+            assert!(*values == expected, "{what}");
+            assert!(stats.peak_bytes <= stats.budget_bytes, "{what}");
+            recomputed += stats.recomputed_ops;
+        }
+        right += 1;
+    }
+    println!("{right} with the reference's bits, {out_of_memory} out of memory; {recomputed} ops");
+    assert!(right >= 30 && recomputed > 1000, "{right} right, {recomputed} recomputed");
+}
+
+/// With several parts on each rank, all ranks agree.
+#[test]
+fn ranks_with_micro_batches_agree() {
+    for (way, net) in [(0, Net::Mlp), (1, Net::Gpt), (3, Net::Branches)] {
+        let case = Case { net, rule: 1, parts: 3, way };
+        let found = on_ranks(case, 1 << 12, vec![Own::plentiful(); 3]);
+        let all: Vec<Vec<f32>> = found.into_iter().map(|found| found.unwrap().0).collect();
+        assert!(all[0] == all[1] && all[0] == all[2], "{case:?}");
+    }
+}
+
+/// Op that fails in its run number `at` on one rank.
+#[derive(Debug)]
+struct FailsOnce;
+
+impl CustomOp for FailsOnce {
+    fn name(&self) -> &str {
+        "fails_once"
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+        Ok(vec![inputs[0]])
+    }
+
+    fn cpu(&self, _operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+        Err(DeviceError::new("this part cannot be read"))
+    }
+
+    fn gradient(&self, _of: &remat::ops::Recorded<'_>) -> remat::ops::Gradient {
+        remat::ops::Gradient::of_one(|dy| Ok(dy.clone()))
+    }
+}
+
+/// A step that fails on one rank is made on no rank, if updates are all or none. All ranks go on.
+#[test]
+fn a_failed_step_is_failed_on_all_ranks() {
+    let train = |ranks: Ranks| {
+        let runtime = Own::plentiful().start();
+        let mut net = mlp(&runtime, 16, &[12], 4).unwrap();
+        let mut optimizer = Optimizer::sgd(0.1, 0.9, 0.0).distributed(&ranks);
+        optimizer.all_or_none = true;
+        let mut after = Vec::new();
+        for step in 0..4 {
+            let mut x = runtime.full(&[2, 16], (step + ranks.rank()) as f32).unwrap();
+            if step == 2 && ranks.rank() == 1 {
+                x = Tensor::apply(FailsOnce, &[&x]).unwrap().remove(0);
+            }
+            let tape = Tape::new(&runtime);
+            tape.watch(&mut net);
+            let loss = net.forward(&x, Mode::Train).unwrap().square().unwrap().mean().unwrap();
+            optimizer.minimize(tape, &loss, &mut net).unwrap();
+            runtime.step().unwrap();
+            let failed = runtime.sync().err().map(|error| error.to_string());
+            assert_eq!(failed.is_some(), step == 2, "{failed:?}");
+            if let Some(failed) = failed {
+                assert!(failed.contains("this part cannot be read"), "{failed}");
+            }
+            let values = parameters(&mut net).flat_map(|(_, w)| w.to_vec::<f32>().unwrap());
+            after.push(values.collect::<Vec<f32>>());
+        }
+        after
+    };
+    let ranks: Vec<_> = threads(3)
+        .into_iter()
+        .map(|fabric| std::thread::spawn(move || train(Ranks::new(fabric))))
+        .collect();
+    let all: Vec<Vec<Vec<f32>>> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+    assert!(all[0] == all[1] && all[0] == all[2]);
+    assert!(all[0][1] == all[0][2] && all[0][2] != all[0][3]);
+}
