@@ -6,8 +6,8 @@ use crate::command::RecordedProgram;
 use rayon::prelude::*;
 
 impl Replay {
-    /// Memory needs of a program with the memory kind and the costs of this replay, independent of
-    /// policy and budget.
+    /// Memory needs of a program, with the memory kind and the costs of this replay. The result
+    /// does not depend on policy and budget.
     #[must_use]
     pub fn demand(&self, program: &RecordedProgram) -> Demand {
         Demand::new(program.commands(), self.memory.granule(), &mut *self.costs.model())

@@ -1,5 +1,5 @@
-//! Settings that change during a run: the list of changes in a recording, and the same changes in a
-//! replay.
+//! Settings that change during a run. A recording lists the changes, and a replay makes the same
+//! changes.
 
 use super::Replay;
 use crate::driver::{Change, Setting};
@@ -12,23 +12,23 @@ use std::ops::Range;
 pub struct RunSettings {
     /// Budget in bytes at the beginning; `None` in recordings of version 1 or 2.
     pub budget: Option<u64>,
-    /// Eviction threshold in bytes at the beginning; `None` without one.
+    /// Eviction threshold in bytes at the beginning; `None` without a threshold.
     pub eviction_threshold: Option<u64>,
-    /// Name of the policy at the beginning. `None` for a policy of the user's own, and in
-    /// recordings of versions before 5.
+    /// Name of the policy at the beginning. `None` if the user wrote the policy, and in recordings
+    /// of versions before 5.
     pub policy: Option<String>,
     /// Changes during the run, in order.
     pub changes: Vec<Changed>,
 }
 
-/// A setting changed in mid-run.
+/// A change of a setting during a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// Number of commands executed before the change.
     pub after: usize,
     /// Setting and its new value.
     pub setting: Setting,
-    /// Whether the change failed. A failed change leaves the setting as it was.
+    /// Whether the change failed. A failed change does not change the setting.
     pub failed: bool,
 }
 
@@ -36,7 +36,8 @@ impl RunSettings {
     /// The policy at the beginning, then each later policy.
     ///
     /// # Errors
-    /// [`RuntimeError::Settings`] if a policy is not known by name. The message says which one.
+    /// [`RuntimeError::Settings`] if a policy has no name, or its name is unknown. The message
+    /// identifies the policy.
     pub fn policies(&self) -> Result<Vec<PolicyKind>, Error> {
         let first = policy_of(self.policy.as_deref(), 0);
         let later = self.changes.iter().filter_map(|change| match &change.setting {
@@ -46,8 +47,8 @@ impl RunSettings {
         std::iter::once(first).chain(later).collect()
     }
 
-    /// Moves and repeats the changes along with the commands of the program, as `moves` says. Each
-    /// change stays right after the command that it followed in the run.
+    /// Moves and repeats the changes along with the commands of the program, which `moves` lists.
+    /// Each change stays directly after the command that it followed in the run.
     pub(super) fn repeated(mut self, moves: &[(Range<usize>, usize)]) -> Self {
         let (first, later): (Vec<_>, Vec<_>) =
             self.changes.into_iter().partition(|change| change.after == 0);
@@ -64,7 +65,7 @@ impl RunSettings {
 }
 
 impl Changed {
-    /// The change of the engine's settings for a replay.
+    /// Converts the change to a change of the engine's settings in a replay.
     pub(super) fn of_replay(&self, replay: &Replay) -> Result<Change, Error> {
         Ok(match &self.setting {
             &Setting::Budget(bytes) => Change::Budget(bytes),
@@ -79,7 +80,7 @@ impl Changed {
     }
 }
 
-/// Parses the name of the policy that a run has after `after` commands.
+/// Parses the name of the policy that the run uses after `after` commands.
 fn policy_of(name: Option<&str>, after: usize) -> Result<PolicyKind, Error> {
     let what = match name.map(|name| (name, name.parse())) {
         Some((_, Ok(policy))) => return Ok(policy),

@@ -1,4 +1,4 @@
-//! The device of a replay: sizes and costs are those of the trace.
+//! The device of a replay, which takes sizes and costs from the trace.
 
 use crate::command::{RecordedOp, RecordedValue};
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};

@@ -13,7 +13,7 @@ pub struct Feasibility {
     pub policy: String,
     /// `linger`, `drop` or `keep`.
     pub dead: &'static str,
-    /// Eviction threshold in bytes; `None` without one.
+    /// Eviction threshold in bytes; `None` without a threshold.
     pub threshold_bytes: Option<u64>,
     /// Seed of the runs.
     pub seed: u64,
@@ -21,13 +21,13 @@ pub struct Feasibility {
     pub budgets: usize,
     /// Smallest passing budget, as a share of the full budget.
     pub smallest_ratio: Option<f64>,
-    /// Ranges of failing budgets that lie above a passing budget: the first and the last budget of
-    /// each, as shares of the full budget.
+    /// Ranges of failing budgets above a passing budget. Each entry is the first and the last
+    /// budget of a range, as shares of the full budget.
     pub holes: Vec<[f64; 2]>,
     /// Passing budgets at which the run recomputes more than at the next smaller passing budget, as
     /// shares of the full budget.
     pub inversions: Vec<f64>,
-    /// Largest increase of the slowdown from a passing budget to the next larger one.
+    /// Largest increase of the slowdown from a passing budget to the next larger passing budget.
     pub worst_inversion: f64,
 }
 

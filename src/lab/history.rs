@@ -1,4 +1,4 @@
-//! Memory contents during the recorded run itself, not during a replay.
+//! Memory contents during the recorded run, not during a replay.
 
 use super::plot::{Sample, Timeline};
 use crate::command::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
@@ -29,11 +29,11 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Samples of memory over the cost of the run, for plots. Each line of the recording is one
-    /// sample, except the first line and the last.
+    /// Samples of memory over the cost of the run, for plots. Each line of the recording gives one
+    /// sample, except the first and the last line.
     pub timeline: Timeline,
-    /// Most bytes in use at once. Workspaces are included up to the end of the last step. After
-    /// that they are not known.
+    /// Peak of the bytes in use. Workspaces are included up to the end of the last step; later
+    /// workspaces are not recorded.
     pub peak_bytes: u64,
     /// Number of steps that ended.
     pub steps: u64,
@@ -41,23 +41,23 @@ pub struct History {
     pub ops: u64,
     /// Cost of the first runs of all ops.
     pub base_cost: f64,
-    /// Cost of all reruns.
+    /// Total cost of all reruns.
     pub recompute_cost: f64,
-    /// Evicted storages, by cause.
+    /// Number and bytes of evicted storages, by cause.
     pub evictions: BTreeMap<Cause, Tally>,
-    /// Regenerated storages.
+    /// Number and bytes of regenerated storages.
     pub regenerations: Tally,
-    /// Regenerated storages, counted by the op that made the storage. The op with the most
-    /// regenerations comes first.
+    /// Number and bytes of regenerated storages, by the op that made the storage. The op with the
+    /// most regenerations comes first.
     pub regenerated_ops: Vec<(Arc<str>, Tally)>,
 }
 
-/// Count of events on storages, with the bytes.
+/// Number of events on storages, and the total bytes of these storages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Number of times.
+    /// Number of events.
     pub times: u64,
-    /// Bytes of all storages together.
+    /// Total bytes of the storages.
     pub bytes: u64,
 }
 
@@ -77,31 +77,33 @@ pub enum NoHistory {
         "a log of the DTR paper does not say what was in memory; `remat simulate --plot` draws a replay"
     )]
     Log,
-    /// The recording was made by an earlier version of the program, or lines of it lack the number
-    /// of bytes in use.
+    /// The recording was made by an earlier version of the program, or some of its lines lack the
+    /// number of bytes in use.
     #[error(
         "this recording does not say what was in memory, unlike recordings from version 3 on; record the run anew, \
          or draw a \
          replay with `remat simulate --plot`"
     )]
     Unknown,
-    /// Repeated steps were not recorded: see [`Trace::repeat_step`](super::Trace::repeat_step).
+    /// The trace has repeated steps, which were not recorded: see
+    /// [`Trace::repeat_step`](super::Trace::repeat_step).
     #[error("repeated steps were not recorded, and have no history")]
     Repeated,
 }
 
-/// Follows a recording line by line.
+/// Tracks the memory contents of a recorded run, line by line.
 #[derive(Debug, Default)]
 pub(super) struct Historian {
     history: History,
     /// Tensor, deleted or not -> position of its storage.
     storage_of: FxHashMap<TensorId, u32>,
-    /// Tensors replaced in the current step. Their old values are held until the step ends.
+    /// Tensors replaced in the current step. The old values of these tensors are held until the
+    /// step ends.
     replaced: Vec<TensorId>,
     storages: Vec<Storage>,
     ops: Vec<(Arc<str>, Tally)>,
     op_index: FxHashMap<Arc<str>, u32>,
-    /// Bytes of the evicted storages that a handle holds.
+    /// Total bytes of the evicted storages that a handle holds.
     evicted: u64,
     /// [`History::base_cost`] before the last command.
     cost_before: f64,
@@ -109,9 +111,9 @@ pub(super) struct Historian {
 
 #[derive(Debug)]
 struct Storage {
-    /// Number of undeleted tensors on the storage.
+    /// Number of tensors on the storage that are not deleted.
     handles: u32,
-    /// Bytes of the storage if it is evicted.
+    /// Bytes of the storage if the storage is evicted; `None` otherwise.
     evicted: Option<u64>,
     /// Position in `ops` of the op that made the storage.
     op: u32,
@@ -126,7 +128,8 @@ impl Historian {
         Self { history: History { timeline, ..History::default() }, ..Self::default() }
     }
 
-    /// Follows one valid line: every tensor that the line names was made by an earlier line.
+    /// Processes one line. The line must be valid: every tensor that the line names was made by an
+    /// earlier line.
     pub fn on(&mut self, entry: &Entry) -> Result<(), Unknown> {
         let mut regenerated = 0;
         let mut cost = 0.0;
@@ -209,8 +212,8 @@ impl Historian {
             return;
         }
         self.history.ops += 1;
-        // Each update counts as a new storage here, even if it wrote over the bytes of the old
-        // value.
+        // Each update counts as a new storage here, even if the update overwrote the bytes of the
+        // old value.
         call.outputs().for_each(|made| self.add(made, &call.op.name));
         call.ended().for_each(|old| self.release(old));
     }
@@ -256,8 +259,8 @@ impl Historian {
 
     fn evict(&mut self, tensor: TensorId, bytes: u64, cause: Cause) {
         match cause {
-            // A postponed storage was never resident, and the command that should make it has not
-            // run yet, so its cost is taken back.
+            // A postponed storage was never resident. The command that should make the storage has
+            // not run yet, so the cost of the command is subtracted.
             Cause::Postponed => {
                 self.history.base_cost = self.cost_before;
                 let at = self.clock();
@@ -269,8 +272,8 @@ impl Historian {
         }
         let storage = &mut self.storages[self.storage_of[&tensor] as usize];
         let before = storage.evicted.replace(bytes);
-        // With cause `Unheld`, the last handle of the storage is about to be deleted, so its bytes
-        // do not count as evicted.
+        // With cause `Unheld`, the last handle of the storage is about to be deleted. So the bytes
+        // of the storage do not count as evicted.
         if storage.handles > 0 && cause != Cause::Unheld {
             self.evicted = self.evicted.saturating_sub(before.unwrap_or(0)).saturating_add(bytes);
         } else {

@@ -15,38 +15,41 @@ use remat_memory::ByteSize;
 /// Number of budgets to try, between the failed budget and a budget without evictions.
 const STEPS: u32 = 40;
 
-/// Factor for a second test: a budget is suggested only if the budget times this factor passes,
-/// too, because a real run leaves other holes in memory.
+/// Factor for a second test: a budget is suggested only if the budget times this factor also
+/// passes. The margin is needed because a real run leaves other holes in memory than a simulated
+/// run.
 const MARGIN: f64 = 0.98;
 
-/// Factor from the most bytes in use at once to a budget in which nothing is evicted. The
-/// additional bytes are for holes.
+/// Factor from the peak of the bytes in use to a budget in which nothing is evicted. The additional
+/// bytes are for holes.
 const HOLES: f64 = 1.1;
 
-/// Limit on the ops of all simulated runs together, in turns without recomputing.
+/// Limit on the total ops of all simulated runs, as a multiple of the ops of a turn without
+/// recomputation.
 const TURNS: u64 = 64;
 
-/// Limit on recomputation, as a multiple of the work. A slower run would be useless in practice.
+/// Limit on the recomputed cost, as a multiple of the cost of the program. A slower run would be
+/// useless in practice.
 const MOST_RECOMPUTED: f64 = 4.0;
 
 /// Smallest budget found, in bytes, in which the program of the attempt passes with the same
-/// policy. [`ByteSize`] prints and reads back exactly these bytes. `None` if no budget is found, or
-/// if the attempt is not a valid program.
+/// policy. [`ByteSize`] prints and parses exactly this number. `None` if no budget is found, or if
+/// the attempt is not a valid program.
 ///
-/// Simulated runs find the budget, and the real run may differ from them. So a budget counts only
-/// if a slightly smaller budget passes, too. The step is simulated like a later step, with the
+/// Simulated runs find the budget, and the real run may differ from them. So a budget is accepted
+/// only if a slightly smaller budget also passes. The step is simulated like a later step, with the
 /// state of the optimizer resident from the beginning.
 #[must_use]
 pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
-    // No search has found a forecast for this step yet, so the policy uses the plain forecast.
+    // No search has found a forecast for this step yet, so the policy uses the default forecast.
     let policy = match attempt.policy {
         PolicyKind::Learned(_) => PolicyKind::Learned(Learn::Ahead),
         policy => policy,
     };
     let settings = Settings {
         recompute_limit: Some(RecomputeLimit::Multiple(MOST_RECOMPUTED)),
-        // A threshold may lie above some of the tried budgets. A run without the threshold needs no
-        // larger budget.
+        // The threshold is dropped, because it may lie above some of the tried budgets. A run
+        // without the threshold needs no larger budget.
         eviction_threshold: None,
         verify_recomputed: None,
         ..attempt.settings.clone()
@@ -57,7 +60,8 @@ pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
         as_run: Some(Knowledge::default()),
         ..Replay::new(policy, attempt.budget)
     };
-    // Try budgets between the budget that failed and a budget in which nothing is evicted.
+    // The tried budgets lie between the budget that failed and a budget in which nothing is
+    // evicted.
     let program = as_later(attempt).ok()?;
     let peak = replay.most_used(&program).ok()?;
     let low = attempt.needed.max(attempt.budget);
@@ -81,10 +85,10 @@ pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
     found.ok()?.map(budget)
 }
 
-/// The program as a later step runs it. A value that exists before the step and stays, such as a
-/// parameter, is a leaf from the beginning. A value that the step makes and leaves behind, such as
-/// optimizer state, gets a placeholder of its size. The placeholder is deleted right before the
-/// command that makes the value.
+/// The program of the attempt, changed to that of a later step. A value that exists before the step
+/// and stays, such as a parameter, is a leaf from the beginning. A value that the step makes and
+/// keeps, such as optimizer state, gets a placeholder of the same size. The placeholder is deleted
+/// directly before the command that makes the value.
 fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
     let Attempt { program, begin, .. } = attempt;
     let kept = Kept::of(attempt);
@@ -111,11 +115,12 @@ fn as_later(attempt: &Attempt) -> Result<RecordedProgram, ProgramError> {
 
 /// Values that a run leaves to the next step.
 struct Kept {
-    /// Tensors that existed before the run and whose values stay, updated or not.
+    /// Tensors that existed before the run and exist after it, updated or not.
     there: Vec<TensorId>,
-    /// Values that the run made and that stay, updated or not: the position of the command in
-    /// ascending order, and the bytes. A value that replaces an old value is left out, such as a
-    /// parameter that is updated by making a new tensor.
+    /// Values that the run made and that exist after the run, updated or not. An entry is the
+    /// position of the command that made the value, in ascending order, and its bytes. A value that
+    /// replaces an old value is left out, such as a parameter that is updated by making a new
+    /// tensor.
     made: Vec<(usize, u64)>,
 }
 
@@ -125,8 +130,8 @@ impl Kept {
         let before = alive_after(program, *begin);
         let mut stays = alive_after(program, commands.len());
         // An updated tensor stays if its last value stays. One pass from the last command to the
-        // first is enough: when the pass reaches a value, it has already decided about all later
-        // values of the tensor.
+        // first is enough: when the pass reaches a value, all later values of the tensor are
+        // decided.
         for command in commands.iter().rev() {
             if let Command::Replace { value, made, .. } = command {
                 stays[value.index()] |= stays[made.index()];
@@ -170,7 +175,7 @@ fn bytes_of(program: &RecordedProgram) -> Vec<u64> {
     bytes
 }
 
-/// A number of bytes, at least `bytes`, that is the same after it is printed as a [`ByteSize`] and
+/// A number of bytes, at least `bytes`, that does not change when printed as a [`ByteSize`] and
 /// parsed.
 fn readable(bytes: u64) -> u64 {
     let read = |bytes| ByteSize(bytes).to_string().parse().map_or(bytes, |ByteSize(bytes)| bytes);

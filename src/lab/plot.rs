@@ -1,9 +1,9 @@
-//! Pictures of training and of results of the lab, as SVG text. They show slowdown over budget,
-//! memory over time, loss over steps, or blocks over time and address.
+//! Pictures of training and of results of the lab, as SVG text. A picture shows slowdown over
+//! budget, memory over time, loss over steps, or blocks over time and address.
 //!
 //! The pictures can be printed in black and white: lines differ by dash and marker as well as by
-//! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8
-//! points.
+//! color, and areas differ by lightness. A picture is 960 px wide. Printed 17 cm wide, its text has
+//! 7 to 8 points.
 
 mod draw;
 mod frame;
@@ -28,8 +28,8 @@ use super::CostUnit;
 pub struct Point {
     /// Budget as a share of the smallest budget under which nothing is evicted: 0.4 is 40 %.
     pub budget_ratio: f64,
-    /// Cost of the run, divided by its cost without a budget: 1.0 is no recomputation. `None`: the
-    /// run failed.
+    /// Cost of the run, divided by its cost without a budget: 1.0 is no recomputation. `None` if
+    /// the run failed.
     pub slowdown: Option<f64>,
 }
 
@@ -38,12 +38,12 @@ pub struct Point {
 pub struct Line {
     /// Name of the policy. Lines with the same label look the same in every panel.
     pub label: String,
-    /// Points at the same budget (random seeds) are drawn as their median, with their range: see
-    /// [`Spread`](super::Spread).
+    /// Points. Several points at the same budget, from different seeds, are drawn as their median
+    /// and their range: see [`Spread`](super::Spread).
     pub points: Vec<Point>,
 }
 
-/// Plot of a trace, with a line per policy.
+/// Plot of a trace, with one line per policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Panel {
     /// Name of the program.
@@ -51,7 +51,7 @@ pub struct Panel {
     /// Bytes of the smallest budget under which nothing is evicted. The axis shows budgets in bytes
     /// if all panels have a full budget, and in percent if not.
     pub full_budget: Option<u64>,
-    /// Lines, one per policy. Lines with the same label are merged.
+    /// One line per policy. Lines with the same label are merged.
     pub lines: Vec<Line>,
 }
 
@@ -68,7 +68,8 @@ pub struct Timeline {
     pub budgets: Vec<(f64, u64)>,
     /// Eviction threshold in bytes, if it is below the budget.
     pub threshold: Option<u64>,
-    /// Smallest budget in bytes under which nothing is evicted. It is drawn as 100 %.
+    /// Smallest budget in bytes under which nothing is evicted. The picture shows this budget as
+    /// 100 %.
     pub full_budget: Option<u64>,
     /// Reason of the failure, if the run failed at the last sample.
     pub failure: Option<String>,
@@ -79,13 +80,13 @@ pub struct Timeline {
 /// Memory at an instant of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Engine clock: cost of everything run so far, reruns included.
+    /// Time of the engine's clock: cost of all runs so far, reruns included.
     pub at: f64,
     /// Bytes in use.
     pub used: u64,
     /// Bytes of evicted storages that the program still holds. Without evictions, these bytes would
-    /// be in memory, too. Storages that the program has deleted do not count, although some may be
-    /// needed to regenerate other storages.
+    /// also be in memory. Storages that the program has deleted do not count, although some of them
+    /// may be needed to regenerate other storages.
     pub evicted: u64,
     /// Bytes regenerated since the sample before.
     pub regenerated: u64,
@@ -98,11 +99,11 @@ pub struct Training {
     pub title: String,
     /// Budget in bytes. A budget far above the peak is not drawn.
     pub budget: Option<u64>,
-    /// Most bytes in use at once when nothing is evicted, if known.
+    /// Peak of the bytes in use when nothing is evicted, if known.
     pub unbudgeted_peak: Option<u64>,
     /// Steps, in order.
     pub steps: Vec<TrainingStep>,
-    /// Tests: the number of the step before the test, and the loss in the test.
+    /// Tests of the network: the number of the step before the test, and the loss in the test.
     pub tests: Vec<(usize, f64)>,
 }
 
@@ -113,7 +114,7 @@ pub struct TrainingStep {
     pub step: usize,
     /// Loss. Only finite losses are drawn.
     pub loss: f64,
-    /// Most bytes in use at once, from the beginning of the run to the end of the step.
+    /// Peak of the bytes in use, from the beginning of the run to the end of the step.
     pub peak_bytes: u64,
     /// Bytes in use at the end of the step.
     pub used_bytes: u64,
@@ -128,9 +129,9 @@ pub struct Blocks {
     pub title: String,
     /// Title of the time axis.
     pub time: String,
-    /// Bytes taken up by the placement.
+    /// Size of the placement in bytes.
     pub size: u64,
-    /// Most bytes alive at once.
+    /// Load: most bytes alive at the same time.
     pub load: u64,
     /// Budget in bytes; `None` without a budget.
     pub budget: Option<u64>,
@@ -162,28 +163,30 @@ pub enum Kind {
     Workspace,
 }
 
-/// Reason for a missing picture.
+/// Reason why no picture is drawn.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlotError {
     /// No point, sample or block can be drawn.
     #[error("nothing to plot: no {0}")]
     Nothing(&'static str),
-    /// The given limit of the y axis is not a finite number above 1.
+    /// The requested limit of the y axis is not a finite number above 1.
     #[error("the highest slowdown to draw must be a number above 1, not {0}")]
     Limit(f64),
 }
 
-/// Slowdown over budget: a panel per trace, a line per policy, a common legend.
+/// Draws slowdown over budget, with one panel per trace, one line per policy, and a common legend.
 ///
 /// All panels have the same axes. `limit` is the highest slowdown that is drawn at its true height;
-/// 2.0 suits most traces. Higher slowdowns are drawn at the upper edge, under an arrow head.
+/// 2.0 suits most traces. Higher slowdowns are drawn at the upper edge of the plot, under an arrow
+/// head.
 ///
-/// A failed run is drawn as a marker in the strip "fails" above the plot, which has a row per
-/// policy. If only some of several runs at a budget failed, a line goes from the best run up to the
-/// strip. The median of all runs is drawn, with a failure counted as the worst.
+/// A failed run is drawn as a marker in the strip "fails" above the plot, which has one row per
+/// policy. If some of several runs at a budget failed and some passed, a line goes from the best
+/// run up to the strip. The plot shows the median of all runs. A failed run counts as slower than
+/// any passing run.
 ///
-/// If markers would overlap on a line, only some of them are drawn. Lines that are the same in
+/// If markers would overlap on a line, only some of them are drawn. Several lines that are equal in
 /// every panel are drawn once, with all their names in the legend.
 ///
 /// Points whose budget is negative or not finite are left out. A slowdown that is negative or not
@@ -207,14 +210,14 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     slowdown::plot(panels, limit)
 }
 
-/// Memory over time: bytes in use, and on top of them the evicted bytes that the program still
-/// holds. The picture also shows the budget and the regenerated bytes. A failure is marked by a
-/// cross and its reason.
+/// Draws memory over time: the bytes in use, and above them the evicted bytes that the program
+/// still holds. The picture also shows the budget and the regenerated bytes. A failure is marked by
+/// a cross and its reason.
 ///
-/// The picture is smaller than 300 KB for any number of samples, since only the extremes in each
+/// The picture is smaller than 300 KB for any number of samples, because only the extremes in each
 /// pixel column are drawn. The values of the last sample are drawn up to the right end of the
-/// picture. Samples whose time is not finite are left out. A budget or threshold far above
-/// everything else is named but does not stretch the axis.
+/// picture. Samples whose time is not finite are left out. A budget or threshold far above all data
+/// is named, but does not stretch the axis.
 ///
 /// # Errors
 ///
@@ -234,7 +237,7 @@ pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {
     memory::plot(timeline)
 }
 
-/// Loss, memory and recomputation over the steps of a run, in three plots.
+/// Draws loss, memory and recomputation over the steps of a run, in three plots.
 ///
 /// # Errors
 ///
@@ -250,15 +253,15 @@ pub fn training(training: &Training) -> Result<String, PlotError> {
     training::plot(training)
 }
 
-/// Blocks over time and address, with the bytes taken up and the load.
+/// Draws blocks over time and address, with the size and the load of the placement.
 ///
 /// Neighbouring blocks differ in shade; roles differ in color and lightness. The picture has at
-/// most a few MB for any number of blocks, since blocks thinner than a pixel are drawn as whole
+/// most a few MB for any number of blocks, because blocks thinner than a pixel are drawn as whole
 /// pixels.
 ///
 /// # Errors
 ///
-/// [`PlotError::Nothing`] if no block has any bytes.
+/// [`PlotError::Nothing`] if all blocks have 0 bytes.
 ///
 /// ```
 /// use remat::unstable::lab::plot::{Block, Blocks, placement};

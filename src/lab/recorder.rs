@@ -1,4 +1,4 @@
-//! Recordings in memory: the program of a run, for replays in the same process.
+//! Recorder that keeps the program of a run in memory, for replays in the same process.
 
 use super::writer::Writer;
 use crate::command::{ProgramError, RecordedProgram, TensorId};
@@ -40,12 +40,12 @@ struct Heard {
 }
 
 impl InMemory {
-    /// Takes the program so far. The recording goes on with an empty program, so only another run
-    /// may be recorded afterwards.
+    /// Takes the program recorded so far. The recording continues with an empty program, so only
+    /// another run may be recorded afterwards.
     ///
     /// # Errors
-    /// [`ProgramError`] if a command was not valid, for example because of a size that no machine
-    /// has.
+    /// [`ProgramError`] if a command was not valid, for example because of a size that exceeds any
+    /// memory.
     pub fn take(&self) -> Result<RecordedProgram, ProgramError> {
         let Heard { writer, wrong, .. } = std::mem::take(&mut *lock(&self.0));
         wrong.map_or_else(|| Ok(writer.finish()), Err)

@@ -47,11 +47,11 @@ impl Costs {
 /// Whether storages have addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Bytes are only counted, as in the DTR paper's simulator.
+    /// Bytes are only counted, as in the simulator of the DTR paper.
     #[default]
     Counted,
-    /// Storages lie in an arena, as on the devices of this crate, with holes, merging of free
-    /// neighbours, and compaction.
+    /// Storages have addresses in an arena, as on the devices of this crate. The arena has holes,
+    /// merges free neighbours, and compacts.
     Arena,
 }
 
@@ -82,29 +82,28 @@ pub struct Replay {
     /// The engine's settings. A recompute limit given as a multiple is a multiple of `work`, if
     /// `work` is known.
     pub settings: Settings,
-    /// Cost of the whole program. `None`: the sum of the recorded costs for [`Costs::Trace`], and
-    /// unknown for any other source of costs.
+    /// Cost of the whole program. With `None`, the cost is the sum of the recorded costs for
+    /// [`Costs::Trace`], and unknown for any other source of costs.
     pub work: Option<f64>,
-    /// Policy for the choice of evictions.
+    /// Policy that chooses what to evict.
     pub policy: PolicyKind,
-    /// Whether each choice of an eviction scores only about `2 * sqrt(n)` of `n` candidates, not
-    /// all.
+    /// Whether only about `2 * sqrt(n)` of `n` candidates are scored to choose an eviction.
     pub sqrt_sampling: bool,
     /// Seed of sampling and of the policy `random`.
     pub seed: u64,
     /// Source of the costs.
     pub costs: Costs,
-    /// Number of commands seen ahead by the evictor; [`Trace::window`](super::Trace::window) has
-    /// the window of a recording.
+    /// Number of later commands that the evictor can see. [`Trace::window`](super::Trace::window)
+    /// is the window of a recording.
     pub window: Window,
-    /// Knowledge of the program, for evictors that look ahead. `None`: the policies of this crate
-    /// that look ahead know the whole program, with the setting that is best on average.
+    /// Knowledge of the program, for evictors that look ahead. With `None`, the policies of this
+    /// crate that look ahead know the whole program, with the setting that is best on average.
     pub foresight: Option<Arc<Foresight>>,
-    /// Knowledge that a run had when it began, such as [`Trace::known`](super::Trace::known).
-    /// `Some`: evictors that look ahead know only as much as in a real run: this knowledge, and
-    /// steps that are recognized when they repeat.
+    /// Knowledge that a run had when it began, such as [`Trace::known`](super::Trace::known). With
+    /// `Some`, evictors that look ahead know as much as in a real run: this knowledge, and the
+    /// steps that have repeated and were recognized.
     pub as_run: Option<Knowledge>,
-    /// Changes of settings during the run, in order; [`Trace::settings`](super::Trace::settings)
+    /// Changes of settings during the run, in order. [`Trace::settings`](super::Trace::settings)
     /// has the changes of a recording.
     pub changes: Vec<Changed>,
 }
@@ -112,7 +111,7 @@ pub struct Replay {
 /// End of a run.
 #[derive(Clone, Debug)]
 pub enum Status {
-    /// The run got to the end of the program.
+    /// The run reached the end of the program.
     Done,
     /// The run ran out of memory, or recomputed too much, at command `at`.
     Failed {
@@ -135,8 +134,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Cost of the run, divided by the cost of the program; `None` if the run did not get to the
-    /// end.
+    /// Cost of the run, divided by the cost of the program; `None` if the run failed.
     #[must_use]
     pub fn slowdown(&self) -> Option<f64> {
         let Stats { base_cost, recompute_cost, .. } = self.stats;
@@ -147,12 +145,12 @@ impl Outcome {
 
 impl Replay {
     /// A replay in `budget` bytes that counts bytes as the DTR paper does: storages have no
-    /// addresses, and even the smallest storage may be evicted. The run ends when recomputing costs
-    /// more than the program itself.
+    /// addresses, and even the smallest storage may be evicted. The run fails when the recomputed
+    /// cost exceeds the cost of the program.
     #[must_use]
     pub fn new(policy: PolicyKind, budget: u64) -> Self {
         let settings = Settings {
-            // A storage of 0 bytes is no candidate: evicting it frees nothing.
+            // A storage of 0 bytes is not a candidate, because evicting it frees no memory.
             min_evict_bytes: Some(1),
             recompute_limit: Some(RecomputeLimit::Multiple(1.0)),
             ..Settings::default()
@@ -204,7 +202,7 @@ impl Replay {
     /// Runs `program` with an evictor of your own in place of the policy.
     ///
     /// # Errors
-    /// As for [`Replay::run`].
+    /// The errors of [`Replay::run`].
     pub fn run_by(
         &self,
         program: &RecordedProgram,
@@ -214,8 +212,8 @@ impl Replay {
         Ok(Machine::with_evictor(self, program, evictor)?.outcome(start, |_, _, _| {}))
     }
 
-    /// The replay with the forecast that a search found, if the policy asks for a search. The time
-    /// of an outcome does not include the simulated runs of the search.
+    /// The replay with the forecast that a search found; `None` if the policy requires no search.
+    /// The time of an outcome does not include the simulated runs of the search.
     pub(super) fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
         let learn = match self.policy {
             PolicyKind::Learned(learn) if self.foresight.is_none() && self.as_run.is_none() => {
@@ -228,7 +226,7 @@ impl Replay {
         }
         let mut search = Search::new(Arc::new(program.clone()), self, self.seed)?;
         search.learn(learn)?;
-        // If no forecast passes, the replay runs with the plain setting, and shows where that run
+        // If no forecast passes, the replay uses the default forecast, and shows where the run
         // fails.
         let found = search.best().map(|best| Arc::new(best.for_step(Arc::clone(search.step()))));
         Ok(found.map(|foresight| Self { foresight: Some(foresight), ..self.clone() }))
@@ -248,7 +246,7 @@ impl Replay {
 /// A running program.
 pub(super) struct Machine<'a> {
     program: &'a RecordedProgram,
-    /// Position of the command at which the foreseen step begins.
+    /// Position of the command at which the step of `foresight` begins.
     begin: usize,
     carried: &'a [(TensorId, u32)],
     foresight: Option<Arc<Foresight>>,
@@ -258,17 +256,17 @@ pub(super) struct Machine<'a> {
     /// Position of the first command that is not yet admitted.
     admitted: usize,
     /// Whether a constant is held as long as tensors made from it are held, because a constant
-    /// cannot be regenerated. Only if nothing is evicted may a constant be freed as soon as the
-    /// program deletes it.
+    /// cannot be regenerated. If nothing is evicted, a constant may be freed as soon as the program
+    /// deletes it.
     pub(super) keeps_constants: bool,
-    /// Changes still to be made: number of commands before the change, the change, and whether it
-    /// failed in the recorded run.
+    /// Changes that are not made yet. An entry is the number of commands before the change, the
+    /// change, and whether the change failed in the recorded run.
     changes: VecDeque<(usize, Change, bool)>,
     learners: Learners,
-    /// Recompute limit as a multiple, and the cost of the whole program. The engine gets the
-    /// product of both numbers as its limit.
+    /// Recompute limit as a multiple, and the cost of the whole program. The limit of the engine is
+    /// the product of the two numbers.
     limit: Option<(f64, f64)>,
-    /// Number of pseudo-ops so far, which do no work and only let time pass.
+    /// Number of pseudo-ops so far. A pseudo-op does no work and only advances the clock.
     waits: u64,
 }
 
@@ -297,7 +295,8 @@ impl<'a> Machine<'a> {
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
         settings.check(replay.budget)?;
-        // The engine gets an absolute limit: if the work is known, a multiple becomes a cost.
+        // The engine gets an absolute limit: if the cost of the program is known, a multiple is
+        // converted to a cost.
         let sum = || (replay.costs == Costs::Trace).then(|| program.base_cost());
         let limit = match settings.recompute_limit {
             Some(RecomputeLimit::Multiple(limit)) => {
@@ -320,7 +319,7 @@ impl<'a> Machine<'a> {
             driver.set_budget(replay.budget)?;
         }
         driver.reserve(program.tensors());
-        // Evictors that look ahead know the same as in a run (`as_run`), or what is given
+        // Evictors that look ahead know as much as in a real run (`as_run`), or the given knowledge
         // (`foresight`), or the whole program.
         let learners = Learners { new: learner, seed: replay.seed };
         let learners = match replay.as_run.clone() {
@@ -354,8 +353,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Ends the run when a regeneration would exceed the ops left in the allowance; the first runs
-    /// of all ops are deducted beforehand.
+    /// Sets the engine's limit on ops to the ops left in the allowance, less the first runs of all
+    /// ops. The run ends when a regeneration would exceed this limit.
     pub(super) fn limit_ops(&mut self, allowance: Allowance) {
         self.driver.engine_mut().interrupt_when(allowance.interrupt(self.program.ops_from(0)));
     }
@@ -364,7 +363,7 @@ impl<'a> Machine<'a> {
         self.driver.engine_mut().listen(listener);
     }
 
-    /// Runs to the end of the program, or up to the failure.
+    /// Runs to the end of the program, or to the first failure.
     pub(super) fn simulate(self) -> Outcome {
         self.outcome(Instant::now(), |_, _, _| {})
     }
@@ -427,9 +426,9 @@ impl<'a> Machine<'a> {
                 done?;
                 continue;
             }
-            // The change failed in the run, so only the evictions that it caused before it failed
-            // are wanted. In the replay the change may succeed, if fewer bytes were evictable in
-            // the run. In that case its effect is undone.
+            // The change failed in the recorded run, so the replay needs only the evictions that
+            // the change caused before its failure. In the replay, the change may succeed, if fewer
+            // bytes were evictable in the run. Then the change is undone.
             if self.driver.engine().budget() != before.0 {
                 self.driver.set_budget(before.0)?;
             }
@@ -450,8 +449,8 @@ impl<'a> Machine<'a> {
         }
         self.look_ahead(at);
         match &program.commands()[at] {
-            // A constant was resident before the program and is never evicted. If there is no
-            // memory for the constant, the run fails at once.
+            // A constant was resident before the program and is never evicted. If the constant does
+            // not fit into memory, the run fails.
             Command::Put { tensor, host, .. } if host.cost.is_none() => {
                 let (tensor, host) = (*tensor, Arc::clone(host));
                 self.driver.execute(Command::Put { tensor, host, leaf: false });
@@ -462,8 +461,8 @@ impl<'a> Machine<'a> {
                 }
                 Ok(())
             }
-            // The value counts its own reruns. The value is copied, since another replay may run
-            // the same program at the same time.
+            // The value counts its own reruns. Another replay may run the same program at the same
+            // time, so the value is copied.
             Command::Put { tensor, host, leaf } if host.reruns.is_some() => {
                 let (tensor, host) = (*tensor, Arc::new(RecordedValue::clone(host)));
                 self.driver.execute(Command::Put { tensor, host, leaf: *leaf });
@@ -484,7 +483,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Admits the commands that the evictor may see from the command at position `at`.
+    /// Admits the commands that the evictor may see when the command at position `at` runs.
     fn look_ahead(&mut self, at: usize) {
         let Some(ahead) = &mut self.ahead else { return };
         let waiting = |command| Waiting::of(command, |host: &RecordedValue| host.layout.bytes());
@@ -498,8 +497,8 @@ impl<'a> Machine<'a> {
         ahead.pop(waiting(&self.program.commands()[at]));
     }
 
-    /// Lets the cost of a view pass as time, although no op runs. Ops that only let time pass are
-    /// counted in `waits`.
+    /// Advances the engine's clock by the cost of a view, although no op runs. The pseudo-ops that
+    /// advance the clock are counted in `waits`.
     fn pass_time(&mut self, call: &Apply<RecordedOp>) -> Result<(), Error> {
         self.waits += u64::from(call.elapses());
         if call.op.cost > 0.0 && !call.outputs.views().is_empty() {
@@ -515,8 +514,8 @@ impl<'a> Machine<'a> {
         self.driver.engine_mut().take_failure().map_or(Ok(()), Err)
     }
 
-    /// Turns the error of an absolute limit back into the error of a multiple, as the limit was
-    /// given.
+    /// Converts the error of the engine's absolute limit to the error of the limit as a multiple,
+    /// as in the settings.
     fn as_multiple(&self, error: Error) -> Error {
         match (&error, self.limit) {
             (Error::Regeneration(failure), Some((limit, work))) => match **failure {
@@ -538,8 +537,8 @@ mod tests {
     use crate::evict::{ByScore, Policy, View};
     use crate::lab::Trace;
 
-    /// A policy with the same scores as another, but without that policy's promises about its
-    /// scores. So every choice computes all scores.
+    /// A policy with the scores of another policy, but without the promises that let an evictor
+    /// skip scores. So every choice computes all scores.
     #[derive(Debug)]
     struct AskAll(Box<dyn Policy>);
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSchedule {
-    /// The run did not get to the end.
+    /// The run failed.
     #[error("the replay failed at command {at}: {error}")]
     Failed {
         /// Position of the command.
@@ -34,7 +34,7 @@ pub enum NoSchedule {
     Schedule(#[from] ScheduleError),
 }
 
-/// Event of a run that becomes an action of the schedule.
+/// Event of a run that is converted to an action of the schedule.
 #[derive(Clone, Copy, Debug)]
 enum Happened {
     Evicted(StorageKey),
@@ -56,11 +56,12 @@ impl Listener for Heard {
 }
 
 impl Replay {
-    /// Runs a program and returns the run as a schedule: every op when it ran, reruns included, and
-    /// every eviction. `captured` is the same program as a [step](RecordedProgram::capture_whole).
+    /// Runs a program and returns the run as a schedule: all runs of ops, including reruns, and all
+    /// evictions, in order. `captured` is the same program as a
+    /// [step](RecordedProgram::capture_whole).
     ///
-    /// The schedule costs as much as the run. It needs less memory than the run used, because a
-    /// schedule frees a value after its last read.
+    /// The schedule costs as much as the run. The schedule needs less memory than the run used,
+    /// because a schedule frees a value after its last read.
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl Replay {
                 }
             }
             // For some commands, such as a read by the host, the engine reports no run. The
-            // schedule contains a run for each of their ops all the same.
+            // schedule nevertheless contains a run for each op of these commands.
             actions.extend(first.map(Action::Run));
         }
         Ok(RecomputeSchedule::new(&captured.capture, actions)?)

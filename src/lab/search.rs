@@ -1,23 +1,25 @@
 //! Search, by simulated runs, for the best way to run a step in a budget.
 //!
-//! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It has
-//! three phases.
+//! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best
+//! forecast. A search has three phases.
 //!
 //! 1. The forecast setting that is best on average over many programs.
-//! 2. A portfolio of other forecasts (`portfolio.rs`). Among them are clocks made of [prices of
-//!    memory](crate::bound), and roundings of the relaxed problem behind the prices.
+//! 2. A portfolio of other forecasts (`portfolio.rs`). Some use clocks made of [prices of
+//!    memory](crate::bound). Others are rounded solutions of the relaxed problem that gives the
+//!    prices.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!
-//! A simulated run ends as soon as it recomputes more than the best run did. Until a run has
-//! passed, the portfolio is tried with a low limit on recomputation first, then with a high limit.
+//! A simulated run ends as soon as it recomputes more than the best run. Until a run has passed,
+//! the portfolio is tried first with a low limit on recomputation, then with a high limit.
 //!
-//! Effort is counted in simulated runs and in their [ops](Allowance). So the same program, budget,
-//! seed and effort lead to the same forecast on any machine. A search in which runs recompute much
-//! takes no longer than any other search.
+//! Effort is counted in simulated runs and in the [ops](Allowance) of these runs, not in time. So
+//! the same program, budget, seed and effort give the same forecast on any machine. The limit on
+//! ops also keeps a search whose runs recompute much from taking longer than other searches.
 //!
 //! A forecast only scores candidates for eviction. In a run that differs from the simulated run, a
-//! forecast is just a guess. Results and the hard limit of the budget never depend on a forecast.
+//! forecast is only a guess. The computed values and the hard limit of the budget never depend on a
+//! forecast.
 
 mod background;
 mod climb;
@@ -42,13 +44,14 @@ use remat_rng::SplitMix64;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Limits on recomputation until a run has passed, as shares of the work: the low limit is used
-/// first, then the high limit.
+/// Limits on the recomputed cost until a run has passed, as shares of the cost of the program. The
+/// low limit is used first, then the high limit.
 const LIMITS: [f64; 2] = [1.0, 10.0];
 
-/// Search for the best way to run a program in a budget. The search tries the setting that is best
-/// on average, then a portfolio of other forecasts, among them clocks made of [prices of
-/// memory](crate::bound). Then the search climbs from the best of these forecasts.
+/// Search for the best way to run a program in a budget. The search first tries the setting that is
+/// best on average, and then a portfolio of other forecasts, some with clocks made of [prices of
+/// memory](crate::bound). Then the search changes the best of these forecasts at random and keeps
+/// improvements.
 ///
 /// [`Search::advance`] does the work, a few simulated runs in each call. So the caller may stop at
 /// any time.
@@ -62,16 +65,16 @@ pub struct Search {
     /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
-    /// Forecasts of the portfolio still to be tried.
+    /// Forecasts of the portfolio that were not tried yet.
     todo: VecDeque<Forecast>,
     /// Forecasts of the portfolio whose runs recomputed more than the first of [`LIMITS`].
     failed: VecDeque<Forecast>,
-    /// Best few passing forecasts of the portfolio, best first.
+    /// The few best passing forecasts of the portfolio, best first.
     passed: Vec<Forecast>,
-    /// Index of the limit in use, in [`LIMITS`].
+    /// Index in [`LIMITS`] of the current limit.
     attempt: usize,
-    /// Whether the best forecasts were tried with all values of `min_evict_bytes`, the size of the
-    /// smallest storage to evict.
+    /// Whether the best forecasts were tried with all values of `min_evict_bytes`, which is the
+    /// size of the smallest storage to evict.
     sizes_tried: bool,
     /// The setting that is best on average, if a run with this setting passed.
     plain: Option<Forecast>,
@@ -87,8 +90,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search on a program, in the budget and with the settings of `replay`. `seed` chooses the
-    /// changes that climbing tries.
+    /// A search on a program, in the budget and with the settings of `replay`. `seed` is the seed
+    /// of the random changes.
     ///
     /// # Errors
     /// An error of the settings.
@@ -97,8 +100,7 @@ impl Search {
         Self::of(program, 0, step, Vec::new(), replay, seed)
     }
 
-    /// Like [`Search::new`], a search on a turn of a loop, in the budget and with the settings of
-    /// the turn.
+    /// A search on a turn of a loop, in the budget and with the settings of the turn.
     ///
     /// # Errors
     /// An error of the settings.
@@ -120,7 +122,7 @@ impl Search {
     ) -> Result<Self, Error> {
         replay.settings.check(replay.budget)?;
         let policy = PolicyKind::Learned(Learn::Ahead);
-        // Drop changes of settings during the run: a search is for one budget.
+        // Changes of settings during the run are dropped, because a search is for one budget.
         let replay = Replay { policy, changes: Vec::new(), ..replay.clone() };
         let priced = Priced::new(&program, begin, &replay);
         Ok(Self {
@@ -151,9 +153,9 @@ impl Search {
         self.best.as_ref()
     }
 
-    /// Forecasts worth trying in a real run: the best so far, the best few of the portfolio, and
-    /// the setting that is best on average. A real run begins with another state of memory than a
-    /// simulated run, so another forecast may be best in the real run.
+    /// Forecasts to try in a real run: the best forecast so far, the few best of the portfolio, and
+    /// the setting that is best on average. A real run begins with a different state of memory than
+    /// a simulated run, so a different forecast may be best.
     #[must_use]
     pub fn finalists(&self) -> Vec<Forecast> {
         let mut finalists: Vec<Forecast> = Vec::new();
@@ -177,13 +179,13 @@ impl Search {
         self.ops
     }
 
-    /// Number of ops of the step if nothing is recomputed. No complete run takes fewer ops.
+    /// Number of ops of the step if nothing is recomputed. No complete run has fewer ops.
     #[must_use]
     pub const fn turn_ops(&self) -> u64 {
         self.turn_ops
     }
 
-    /// Ops left to a search of effort `learn`.
+    /// Ops that a search of effort `learn` may still use.
     #[must_use]
     pub fn allowance(&self, learn: Learn) -> Allowance {
         let mut allowance = Allowance::of_turns(learn.turns(), self.turn_ops);
@@ -191,7 +193,7 @@ impl Search {
         allowance
     }
 
-    /// Step of the forecasts.
+    /// Step that the forecasts are for.
     #[must_use]
     pub const fn step(&self) -> &Arc<StepFuture> {
         &self.step
@@ -230,11 +232,11 @@ impl Search {
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Tries another forecast, with at most a few simulated runs. The ops of these runs are spent
-    /// from `allowance`, and a run ends when no ops are left.
+    /// Tries another forecast, with at most a few simulated runs. The ops of these runs are
+    /// subtracted from `allowance`, and a run ends when no ops are left.
     ///
-    /// Returns false if no forecast is left to try: the best forecast recomputes no more than the
-    /// bound, or no run can pass.
+    /// Returns false if no forecast needs to be tried, because the best forecast recomputes no more
+    /// than the lower bound, or because no run can pass.
     ///
     /// # Errors
     /// An error of the settings.
@@ -272,8 +274,8 @@ impl Search {
 
     /// Tries a forecast of the portfolio.
     fn try_next(&mut self, forecast: Forecast, allowance: &mut Allowance) -> Result<(), Error> {
-        // Runs may recompute a little more than the best run: their forecasts may be better starts
-        // for climbing.
+        // A run may recompute slightly more than the best run, because its forecast may be a better
+        // start for climbing.
         let limit = (self.best_excess() * 1.1 + 0.002).min(LIMITS[self.attempt]);
         let is_plain = forecast == Forecast::plain(&self.step, self.replay.budget);
         let tried = self.simulate(forecast, limit, allowance, None)?;
@@ -289,8 +291,8 @@ impl Search {
     }
 
     /// Refills the portfolio after all its forecasts were tried. If no run has passed, the failed
-    /// forecasts are tried again with a higher limit. If a run has passed, the best forecasts are
-    /// tried with other values of `min_evict_bytes`.
+    /// forecasts are added again, with a higher limit. If a run has passed, the best forecasts are
+    /// added with other values of `min_evict_bytes`.
     fn refill(&mut self) {
         let failed = std::mem::take(&mut self.failed);
         if self.best.is_none() {
@@ -309,9 +311,9 @@ impl Search {
         self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
     }
 
-    /// Simulates a run with a forecast, and stores the recomputed share of the work in the
-    /// forecast's `excess`. `excess` is `None` if the share exceeds `limit`, if the run takes more
-    /// ops than allowed, or if the run fails.
+    /// Simulates a run with a forecast, and stores the recomputed cost, divided by the cost of the
+    /// program, in the forecast's `excess`. `excess` is `None` if it would exceed `limit`, if the
+    /// run takes more ops than allowed, or if the run fails.
     fn simulate(
         &mut self,
         mut forecast: Forecast,
@@ -333,7 +335,8 @@ impl Search {
         if let Some(heard) = &heard {
             machine.listen(Box::new(heard.clone()));
         }
-        // The search may run beside the program itself, whose log must not show simulated runs.
+        // The search may run at the same time as the program, and the log of the program must not
+        // show simulated runs.
         let nobody = tracing::Dispatch::none();
         let outcome = tracing::dispatcher::with_default(&nobody, || machine.simulate());
         let ops = outcome.stats.ops + outcome.stats.recomputed_ops;
@@ -355,8 +358,8 @@ impl Search {
 /// Source of prices of memory at the positions of a step.
 struct Priced {
     demand: Demand,
-    /// Position in the step of each command; `u32::MAX` for commands before the step. Deletions at
-    /// the end of the step get the number of positions.
+    /// Command -> its position in the step; `u32::MAX` for commands before the step. Deletions at
+    /// the end of the step have the position `len`.
     positions: Vec<u32>,
     /// Number of positions.
     len: u32,
@@ -379,7 +382,7 @@ impl Priced {
         let Relaxed { bound, mut absences } =
             self.demand.relaxed(budget, Effort::default()).ok()?;
         for Absence { from, to, .. } in &mut absences {
-            // A value made before the step exists from its beginning.
+            // A value made before the step exists from the beginning of the step.
             *from = match self.positions[*from as usize] {
                 u32::MAX => 0,
                 position => position,
@@ -398,7 +401,7 @@ impl Priced {
         (!prices.is_empty()).then_some(Solved { prices, absences })
     }
 
-    /// Lower bound on the recomputed cost, divided by the cost of the work; infinite if the budget
+    /// Lower bound on the recomputed cost, divided by the cost of the step; infinite if the budget
     /// is too small for some command.
     fn least(&self, budget: u64) -> f64 {
         self.demand.bound(budget).map_or(f64::INFINITY, |bound| bound.excess())

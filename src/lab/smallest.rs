@@ -1,14 +1,14 @@
 //! Search for the smallest passing budget, with few rehearsals.
 
-/// Number of consecutive failures after which the walk down to smaller budgets ends.
+/// Number of consecutive failures after which the search for smaller budgets ends.
 const FAILURES: u32 = 3;
 
-/// Smallest number from `low` to `high` that was found to pass, such as a percentage of a budget;
-/// `None` if `high` fails.
+/// Smallest number from `low` to `high`, such as a percentage of a budget, for which `passes` was
+/// found to hold. `None` if `high` fails.
 ///
 /// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller
-/// budget. So the returned budget was tried itself, and did pass. Bisection finds a passing budget
-/// just above a failing one. A walk down from there looks for smaller passing budgets.
+/// budget. So the returned budget was tried and passed. Bisection finds a passing budget just above
+/// a failing budget. Then smaller budgets are tried one by one.
 ///
 /// # Errors
 /// The first error of `passes`.
@@ -20,7 +20,7 @@ pub fn smallest<E>(
     if low > high || !passes(high)? {
         return Ok(None);
     }
-    // `best` has passed. `failed` has failed, or is `low - 1` and was not tried.
+    // `best` has passed. `failed` has failed, or is `low - 1`, which was not tried.
     let (mut best, mut failed) = (high, low - 1);
     let mut failures = Vec::new();
     while best - failed > 1 {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// Result of a search, and the number of rehearsals.
+    /// Result of a search, and its number of rehearsals.
     fn search(low: u32, high: u32, passes: impl Fn(u32) -> bool) -> (Option<u32>, usize) {
         let mut asked = Vec::new();
         let found = smallest::<Infallible>(low, high, |percent| {
@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn the_budget_found_passes_whatever_the_pattern() {
-        // Every pattern of passing and failing over ten budgets, the last of which passes.
+        // All patterns of passing and failing budgets are tried, over ten budgets, the last of
+        // which passes.
         for pattern in 0..1 << 9u32 {
             let passes = |percent: u32| percent == 50 || pattern >> (percent - 41) & 1 == 1;
             assert!(search(41, 50, passes).0.is_some());

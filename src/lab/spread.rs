@@ -7,16 +7,15 @@ pub struct Spread {
     pub runs: usize,
     /// Number of failed runs.
     pub failed: usize,
-    /// Median slowdown; with an even number of runs, the mean of the middle two. `None` if one of
-    /// these middle runs failed.
+    /// Median slowdown; with an even number of runs, the mean of the middle two. `None` if a middle
+    /// run failed.
     pub median: Option<f64>,
-    /// Lowest and highest slowdown of the passing runs; `None` if all failed.
+    /// Lowest and highest slowdown of the passing runs; `None` if all runs failed.
     pub range: Option<(f64, f64)>,
 }
 
 impl Spread {
-    /// Collects slowdowns. `None` counts as a failed run, and so does a number that cannot be a
-    /// slowdown.
+    /// Collects slowdowns. `None`, or a number that cannot be a slowdown, counts as a failed run.
     ///
     /// ```
     /// use remat::unstable::lab::Spread;

@@ -1,5 +1,5 @@
-//! Search for the last step of a program, and for the tensors that this step leaves to the next
-//! step.
+//! Search for the last step of a program, and for the tensors that the next step takes over from
+//! it.
 
 mod repeat;
 
@@ -12,15 +12,16 @@ use crate::op::Outputs;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// Range of commands that can be repeated, and the tensors that one repetition hands to the next.
+/// Range of commands that can be repeated, and the tensors that each repetition takes over from the
+/// one before.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     commands: Range<usize>,
-    /// Tensors handed to the next step. Every `end` is alive at the end of the step, and all `end`s
-    /// are different.
+    /// Tensors that the next step takes over. Every `end` is alive at the end of the step, and all
+    /// `end`s are different.
     carried: Vec<Carried>,
-    /// Tensors made before the step that the step deletes without using them. Later steps do not
-    /// have such tensors.
+    /// Tensors that were made before the step, and that the step deletes without using. Later steps
+    /// have no leftovers.
     leftovers: Vec<TensorId>,
 }
 
@@ -42,7 +43,8 @@ impl Step {
     }
 }
 
-/// The commands after the last but one step mark, up to the last step mark.
+/// The commands up to the last step mark, from the step mark before it or from the start of the
+/// program.
 pub(super) fn last_step(program: &RecordedProgram) -> Result<Step, RepeatError> {
     let is_end = |&end: &usize| matches!(program.commands()[end - 1], Command::Step);
     let mut ends = (1..=program.commands().len()).rev().filter(is_end);
@@ -61,8 +63,8 @@ pub(super) fn alive_after(program: &RecordedProgram, count: usize) -> Vec<bool> 
     alive
 }
 
-/// Search for the tensors that a step leaves to the next step: for each tensor that the step took
-/// over, the tensor that takes its place.
+/// Search for the tensors that the next step takes over: for each tensor that the step took over,
+/// its replacement at the end of the step.
 struct Bequest<'a> {
     program: &'a RecordedProgram,
     commands: Range<usize>,
@@ -74,7 +76,7 @@ struct Bequest<'a> {
     made_before: usize,
     /// Number of tensors made up to the end of the step.
     made_after: usize,
-    /// Tensor -> its value after an update in place or a replacement.
+    /// Tensor -> the tensor with its new value after an update in place or a replacement.
     updated: FxHashMap<TensorId, TensorId>,
     /// Tensors that the step uses, other than by deleting them.
     used: FxHashSet<TensorId>,
@@ -82,8 +84,8 @@ struct Bequest<'a> {
     counterparts: FxHashMap<TensorId, TensorId>,
 }
 
-/// Features of the command that makes a tensor. A tensor may take the place of another tensor with
-/// equal features.
+/// Properties of the command that makes a tensor. A tensor may replace another tensor with equal
+/// properties.
 #[derive(PartialEq, Eq, Hash)]
 enum Maker<'a> {
     Put { bytes: u64, is_constant: bool },
@@ -91,8 +93,7 @@ enum Maker<'a> {
     Replacement,
 }
 
-/// Kind of an op's outputs, with their sizes. Views and updates also have the position of their
-/// input.
+/// Kind and size of an output. A view or an update also has the position of its input.
 #[derive(PartialEq, Eq, Hash)]
 enum Shape {
     Fresh(Vec<u64>),
@@ -169,7 +170,7 @@ impl<'a> Bequest<'a> {
         for start in before {
             let end = self.end_of(start).filter(|&end| taken.insert(end));
             match end {
-                // The tensor stays as it is.
+                // The tensor does not change.
                 Some(end) if end == start => {}
                 Some(end) => step.carried.push(Carried { start, end, commit: false }),
                 None if self.used.contains(&start) => return Err(self.used_up(start)),
@@ -181,7 +182,7 @@ impl<'a> Bequest<'a> {
 
     /// Tensor at the end of the step that stands for `start`: `start` itself, its updated value, or
     /// its counterpart. A counterpart is a tensor that this step makes in the same way in which the
-    /// step before made `start`. Examples are the new statistics of a batch norm, or a loss that
+    /// step before made `start`. Examples are the new statistics of a batch norm, and a loss that
     /// the program deletes one step later.
     fn end_of(&self, start: TensorId) -> Option<TensorId> {
         let is_there = |tensor: &TensorId| self.alive_after[tensor.index()];
@@ -197,8 +198,9 @@ impl<'a> Bequest<'a> {
     }
 
     /// Pairs tensors made before the step with tensors made in the step. Among tensors with equal
-    /// features, the last one is paired with the last one, then the pairs continue backwards. So
-    /// the pairs are right even if the first step makes more tensors than the second step.
+    /// properties, the last tensor before the step is paired with the last tensor in the step, then
+    /// the second last tensors, and so on. So the pairs are right even if the first step makes more
+    /// tensors than the second step.
     fn counterparts(&self) -> FxHashMap<TensorId, TensorId> {
         let mut of_step: FxHashMap<Maker<'_>, Vec<TensorId>> = FxHashMap::default();
         for tensor in numbers(self.made_before..self.made_after) {

@@ -11,7 +11,8 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-/// One replay of a sweep, with the memory and the cost that it is compared with.
+/// One replay of a sweep, with the memory and the cost of the program without evictions, for
+/// comparison.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// Name of the program.
@@ -28,21 +29,21 @@ pub struct Job<'a> {
     pub least_slowdown: Option<f64>,
 }
 
-/// End of a replay, in a word.
+/// Result of a replay, as one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The replay got to the end.
+    /// The replay reached the end of the program.
     Ok,
     /// The replay ran out of memory.
     Oom,
-    /// The replay recomputed more than the limit.
+    /// The replay recomputed more than the limit allows.
     RecomputeLimit,
     /// The replay failed with any other error.
     Failed,
 }
 
-/// Result of one replay. Seconds are measured on this machine.
+/// Result of one replay. Times are measured on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Name of the program.
@@ -56,37 +57,37 @@ pub struct Row {
     pub budget_ratio: f64,
     /// Budget in bytes.
     pub budget_bytes: u64,
-    /// Full budget in bytes, that is, 100 %: [`Unbudgeted::full_budget`].
+    /// Full budget in bytes, which is 100 %: [`Unbudgeted::full_budget`].
     pub full_budget_bytes: u64,
-    /// Most bytes in use at once when nothing is evicted: [`Unbudgeted::peak_bytes`].
+    /// Peak of the bytes in use when nothing is evicted: [`Unbudgeted::peak_bytes`].
     pub unbudgeted_peak_bytes: u64,
-    /// Eviction threshold in bytes; `None` without one.
+    /// Eviction threshold in bytes; `None` without a threshold.
     pub threshold_bytes: Option<u64>,
     /// Seed of sampling and of the policy `random`.
     pub seed: u64,
     /// End of the run.
     pub status: Verdict,
-    /// Cost of the run, divided by the cost without a budget; `None` if the run did not get to the
-    /// end. Written to a millionth.
+    /// Cost of the run, divided by the cost without a budget; `None` if the run failed. Rounded to
+    /// a millionth when written.
     #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
-    /// Cost of recomputation, divided by the cost without a budget; `None` if the run did not get
-    /// to the end. Written to a millionth.
+    /// Cost of recomputation, divided by the cost without a budget; `None` if the run failed.
+    /// Rounded to a millionth when written.
     #[serde(serialize_with = "to_a_millionth")]
     pub recompute_ratio: Option<f64>,
     /// Lower bound on the slowdown of any run in program order under this budget. `None` if no run
     /// fits in the budget, or if no bound was requested. Rounded down to a millionth.
     #[serde(serialize_with = "down_to_a_millionth")]
     pub least_slowdown: Option<f64>,
-    /// Most bytes in use at once.
+    /// Peak of the bytes in use.
     pub peak_bytes: u64,
-    /// Ops run for the first time.
+    /// Number of first runs of ops.
     pub ops: u64,
-    /// Ops run again.
+    /// Number of reruns of ops.
     pub recomputed_ops: u64,
-    /// Storages evicted for lack of memory.
+    /// Number of storages evicted for lack of memory.
     pub evictions: u64,
-    /// Scores computed by the policy.
+    /// Number of scores that the policy computed.
     pub score_evaluations: u64,
     /// Largest number of compute paths that waited for one another in a chain.
     pub max_regeneration_depth: usize,
@@ -111,7 +112,7 @@ impl Job<'_> {
         Ok(self.row(&self.replay.run(self.program)?))
     }
 
-    /// The row of an outcome.
+    /// Row for an outcome.
     #[must_use]
     pub fn row(&self, outcome: &Outcome) -> Row {
         let (budget, settings) = (self.replay.budget, &self.replay.settings);
@@ -159,8 +160,8 @@ impl Verdict {
     }
 }
 
-/// `budget` as a share of `full`, with as few digits as are needed to get the same bytes again.
-/// Budgets are whole bytes, so the exact share of a budget of 60 % is hardly ever 0.6.
+/// `budget` as a share of `full`, with as few digits as give the same bytes again. Budgets are
+/// whole bytes, so the exact share of a budget of 60 % is rarely 0.6.
 fn ratio(budget: u64, full: u64) -> f64 {
     let exact = budget as f64 / full as f64;
     let shortest = (0..6).map(|digits| to_digits(exact, digits));
@@ -197,7 +198,7 @@ const fn dead_name(dead: Dead) -> &'static str {
 }
 
 /// Runs all jobs on `threads` threads (0: one per core), and calls `done` after each job. The rows
-/// come back in the order of the jobs.
+/// are in the order of the jobs.
 ///
 /// # Errors
 /// The first error of [`Job::run`], or [`RuntimeError::Settings`] if the threads cannot be started.
@@ -209,7 +210,8 @@ pub fn sweep(
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| RuntimeError::Settings(format!("{threads} threads: {e}")))?;
     let rows = pool.install(|| {
-        // Hand out one job at a time: their durations differ by orders of magnitude.
+        // Threads take one job at a time, because the durations of jobs differ by orders of
+        // magnitude.
         let rows = jobs.par_iter().with_max_len(1).map(|job| {
             let row = job.run()?;
             done(&row);
@@ -222,7 +224,7 @@ pub fn sweep(
     Ok(rows)
 }
 
-/// Replaces the row of a budget by that of a smaller budget if the smaller budget had less
+/// Replaces the row of a budget by the row of a smaller budget if the smaller budget had less
 /// slowdown. A run may use only a part of its budget, so a forecast found for a smaller budget can
 /// also be used in a larger budget.
 fn more_is_never_worse(jobs: &[Job<'_>], rows: &mut [Row]) {
@@ -257,7 +259,7 @@ pub struct Grid {
     /// Budgets in bytes.
     pub budgets: Vec<u64>,
     /// Thresholds in bytes, `None` for no threshold. A threshold above a budget has no effect, so
-    /// that combination is left out.
+    /// the combination of the two is left out.
     pub thresholds: Vec<Option<u64>>,
     /// Settings for tensors that are recomputed only to recompute other tensors.
     pub dead: Vec<Dead>,
@@ -266,7 +268,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A replay for each combination. All settings that the grid does not vary are those of `like`.
+    /// A replay for each combination. All settings that the grid does not vary are taken from
+    /// `like`.
     #[must_use]
     pub fn replays(&self, like: &Replay) -> Vec<Replay> {
         let vary = |replays: Vec<Replay>, count, change: &dyn Fn(&mut Replay, usize)| {
@@ -306,11 +309,11 @@ mod tests {
                 let found = ratio(budget, full);
                 let bytes = (found * full as f64) as u64;
                 assert!(budget.abs_diff(bytes) <= 1, "{budget} of {full}: {found}");
-                // With fewer bytes, several shares give the same budget.
+                // With fewer than 1000 bytes, several shares give the same budget.
                 assert!(found == share || full < 1000, "{share}: {found}");
             }
         }
-        // A budget given in bytes is hardly ever a round share.
+        // A budget given in bytes is rarely a round share.
         assert_eq!(ratio(64 << 20, 100_000_000), 0.671089);
         assert_eq!(ratio(3, 2), 1.5);
     }

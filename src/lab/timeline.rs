@@ -7,7 +7,7 @@ use super::unbudgeted::Unbudgeted;
 use crate::error::{Error, RegenerationError};
 use crate::graph::Residence;
 
-/// Limit on the number of samples. More samples would not change a plot visibly.
+/// Limit on the number of samples. More samples would not visibly change a plot.
 const SAMPLES: usize = 20_000;
 
 impl Replay {

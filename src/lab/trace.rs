@@ -61,8 +61,8 @@ impl Trace {
     /// one line of the file is in memory at a time.
     ///
     /// # Errors
-    /// A [`TraceError`] if the file cannot be read or makes no sense: the line, what is wrong in
-    /// it, and what was expected.
+    /// A [`TraceError`] if the file cannot be read or is not a valid trace. The error gives the
+    /// line, the problem, and what was expected.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -72,8 +72,8 @@ impl Trace {
         }
     }
 
-    /// Reads a trace from any reader, like [`Trace::open`]. Messages call it `file`. The
-    /// [name](Trace::name) of the trace is `file` without its folder and endings.
+    /// Reads a trace from any reader, like [`Trace::open`]. `file` is the name of the file in
+    /// messages. The [name](Trace::name) of the trace is `file` without its folder and endings.
     ///
     /// # Errors
     /// See [`Trace::open`].
@@ -155,17 +155,16 @@ impl Trace {
         &self.unit
     }
 
-    /// Window of the recorded run: how many commands its evictor saw ahead. In a replay with this
-    /// window, the evictor sees the same commands, unless an update failed in the run: a skipped
-    /// update is recorded as several commands.
+    /// Window of the recorded run: the number of later commands that its evictor could see. In a
+    /// replay with this window, the evictor sees the same commands, unless an update failed in the
+    /// run. A failed update is recorded as several commands.
     #[must_use]
     pub const fn window(&self) -> Window {
         self.window
     }
 
-    /// Knowledge of its steps that the recorded run had when it began. If
-    /// [`Replay::as_run`](super::Replay::as_run) is set to this knowledge, a replay knows the same
-    /// as the run.
+    /// Knowledge of steps that the recorded run had when it began. A replay whose
+    /// [`Replay::as_run`](super::Replay::as_run) is this knowledge knows the same as the run.
     #[must_use]
     pub const fn known(&self) -> &Knowledge {
         &self.known
@@ -178,29 +177,29 @@ impl Trace {
         &self.settings
     }
 
-    /// Memory contents during the run itself, if the trace is a recording of version 3 or later.
+    /// Memory contents during the recorded run, if the trace is a recording of version 3 or later.
     ///
     /// # Errors
-    /// The reason why the contents are not known.
+    /// The reason why the memory contents are unknown.
     pub fn history(&self) -> Result<&History, NoHistory> {
         self.history.as_ref().map_err(|reason| *reason)
     }
 
-    /// The trace with its last step repeated: the step comes `times` times, as if training had gone
-    /// on.
+    /// The trace with its last step repeated, so that the step occurs `times` times, as if training
+    /// had continued.
     ///
     /// The last step of a recording lies between its last two step marks, or between the start and
-    /// the only step mark. A log is one step.
+    /// the only step mark. A log of the DTR paper is one step.
     ///
     /// Each repetition takes over tensors from the repetition before. A tensor made before the step
-    /// stays if it is alive at the end of the step. A tensor that was updated becomes its updated
-    /// value. A tensor that was deleted is replaced by the tensor that the step makes in the same
-    /// way. Constants of a log are carried over if their names still exist. Values that the next
-    /// repetition does not use are deleted before it begins.
+    /// stays if it is alive at the end of the step. A tensor that was updated is replaced by its
+    /// updated value. A tensor that was deleted is replaced by the tensor that the step makes in
+    /// the same way. Constants of a log are carried over if their names still exist. Values that
+    /// the next repetition does not use are deleted before it begins.
     ///
     /// # Errors
-    /// [`RepeatError::NoStep`] if no step ends in the recording; [`RepeatError::UsedUp`] if the
-    /// last step uses up a tensor without making a successor.
+    /// [`RepeatError::NoStep`] if the recording has no step mark; [`RepeatError::UsedUp`] if the
+    /// last step deletes a tensor that the next step needs, without making a replacement.
     pub fn repeat_step(self, times: usize) -> Result<Self, RepeatError> {
         if times == 1 {
             return Ok(self);
@@ -236,8 +235,8 @@ fn format_of(line: &str) -> Result<Format, TraceProblem> {
     }
     let probe: Probe = match serde_json::from_str(line) {
         Ok(probe) => probe,
-        // The line is not valid JSON. If it begins like a line of a trace, the trace may have been
-        // cut off within it.
+        // The line is not valid JSON. If the line begins like a line of a trace, the trace may have
+        // been cut off within the line.
         Err(error) if line.starts_with('{') => return Err(error.into()),
         Err(_) => return Err(TraceProblem::NotATrace),
     };

@@ -1,4 +1,4 @@
-//! Memory and cost of a program without evictions, and the budget that 100 % stands for.
+//! Memory and cost of a program without evictions, and the full budget, which is 100 %.
 
 use super::replay::{Machine, MemoryKind, Replay, Status};
 use crate::command::{Command, RecordedCommand, RecordedProgram};
@@ -6,36 +6,35 @@ use crate::error::Error;
 use crate::evict::PolicyKind;
 use rayon::prelude::*;
 
-/// Budget large enough for any trace, and far from the point where sums overflow.
+/// Budget that is large enough for any trace, and small enough that sums do not overflow.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Resolution of the search for a full budget: tried budgets lie the peak divided by this number
-/// apart.
+/// Resolution of the search for a full budget. The distance between tried budgets is the peak
+/// divided by this number.
 const STEPS: u64 = 1000;
 
-/// Number of consecutive tried budgets that must evict nothing. Just above the peak, ranges of
-/// budgets with and without evictions alternate, so one budget without evictions says little about
-/// the next.
+/// Number of consecutive tried budgets that must evict nothing. Just above the peak, budgets with
+/// and without evictions alternate, so the next budget may evict although one budget does not.
 const CLEAN: u64 = 20;
 
 /// Memory and cost of a program when nothing is evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unbudgeted {
-    /// Most bytes in use at once, counted as in the DTR paper. A value made before the step is
-    /// freed as soon as the program deletes it. Freeing such a value is safe, because without
-    /// evictions nothing has to be regenerated.
+    /// Peak of the bytes in use, counted as in the DTR paper. A value made before the step is freed
+    /// as soon as the program deletes it. Freeing such a value is safe, because without evictions
+    /// nothing has to be regenerated.
     pub peak_bytes: u64,
     /// Smallest budget found under which no policy evicts anything. This budget is 100 % wherever
     /// budgets are given in percent.
     ///
-    /// The full budget is above `peak_bytes` for two reasons. Values that cannot be regenerated are
-    /// held longer than in the count of `peak_bytes`. And if storages have addresses, holes can
+    /// The full budget may exceed `peak_bytes` for two reasons. Values that cannot be regenerated
+    /// are held longer than in the count of `peak_bytes`. If storages have addresses, holes can
     /// force an eviction although enough bytes are free.
     ///
-    /// With addresses, the full budget is found to a thousandth of the peak, and the tried budgets
-    /// up to 2 % above the full budget evict nothing either. A rehearsal (`tune`) cannot afford as
-    /// many runs. It tries budgets a quarter of a percent apart and takes the first that evicts
-    /// nothing, so its full budget may be a little smaller.
+    /// With addresses, the full budget is found to a thousandth of the peak. The tried budgets up
+    /// to 2 % of the peak above it evict nothing either. A rehearsal (`tune`) has no time for as
+    /// many runs. A rehearsal tries budgets a quarter of a percent apart and takes the first that
+    /// evicts nothing, so its full budget may be slightly smaller.
     pub full_budget: u64,
     /// Cost of the whole program.
     pub cost: f64,
@@ -55,14 +54,15 @@ impl Replay {
             false => peak_bytes,
         };
         let full_budget = match everything.memory {
-            // Without addresses there are no holes. A budget is at least one byte.
+            // Without addresses, there are no holes, so the peak suffices. A budget is at least one
+            // byte.
             MemoryKind::Counted => most_used.max(1),
             MemoryKind::Arena => everything.full_budget(program, most_used)?,
         };
         Ok(Unbudgeted { peak_bytes, full_budget, cost })
     }
 
-    /// Most bytes in use at once when nothing is evicted. Values that exist before the program
+    /// Peak of the bytes in use when nothing is evicted. Values that exist before the program
     /// begins are never freed.
     pub(super) fn most_used(&self, program: &RecordedProgram) -> Result<u64, Error> {
         Ok(self.without_limits().peak(program, true)?.0)
@@ -76,13 +76,13 @@ impl Replay {
         replay.changes.clear();
         replay.settings.eviction_threshold = None;
         replay.settings.recompute_limit = None;
-        // With this setting even the smallest storage may be evicted. If nothing is evicted under
-        // this setting, nothing is evicted under any other.
+        // With this setting, even the smallest storage may be evicted. If nothing is evicted with
+        // this setting, nothing is evicted with any other value.
         replay.settings.min_evict_bytes = Some(1);
         replay
     }
 
-    /// Most bytes in use at once, and the cost.
+    /// Peak of the bytes in use, and the cost of the program.
     fn peak(&self, program: &RecordedProgram, keeps_constants: bool) -> Result<(u64, f64), Error> {
         let mut machine = Machine::new(self, program)?;
         machine.keeps_constants = keeps_constants;
@@ -95,8 +95,8 @@ impl Replay {
         }
     }
 
-    /// First tried budget, from `peak` on, that begins a row of [`CLEAN`] tried budgets without
-    /// evictions.
+    /// First tried budget, from `peak` on, that begins a sequence of [`CLEAN`] tried budgets
+    /// without evictions.
     fn full_budget(&self, program: &RecordedProgram, peak: u64) -> Result<u64, Error> {
         let granule = self.memory.granule();
         let step = (peak / STEPS).next_multiple_of(granule).max(granule);
@@ -117,8 +117,8 @@ impl Replay {
         Ok(budget(first))
     }
 
-    /// Whether anything is evicted for lack of memory. All policies behave the same up to the first
-    /// eviction.
+    /// Whether a storage is evicted for lack of memory. All policies behave the same up to the
+    /// first eviction.
     fn evicts_under(&self, budget: u64, program: &RecordedProgram) -> Result<bool, Error> {
         let mut replay = self.clone();
         replay.policy = PolicyKind::Lru;

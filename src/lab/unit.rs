@@ -18,7 +18,7 @@ pub enum CostUnit {
     Gigaflops,
     /// Bytes read and written: [`CostModelKind::Bytes`].
     HundredMegabytes,
-    /// Unit of a user's own cost model, by the name of the model.
+    /// Unit of a cost model that the user wrote, given by the name of the model.
     Other(Arc<str>),
 }
 
@@ -62,10 +62,10 @@ impl CostUnit {
         .to_owned()
     }
 
-    /// The number by which costs up to `most` are divided on an axis, and the title of the axis.
+    /// Divisor of costs up to `most` on an axis, and the title of the axis.
     pub(super) fn axis(&self, most: f64) -> (f64, String) {
-        // The largest value must be at least 2 in the chosen unit: 200 ms to 1800 ms reads better
-        // than 0.2 s to 1.8 s.
+        // The largest value must be at least 2 in the chosen unit, because 200 ms to 1800 ms is
+        // more readable than 0.2 s to 1.8 s.
         let (scale, unit) = self.scale(most, 2.0);
         let what = match self {
             Self::Nanoseconds | Self::Milliseconds => "time",
@@ -82,9 +82,9 @@ impl CostUnit {
         (scale, format!("{what}, recomputation included{unit}"))
     }
 
-    /// The number by which costs up to `most` are divided, and the unit of the quotient. In this
-    /// unit, the largest cost is at least `least`, if there is a unit small enough. For a user's
-    /// own cost model, the name is a power of ten, or empty.
+    /// Divisor of costs up to `most`, and the unit of the quotient. In this unit, the largest cost
+    /// is at least `least`, if there is a unit small enough. For a cost model that the user wrote,
+    /// the text of the unit is a power of ten, or empty.
     fn scale(&self, most: f64, least: f64) -> (f64, String) {
         let (power, names) = match self {
             Self::Nanoseconds => (-9, SECONDS),

@@ -1,4 +1,4 @@
-//! Writer of programs. It checks sizes and costs, so that their sums cannot overflow.
+//! Writer of programs, which checks sizes and costs so that their sums cannot overflow.
 
 use crate::command::{
     Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue,
@@ -16,8 +16,7 @@ pub(super) struct Writer {
     /// Cost of all commands written.
     cost: f64,
     /// Names and attributes of ops, each stored once. A replay changes the reference counts of the
-    /// texts of each op that it runs. If there are few texts, their counters stay in the
-    /// processor's cache.
+    /// texts of each op that it runs. With few texts, these counters stay in the processor's cache.
     texts: FxHashSet<Arc<str>>,
 }
 
@@ -77,9 +76,9 @@ impl Writer {
         Ok(made)
     }
 
-    /// Renumbers a command of another program. Tensors that it makes get the next numbers of this
-    /// program; `now` maps all other tensors. The field `made` of an op without outputs is also set
-    /// to the next number, although no tensor gets that number.
+    /// Renumbers a command of another program. Tensors that the command makes get the next numbers
+    /// of this program; `now` maps all other tensors. The field `made` of an op without outputs is
+    /// also set to the next number, although no tensor gets that number.
     pub fn renumbered(
         &self,
         command: RecordedCommand,
@@ -105,7 +104,7 @@ pub(super) fn check_number(what: &'static str, value: f64) -> Result<(), Program
     }
 }
 
-/// Layout of `bytes` bytes, or [`ProgramError`] if no device has as many.
+/// Layout of `bytes` bytes, or [`ProgramError`] if no device has as many bytes.
 pub(super) fn raw(bytes: u64) -> Result<Layout, ProgramError> {
     ProgramError::check_size(bytes)?;
     Ok(Layout::raw(bytes as usize))

@@ -10,14 +10,15 @@ use super::slab::{Block, Note, Slab, Slot};
 use super::split::SplitRule;
 use super::stats::Counts;
 
-/// Range of offsets `0..capacity`, handed out in blocks by best fit. In a [`Pool`](super::Pool):
-/// several ranges, which are added and removed.
+/// Range of offsets `0..capacity`, handed out in blocks by best fit. In a [`Pool`](super::Pool), an
+/// arena has several ranges, and the pool adds and removes ranges.
 ///
 /// An arena only keeps records: it touches no memory, and the caller decides the meaning of an
 /// offset. See the [module](super) for how it works. All sizes and offsets are in bytes.
 ///
 /// A handle of another arena, or of a freed block, is a bug of the caller. Every method that takes
-/// a [`Block`] panics on a freed block. A foreign handle panics only where it is detected.
+/// a [`Block`] panics on a freed block. A method that takes a handle of another arena may panic or
+/// act on a wrong block.
 ///
 /// ```
 /// use remat_memory::Arena;
@@ -36,7 +37,7 @@ pub struct Arena {
     /// All chunks: blocks and holes tile the regions in the order of the ring, and no two holes are
     /// neighbours. Between regions there is a wall.
     pub(super) slab: Slab,
-    /// All holes of `slab`, and nothing else.
+    /// Exactly the holes of `slab`.
     pub(super) bins: Bins,
     /// Regions that `slab` tiles, lowest first; no two overlap.
     pub(super) regions: Vec<Fenced>,
@@ -64,8 +65,8 @@ impl Arena {
         Self::with_rule(capacity, granularity, SplitRule::Exact)
     }
 
-    /// Makes an empty arena as [`Arena::with_granularity`] does, with a split rule. Whatever the
-    /// rule, a block takes fewer than 2^32 granules beyond its request.
+    /// Makes an empty arena as [`Arena::with_granularity`] does, with a split rule. Under any rule,
+    /// a block takes fewer than 2^32 granules beyond its request.
     ///
     /// # Panics
     /// If `granularity` is not a power of two up to 2^31.
@@ -98,7 +99,7 @@ impl Arena {
     /// is the caller's name for the block, returned by [`Arena::owner`], chunks and reports.
     ///
     /// # Time complexity
-    /// O(log holes), in practice a scan of under ten holes of about that size.
+    /// O(log holes). In practice, the search scans fewer than ten holes of about the block's size.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -107,7 +108,7 @@ impl Arena {
         Some(self.occupy(hole, hole.offset, size, bytes, owner))
     }
 
-    /// Frees a block, and merges it with the free bytes on both sides.
+    /// Frees a block, and merges its bytes with the holes on both sides.
     ///
     /// # Panics
     /// If `block` is stale.
@@ -165,7 +166,7 @@ impl Arena {
         self.split
     }
 
-    /// Size of a block for `bytes` bytes; `None` if no arena could hold it.
+    /// Size of a block for `bytes` bytes; `None` if the rounded size exceeds `u64::MAX`.
     pub(super) fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.granularity - 1;
         Some(bytes.max(1).checked_add(below)? & !below)
@@ -177,7 +178,7 @@ impl Arena {
         u64::from(block.place_or_tail) * self.granularity
     }
 
-    // Always inlined, as are `cut` and `join`: holes passed through memory cost 2 ns in 16.
+    // `occupy`, `cut` and `join` are always inlined. Passing holes through memory takes 2 ns of 16.
     #[inline(always)]
     pub(super) fn occupy(
         &mut self,
@@ -200,8 +201,9 @@ impl Arena {
         self.slab.handle(index)
     }
 
-    /// Cuts `size` bytes at `offset` out of a hole, and returns their slot, which is in the ring
-    /// and in no bin. The rest of the hole before it, or else after it, keeps the hole's slot.
+    /// Cuts `size` bytes at `offset` out of a hole, and returns the slot of these bytes. The
+    /// returned slot is in the ring and in no bin. The hole's slot keeps the rest before the cut,
+    /// or else the rest after the cut.
     #[inline(always)]
     pub(super) fn cut(&mut self, hole: Hole, offset: u64, size: u64) -> u32 {
         let before = offset - hole.offset;
@@ -267,7 +269,7 @@ impl Arena {
         joined
     }
 
-    /// Hole in slot `index`, if the slot holds one.
+    /// Hole in slot `index`; `None` if the slot holds no hole.
     fn hole_at(&self, index: u32) -> Option<Hole> {
         (!self.slab[index].is_used()).then(|| self.slab.hole(index))
     }

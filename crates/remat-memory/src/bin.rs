@@ -34,29 +34,28 @@ impl Hole {
     }
 }
 
-/// Longest list before a bin becomes a heap or a tree. Up to this length, a bin fills one cache
-/// line.
+/// Longest list before a bin becomes a heap or a tree. A list of up to this length fits into one
+/// cache line.
 const MANY: usize = 14;
-/// Number of holes at which a heap or a tree becomes a list again: far enough below `MANY` that the
-/// kind does not change all the time.
+/// Number of holes at which a heap or a tree becomes a list again. The number is far below `MANY`,
+/// so the kind of a bin changes rarely.
 const FEW: usize = 6;
 /// Children of a heap node.
 const FAN: usize = 4;
 
 /// Set of holes, searched by best fit.
 ///
-/// The kind affects speed only. Nearly all bins are short lists, so the branch predictor guesses
-/// the kind right. Measured on random streams with 1,000 and 20,000 live blocks: ordered lists in
-/// place of unordered ones take a third more time, and a heap in every bin, however few its holes,
-/// takes half more.
+/// The kind affects speed only. Nearly all bins are short lists, so the processor predicts the
+/// branch on the kind well. Alternatives were measured on random streams with 1,000 and 20,000 live
+/// blocks. Ordered lists take a third more time than unordered lists. A heap in every bin takes
+/// half more time.
 #[derive(Clone, Debug)]
 pub(super) enum Bin {
-    /// Few holes. Only their slots are stored, so that [`Bin::update`] has nothing to do.
-    /// Unordered: mostly one or two holes, which are quicker to scan than to sort.
+    /// Few holes. Only their slots are stored, so [`Bin::update`] changes nothing. The list is
+    /// unordered, because one or two holes are quicker to scan than to sort.
     Few { len: u32, slots: [u32; MANY] },
-    /// Many holes of one size: a heap with the lowest offset on top. Small rests of holes that best
-    /// fit has cut collect here, often hundreds of them. They are added and removed without a
-    /// search.
+    /// Many holes of one size: a heap with the lowest offset on top. Best fit leaves many small
+    /// rests of equal size, often hundreds. Adding and removing a hole needs no search.
     Equal(Vec<Hole>),
     /// Many holes of different sizes.
     Many(BTreeMap<Key, u32>),
@@ -101,9 +100,9 @@ impl Bin {
     pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         match self {
             Self::Few { len, slots } => {
-                // The subtraction wraps around for a hole that is too small, so its key is larger
-                // than the key of any hole that is large enough. The winner is unpredictable, so
-                // there is no branch on it.
+                // For a hole that is too small, the subtraction wraps around. The key of that hole
+                // is then larger than the key of any hole that is large enough. The minimum is
+                // found without branches, because its position is unpredictable.
                 let key = |slot: u32| {
                     let Slot { size: has, offset, .. } = slab[slot];
                     u128::from(has.wrapping_sub(size)) << 64 | u128::from(offset)
@@ -117,7 +116,8 @@ impl Bin {
                 }
                 Some(slab.hole(at)).filter(|hole| hole.size >= size)
             }
-            // This is the bin of `size` or of a larger class: every hole fits.
+            // Searches reach this bin only for sizes of its class or of a lower class, so every
+            // hole fits.
             Self::Equal(heap) => heap.first().copied(),
             Self::Many(tree) => tree.range((size, 0)..).next().map(Hole::of),
         }
@@ -169,8 +169,8 @@ impl Bin {
     pub fn remove(&mut self, hole: Hole, slab: &mut Slab) -> bool {
         match self {
             Self::Few { len, slots } => {
-                // The last hole takes the place of the removed hole, even if both are the same
-                // hole: this needs no branch.
+                // The last hole moves to the index of the removed hole, even if the two are the
+                // same hole. So no branch is needed.
                 let at = slab[hole.slot].place_or_tail;
                 *len -= 1;
                 let last = slots[*len as usize];
@@ -234,7 +234,7 @@ impl Bin {
         }
     }
 
-    /// Whether the holes have the order of the bin's kind.
+    /// Whether the holes are in the order that the kind of the bin requires.
     pub fn in_order(&self) -> bool {
         match self {
             Self::Equal(heap) => (1..heap.len()).all(|i| {

@@ -8,11 +8,11 @@ use super::slab::Slab;
 /// Number of bits, below the highest bit of a size, that choose the class: each power of two is cut
 /// into `2^STEP_BITS` classes. A class is at most 1.6 % wide.
 const STEP_BITS: u32 = 6;
-/// Classes per power of two.
+/// Number of classes per power of two.
 const STEPS: u64 = 1 << STEP_BITS;
 /// Number of classes that contain a single size.
 const EQUAL: usize = 2 << STEP_BITS;
-/// Words of the bitmap for the classes of all sizes up to `u64::MAX`.
+/// Number of words in the bitmap for the classes of all sizes up to `u64::MAX`.
 const WORDS: usize = (class(u64::MAX) + 1).div_ceil(64);
 const _: () = assert!(WORDS <= 64, "one word says which of them are zero");
 
@@ -25,28 +25,28 @@ pub(super) struct Bins {
     summary: u64,
     /// Bit `b % 64` of `words[b / 64]` is set iff `bins[b]` is not empty.
     words: [u64; WORDS],
-    /// Holes of class `b` in `bins[b]`, all smaller than every hole of `bins[b + 1]`. There are as
-    /// many bins as the longest region needs.
+    /// Bin of each class. Every hole in `bins[b]` is smaller than every hole in `bins[b + 1]`. The
+    /// number of bins is the number of classes up to the length of the longest region.
     bins: Vec<Bin>,
     /// Number of holes in all bins.
     len: usize,
 }
 
 /// Class of a size in granules: one class for each size below `2 * STEPS`, then `STEPS` classes for
-/// each power of two. Without a branch, since sizes are unpredictable.
+/// each power of two. The computation has no branch, because sizes are unpredictable.
 const fn class(granules: u64) -> usize {
     let power = (granules | STEPS).ilog2() - STEP_BITS;
     (power as u64 * STEPS + (granules >> power)) as usize
 }
 
 impl Bins {
-    /// Makes bins without holes, and without room for any.
+    /// Makes an empty list of bins. [`Bins::make_room`] must add bins before the first hole.
     pub fn new(granularity: u64) -> Self {
         let shift = granularity.trailing_zeros();
         Self { shift, summary: 0, words: [0; WORDS], bins: vec![], len: 0 }
     }
 
-    /// Makes room for holes of up to `bytes` bytes.
+    /// Adds bins for holes of up to `bytes` bytes.
     pub fn make_room(&mut self, bytes: u64) {
         let bins = self.bins.len()..=self.bin_of(bytes);
         self.bins.extend(bins.map(|_| Bin::EMPTY));
@@ -81,7 +81,7 @@ impl Bins {
     }
 
     /// Smallest hole of at least `size` bytes for which `accept` holds; on a tie, the lowest.
-    /// O(holes of at least that size).
+    /// O(holes of at least `size` bytes).
     pub fn fit_where(
         &self,
         size: u64,
@@ -94,7 +94,7 @@ impl Bins {
         })
     }
 
-    /// Hole that contains the `size` bytes at `offset`. O(holes of at least that size).
+    /// Hole that contains the `size` bytes at `offset`. O(holes of at least `size` bytes).
     pub fn around(&self, offset: u64, size: u64, slab: &Slab) -> Option<Hole> {
         let end = offset.checked_add(size)?;
         let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter(slab));
@@ -117,14 +117,15 @@ impl Bins {
         let bin = self.bin_of(hole.size);
         let emptied = self.bins[bin].remove(hole, slab);
         self.len -= 1;
-        // No branch: whether a bin or a word becomes empty is unpredictable.
+        // The code has no branch, because it is unpredictable whether a bin or a word becomes
+        // empty.
         let word = &mut self.words[bin / 64];
         *word &= !(u64::from(emptied) << (bin % 64));
         self.summary &= !(u64::from(*word == 0) << (bin / 64));
     }
 
-    /// Replaces `old`, which must be in a bin, by `new` in the same slot. The caller must change
-    /// the slab afterwards.
+    /// Replaces `old`, which must be in a bin, by `new` in the same slot. The caller must update
+    /// the slot in the slab afterwards.
     #[inline(always)]
     pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         let bin = self.bin_of(old.size);
@@ -165,7 +166,7 @@ impl Bins {
     /// Checks the bins against `holes` (slot -> hole).
     ///
     /// # Panics
-    /// If the bins hold other holes than these, or a hole is in the wrong bin.
+    /// If the bins do not hold exactly `holes`, or a hole is in the wrong bin.
     pub fn check(&self, holes: &BTreeMap<u32, Hole>, slab: &Slab) {
         assert_eq!(self.len, holes.len(), "the bins hold {} of {} holes", self.len, holes.len());
         for hole in holes.values() {
@@ -176,8 +177,8 @@ impl Bins {
         for (b, bin) in self.bins.iter().enumerate() {
             let bit = self.words[b / 64] >> (b % 64) & 1 == 1;
             assert_eq!(bit, !bin.is_empty(), "bit of bin {b}");
-            // Nearly all bins are empty. Without this shortcut, the checks took half the time of
-            // training in debug builds.
+            // Nearly all bins are empty. Without this shortcut, the checks took half of the
+            // training time in debug builds.
             if bin.is_empty() {
                 continue;
             }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Number of bytes that reads and prints like `1.5GiB`.
+/// Number of bytes, parsed from and printed as text such as `1.5GiB`.
 ///
 /// Text is a number and a unit, in any case. `B` is a byte. `K`, `M`, `G`, `T` and `KiB`, `MiB`,
-/// `GiB`, `TiB` are powers of 1024. `KB`, `MB`, `GB`, `TB` are powers of 1000. A single letter is a
-/// power of 1024, as it is to `docker`, `java`, `systemd` and `ls`. Without a unit, the number
-/// counts bytes and must be whole.
+/// `GiB`, `TiB` are powers of 1024. `KB`, `MB`, `GB`, `TB` are powers of 1000. `docker`, `java`,
+/// `systemd` and `ls` also take a single letter as a power of 1024. A number without a unit is in
+/// bytes and must be whole.
 ///
 /// ```
 /// use remat_memory::ByteSize;
@@ -23,7 +23,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// Text or number that is not a size in bytes.
+/// Error: the text or number is not a size in bytes.
 ///
 /// ```
 /// let error = "64 pages".parse::<remat_memory::ByteSize>().unwrap_err();
@@ -86,7 +86,8 @@ impl FromStr for ByteSize {
         }
         let value = number.parse::<f64>().map_err(|_| error(Problem::NotASize))?;
         let bytes = value * *scale as f64;
-        // Round parts of a larger unit down: 1.3 GiB need not be a whole number of bytes.
+        // Fractions of a larger unit are rounded down to whole bytes: 1.3 GiB is not a whole number
+        // of bytes.
         let bytes = if *scale > 1 && bytes >= 1.0 { bytes.floor() } else { bytes };
         Self::try_from(bytes).map_err(|ParseByteSizeError { problem, .. }| error(problem))
     }
@@ -123,7 +124,7 @@ from_number!(i32, i64, u32, u64, usize);
 
 impl TryFrom<f64> for ByteSize {
     type Error = ParseByteSizeError;
-    /// Refuses fractions: 0.4, for example, is probably a mistake, not 0 bytes.
+    /// Refuses fractions of a byte: a number such as 0.4 is probably a mistake.
     fn try_from(bytes: f64) -> Result<Self, Self::Error> {
         // The range check is false for NaN, too.
         if !(0.0..u64::MAX as f64).contains(&bytes) {
@@ -137,7 +138,7 @@ impl TryFrom<f64> for ByteSize {
 }
 
 impl ByteSize {
-    /// Formats two sizes with as many digits as tell them apart.
+    /// Formats two sizes with enough digits to show their difference.
     ///
     /// ```
     /// use remat_memory::ByteSize;
@@ -148,13 +149,13 @@ impl ByteSize {
     pub fn apart(a: u64, b: u64) -> [String; 2] {
         let sizes = [a, b].map(Self);
         let with = |digits| sizes.map(|size| format!("{size:.digits$}"));
-        // A TiB has 13 digits in bytes.
+        // 13 digits suffice, because a TiB has 13 digits in bytes.
         let differ = |sizes: &[String; 2]| a == b || sizes[0] != sizes[1];
         (2..=13).map(with).find(differ).unwrap_or_else(|| with(2))
     }
 }
 
-/// Prints two digits behind the point, or the precision asked for.
+/// Prints two digits behind the point, or as many as the precision of the format.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0;

@@ -6,20 +6,23 @@ use super::Arena;
 use super::slab::EDGE;
 use super::stats::Counts;
 
-/// Number of chunks up to which debug builds check after every change.
+/// Number of chunks up to which debug builds check the arena after every change.
 const CHECK_ALWAYS: u64 = 64;
 
 impl Arena {
     /// Checks all records of the arena.
     ///
     /// # Panics
-    /// If they contradict each other: the chunks do not tile the regions, two holes are neighbours,
-    /// the bins hold anything but the holes, or the totals are wrong. Such a contradiction would be
-    /// a bug of this module.
+    /// If records contradict each other, which is a bug of this crate:
+    ///
+    /// - The chunks do not tile the regions.
+    /// - Two holes are neighbours.
+    /// - The bins do not hold exactly the holes.
+    /// - The totals are wrong.
     ///
     /// # Time complexity
-    /// O(chunks * log chunks). For tests; debug builds run it by themselves, after every change or,
-    /// with many chunks, after every few.
+    /// O(chunks * log chunks). Debug builds run this check after every change or, with many chunks,
+    /// after every few changes.
     pub fn check(&self) {
         let mut holes = BTreeMap::new();
         let mut sums = Counts::default();
@@ -78,9 +81,9 @@ impl Arena {
 
     /// Runs [`Arena::check`] at the end of a change, in debug builds.
     ///
-    /// Up to 64 chunks, the check runs each time. With more, it runs at every n-th change, and n
-    /// grows with the number of chunks. A change then costs as much as with 64 chunks, so that a
-    /// test with ten thousand blocks ends in reasonable time.
+    /// Up to 64 chunks, the check runs after each change. With more chunks, the check runs after
+    /// every n-th change, and n grows with the number of chunks. So a change takes about as long as
+    /// with 64 chunks, and tests with ten thousand blocks stay fast.
     #[inline]
     pub(super) fn debug_check(&self) {
         if cfg!(debug_assertions) {

@@ -1,21 +1,23 @@
-//! Compaction: moving blocks together when enough bytes are free, but not in one piece.
+//! Compaction: moving blocks together if enough bytes are free, but no hole is large enough.
 //!
-//! There are two kinds of plans. *Sliding* picks a run of neighbouring chunks and packs its blocks
-//! to its low end. A hole is merged with the next hole only when all blocks between them move. So a
-//! run that starts and ends with a hole that is needed costs the bytes of all its blocks, and two
-//! pointers find the cheapest run. *Evacuating* picks a run whose blocks fit into holes elsewhere,
-//! so that the bytes of these blocks become part of the new hole. Evacuating is often far cheaper,
-//! but there may be no holes for the blocks, so only the few cheapest runs are tried.
+//! There are two kinds of plans. *Sliding* picks a run of neighbouring chunks and packs the blocks
+//! of the run to its low end. Two holes merge only if all blocks between them move. So the cost of
+//! a run between two needed holes is the bytes of all its blocks, and a scan with two pointers
+//! finds the cheapest run.
+//!
+//! *Evacuating* picks a run whose blocks fit into holes elsewhere. The bytes of these blocks become
+//! part of the new hole. Evacuating is often far cheaper than sliding, but the blocks may fit into
+//! no other holes. So only the few cheapest runs are tried.
 
 use std::cmp::Reverse;
 
 use super::slab::{Block, EDGE};
 use super::{Arena, Chunk, Content};
 
-/// Number of evacuations, cheapest first, that are tried before sliding is chosen.
+/// Number of evacuations, cheapest first, that are tried before the plan falls back to sliding.
 const EVACUATIONS: usize = 16;
 
-/// Copy of one block to another offset.
+/// Move of one block to another offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[doc(alias("defrag", "defragmentation"))]
@@ -26,7 +28,7 @@ pub struct Move {
     pub from: u64,
     /// First byte of the block after the move. The ranges before and after the move may overlap.
     pub to: u64,
-    /// Bytes to copy: the requested bytes, since the rest of the block has no content.
+    /// Bytes to copy: the requested bytes, because the rest of the block holds no data.
     pub bytes: u64,
 }
 
@@ -45,7 +47,7 @@ struct Run {
     cost: u64,
 }
 
-/// Way to make a hole of a run.
+/// Method of turning a run into a hole.
 #[derive(Clone, Copy)]
 enum Kind {
     Slide,
@@ -61,18 +63,19 @@ impl Run {
 impl Arena {
     /// Plans the cheapest moves found that make a hole for a block of `bytes` bytes.
     ///
-    /// The moves are to be carried out one by one in this order, each as a `memmove`. Empty if
-    /// there is such a hole already. Only blocks for whose owner `movable` holds are moved.
+    /// The caller must carry out the moves one by one in this order, each as a `memmove`. The list
+    /// is empty if a large enough hole exists already. Only blocks whose owner is `movable` are
+    /// moved.
     ///
     /// The cost of a plan is the number of bytes copied. A sliding plan keeps the order of blocks;
-    /// of these plans, the cheapest is found. A plan that evacuates a run of chunks into other
-    /// holes is chosen if one was found that is cheaper yet.
+    /// the cheapest sliding plan is always found. Some plans that evacuate a run of chunks into
+    /// other holes are tried, and chosen if cheaper.
     ///
     /// `None` if no plan was found. If every block is movable and there is one region, a plan
-    /// exists whenever [`Arena::free_bytes`] suffices.
+    /// exists whenever at least `bytes` bytes are free.
     ///
     /// # Time complexity
-    /// O(chunks), and O(chunks * log chunks) where evacuating may be cheaper than sliding.
+    /// O(chunks), or O(chunks * log chunks) if evacuating may be cheaper than sliding.
     pub fn plan_compaction(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<Vec<Move>> {
         let size = self.round(bytes)?;
         if self.largest_free() >= size {
@@ -85,7 +88,7 @@ impl Arena {
         let mut evacuations: Vec<Run> = Vec::new();
         let is_cheaper =
             |run: &Run, slide: Option<Run>| slide.is_none_or(|best| run.cost < best.cost);
-        // Find the runs of both kinds in one pass, since loading the chunks takes most of the time.
+        // One pass finds the runs of both kinds, because loading the chunks takes most of the time.
         self.shortest_runs(
             &movable,
             |kind, run| match kind {
@@ -102,12 +105,12 @@ impl Arena {
         self.cheapest_evacuation(evacuations).or_else(|| Some(self.slide(slide?)))
     }
 
-    /// Records moves, one after the other. The caller copies the bytes, in the same order. All
+    /// Records moves, one after the other. The caller copies the bytes in the same order. All
     /// handles stay valid.
     ///
     /// # Panics
-    /// If a move does not start where its block is, or its target is not free (apart from the
-    /// block's own bytes): the plan is out of date.
+    /// If the plan is out of date: a move does not start at the offset of its block, or its target
+    /// has bytes of another block.
     ///
     /// # Time complexity
     /// For each move, O(log holes) if it slides, and O(holes of at least the block's size)
@@ -140,9 +143,9 @@ impl Arena {
         }
     }
 
-    /// For each kind and each chunk, calls `found` with the shortest run that ends at the chunk and
-    /// for which `enough` holds, if there is one. If `enough` holds for a run, it must hold for
-    /// every run that contains it.
+    /// Calls `found`, for each kind and each chunk, with the shortest run that ends at the chunk
+    /// and satisfies `enough`. If `enough` holds for a run, `enough` must hold for every longer run
+    /// that contains the run.
     fn shortest_runs(
         &self,
         movable: impl Fn(u64) -> bool,
@@ -196,7 +199,8 @@ impl Arena {
         pack(self.chunks_of(run), run.start)
     }
 
-    /// Plans to empty the cheapest of `runs` whose blocks fit elsewhere; tries only a few.
+    /// Plans to empty the cheapest of `runs` whose blocks fit into holes outside the run. Tries
+    /// only the cheapest few runs.
     fn cheapest_evacuation(&self, mut runs: Vec<Run>) -> Option<Vec<Move>> {
         if runs.is_empty() {
             return None;
@@ -211,8 +215,8 @@ impl Arena {
         runs.into_iter().find_map(|run| self.evacuate(run, &holes))
     }
 
-    /// Plans to move the blocks of a run into holes outside it: the largest block first, each into
-    /// the best fit. `holes` are all holes, as sizes and offsets in ascending order.
+    /// Plans to move the blocks of a run into holes outside the run: the largest block first, each
+    /// into the best fit. `holes` are all holes, as pairs of size and offset in ascending order.
     fn evacuate(&self, run: Run, holes: &[(u64, u64)]) -> Option<Vec<Move>> {
         let outside = |&&(_, offset): &&(u64, u64)| offset < run.start || offset >= run.end;
         let mut holes: Vec<_> = holes.iter().filter(outside).copied().collect();
@@ -252,8 +256,8 @@ pub(super) fn pack(chunks: impl Iterator<Item = Chunk>, mut to: u64) -> Vec<Move
     moves
 }
 
-/// Takes `size` bytes of the best fit among holes, which are sizes and offsets in ascending order.
-/// Returns the first byte, or `None` if no hole is large enough.
+/// Takes `size` bytes of the best fit among `holes`, which are pairs of size and offset in
+/// ascending order. Returns the offset of these bytes, or `None` if no hole is large enough.
 pub(super) fn fill(holes: &mut Vec<(u64, u64)>, size: u64) -> Option<u64> {
     let at = holes.partition_point(|&(has, _)| has < size);
     if at == holes.len() {

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use super::{Arena, Content, Pool, RegionSource};
 use crate::bytes::ByteSize;
 
-/// Number of TensorFlow's bins. Bin `n` is for chunks of at least 2^n granules, the last for all
-/// larger ones.
+/// Number of TensorFlow's bins. Bin `n` is for chunks of 2^n granules up to 2^(n + 1); the last bin
+/// is for all larger chunks too.
 const BINS: usize = 21;
 /// Characters in the occupancy line.
 const WIDTH: usize = 100;
@@ -27,11 +27,17 @@ impl Arena {
     /// Describes the whole arena in TensorFlow's order. `name` gives the name of a block's owner.
     /// O(chunks * log chunks).
     ///
-    /// The parts are: a line for each of its 21 bins; the holes in the bin for a request of
-    /// `wanted` bytes; every chunk of every region in address order; the number of blocks of each
-    /// size; totals; and the line of [`Arena::occupancy`].
+    /// The text has these parts:
     ///
-    /// Only this text has these bins: the arena itself keeps its holes in many more, narrower bins.
+    /// - a line for each of TensorFlow's 21 bins;
+    /// - the holes in the bin for a request of `wanted` bytes;
+    /// - every chunk of every region, in address order;
+    /// - the number of blocks of each size;
+    /// - totals;
+    /// - the line of [`Arena::occupancy`].
+    ///
+    /// These bins are used only in this text: the arena keeps its holes in many more, narrower
+    /// bins.
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(2048);
@@ -97,8 +103,7 @@ impl Arena {
             writeln!(out, "  Free  at {:#x} of size {}", chunk.offset, chunk.size)?;
         }
 
-        // Every chunk, region by region. `chunks` runs across regions, so it is shared by all of
-        // them.
+        // Every chunk, region by region. One iterator, `chunks`, passes through all regions.
         let mut chunks = self.chunks();
         for region in self.regions() {
             writeln!(out, "Region at {:#x} of size {}", region.start, region.bytes)?;

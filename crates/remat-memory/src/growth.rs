@@ -2,35 +2,35 @@
 
 use super::Region;
 
-/// Length of the first region in bytes where memory is taken as needed, unless the limit is lower.
+/// Length in bytes of the first region if memory is taken as needed and the limit is not lower.
 const FIRST_REGION: u64 = 2 << 20;
 
-/// Source of the memory for which an arena's offsets stand.
+/// Source of the memory that an arena's offsets refer to.
 pub trait RegionSource {
     /// Takes at least `bytes` bytes, a multiple of the granularity.
     ///
     /// The source chooses the start and the number of extra bytes, both multiples of the
     /// granularity. The region must not overlap any region that the source gave and did not get
-    /// back. `None` if the source has no region of this size; it is then asked for a smaller one.
+    /// back. `None` if the source has no region of this size; the next call then requests a smaller
+    /// region.
     fn take(&mut self, bytes: u64) -> Option<Region>;
 
-    /// Takes back a region: one that the source gave, or several that it gave and allowed to join,
-    /// as one region.
+    /// Takes back a region: a region that the source gave, or several joined regions as one.
     fn give_back(&mut self, region: Region);
 
-    /// Whether a block may lie across the seam of two adjacent regions. By default no block may.
+    /// Whether a block may lie across the border of two adjacent regions. By default, no block may.
     fn may_join(&self, _below: Region, _above: Region) -> bool {
         false
     }
 }
 
-/// Growth of a [`Pool`](super::Pool). The names are those of TensorFlow's options.
+/// Growth of a [`Pool`](super::Pool). The fields have the names of TensorFlow's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// Limit on the bytes of all regions together.
     pub memory_limit: u64,
-    /// Whether regions are taken as needed: first 2 MiB, then each time twice as much. If not, the
-    /// first allocation takes one region of the limit.
+    /// Whether regions are taken as needed: first 2 MiB, then twice as much each time. If not, the
+    /// first allocation takes one region of `memory_limit` bytes.
     pub allow_growth: bool,
     /// Whether an allocation that fits nowhere may give back regions without blocks to the source,
     /// to take a larger region.
@@ -40,31 +40,31 @@ pub struct Growth {
 /// Sizes of the requests to a source, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grower {
-    /// Size of the next request, if the rest of the limit allows it. Never 0.
+    /// Size of the next request, if the limit allows that many more bytes. Never 0.
     next_region: u64,
-    /// Limit for the doubling of `next_region`. In TensorFlow, which has no such limit, the size
-    /// overflows when regions come and go for long.
+    /// Limit for the doubling of `next_region`. TensorFlow has no such limit, so its size overflows
+    /// if regions are taken and given back often enough.
     most: u64,
     granularity: u64,
 }
 
 impl Grower {
-    /// Makes a grower that has asked for nothing yet. The first request is small with
-    /// `allow_growth`, and otherwise the whole `limit`.
+    /// Makes a grower before its first request. The first request is small with `allow_growth`, and
+    /// otherwise the whole `limit`.
     pub fn new(limit: u64, allow_growth: bool, granularity: u64) -> Self {
         let first = if allow_growth { limit.min(FIRST_REGION) } else { limit };
         let next_region = first.max(1).checked_next_multiple_of(granularity).unwrap_or(limit);
         Self { next_region, most: limit.max(granularity), granularity }
     }
 
-    /// Takes the next region from `source`: at least `wanted` bytes. Never asks for more than
+    /// Takes the next region, of at least `wanted` bytes, from `source`. Never requests more than
     /// `available` bytes.
     ///
     /// Both numbers must be multiples of the granularity and above 0, with `wanted <= available`.
-    /// `None` if the source has no such region.
+    /// `None` if the source refuses all requests.
     ///
     /// # Panics
-    /// If `source` gives less than it was asked for.
+    /// If `source` gives fewer bytes than requested.
     pub fn take(
         &mut self,
         wanted: u64,
@@ -93,7 +93,7 @@ impl Grower {
         Some(region)
     }
 
-    /// Bytes to ask for next.
+    /// Bytes of the next request.
     pub const fn next_region(&self) -> u64 {
         self.next_region
     }

@@ -1,17 +1,17 @@
 //! Device memory as arithmetic: a best-fit arena with coalescing over offsets.
 //!
 //! An [`Arena`] hands out ranges of `0..capacity`. An arena never sees a pointer and owns no
-//! memory. The same records serve a mapped region, a device allocation, and a simulation that only
-//! counts.
+//! memory. So an arena can manage a mapped region, a device allocation, or the imaginary memory of
+//! a simulation.
 //!
 //! # How it works
 //!
-//! *Chunks* tile the region; each chunk is a block or a hole. Two holes are never neighbours: a
-//! block that is freed is merged with the holes beside it at once. Chunk records lie in a slab.
-//! Links by index connect the records in address order, in a ring through an empty record, the
-//! edge. Holes are also in *bins* by size class. Every size below 128 granules has a class of its
-//! own; above that, there are 64 classes for each power of two. Two levels of bitmap say which bins
-//! are occupied.
+//! *Chunks* tile the region; each chunk is a block or a hole. Two holes are never neighbours: when
+//! a block is freed, its bytes are merged with the holes on both sides. Chunk records lie in a
+//! slab. Indices link the records into a ring in address order. The *edge*, an empty record, closes
+//! the ring. Each hole is also in the *bin* of its size class. A granule is the unit of sizes, 256
+//! bytes by default. Every size below 128 granules has a class of its own. Larger sizes have 64
+//! classes for each power of two. A bitmap with two levels says which bins have holes.
 //!
 //! ```text
 //! offset     0        1024      1536    2048          4864     5120            16384
@@ -33,44 +33,45 @@
 //! ```
 //!
 //! Every hole in a bin is smaller than every hole in the next bin. The best fit is the smallest
-//! hole that is large enough; on a tie, the lowest. This hole is in the bin of the block's size
-//! class, or else in the first occupied bin after that bin. The fit is exact: no split rule leaves
-//! bytes inside a block beyond its granule. The highest end of a block lies above the most bytes
-//! ever in use. The distance depends on the stream of requests: 0.3 % on recorded steps of two
-//! large networks, 8 % on one with 28,000 small buffers, and 5 to 16 % on random streams.
+//! hole that is large enough; on a tie, the lowest. The search for the best fit starts in the bin
+//! of the block's size class, and continues in the next bin that has holes. By default, a block
+//! takes its requested bytes, rounded up to a granule. Because of fragmentation, the highest end of
+//! a block exceeds the peak of the bytes in use. The excess depends on the stream of requests: 0.3
+//! % on recorded steps of two large networks, 8 % on a step with 28,000 small buffers, and 5 to 16
+//! % on random streams.
 //!
 //! # Regions
 //!
 //! Usually there is one region, the budget. A [`Pool`] instead takes regions one by one from a
 //! [`RegionSource`], each twice as long as the one before, and gives back regions without blocks.
 //! Between two regions the ring has a *wall*: a record of 0 bytes that counts as a block. Therefore
-//! nothing merges across a wall, and no look-up has to check for it. The engine has one region.
-//! That region ends at the budget, or at the end of the memory taken from the device so far. Its
-//! end moves.
+//! holes never merge across a wall, and no look-up has to check for walls. The engine has one
+//! region. The region ends at the budget, or at the end of the memory taken from the device so far,
+//! so its end moves.
 //!
 //! # The reference
 //!
 //! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of
-//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Some differences
-//! cannot be seen from outside: bins are narrower, and there is no table of a handle for every 256
-//! bytes. Other differences can be seen:
+//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Two differences do
+//! not change results: bins are narrower, and no table holds a handle for every 256 bytes. Three
+//! differences change the behaviour:
 //!
 //! - A request for 0 bytes takes a granule.
 //! - The last request to a source is for exactly the bytes wanted.
-//! - There is no lock, no waiting for another thread's free, and no delayed merging, since the
-//!   engine that owns an arena is single-threaded and its device works in order.
+//! - There is no lock, no waiting for another thread's free, and no delayed merging. The engine
+//!   that owns an arena is single-threaded, and its device works in order.
 //!
 //! # Two fragmentation figures
 //!
 //! - [`Arena::fragmentation`], `(free - largest free) / free`: the part of the free bytes that a
 //!   large request cannot use.
 //! - [`Arena::expansion`], `peak reserved / peak live`: the memory that was needed, relative to the
-//!   most bytes ever live.
+//!   peak of the requested bytes.
 //!
 //! # No index by address
 //!
-//! No table is proportional to the arena, and a block is found by its handle alone. Without an
-//! index by address, [`Arena::alloc_at`] is slower than the other ways to take a block.
+//! No table grows with the capacity of the arena, and a block is found by its handle only. There is
+//! no index by address, so [`Arena::alloc_at`] is slower than the other methods that take a block.
 
 #![forbid(unsafe_code)]
 
@@ -116,8 +117,8 @@ pub use split::SplitRule;
 pub use stats::ArenaStats;
 pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
 
-/// Default granularity, in bytes: offsets and sizes are multiples of this. Enough for any alignment
-/// that a kernel asks for.
+/// Default granularity, in bytes: offsets and sizes are multiples of this. 256 is enough for the
+/// alignment that any kernel needs.
 pub const ALIGNMENT: u64 = 256;
 
 /// README, whose program is compiled and run as a test.

@@ -2,8 +2,8 @@
 //! operation.
 //!
 //! The model uses the public interface alone. The fuzz target includes this file (`#[path]`, with
-//! the names below in scope), cuts its input into words, and plays [`Operation::from_word`] of
-//! each.
+//! the names below in scope). The target cuts its input into words, and applies
+//! [`Operation::from_word`] of each word.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -16,8 +16,8 @@ use super::{
 /// Kind of arena to test.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// Bytes that the pool may take. Without growth the address space has the same length, so it is
-    /// one fixed region from 0. With growth it is four times as long.
+    /// Bytes that the pool may take. Without growth, the address space has the same length and is
+    /// one fixed region from 0. With growth, the address space is four times as long.
     pub limit: u64,
     pub granularity: u64,
     pub split: SplitRule,
@@ -35,8 +35,8 @@ pub struct Grows {
     pub joins: bool,
 }
 
-/// Room for ten blocks or for a hundred, exact bytes or granules, sizes from all bytes to tiny,
-/// both split rules, fixed and growing.
+/// Modes for ten blocks or a hundred, exact bytes or granules, sizes from the whole arena down to a
+/// few bytes, both split rules, fixed and growing arenas.
 pub const MODES: [Mode; 14] = {
     const EXACT: SplitRule = SplitRule::Exact;
     const TF: SplitRule = SplitRule::tensorflow();
@@ -50,8 +50,8 @@ pub const MODES: [Mode; 14] = {
         let grows = Grows { allow_growth: true, garbage_collection, joins };
         Mode { grows: Some(grows), ..mode }
     }
-    /// Granule of the growing modes. Several regions need more than 2 MiB, since the first one has
-    /// 2 MiB. With a large granule, such regions are few granules long.
+    /// Granule of the growing modes. Only arenas of more than 2 MiB have several regions, because
+    /// the first region has 2 MiB. A large granule keeps the number of granules small.
     const G: u64 = 1 << 18;
     [
         mode(64, 1, 4, EXACT),
@@ -107,8 +107,8 @@ pub enum Operation {
     },
     Release,
     ResetPeak,
-    /// Limits the source from now on: at most `granules` granules at once, `spare` more than
-    /// requested, at a place that depends on `place`.
+    /// Limits the source from now on. The source gives at most `granules` granules at once, and
+    /// `spare` granules more than requested. `place` determines where the regions lie.
     Ration {
         granules: u64,
         spare: u64,
@@ -118,7 +118,7 @@ pub enum Operation {
 
 impl Operation {
     /// Converts a word to an operation; every word is valid. Small sizes are as likely as large
-    /// ones. A few are far too large for any arena.
+    /// sizes. A few sizes are far too large for any arena.
     pub fn from_word(word: u64, mode: &Mode) -> Self {
         let (kind, power, rest) = (word % 64, word / 64 % 64, word >> 12);
         let bytes = match power {
@@ -140,7 +140,7 @@ impl Operation {
             }
             27..30 => Self::AllocAt { granule: high & 0x1ff, bytes },
             30..55 => Self::Free { nth: rest },
-            // With 0, every block may move.
+            // If `pinned` is 0, every block may move.
             55..58 => Self::Compact { bytes, pinned: rest >> 30 & 3 },
             58 => Self::Extend { bytes },
             59 => Self::Release,
@@ -154,7 +154,7 @@ impl Operation {
     }
 }
 
-/// Address space, and the regions taken of it.
+/// Address space, and the regions taken from it.
 #[derive(Debug)]
 struct Land {
     bytes: u64,
@@ -164,7 +164,7 @@ struct Land {
     most: u64,
     spare: u64,
     place: u64,
-    /// Actions of the pool since the model last looked, oldest first.
+    /// Actions of the pool that the model has not read yet, oldest first.
     events: Vec<Event>,
 }
 
@@ -186,7 +186,7 @@ impl Land {
         };
         let starts = (0..self.bytes / self.granularity).map(|granule| granule * self.granularity);
         let clear: Vec<_> = starts.filter(|&start| clear(start)).collect();
-        // The first and the last place are likely, so that regions touch.
+        // The first and the last place are chosen often, so that regions touch.
         let nth = match self.place % 4 {
             0 => self.place as usize / 4 % clear.len().max(1),
             1 => clear.len().saturating_sub(1),
@@ -210,7 +210,7 @@ impl RegionSource for Lender {
 
     fn give_back(&mut self, region: Region) {
         let mut land = self.0.borrow_mut();
-        // Joined regions come back as one.
+        // Joined regions are given back as one region.
         let before: u64 = land.taken.iter().map(|taken| taken.bytes).sum();
         land.taken.retain(|taken| taken.start < region.start || region.end() < taken.end());
         let after: u64 = land.taken.iter().map(|taken| taken.bytes).sum();
@@ -383,7 +383,7 @@ impl Model {
         events.remove(0)
     }
 
-    /// Calls `place`; on failure, grows by enough for `bytes` and calls `place` again.
+    /// Calls `place`; on failure, takes a region for `bytes` bytes and calls `place` again.
     fn growing(&mut self, bytes: u64, place: impl Fn(&Self) -> Place) -> Place {
         let here = place(self);
         if here.is_some() || self.extend(bytes) {

@@ -3,12 +3,12 @@
 use super::{Arena, Content};
 
 impl Arena {
-    /// Draws all regions, end to end, as one line of `width` characters, or of one for each granule
-    /// if those are fewer.
+    /// Draws all regions, end to end, as one line of `width` characters. With fewer than `width`
+    /// granules, the line has one character per granule.
     ///
     /// `*` is used, `x` is the part of a block beyond its request, and `_` is free. Each character
-    /// shows the kind of most of its bytes; on a tie, `*` before `x` before `_`. TensorFlow's line
-    /// has 100 characters. O(chunks + width).
+    /// shows the most frequent kind among the bytes that it stands for. On a tie, `*` wins over
+    /// `x`, and `x` over `_`. TensorFlow's line has 100 characters. O(chunks + width).
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(2048);

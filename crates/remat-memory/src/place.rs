@@ -1,5 +1,5 @@
-//! Blocks at a chosen place: on one side of the largest hole, at an offset, at a multiple of an
-//! alignment.
+//! Methods that choose where a block lies: on one side of the largest hole, at an offset, or at a
+//! multiple of an alignment.
 
 use super::{Arena, Block};
 
@@ -13,8 +13,8 @@ pub enum End {
 }
 
 impl Arena {
-    /// Takes a block as [`Arena::alloc`] does, but from the high end of the hole. The hole may be
-    /// anywhere: to keep two kinds of blocks apart, use [`Arena::alloc_apart`].
+    /// Takes a block as [`Arena::alloc`] does, but from the high end of the hole. The hole may lie
+    /// anywhere in the arena. To keep two kinds of blocks apart, use [`Arena::alloc_apart`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -24,11 +24,13 @@ impl Arena {
     }
 
     /// Takes a block on one side of the *gap*, which is the largest hole (on a tie, the lowest).
-    /// The block is taken from the best fit among the holes on that side, or else from the near end
-    /// of the gap. `None` if no such hole is large enough.
+    /// The block is taken from the best fit among the holes on that side. If no hole on that side
+    /// is large enough, the block is taken from that end of the gap. `None` if the gap is also too
+    /// small.
     ///
-    /// Blocks may be of two kinds, cheap and expensive, or short- and long-lived. If each kind has
-    /// its own end, the kinds stay apart as long as the gap between them is the largest hole.
+    /// Use this method for two kinds of blocks, such as cheap and expensive, or short- and
+    /// long-lived. Each kind gets its own end. The kinds stay apart as long as the gap between them
+    /// is the largest hole.
     ///
     /// ```text
     /// | cheap | hole | cheap |        the gap        | dear | hole | dear |
@@ -36,8 +38,9 @@ impl Arena {
     /// ```
     ///
     /// # Time complexity
-    /// O(holes of at least the block's size) if all such holes but the gap are on the other side.
-    /// In all other cases, a few bins are read, where [`Arena::alloc`] reads one or two.
+    /// O(holes of at least the block's size) if, except for the gap, all these holes are on the
+    /// other side. In all other cases, the search reads a few bins. ([`Arena::alloc`] reads one or
+    /// two.)
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -54,17 +57,19 @@ impl Arena {
         Some(self.occupy(hole, offset, size, bytes, owner))
     }
 
-    /// Takes a block at a multiple of `alignment`: in the smallest hole that has room at such an
-    /// offset, and at the lowest such offset in that hole. The bytes before the block stay a hole.
+    /// Takes a block whose offset is a multiple of `alignment`. The block lies in the smallest hole
+    /// that can hold it, at the lowest aligned offset in that hole. The bytes before the block stay
+    /// a hole.
     ///
-    /// Only offsets are aligned: the memory behind them is as aligned as offset 0.
+    /// Only the offset is aligned. The address of the block is aligned only if the address of
+    /// offset 0 is.
     ///
     /// # Panics
     /// If `alignment` is not a power of two.
     ///
     /// # Time complexity
-    /// As [`Arena::alloc`] for an alignment up to the granularity. Above it, O(holes between
-    /// `bytes` and `bytes + alignment`).
+    /// For an alignment up to the granularity, the same as [`Arena::alloc`]. For a larger
+    /// alignment, O(holes of `bytes` to `bytes + alignment` bytes).
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
         assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");
@@ -81,15 +86,15 @@ impl Arena {
         Some(self.occupy(hole, start, size, bytes, owner))
     }
 
-    /// Takes the block that starts at `offset`, to follow a plan made ahead. Whatever the split
-    /// rule, the block takes no more than its rounded request. `None` if some bytes of the block
-    /// are not free, or the block would reach past the end of a region.
+    /// Takes a block that starts at `offset`, as a plan has chosen. Under any split rule, the block
+    /// takes no more than its rounded request. `None` if some bytes of the block are not free, or
+    /// the block would reach past the end of a region.
     ///
     /// # Panics
     /// If `offset` is not a multiple of the granularity.
     ///
     /// # Time complexity
-    /// O(holes of at least that size): addresses have no index of their own.
+    /// O(holes of at least the block's size), because there is no index by address.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Block> {
         let granularity = self.granularity();

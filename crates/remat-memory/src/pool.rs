@@ -6,14 +6,14 @@ use super::growth::Grower;
 use super::{Arena, Block, Growth, RegionSource, SplitRule};
 
 /// [`Arena`] that takes regions from a [`RegionSource`] when a block does not fit, and can give
-/// back regions without blocks. For everything that needs no more memory, use [`Pool::arena`]. When
-/// the pool is dropped, all regions go back to the source.
+/// back regions without blocks. For all operations that take no new region, use [`Pool::arena`] and
+/// [`Pool::arena_mut`]. When the pool is dropped, all regions go back to the source.
 ///
-/// When a block fits nowhere, the size of the next region is doubled until it holds the block.
-/// After a region whose size did not have to be doubled for the block, the size is doubled once. If
-/// the source has no region of that size, the source is asked for nine tenths of it (at least one
-/// granule less), repeatedly, and at last for exactly the block's bytes. (TensorFlow gives up when
-/// nine tenths would be less than the block's bytes.)
+/// When a block fits nowhere, the size of the next region is doubled until the region can hold the
+/// block. If the size did not have to be doubled for the block, it is doubled once for the
+/// following region. If the source refuses a request, the next request is for nine tenths of the
+/// size (at least one granule less). The last request is for exactly the block's bytes. (TensorFlow
+/// gives up when nine tenths are less than the block's bytes.)
 ///
 /// ```
 /// use remat_memory::{Growth, Pool, Region, RegionSource, SplitRule};
@@ -65,7 +65,7 @@ impl<S: RegionSource> Pool<S> {
     /// Takes a block as [`Arena::alloc`] does, and takes another region if the block fits nowhere.
     ///
     /// # Panics
-    /// If the source breaks its contract, as [`Pool::extend`].
+    /// If the source breaks its contract: see [`Pool::extend`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         self.take(bytes, |arena| arena.alloc(bytes, owner))
@@ -75,7 +75,7 @@ impl<S: RegionSource> Pool<S> {
     /// nowhere.
     ///
     /// # Panics
-    /// If the source breaks its contract, as [`Pool::extend`].
+    /// If the source breaks its contract: see [`Pool::extend`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         self.take(bytes, |arena| arena.alloc_high(bytes, owner))
@@ -85,7 +85,7 @@ impl<S: RegionSource> Pool<S> {
     /// nowhere.
     ///
     /// # Panics
-    /// If `alignment` is not a power of two, or the source breaks its contract, as
+    /// If `alignment` is not a power of two, or the source breaks its contract: see
     /// [`Pool::extend`].
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
@@ -104,11 +104,11 @@ impl<S: RegionSource> Pool<S> {
     }
 
     /// Takes one more region from the source, large enough for a block of `bytes` bytes. Returns
-    /// whether that was possible.
+    /// whether the pool took a region.
     ///
     /// # Panics
-    /// If the source gives less than it was asked for, a region that overlaps another, or one that
-    /// is not a whole number of granules.
+    /// If the source gives fewer bytes than requested, a region that overlaps another, or a region
+    /// that is not a whole number of granules.
     pub fn extend(&mut self, bytes: u64) -> bool {
         let granularity = self.arena.granularity();
         let Some(wanted) = self.arena.round(bytes) else { return false };
@@ -141,7 +141,7 @@ impl<S: RegionSource> Pool<S> {
         &self.arena
     }
 
-    /// Arena, to place blocks in the present regions and to compact them.
+    /// Arena, to place blocks in the present regions and to compact these blocks.
     pub const fn arena_mut(&mut self) -> &mut Arena {
         &mut self.arena
     }
@@ -158,8 +158,8 @@ impl<S: RegionSource> Pool<S> {
         self.growth
     }
 
-    /// Bytes of the next request to the source, if these suffice for the block and the limit allows
-    /// them.
+    /// Bytes of the next request to the source. The request is larger if the block needs more
+    /// bytes, and smaller if the limit allows fewer.
     #[must_use]
     pub const fn next_region(&self) -> u64 {
         self.grower.next_region()
@@ -173,8 +173,8 @@ impl<S: RegionSource> Pool<S> {
         })
     }
 
-    /// Releases free regions, if that is allowed and could make room for `bytes`. Returns whether
-    /// any was released.
+    /// Releases regions without blocks, if the rules of growth allow it and a region for `bytes`
+    /// bytes could then be taken. Returns whether a region was released.
     fn collect(&mut self, bytes: u64) -> bool {
         let freeable: u64 = self.arena.free_regions().map(|region| region.bytes).sum();
         let held = self.arena.reserved() - freeable;

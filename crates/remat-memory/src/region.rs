@@ -1,8 +1,8 @@
 //! Regions: the ranges of offsets that chunks tile, and the walls between them.
 //!
-//! A wall is a slot of 0 bytes that counts as used, so that nothing merges across it. The chunks of
-//! all regions are in one ring and one set of bins. Taking and freeing blocks needs no knowledge of
-//! regions.
+//! A wall is a slot of 0 bytes that counts as used, so that holes never merge across a wall. The
+//! chunks of all regions are in one ring and one set of bins, so the code that takes and frees
+//! blocks ignores regions.
 
 use super::Arena;
 use super::slab::EDGE;
@@ -25,18 +25,18 @@ impl Region {
     }
 }
 
-/// Region, and its place in the ring.
+/// Region, and the slot before its first chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fenced {
     pub region: Region,
     /// Slot before the region's first chunk: a wall, or [`EDGE`] for the first region. The slot
-    /// after its last chunk is the next region's wall, or `EDGE`.
+    /// after the region's last chunk is the next region's wall, or `EDGE`.
     pub wall: u32,
 }
 
 impl Arena {
-    /// Regions, lowest first. There is one, from offset 0, unless the arena belongs to a
-    /// [`Pool`](super::Pool).
+    /// Regions, lowest first. An arena outside a [`Pool`](super::Pool) has one region, which starts
+    /// at offset 0.
     pub fn regions(&self) -> impl ExactSizeIterator<Item = Region> + '_ {
         self.regions.iter().map(|fenced| fenced.region)
     }
@@ -51,9 +51,9 @@ impl Arena {
         !first.is_used() && first.size == fenced.region.bytes
     }
 
-    /// Adds a region without blocks. If it touches another region and `may_join(lower, upper)`
-    /// holds, the two regions become one. If the regions stay apart, no hole ever reaches across
-    /// the seam.
+    /// Adds a region without blocks. If the new region touches another region and `may_join(lower,
+    /// upper)` holds, the two regions become one. Otherwise no hole ever crosses the border between
+    /// the two regions.
     ///
     /// # Panics
     /// If the region is empty, overlaps another, or is not a whole number of granules.
@@ -76,7 +76,7 @@ impl Arena {
         assert!(clear, "{region:?} overlaps {below:?} or {above:?}");
 
         if let (0, Some(above)) = (at, above) {
-            // The region above was the first, which has no wall before it.
+            // The region above was the first region, and the first region has no wall before it.
             self.regions[0].wall = self.build_wall(self.slab[EDGE].next, above.start);
         }
         let next = self.regions.get(at).map_or(EDGE, |fenced| fenced.wall);
@@ -120,15 +120,16 @@ impl Arena {
         self.debug_check();
     }
 
-    /// Slots before the first and after the last chunk of the region of `offset`. O(log regions).
+    /// Slots before the first and after the last chunk of the region that contains `offset`. O(log
+    /// regions).
     pub(super) fn fences(&self, offset: u64) -> (u32, u32) {
         let after = self.regions.partition_point(|fenced| fenced.region.start <= offset);
         let next = self.regions.get(after).map_or(EDGE, |fenced| fenced.wall);
         (self.regions[after - 1].wall, next)
     }
 
-    /// Makes one region of region `at` and the region below. The caller must join holes at the
-    /// seam.
+    /// Joins region `at` and the region below into one region. The caller must merge the holes at
+    /// the border.
     fn unite_with_below(&mut self, at: usize) {
         let Fenced { region, wall } = self.regions.remove(at);
         self.regions[at - 1].region.bytes += region.bytes;

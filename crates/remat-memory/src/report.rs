@@ -8,7 +8,7 @@ use crate::bytes::ByteSize;
 /// Number of owners that a report names.
 const HOLDERS: usize = 5;
 
-/// State of an arena: totals, bytes by size, and bytes by owner. All sizes in bytes.
+/// State of an arena: totals, bytes by size, and bytes by owner. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
@@ -16,7 +16,8 @@ pub struct Report {
     pub stats: ArenaStats,
     /// Bytes requested for blocks, not rounded.
     pub requested: u64,
-    /// Chunks by power of two, smallest first; empty classes are left out.
+    /// Chunks by size class, one class for each power of two, smallest first. Empty classes are
+    /// left out.
     pub classes: Vec<SizeClass>,
     /// Owners with the most bytes, largest first; on a tie, the lower owner first.
     pub holders: Vec<Holder>,

@@ -1,4 +1,4 @@
-//! Regions whose upper end moves.
+//! Changes to the upper end of a region.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -53,7 +53,7 @@ impl Arena {
         self.debug_check();
     }
 
-    /// Bytes of the hole at the upper end; 0 if a block is there.
+    /// Bytes of the hole at the upper end; 0 if a block ends there.
     pub(super) fn top_hole(&self) -> u64 {
         let last = &self.slab[self.slab[EDGE].prev];
         if last.is_used() { 0 } else { last.size }
@@ -61,16 +61,16 @@ impl Arena {
 
     /// Plans the cheapest moves found that empty everything at and above `bytes`.
     ///
-    /// The moves are to be carried out one by one in this order. Empty if no block is there. `None`
-    /// if the blocks need more than `bytes` bytes.
+    /// The caller must carry out the moves one by one in this order. The list is empty if no block
+    /// lies at or above `bytes`. `None` if the blocks need more than `bytes` bytes.
     ///
-    /// The cost of a plan is the number of bytes copied. Of the plans that pack a block and all
-    /// blocks above it downwards, the cheapest is found. The other plan puts the blocks above
-    /// `bytes`, the largest first, into the best fits among the holes below. That plan is chosen if
-    /// the blocks fit there and it copies fewer bytes.
+    /// The cost of a plan is the number of bytes copied. One plan is the cheapest of those that
+    /// pack some block and all blocks above it downwards. The other plan moves only the blocks
+    /// above `bytes`: the largest first, each into the best fit among the holes below. The second
+    /// plan is chosen if it exists and copies fewer bytes.
     ///
     /// # Time complexity
-    /// O(chunks * log chunks), and in addition the shifts of a list of holes for each block moved.
+    /// O(chunks * log chunks), plus O(holes) for each block that the second plan moves.
     pub(super) fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         let bytes = bytes & !(self.granularity() - 1);
         if self.used() > bytes {
@@ -87,8 +87,8 @@ impl Arena {
         }
     }
 
-    /// Packs all blocks above a hole downwards. The hole is the highest one for which the packed
-    /// blocks do not reach above `bytes`. There is such a hole, since all blocks together fit, and
+    /// Packs all blocks above a hole downwards. The hole is the highest hole for which the packed
+    /// blocks end at or below `bytes`. Such a hole exists, because all blocks together fit, and
     /// some block is above `bytes`.
     fn slide_below(&self, bytes: u64) -> Vec<Move> {
         let mut chunks = self.chunks();
@@ -104,13 +104,13 @@ impl Arena {
         unreachable!("no hole, and more in use than the {bytes} bytes asked about")
     }
 
-    /// Moves the blocks that reach above `bytes` into holes below; `None` if these holes have no
-    /// room for all of the blocks.
+    /// Moves the blocks that end above `bytes` into holes below `bytes`; `None` if some block fits
+    /// into none of these holes.
     fn evacuate_above(&self, bytes: u64) -> Option<Vec<Move>> {
         let mut holes = Vec::new();
         let mut above = Vec::new();
-        // The block that lies across `bytes`, if there is one, and the start of the free bytes
-        // before it.
+        // The block that begins below `bytes` and ends above, if any, and the start of the free
+        // bytes before this block.
         let mut across: Option<(Chunk, u64)> = None;
         let mut free_from = 0;
         for chunk in self.chunks() {
@@ -132,8 +132,8 @@ impl Arena {
         holes.sort_unstable();
         let mut moves = Vec::new();
         if let Some((chunk, start)) = across {
-            // This block may move down over its own bytes; its old bytes below the end are free
-            // then.
+            // This block may move down over its own bytes. Its old bytes below the new end are then
+            // free.
             holes.retain(|&(_, offset)| offset != start);
             add_hole(&mut holes, (bytes - start, start));
             moves.extend(chunk.moved_to(fill(&mut holes, chunk.size)?));

@@ -9,21 +9,21 @@ use super::bin::Hole;
 /// counts as used, so that no hole is ever merged with it.
 pub(super) const EDGE: u32 = 0;
 
-/// Handle of a block in an [`Arena`](super::Arena): eight bytes, `Copy`, and no larger inside an
+/// Handle of a block in an [`Arena`](super::Arena). A handle has eight bytes, also inside an
 /// `Option`.
 ///
-/// A handle stays valid until the block is freed, also when compaction moves the block. Each slot
-/// counts its uses, so a handle used after `free` is detected, unless the slot has been used 2^31
-/// times since.
+/// A handle stays valid until the block is freed, even if compaction moves the block. Each slot
+/// counts its uses. So a handle that is used after `free` is detected, unless the slot has been
+/// used 2^31 times since.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Block {
     index: NonZeroU32,
-    /// Generation of the slot; odd, as in every slot that holds a block.
+    /// Generation of the slot, which is odd while the slot holds a block.
     generation: u32,
 }
 
-/// Handles for devices that only count bytes: each number below 2^63 is a different `Block`.
+/// Handles for spaces that only count bytes: each number below 2^63 is a different `Block`.
 impl Block {
     #[inline]
     pub(super) const fn numbered(number: u64) -> Self {
@@ -37,10 +37,10 @@ impl Block {
     }
 }
 
-/// Bits of a number that are stored in the index.
+/// Mask of the bits of a number that are stored in `index`.
 const LOW: u64 = (1 << 31) - 1;
 
-/// Prints as `Block(12v3)`: slot 12 in its generation 3.
+/// Prints `Block(12v3)` for slot 12 in generation 3.
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Block({}v{})", self.index, self.generation)
@@ -49,8 +49,8 @@ impl fmt::Debug for Block {
 
 /// Record of one chunk of the arena, or a vacant record.
 ///
-/// A slot is half a cache line: freeing a block reads three of them at unpredictable places, and
-/// this is most of its cost.
+/// A slot is half a cache line. Freeing a block reads three slots at unpredictable addresses, which
+/// is most of the cost of `free`.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub(super) struct Slot {
@@ -63,14 +63,15 @@ pub(super) struct Slot {
     /// Slot of the chunk that starts where this one ends. In a vacant slot: the next vacant slot,
     /// or `EDGE`.
     pub next: u32,
-    /// Odd iff the slot is a block, a wall or [`EDGE`]; even in a hole or a vacant slot.
+    /// Number of times that the slot was used or freed. Odd iff the slot is a block, a wall or
+    /// [`EDGE`]; even in a hole or a vacant slot.
     pub generation: u32,
-    /// Index of a hole in its bin, unless the bin is a tree. For a block: granules beyond the
-    /// request. Meaningless in other slots.
+    /// For a hole, its index in its bin, unless the bin is a tree. For a block, the granules beyond
+    /// its request. Meaningless in other slots.
     pub place_or_tail: u32,
 }
 
-/// Facts about a block, read by its owner only. Meaningless for other slots.
+/// Data about a block that only callers of the arena read. Meaningless for slots without a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
     /// Caller's name for the block.
@@ -92,8 +93,7 @@ impl Slot {
         self.offset + self.size
     }
 
-    /// Whether the slot is in the ring without being a chunk: [`EDGE`], or a wall between two
-    /// regions.
+    /// Whether the slot is [`EDGE`] or a wall between two regions: in the ring, but no chunk.
     pub fn is_barrier(&self) -> bool {
         self.size == 0
     }
@@ -122,7 +122,7 @@ impl Slab {
         self.slots.len() - 1 - self.vacancies
     }
 
-    /// Makes a hole of the given range, and links it into the ring before `next`.
+    /// Makes a hole of the given range, and links the hole into the ring before `next`.
     #[inline(always)]
     pub fn insert_before(&mut self, next: u32, offset: u64, size: u64) -> u32 {
         let index = self.vacant;
@@ -140,7 +140,8 @@ impl Slab {
         index
     }
 
-    /// Takes a slot out of the ring but keeps it, for [`Slab::link_before`].
+    /// Takes a slot out of the ring without making it vacant. [`Slab::link_before`] can link the
+    /// slot again.
     pub fn unlink(&mut self, index: u32) {
         let Slot { prev, next, .. } = self[index];
         self[prev].next = next;
@@ -199,7 +200,7 @@ impl Slab {
     /// Slot of a block.
     ///
     /// # Panics
-    /// If `block` was freed. If it belongs to another arena, only where that is detected.
+    /// If `block` was freed. A handle of another arena does not always panic.
     #[track_caller]
     pub fn resolve(&self, block: Block) -> u32 {
         let index = block.index.get();

@@ -33,15 +33,15 @@ pub struct MappedChunk {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MappedHolder {
-    /// Name that the caller's function gave for the owner.
+    /// Name of the owner, from the function passed to [`Arena::snapshot`].
     pub name: String,
     /// Requested bytes.
     pub requested: u64,
 }
 
 impl Arena {
-    /// Lists all chunks, to be kept or written to a file. `name` gives the name of a block's owner,
-    /// the number passed to [`Arena::alloc`]. O(chunks).
+    /// Lists all chunks, to be kept or written to a file. `name` maps a block's owner, the number
+    /// passed to [`Arena::alloc`], to a name. O(chunks).
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(1024);

@@ -1,13 +1,13 @@
-//! Space: the memory of an engine, as an arena or as a number, with a limit that changes.
+//! Space: the memory of an engine, as an arena or as a count of bytes, with a limit that changes.
 //!
-//! The maker of a space says how many bytes the space may ever hold. Its limit may be anywhere from
-//! 0 to this maximum, and no byte at or above the limit is handed out. To lower the limit below the
-//! end of a block, blocks are moved first.
+//! The constructor takes the maximum: the most bytes that the space may ever hold. The limit may be
+//! any number from 0 to the maximum, and no byte at or above the limit is handed out. Before the
+//! limit is lowered below the end of a block, that block must be moved.
 //!
-//! The memory is the device's. Either all memory is present from the start, or the space takes
-//! regions from the device as blocks need them, each twice as long as the region before. In the
-//! second case, every region starts where the region before it ended, and together they are one
-//! region. Such a space takes memory up to the limit before the engine evicts anything.
+//! The memory belongs to the device. Either all memory is present from the start, or the space
+//! takes regions from the device as blocks need them. Each region is twice as long as the region
+//! before, and starts where that region ended, so all regions together are one. Such a space takes
+//! memory up to the limit before the engine evicts anything.
 
 mod counted;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use super::{Arena, Block, Holder, Move, RegionSource, Snapshot, SplitRule};
 pub struct Held {
     /// Bytes that the allocation takes up.
     pub bytes: u64,
-    /// Handle of the block. Where bytes are only counted: a number stored as a handle.
+    /// Handle of the block. If the space only counts bytes, a number stored as a handle.
     block: Block,
 }
 
@@ -36,9 +36,9 @@ impl Held {
     }
 }
 
-/// Record of the bytes in use, with or without an address for each storage. All sizes in bytes.
+/// Record of the bytes in use, with or without an address for each storage. All sizes are in bytes.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // There is one of it.
+#[allow(clippy::large_enum_variant)] // An engine has one space, so its size does not matter.
 pub enum Space {
     /// Every storage has an address, and a request needs a hole that is large enough.
     Placed(Placed),
@@ -47,7 +47,7 @@ pub enum Space {
 }
 
 impl Space {
-    /// Makes a space with addresses, all `maximum` bytes of which are present already.
+    /// Makes a space with addresses, whose `maximum` bytes are all present from the start.
     pub fn placed(maximum: u64, granularity: u64, split: SplitRule) -> Self {
         Self::Placed(Placed::new(maximum, granularity, split, false))
     }
@@ -70,7 +70,7 @@ impl Space {
         }
     }
 
-    /// Takes memory; `None` if there is no room for the request at present.
+    /// Takes memory; `None` if the request does not fit at present.
     #[inline]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Held> {
         match self {
@@ -79,7 +79,8 @@ impl Space {
         }
     }
 
-    /// Takes memory at this offset; `None` if not all of it is free, or bytes are only counted.
+    /// Takes memory at this offset; `None` if not all these bytes are free, or the space only
+    /// counts bytes.
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Held> {
         match self {
             Self::Placed(placed) => placed.alloc_at(offset, bytes, owner),
@@ -96,8 +97,8 @@ impl Space {
         }
     }
 
-    /// Offset of the first byte. Where bytes are only counted: a number from 1 up, never used
-    /// twice.
+    /// Offset of the first byte. If the space only counts bytes, a number from 1 up that is never
+    /// used twice.
     #[inline]
     pub fn offset(&self, held: Held) -> u64 {
         match self {
@@ -121,7 +122,7 @@ impl Space {
         self.arena().map_or(least, |arena| arena.split.most(least, arena.granularity()))
     }
 
-    /// Free bytes directly left and right; 0 where bytes are only counted.
+    /// Free bytes directly before and after the memory; 0 if the space only counts bytes.
     pub fn free_neighbour_bytes(&self, held: Held) -> u64 {
         match self {
             Self::Placed(placed) => placed.arena.free_neighbors(held.block).total(),
@@ -137,7 +138,7 @@ impl Space {
         }
     }
 
-    /// Bytes allowed and not in use. If a block does not fit even after [`Space::grow`], all these
+    /// Bytes allowed and not in use. If a block does not fit even after [`Space::grow`], all free
     /// bytes are in holes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity() - self.used()
@@ -151,8 +152,8 @@ impl Space {
         }
     }
 
-    /// Bytes that may be in use: the limit, rounded down to the granularity, or the bytes taken so
-    /// far if the device refused more.
+    /// Bytes that may be in use: the limit, rounded down to the granularity. After the device
+    /// refused more memory, at most the bytes taken so far.
     pub const fn capacity(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.capacity(),
@@ -160,8 +161,8 @@ impl Space {
         }
     }
 
-    /// Part of the free bytes outside the largest hole: `(free - largest free) / free`; 0 where
-    /// bytes are only counted.
+    /// Part of the free bytes outside the largest hole: `(free - largest free) / free`; 0 if the
+    /// space only counts bytes.
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes() {
             0 => 0.0,
@@ -169,8 +170,9 @@ impl Space {
         }
     }
 
-    /// Plans moves of blocks whose owner is `movable` that make a hole of `bytes` bytes. `None` if
-    /// the free bytes do not suffice, memory must be taken for them first, or no plan was found.
+    /// Plans moves that make a hole of `bytes` bytes. Only blocks whose owner is `movable` are
+    /// moved. `None` if too few bytes are free, if [`Space::grow`] must take some of them first, or
+    /// if no plan was found.
     pub fn plan_compaction(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<Vec<Move>> {
         match self {
             Self::Placed(placed) => placed.arena.plan_compaction(bytes, movable),
@@ -185,7 +187,8 @@ impl Space {
         }
     }
 
-    /// Records a move of a block to a free offset. Does nothing if the block already starts there.
+    /// Records a move of a block to a free offset. Does nothing if the block already starts at
+    /// `to`.
     pub fn move_to(&mut self, held: Held, to: u64) {
         let step = Move { block: held.block, from: self.offset(held), to, bytes: held.bytes };
         if step.from != to {
@@ -201,12 +204,12 @@ impl Space {
         }
     }
 
-    /// Largest owners; empty where bytes are only counted.
+    /// Owners with the most bytes; empty if the space only counts bytes.
     pub fn holders(&self) -> Vec<Holder> {
         self.arena().map_or_else(Vec::new, |arena| arena.report().holders)
     }
 
-    /// Lists all chunks; none where bytes are only counted.
+    /// Lists all chunks; no chunks if the space only counts bytes.
     pub fn snapshot(&self, name: impl Fn(u64) -> String) -> Snapshot {
         match self {
             Self::Placed(placed) => placed.arena.snapshot(name),
@@ -217,7 +220,7 @@ impl Space {
     /// Checks all records.
     ///
     /// # Panics
-    /// If they contradict each other.
+    /// If records contradict each other.
     pub fn check(&self) {
         match self {
             Self::Placed(placed) => placed.check(),
@@ -226,7 +229,7 @@ impl Space {
     }
 }
 
-/// Limit, and memory that is taken as needed.
+/// Methods for the limit, and for memory that is taken as needed.
 impl Space {
     /// Upper bound of the limit.
     pub const fn maximum(&self) -> u64 {
@@ -236,7 +239,7 @@ impl Space {
         }
     }
 
-    /// Limit, as it was set.
+    /// Limit as the last [`Space::set_limit`] set it, not rounded.
     pub const fn limit(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.limit,
@@ -244,7 +247,7 @@ impl Space {
         }
     }
 
-    /// Whether the source gave less than the limit when it was last asked.
+    /// Whether a refusal of the source keeps the space below its limit.
     pub const fn is_refused(&self) -> bool {
         matches!(self, Self::Placed(placed) if placed.ceiling < placed.limit)
     }
@@ -254,8 +257,9 @@ impl Space {
         matches!(self, Self::Placed(placed) if placed.grower.is_some())
     }
 
-    /// Plans moves that empty everything at and above `bytes`, to be carried out one by one in this
-    /// order. `None` if the bytes in use are more than `bytes`: something must be freed first.
+    /// Plans moves that empty all memory at and above `bytes`. The caller must carry out the moves
+    /// one by one in this order. `None` if more than `bytes` bytes are in use: storages must be
+    /// freed first.
     pub fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         match self {
             Self::Placed(placed) => placed.arena.plan_shrink(bytes),
@@ -264,7 +268,7 @@ impl Space {
     }
 
     /// Sets the limit: from now on no byte at or above `bytes` is handed out, and every byte below
-    /// may be. Memory that was taken stays taken: see [`Space::trim`].
+    /// may be. Memory taken from the device is kept: see [`Space::trim`].
     ///
     /// # Panics
     /// If `bytes` is above the maximum, or a block is at or above `bytes`: see
@@ -282,15 +286,15 @@ impl Space {
     /// Returns whether memory was taken.
     ///
     /// If the limit allows less than the block needs, all memory up to the limit is taken. If the
-    /// source has less, all memory of the source is taken. Then the source is not asked again until
-    /// the limit is set, memory is given back, or [`Space::ask_again`] is called. Bytes that the
-    /// source refused do not count as free.
+    /// source has less, all memory of the source is taken. No request is then made until the limit
+    /// is set, memory is given back, or [`Space::ask_again`] is called. Bytes that the source
+    /// refused do not count as free.
     ///
     /// If the block still does not fit, all free bytes are in holes, so evicting and compacting can
     /// help.
     ///
     /// # Panics
-    /// If `source` gives less than it was asked for, or a region that does not start at the end of
+    /// If `source` gives fewer bytes than requested, or a region that does not start at the end of
     /// the memory taken so far.
     pub fn grow(&mut self, bytes: u64, source: &mut impl RegionSource) -> bool {
         match self {
@@ -299,9 +303,9 @@ impl Space {
         }
     }
 
-    /// Gives all memory above the highest block back to `source` as one region, and returns the
-    /// bytes. The region may start inside a region that the source gave, and may span several. 0
-    /// where memory is not taken as needed.
+    /// Gives all memory above the highest block back to `source` as one region, and returns its
+    /// bytes. This region may start inside a region that the source gave, and may span several such
+    /// regions. Returns 0 if all memory was present from the start.
     pub fn trim(&mut self, source: &mut impl RegionSource) -> u64 {
         match self {
             Self::Placed(placed) => placed.trim(source),
@@ -309,15 +313,16 @@ impl Space {
         }
     }
 
-    /// Allows another request to a source that refused, since more memory may be available.
+    /// Allows another request to a source that refused. Call this if the source may have more
+    /// memory now.
     pub const fn ask_again(&mut self) {
         if let Self::Placed(placed) = self {
             placed.ask_again();
         }
     }
 
-    /// Bytes of memory present, taken from the device or present from the start. May be above a
-    /// limit that was lowered.
+    /// Bytes of memory, taken from the device or present from the start. May exceed a limit that
+    /// was lowered.
     pub const fn taken(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.taken,

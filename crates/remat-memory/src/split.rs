@@ -7,12 +7,12 @@ pub enum SplitRule {
     /// granularity.
     #[default]
     Exact,
-    /// TensorFlow's rule, to compare with.
+    /// TensorFlow's rule, for comparison.
     ///
     /// The rest stays a hole if it is at least as large as the block, or at least
-    /// `max_internal_fragmentation` bytes. Otherwise the block takes the whole hole. Of five
-    /// measured streams, four need 1 to 9 % more memory than with [`SplitRule::Exact`]; one, of
-    /// 28,000 small buffers, needs 3 % less.
+    /// `max_internal_fragmentation` bytes. Otherwise the block takes the whole hole. Five streams
+    /// were measured. Four of them need 1 to 9 % more memory than with [`SplitRule::Exact`]; the
+    /// fifth, with 28,000 small buffers, needs 3 % less.
     TensorFlow {
         /// Upper limit, exclusive, of the bytes that a block takes beyond its rounded request.
         max_internal_fragmentation: u64,
@@ -28,7 +28,7 @@ impl SplitRule {
 
     /// TensorFlow's rule with its option `fragmentation_fraction`: a block takes less than this
     /// fraction of `memory_limit` bytes beyond its request. If the fraction is not above 0, the
-    /// default of 128 MiB.
+    /// limit is the default of 128 MiB.
     #[must_use]
     pub fn tensorflow_with_fraction(fragmentation_fraction: f64, memory_limit: u64) -> Self {
         if fragmentation_fraction > 0.0 {

@@ -1,8 +1,8 @@
-//! Statistics of the arena, now and since the last reset.
+//! Statistics of the arena: present values, and peaks since the last reset.
 
 use super::{Arena, Region};
 
-/// Statistics of an arena. All sizes in bytes.
+/// Statistics of an arena. All sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ArenaStats {
@@ -33,11 +33,11 @@ pub struct ArenaStats {
     pub holes: usize,
     /// Number of regions.
     pub regions: usize,
-    /// Blocks ever taken, resets ignored.
+    /// Number of blocks ever taken. [`Arena::reset_peak`] does not reset this number.
     pub allocations: u64,
-    /// Blocks ever freed, resets ignored.
+    /// Number of blocks ever freed. [`Arena::reset_peak`] does not reset this number.
     pub frees: u64,
-    /// Blocks ever moved, resets ignored.
+    /// Number of blocks ever moved. [`Arena::reset_peak`] does not reset this number.
     pub moves: u64,
     /// Result of [`Arena::fragmentation`].
     pub fragmentation: f64,
@@ -54,7 +54,7 @@ pub(super) struct Counts {
     pub tails: u64,
     /// Sum of the lengths of the regions.
     pub reserved: u64,
-    /// Maximum of `used` since the start or the last reset. The other peaks have the same start.
+    /// Maximum of `used` since the start or the last reset. All peaks start at the same moment.
     pub peak: u64,
     /// Maximum of `used - tails`.
     pub peak_live: u64,
@@ -69,7 +69,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts a taken block. New peaks are rare: they are checked for, not computed each time.
+    /// Counts a taken block. New peaks are rare, so a peak is written only if it is exceeded.
     #[inline(always)]
     pub fn take(&mut self, size: u64, tail: u64, end: u64) {
         self.used += size;
@@ -101,7 +101,7 @@ impl Counts {
 }
 
 impl Arena {
-    /// All statistics at once. Takes as long as [`Arena::largest_free`].
+    /// All statistics. Takes as long as [`Arena::largest_free`].
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let Counts { used, tails, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
@@ -160,7 +160,7 @@ impl Arena {
     }
 
     /// Highest end of any block, since the start or the last [`Arena::reset_peak`]. A region from 0
-    /// up to there would have sufficed.
+    /// to this offset would have sufficed.
     #[must_use]
     pub const fn high_water(&self) -> u64 {
         self.counts.high_water
@@ -168,9 +168,9 @@ impl Arena {
 
     /// Part of the free bytes outside the largest hole: `(free - largest free) / free`.
     ///
-    /// The fragmentation is 0 if all free bytes are one hole, or no bytes are free. It is close to
-    /// 1 if the free bytes are in many holes of the same size. A high value means that a request
-    /// may fail although enough bytes are free.
+    /// The fragmentation is 0 if all free bytes are one hole, or no bytes are free. The
+    /// fragmentation is close to 1 if the free bytes are in many holes of the same size. A high
+    /// value means that a request may fail although enough bytes are free.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes() {
@@ -184,10 +184,10 @@ impl Arena {
     ///
     /// The expansion is the most bytes that had to be reserved, divided by the most bytes that were
     /// requested at once. The least possible value is 1. Bytes that a split rule adds to blocks
-    /// count as reserved. As long as there was no block, the expansion is 1.
+    /// count as reserved. The expansion is 1 if no block was taken.
     ///
-    /// Regions count as reserved up to the highest end of a block, if that is less. The expansion
-    /// is then comparable between a region of the whole budget and regions that grow.
+    /// Reserved bytes above the highest end of a block do not count. So an arena with one region of
+    /// the whole budget can be compared with an arena that grows.
     #[must_use]
     pub fn expansion(&self) -> f64 {
         match self.counts.peak_live {
@@ -229,19 +229,19 @@ impl Arena {
         self.bins.len()
     }
 
-    /// Blocks ever taken, resets ignored.
+    /// Number of blocks ever taken. [`Arena::reset_peak`] does not reset this number.
     #[must_use]
     pub const fn allocations(&self) -> u64 {
         self.counts.allocations
     }
 
-    /// Blocks ever freed, resets ignored.
+    /// Number of blocks ever freed. [`Arena::reset_peak`] does not reset this number.
     #[must_use]
     pub const fn frees(&self) -> u64 {
         self.counts.frees
     }
 
-    /// Blocks ever moved, resets ignored.
+    /// Number of blocks ever moved. [`Arena::reset_peak`] does not reset this number.
     #[must_use]
     pub const fn moves(&self) -> u64 {
         self.counts.moves

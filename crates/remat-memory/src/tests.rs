@@ -34,7 +34,7 @@ fn draw(arena: &Arena) -> String {
     line
 }
 
-/// Makes room for `bytes` bytes in the drawn arena, and returns the bytes copied and the new
+/// Compacts the drawn arena until `bytes` bytes fit, and returns the bytes copied and the new
 /// drawing.
 fn compacted(line: &str, bytes: u64) -> Option<(u64, String)> {
     let (mut arena, _) = drawn(line);
@@ -45,9 +45,9 @@ fn compacted(line: &str, bytes: u64) -> Option<(u64, String)> {
     Some((moves.iter().map(|m| m.bytes).sum(), draw(&arena)))
 }
 
-/// Random operations in all modes, each compared with the model. The number is 50,000, or the value
-/// of the environment variable `REMAT_ARENA_OPERATIONS`. Runs have 400 operations (half empty at
-/// the end) to 3,200 (mostly full).
+/// Applies random operations in all modes, and compares the arena with the model after each. There
+/// are 50,000 operations, or as many as the environment variable `REMAT_ARENA_OPERATIONS` says. A
+/// run has 400 operations (the arena ends half empty) to 3,200 (mostly full).
 #[test]
 fn behaves_as_the_brute_force_model() {
     let total: u64 = std::env::var("REMAT_ARENA_OPERATIONS")
@@ -67,8 +67,8 @@ fn behaves_as_the_brute_force_model() {
     }
 }
 
-/// Many holes of nearly one size, so that bins become trees, and of exactly one size, so that heaps
-/// grow deep. Then few holes, so that trees become lists again.
+/// Makes many holes of nearly one size, so that bins become trees, and of exactly one size, so that
+/// heaps grow deep. Then leaves few holes, so that trees become lists again.
 #[test]
 fn crowded_bins_stay_exact() {
     for (base, spread) in [(4096, 64), (3, 1), (4096, 1)] {
@@ -219,13 +219,13 @@ fn granularity_is_a_power_of_two() {
 
 #[test]
 fn sliding_packs_the_cheapest_run() {
-    // A and B are cheaper than C. All holes beside A and B are needed.
+    // Moving A and B is cheaper than moving C. All holes beside A and B are needed.
     assert_eq!(compacted("..A..B..CCC..", 60), Some((20, "AB......CCC..".into())));
-    // Of the three holes two suffice, and the left one is not touched.
+    // Two of the three holes suffice, so the leftmost hole stays.
     assert_eq!(compacted(".AA..B..", 40), Some((10, ".AAB....".into())));
-    // A hole of this size is there already.
+    // The arena already has a hole of this size.
     assert_eq!(compacted(".A..", 20), Some((0, ".A..".into())));
-    // Not enough free bytes.
+    // Too few bytes are free.
     assert_eq!(compacted(".A..", 40), None);
 }
 
@@ -238,9 +238,9 @@ fn sliding_stops_at_unmovable_blocks() {
 
 #[test]
 fn a_block_between_holes_moves_into_another_hole_when_that_is_cheaper() {
-    // Sliding would have to move BBB too; A alone, put elsewhere, frees its own bytes as well.
+    // Sliding would have to move BBB too. Moving only A to another hole also frees the bytes of A.
     assert_eq!(compacted("...A..BBB..cc", 60), Some((10, "......BBBA.cc".into())));
-    // Moving a block elsewhere also works where no sliding makes the hole.
+    // Evacuating a block makes a hole that sliding cannot make.
     assert_eq!(compacted(".A.b.", 30), Some((10, "...bA".into())));
     // No other hole takes A.
     assert_eq!(compacted("..AA..BBB.ccc", 50), Some((50, "AABBB.....ccc".into())));
@@ -388,20 +388,20 @@ fn regions_double_as_the_pool_grows() {
         |pool: &Pool<Upward>| pool.arena().regions().map(|r| r.bytes / MIB).collect::<Vec<_>>();
     let _first = pool.alloc(1, 0).unwrap();
     assert_eq!(lengths(&pool), [2]);
-    // Too large for the next region of 4 MiB. The region is doubled to 8 MiB, and so is the next
-    // one.
+    // The block is too large for the next region of 4 MiB, so this region and the following region
+    // have 8 MiB.
     let _second = pool.alloc(5 * MIB, 0).unwrap();
     assert_eq!((lengths(&pool), pool.next_region() / MIB), (vec![2, 8], 8));
     let _third = pool.alloc(8 * MIB, 0).unwrap();
     assert_eq!((lengths(&pool), pool.next_region() / MIB), (vec![2, 8, 8], 16));
-    // No region exceeds the limit, and no block.
+    // No region and no block may exceed the limit.
     assert_eq!(pool.alloc(83 * MIB, 0), None);
     let _fourth = pool.alloc(81 * MIB, 0).unwrap();
     assert_eq!(lengths(&pool), [2, 8, 8, 82]);
     assert_eq!(pool.arena().stats().regions, 4);
 }
 
-/// Regression test: the fuzz target found a size of the next region that doubled beyond 2^64.
+/// Regression test: the fuzz target found that the size of the next region doubled beyond 2^64.
 #[test]
 fn regions_may_come_and_go_for_ever() {
     let mut pool = pool(8 * MIB, u64::MAX, false);
@@ -429,7 +429,8 @@ fn a_source_that_runs_short_is_asked_for_nine_tenths_until_it_gives() {
         |pool: &Pool<Stingy>| pool.source().0.iter().map(|b| b / 256).collect::<Vec<_>>();
     let mut lucky = Pool::new(Stingy(vec![], 6 * 256), growth, 256, SplitRule::Exact);
     assert!(lucky.alloc(700, 0).is_some());
-    // Nine tenths of nine granules round up to nine granules: then one granule less is asked for.
+    // Nine tenths of nine granules round up to nine granules, so the next request is for one
+    // granule less.
     assert_eq!(granules(&lucky), [20, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6]);
     let mut unlucky = Pool::new(Stingy(vec![], 0), growth, 256, SplitRule::Exact);
     assert!(unlucky.alloc(18 * 256, 0).is_none());
@@ -486,7 +487,7 @@ fn the_split_rule_hands_out_what_would_be_too_little_to_keep() {
     // 200 is twice 100.
     let block = arena.alloc(100, 0);
     assert_eq!(size(&arena, block), 100);
-    // The rest of 320 - 170 is 150.
+    // The rest, 320 - 170, is 150: at the limit, so it stays a hole.
     let block = arena.alloc(170, 0);
     assert_eq!(size(&arena, block), 170);
     let stats = arena.stats();
@@ -509,7 +510,8 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
     let (mut arena, _) = drawn("a...............");
     let block = arena.alloc_aligned(20, 64, 1).unwrap();
     assert_eq!((arena.offset(block), arena.holes()), (64, 2));
-    // Smallest hole with room at such an offset, not the smallest that is long enough.
+    // The block takes the smallest hole that can hold it at an aligned offset. A smaller hole is
+    // long enough, but not at such an offset.
     let block = arena.alloc_aligned(50, 32, 1).unwrap();
     assert_eq!(arena.offset(block), 96);
     let block = arena.alloc_aligned(20, 16, 1).unwrap();
@@ -517,8 +519,8 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
     assert_eq!(arena.alloc_aligned(1, 1 << 63, 1), None);
 }
 
-/// Short-lived blocks from the low end and long-lived blocks from the high end, in random order. No
-/// short-lived block is ever above a long-lived one.
+/// Takes short-lived blocks from the low end and long-lived blocks from the high end, in random
+/// order. No short-lived block is ever above a long-lived block.
 #[test]
 fn two_kinds_of_blocks_stay_apart() {
     let mut arena = Arena::with_granularity(100_000, 1);

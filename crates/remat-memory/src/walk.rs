@@ -22,7 +22,7 @@ pub struct Chunk {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Content {
-    /// Hole. Its neighbours are blocks.
+    /// Hole. The neighbours of a hole are blocks.
     Free,
     /// Block.
     Used {
@@ -49,7 +49,7 @@ impl Chunk {
     }
 }
 
-/// Free bytes directly beside a block: freeing the block merges all these bytes.
+/// Free bytes directly before and after a block. Freeing the block merges them with its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeNeighbors {
     /// Bytes of the hole directly before the block, 0 if none.
@@ -66,21 +66,23 @@ impl FreeNeighbors {
     }
 }
 
-/// Chunks in address order, from either end. Returned by [`Arena::chunks`] and its siblings.
+/// Iterator over chunks in address order, from either end. Returned by [`Arena::chunks`],
+/// [`Arena::chunks_after`] and [`Arena::chunks_before`].
 ///
 /// Neither `front` nor `back` is ever a wall: between two walls there is a chunk.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     arena: &'a Arena,
-    /// Slot of the first remaining chunk; [`EDGE`] iff there is none.
+    /// Slot of the first remaining chunk; [`EDGE`] iff no chunk remains.
     front: u32,
-    /// Slot of the last remaining chunk; [`EDGE`] iff there is none.
+    /// Slot of the last remaining chunk; [`EDGE`] iff no chunk remains.
     back: u32,
 }
 
 impl<'a> Chunks<'a> {
-    /// Chunks from slot `front` to slot `back`. `front` or `back` may be a wall; that end then
-    /// begins at the next chunk towards the other slot. No chunks if one of them is [`EDGE`].
+    /// Chunks from slot `front` to slot `back`. If `front` or `back` is a wall, the iterator begins
+    /// or ends at the next chunk inside. The iterator has no chunks if `front` or `back` is
+    /// [`EDGE`].
     fn new(arena: &'a Arena, front: u32, back: u32) -> Self {
         if front == EDGE || back == EDGE {
             return Self { arena, front: EDGE, back: EDGE };
@@ -140,8 +142,8 @@ impl Arena {
         Chunks::new(self, self.slab[fence].next, back).rev()
     }
 
-    /// Free bytes directly left and right of a block that would be merged with the block if it were
-    /// freed. Free bytes of another region do not count. O(1).
+    /// Free bytes directly before and after a block: freeing the block merges them with its bytes.
+    /// Free bytes of another region do not count. O(1).
     #[must_use]
     #[track_caller]
     pub fn free_neighbors(&self, block: Block) -> FreeNeighbors {

@@ -1,4 +1,4 @@
-//! A step as a value: its ops, and the buffers that the ops read, make and update.
+//! A step as a value: the ops of the step, and the buffers that the ops read, make and update.
 
 mod buffer;
 mod decoder;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// A step of a program as a value.
 ///
-/// Valid by construction: an op reads and updates only buffers that exist when it runs, and makes
-/// only new ones. Making a capture takes time O(operands).
+/// A capture is always valid: an op reads and updates only buffers that exist when the op runs, and
+/// makes only new buffers. Making a capture takes time O(operands).
 ///
 /// ```
 /// use remat_plan::{Capture, CapturedBuffer, CapturedOp, Class};
@@ -42,9 +42,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Capture {
     buffers: Vec<CapturedBuffer>,
-    /// Each op reads and updates only buffers that exist when it runs, and names no buffer twice.
-    /// All buffers and workspaces together have less than 2^64 bytes, with the bytes that alignment
-    /// may waste.
+    /// Each op reads and updates only buffers that exist when the op runs, and names no buffer
+    /// twice. All buffers and workspaces, including the bytes that alignment may waste, have less
+    /// than 2^64 bytes in total.
     ops: Vec<CapturedOp>,
     /// Buffer -> op that makes the buffer; `None` iff the buffer exists before the step.
     makers: Vec<Option<usize>>,
@@ -64,10 +64,14 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// [`CaptureError`] if an op uses a buffer that does not exist (yet), names a buffer twice, or
-    /// makes a buffer that exists; if a buffer neither exists before the step nor is made by an op;
-    /// if an alignment is no power of two; if a cost is no finite number from 0 up; if all buffers
-    /// and workspaces together have 2^64 bytes or more.
+    /// [`CaptureError`] in these cases:
+    ///
+    /// - An op uses a buffer that does not exist yet, names a buffer twice, or makes a buffer that
+    ///   exists.
+    /// - A buffer neither exists before the step nor is made by an op.
+    /// - An alignment is not a power of two.
+    /// - A cost is negative or not finite.
+    /// - All buffers and workspaces together have 2^64 bytes or more.
     pub fn new(buffers: Vec<CapturedBuffer>, ops: Vec<CapturedOp>) -> Result<Self, CaptureError> {
         check_bytes(&buffers, &ops)?;
         let mut capture = Self {
@@ -91,7 +95,8 @@ impl Capture {
                 readers[buffer].push(at);
             }
             for &buffer in &op.updates {
-                // Write after read: ops that read the old value must run before this op.
+                // Write after read: ops that read the old value must run before the op that
+                // overwrites it.
                 before.append(&mut readers[buffer]);
                 capture.is_updated[buffer] = true;
             }
@@ -135,8 +140,8 @@ impl Capture {
     ///
     /// # Panics
     ///
-    /// If there is no such buffer. All methods that take the number of a buffer or op panic if
-    /// there is none of this number.
+    /// If no buffer has this number. Every method that takes the number of a buffer or op panics on
+    /// an unknown number.
     #[must_use]
     pub fn class(&self, buffer: usize) -> Class {
         let CapturedBuffer { before, after, .. } = self.buffers[buffer];
@@ -163,14 +168,14 @@ impl Capture {
         &self.users[buffer]
     }
 
-    /// Ops that must run before an op: the writers of the buffers that it uses, and the readers of
-    /// the values that it overwrites.
+    /// Ops that must run before op `op`: the writers of the buffers that `op` uses, and the readers
+    /// of the values that `op` overwrites.
     #[must_use]
     pub fn predecessors(&self, op: usize) -> &[usize] {
         &self.predecessors[op]
     }
 
-    /// Ops that must run after an op: those that have the op among their
+    /// Ops that must run after op `op`: every op that has `op` among its
     /// [`predecessors`](Self::predecessors).
     #[must_use]
     pub fn successors(&self, op: usize) -> &[usize] {

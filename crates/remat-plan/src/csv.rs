@@ -13,28 +13,29 @@ use super::{Gap, Lifetimes, Placement};
 
 pub use self::error::CsvError;
 
-/// Limit on the bytes of a line. The limit keeps a file of another kind from being read into memory
-/// as one long line.
+/// Limit on the bytes of a line. Without the limit, a file of another format could be read into
+/// memory as one long line.
 const LONGEST: u64 = 1 << 16;
-/// Limit on successive bytes of empty lines: a few kilobytes of a packed file may unpack to
-/// gigabytes of such lines.
+/// Limit on the bytes of successive empty lines: a packed file of a few kilobytes may unpack to
+/// gigabytes of empty lines.
 const BLANK: usize = 1 << 20;
 /// Limit on the number of buffers, and on the number of gaps.
 const MOST: usize = 1 << 22;
 
-/// Meaning of the end of a life in a file.
+/// Whether the end of a life in a file is part of the life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lives {
-    /// The end is the first instant after the life. Such half-open lives are what MiniMalloc and
-    /// idealloc write.
+    /// The end is the first instant after the life. MiniMalloc and idealloc write such half-open
+    /// lives.
     #[default]
     HalfOpen,
-    /// The end is the last instant of the life. Such closed lives are what CANN writes. Gaps are
-    /// closed in the same way.
+    /// The end is the last instant of the life. CANN writes such closed lives. The end of a gap is
+    /// then also its last instant.
     Closed,
 }
 
-/// [`Lifetimes`] whose buffers have names: an instance of the planning problem, as files hold it.
+/// [`Lifetimes`] whose buffers have names: one instance of the planning problem, as a file holds
+/// it.
 ///
 /// A file has a line with the names of its columns, in any order, and then a line for each buffer:
 ///
@@ -43,17 +44,17 @@ pub enum Lives {
 /// | `id`, `buffer` or `buffer_id` | any text without a comma, all different |
 /// | `lower`, `start` or `begin` | first instant of the life |
 /// | `upper` | first instant after the life; its last instant with [`Lives::Closed`] |
-/// | `end` instead of `upper` | last instant, in every file |
+/// | `end` instead of `upper` | last instant of the life, also with [`Lives::HalfOpen`] |
 /// | `size` | in bytes |
 /// | `alignment` | alignment of the address; 1 if the field is empty |
-/// | `gaps` | times in which the buffer takes no room, as `7-9 12-14`; they end as lives do |
-/// | `hint`, `offset` | address at which a search begins to look for the buffer's place; `offset` counts if both are there |
+/// | `gaps` | times in which the buffer takes no memory, as `7-9 12-14`; a gap ends as a life does |
+/// | `hint`, `offset` | address at which a search first places the buffer; with both columns, `offset` counts |
 ///
 /// The columns `id`, `lower`, `upper` and `size` are needed, under any of their names. A gap such
-/// as `7-9@0:16` keeps bytes 0 to 15 of the buffer. If the first line has numbers, it is the first
-/// buffer, and the columns are `id,lower,upper,size`. Numbers are decimal and below 2^64. Spaces
-/// around fields and empty lines do not count. Lines end as on Unix or on Windows. A file may have
-/// up to 2^22 buffers, and up to 2^22 gaps.
+/// as `7-9@0:16` keeps bytes 0 to 15 of the buffer. If the first line has numbers, this line is the
+/// first buffer, and the columns are `id,lower,upper,size`. Numbers are decimal and below 2^64.
+/// Spaces around fields and empty lines are ignored. Lines end as on Unix or on Windows. A file may
+/// have up to 2^22 buffers, and up to 2^22 gaps.
 ///
 /// ```
 /// use remat_plan::{Gaps, Instance, Limits, Lives, Planner};
@@ -84,9 +85,12 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`CsvError`] if there are more or fewer ids than buffers; if two ids are equal; if an id
-    /// cannot be written to a file because it contains a comma or a line end, or has spaces around
-    /// it.
+    /// [`CsvError`] in these cases:
+    ///
+    /// - The number of ids is not the number of buffers.
+    /// - Two ids are equal.
+    /// - An id contains a comma or a line end, or has spaces around it, so that a file cannot hold
+    ///   the id.
     pub fn named(ids: Vec<String>, lifetimes: Lifetimes) -> Result<Self, CsvError> {
         if ids.len() != lifetimes.len() {
             return Err(CsvError::Ids { ids: ids.len(), buffers: lifetimes.len() });
@@ -117,7 +121,7 @@ impl Instance {
         let mut bytes = Vec::new();
         let mut blank = 0;
         for number in 1.. {
-            // Reads a line of at most `LONGEST` bytes.
+            // The next line, of at most `LONGEST` bytes, is read.
             bytes.clear();
             if file.by_ref().take(LONGEST).read_until(b'\n', &mut bytes)? == 0 {
                 break;
@@ -198,13 +202,13 @@ impl Instance {
     }
 
     /// Writes the file. A column `alignment`, `gaps` or `hint` is left out if no buffer has such a
-    /// value. Lives are written in columns `start` and `end` if `lives` is closed, and in columns
-    /// `lower` and `upper` if half open.
+    /// value. With [`Lives::Closed`] the columns of a life are `start` and `end`; with
+    /// [`Lives::HalfOpen`] they are `lower` and `upper`.
     ///
     /// # Errors
     ///
-    /// [`CsvError`] if the file cannot be written, or if a buffer has a colour, for which the
-    /// format has no place.
+    /// [`CsvError`] if the file cannot be written, or if a buffer has a colour, which the format
+    /// cannot hold.
     pub fn write(&self, file: impl Write, lives: Lives) -> Result<(), CsvError> {
         let buffers = self.lifetimes.buffers();
         if let Some(number) = buffers.iter().position(|buffer| buffer.colour > 0) {
@@ -279,7 +283,7 @@ impl Instance {
     }
 }
 
-/// Text of a gap, in which the end of the gap is written as `upper - last`.
+/// Text of a gap. The end of the gap is written as `upper - last`.
 fn written(gap: &Gap, last: u64) -> String {
     let Gap { lower, upper, kept } = gap;
     let upper = upper - last;

@@ -1,7 +1,7 @@
-//! A step as a file that any program can write: ops with their inputs, outputs, bytes and costs,
-//! and which outputs may be written in place.
+//! A step as a file that any program can write. The file lists tensors and ops, and says which
+//! outputs may be written in place.
 //!
-//! One JSON object, in any layout:
+//! The file is one JSON object, in any layout:
 //!
 //! ```json
 //! {
@@ -24,7 +24,7 @@
 //!
 //! | key | | if it is missing |
 //! |---|---|---|
-//! | `name` | unlike any other tensor's; without commas, line ends and spaces around it | needed |
+//! | `name` | text that no other tensor has as its name; without commas, line ends, and spaces at both ends | needed |
 //! | `bytes` | size in bytes | needed |
 //! | `alignment` | alignment of the address, a power of two | 1 |
 //! | `before` | whether the tensor exists before the first op | `false` |
@@ -35,24 +35,30 @@
 //! | key | | if it is missing |
 //! |---|---|---|
 //! | `name` | any text | needed |
-//! | `inputs` | names of tensors that the op reads; each exists before, or an earlier op makes it | none |
-//! | `outputs` | names of tensors that the op makes; none exists before, and no other op makes it | none |
+//! | `inputs` | names of tensors that the op reads; each exists before the step, or an earlier op makes it | none |
+//! | `outputs` | names of tensors that the op makes; none exists before the step, and no other op makes it | none |
 //! | `updates` | names of tensors that the op reads and overwrites | none |
 //! | `in_place` | pairs of an input and an output: the output may be written over the input | none |
 //! | `cost` | cost of a run, in any unit | 0 |
 //! | `workspace` | additional bytes while the op runs | 0 |
 //! | `rematerializable` | whether the op may run again, with the same results | `true` |
-//! | `waits` | whether the host waits for the op, so that later commands are not known before | `false` |
-//! | `attributes` | any text: all else that tells the op from others | none |
+//! | `waits` | whether the host waits for the op before the program issues later commands | `false` |
+//! | `attributes` | any text: all other properties that distinguish the op from other ops | none |
 //!
 //! Other keys are errors.
 //!
-//! An `in_place` pair permits an op to write its output over its input. The pair is used under the
-//! same conditions as in NNVM: no later op of the file uses the input; the op reads the input once;
-//! the input does not stay after the last op; no earlier pair has used the input or the output;
-//! input and output have the same size. The two tensors are then one buffer, which has the place of
-//! the input in the list of buffers. Once a value is overwritten, nothing can be recomputed from
-//! it, so a file for recomputation should have no pairs.
+//! An `in_place` pair permits an op to write its output over its input. As in NNVM, the pair is
+//! used under these conditions:
+//!
+//! - No later op of the file uses the input.
+//! - The op reads the input once.
+//! - The input does not stay after the last op.
+//! - No earlier pair has used the input or the output.
+//! - Input and output have the same size.
+//!
+//! If the pair is used, the two tensors share one buffer, which has the number of the input's
+//! buffer. A value that is overwritten cannot be used to recompute other values. So a file for
+//! recomputation should have no pairs.
 
 mod error;
 #[cfg(test)]
@@ -75,7 +81,7 @@ const VERSION: u32 = 1;
 /// Limit on the bytes of a file. A file of 100,000 ops has some 20 MB.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// A step as a graph file holds it: see the [module](self).
+/// A step in the format of a graph file: see the [module](self).
 ///
 /// ```
 /// use remat_plan::Class;
@@ -111,7 +117,7 @@ pub struct Graph {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphTensor {
-    /// Name, unlike any other tensor's.
+    /// Name, which no other tensor has.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
@@ -156,7 +162,8 @@ pub struct GraphOp {
     /// Whether the host waits for the op.
     #[serde(default, skip_serializing_if = "is_false")]
     pub waits: bool,
-    /// Any text that, besides the other fields, tells the op from different ops.
+    /// Any text: all properties that the other fields do not hold, and that distinguish the op from
+    /// other ops.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub attributes: String,
 }
@@ -166,8 +173,8 @@ pub struct GraphOp {
 pub struct NamedCapture {
     /// The step.
     pub capture: Capture,
-    /// Name of each buffer. If several tensors were written over one another in one buffer, its
-    /// name is all their names, joined by `+`.
+    /// Name of each buffer. If several tensors share a buffer in place, the name of the buffer is
+    /// all their names, joined by `+`.
     pub names: Vec<String>,
 }
 
@@ -179,7 +186,7 @@ impl Graph {
     }
 
     /// Makes the graph of a step. The tensors are called `t0`, `t1` and so on, after the numbers of
-    /// the buffers. Updates in place stay `updates`; the graph has no `in_place` pairs.
+    /// the buffers. Updates in place are written as `updates`; the graph has no `in_place` pairs.
     #[must_use]
     pub fn of_capture(capture: &Capture) -> Self {
         Self::of_capture_with(capture, |buffer| format!("t{buffer}"))
@@ -211,12 +218,13 @@ impl Graph {
         Self::new(tensors.collect(), ops.collect())
     }
 
-    /// Reads a file, of 32 MiB at most.
+    /// Reads a file of at most 32 MiB.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if the file cannot be read, or is not in this format. The error says where
-    /// the fault is, and what was expected. [`Graph::capture`] checks whether the ops make sense.
+    /// [`GraphError`] if the file cannot be read, or is not in this format. The error gives the
+    /// position of the fault, and says what was expected. Whether the ops form a valid step is
+    /// checked later, by [`Graph::capture`].
     pub fn read(file: impl BufRead) -> Result<Self, GraphError> {
         let mut bytes = Vec::new();
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -252,17 +260,20 @@ impl Graph {
         Ok(file.flush()?)
     }
 
-    /// Turns the graph into a step, and uses every in-place pair that can be used.
+    /// Converts the graph to a step. Every in-place pair whose conditions hold is used.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if two tensors have the same name, or a tensor has an invalid name or
-    /// alignment; if an op reads a tensor that does not exist, or makes a tensor that exists; if a
-    /// pair is not an input and an output of its op; if a cost is no finite number from 0 up; if
-    /// the buffers and workspaces together have 2^64 bytes or more. Each error names the op, the
-    /// tensor, and what was expected.
+    /// [`GraphError`] in the following cases. Each error names the op, the tensor, and what was
+    /// expected.
+    ///
+    /// - Two tensors have the same name, or a tensor has an invalid name or alignment.
+    /// - An op reads a tensor that does not exist, or makes a tensor that exists.
+    /// - A pair is not an input and an output of its op.
+    /// - A cost is negative or not finite.
+    /// - The buffers and workspaces together have 2^64 bytes or more.
     pub fn capture(&self) -> Result<NamedCapture, GraphError> {
-        // Resolves names, and counts the uses of each tensor.
+        // Names are resolved to numbers, and the uses of each tensor are counted.
         let numbers = self.numbers()?;
         let mut uses = vec![0_usize; self.tensors.len()];
         let mut operands = Vec::with_capacity(self.ops.len());
@@ -293,7 +304,7 @@ impl Graph {
                     _ => "the tensor does not exist yet: make it by an earlier op, or set `before`",
                 },
             };
-            // Operands must exist, and outputs must not.
+            // Inputs and updated tensors must exist already, and outputs must not.
             let Operands { inputs, repeated, outputs, updates, pairs } = found;
             let there = |role, tensors: &[usize]| -> Result<Vec<usize>, GraphError> {
                 tensors.iter().map(|&it| homes[it].ok_or_else(|| failed(role, it))).collect()
@@ -341,8 +352,7 @@ impl Graph {
             let tensor = error::excerpt(&self.tensors[never].name);
             return Err(GraphError::NeverMade { tensor });
         }
-        // The first tensor of each buffer gives the buffer its number, in the order of these
-        // tensors.
+        // Buffers are numbered in the order of their first tensors.
         let is_first: Vec<bool> = (0..).zip(&homes).map(|(it, home)| *home == Some(it)).collect();
         let mut count = 0..;
         let numbers: Vec<usize> = is_first
@@ -398,7 +408,7 @@ impl GraphTensor {
 struct Operands {
     /// Inputs, each once, without the tensors that the op updates.
     inputs: Vec<usize>,
-    /// Inputs that the op reads more than once.
+    /// Inputs that are listed more than once.
     repeated: FxHashSet<usize>,
     outputs: Vec<usize>,
     updates: Vec<usize>,
@@ -435,7 +445,8 @@ impl Operands {
         let updated: FxHashSet<usize> = updates.iter().copied().collect();
         for name in &op.inputs {
             let input = number(Role::Input, name)?;
-            // A tensor that the op updates is not listed as an input: an update reads it.
+            // A tensor that the op updates is not listed as an input, because an update also reads
+            // the tensor.
             if !read.insert(input) {
                 repeated.insert(input);
             } else if !updated.contains(&input) {

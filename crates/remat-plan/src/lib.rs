@@ -1,22 +1,22 @@
-//! Plans of memory for a known step: the order of its ops, what is recomputed, and where each
-//! buffer is placed.
+//! Plans of memory for a known step: the order of its ops, the ops to recompute, and the address of
+//! each buffer.
 //!
-//! A [`Capture`] is a step as a value. An [`Order`] is a sequence of its ops; [`order`] finds
-//! orders that take less memory than the order of the program. A
-//! [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some ops a second time, so that it takes
+//! A [`Capture`] is a step as a value. An [`Order`] is a sequence of all ops of the step; [`order`]
+//! finds orders that take less memory than the order of the program. A
+//! [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some ops a second time, and so takes
 //! even less memory.
 //!
-//! A step that repeats can be planned. [`Lifetimes`] say when each buffer is alive. A [`Planner`]
-//! gives each buffer an address. The result is a [`Placement`]; making one checks that no two
-//! buffers overlap. [`named`] finds a planner by name, and [`Instance`] reads lifetimes from a
-//! file. This module needs no runtime: a compiler that knows its buffers can use the module alone.
+//! [`Lifetimes`] say when each buffer is alive. A [`Planner`] gives each buffer an address. The
+//! result is a [`Placement`], whose constructor checks that no two buffers overlap. [`named`] finds
+//! a planner by name, and [`Instance`] reads lifetimes from a file. The crate needs no runtime, so
+//! a compiler can use it alone.
 //!
 //! ```
 //! use remat_plan::{Buffer, Lifetimes, Placement};
 //!
 //! let lifetimes = Lifetimes::new([Buffer::new(0, 2, 100), Buffer::new(1, 3, 50), Buffer::new(2, 4, 100)])?;
 //! assert_eq!((lifetimes.load(), lifetimes.total()), (150, 250));
-//! // The first and the last buffer are never alive at once.
+//! // The first and the last buffer are never alive at the same time.
 //! let placement = Placement::new(&lifetimes, vec![0, 100, 0])?;
 //! assert_eq!(placement.bytes(), 150);
 //! # Ok::<(), remat_plan::PlanError>(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::PlanError;
 
-/// A block of bytes, needed for some time.
+/// A block of bytes that is needed for a range of instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// First instant of the life.
@@ -29,7 +29,7 @@ impl Buffer {
         Self { lower, upper, size, align: 1, colour: 0 }
     }
 
-    /// Buffer alive from `first` to `last`, both included, as CANN counts.
+    /// Buffer alive from `first` to `last`, both included: the notation of CANN.
     #[must_use]
     pub fn closed(first: u64, last: u64, size: u64) -> Self {
         Self::new(first, last.saturating_add(1), size)
@@ -54,28 +54,28 @@ impl Buffer {
     }
 }
 
-/// A time within a buffer's life in which none or only some of its bytes take room. The address of
-/// the buffer is the same before and after the gap.
+/// A range of instants within a buffer's life in which all or some of its bytes are not needed, so
+/// that other buffers can use them. The buffer has the same address before and after the gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The first instant of the gap.
     pub lower: u64,
     /// The first instant after the gap.
     pub upper: u64,
-    /// Bytes of the buffer that are kept during the gap, counted from the start of the buffer.
-    /// Empty if none is kept.
+    /// Range of bytes that are kept during the gap, counted from the start of the buffer. Empty if
+    /// no byte is kept.
     pub kept: Range<u64>,
 }
 
 impl Gap {
-    /// Gap in which no byte takes room.
+    /// Gap in which no byte of the buffer is kept.
     #[must_use]
     pub const fn new(lower: u64, upper: u64) -> Self {
         Self { lower, upper, kept: 0..0 }
     }
 
-    /// Reason why `buffer` cannot have this gap, if its previous gap ends at `before`; `None` if it
-    /// can.
+    /// Reason why `buffer`, whose previous gap ends at `before`, cannot have this gap; `None` if
+    /// the gap is valid.
     fn fault(&self, buffer: &Buffer, before: u64) -> Option<&'static str> {
         if self.lower >= self.upper {
             Some("which is empty")
@@ -91,8 +91,8 @@ impl Gap {
     }
 }
 
-/// A range of bytes of a buffer that takes room for some time. A buffer without gaps has a single
-/// part: all its bytes for its whole life.
+/// A range of bytes of a buffer that takes memory for a range of instants. A buffer without gaps
+/// has a single part: all its bytes for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Number of the buffer.
@@ -108,7 +108,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether `self` and `other` both take room at some instant.
+    /// Whether `self` and `other` both take memory at some instant.
     #[must_use]
     pub const fn meets(&self, other: &Self) -> bool {
         self.lower < other.upper && other.lower < self.upper
@@ -118,8 +118,9 @@ impl Part {
 /// Buffers to be placed, numbered from 0 in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
-    // Each buffer is alive for at least an instant, and its alignment is at least 1. All sizes,
-    // with the bytes that alignment may waste, add up to less than 2^64, so no address overflows.
+    // Each buffer is alive for at least one instant, and has an alignment of at least 1. All sizes,
+    // including the bytes that alignment may waste, add up to less than 2^64, so no address
+    // overflows.
     buffers: Vec<Buffer>,
     /// Buffer -> its gaps, which are within its life, disjoint and in order of time. Buffers
     /// without gaps have no entry.
@@ -134,8 +135,11 @@ impl Lifetimes {
     ///
     /// # Errors
     ///
-    /// [`PlanError`] if the life of a buffer does not end after it begins, if an alignment is 0, or
-    /// if all sizes, with the bytes that alignment may waste, add up to 2^64 bytes or more.
+    /// [`PlanError`] in these cases:
+    ///
+    /// - The life of a buffer does not end after it begins.
+    /// - An alignment is 0.
+    /// - All sizes, with the bytes that alignment may waste, add up to 2^64 bytes or more.
     pub fn new(buffers: impl IntoIterator<Item = Buffer>) -> Result<Self, PlanError> {
         let buffers: Vec<_> = buffers.into_iter().collect();
         let mut total = 0_u64;
@@ -177,7 +181,7 @@ impl Lifetimes {
     ///
     /// # Panics
     ///
-    /// If there is no buffer of that number.
+    /// If no buffer has this number.
     pub fn with_gaps(
         mut self,
         number: usize,
@@ -200,12 +204,13 @@ impl Lifetimes {
         Ok(self)
     }
 
-    /// Makes a search begin with the buffer at this address, or at the lowest address that the
-    /// buffers with lower hints allow. Planners that do not search ignore hints.
+    /// Sets the hint of a buffer: the address at which a search first places the buffer. If buffers
+    /// with lower hints take these bytes, the search uses the lowest free address. Planners that do
+    /// not search ignore hints.
     ///
     /// # Panics
     ///
-    /// If there is no buffer of that number.
+    /// If no buffer has this number.
     #[must_use]
     pub fn with_hint(mut self, number: usize, address: u64) -> Self {
         assert!(number < self.len(), "there is no buffer {number} of {}", self.len());
@@ -243,7 +248,8 @@ impl Lifetimes {
         !self.gaps.is_empty()
     }
 
-    /// Whether some gap keeps bytes, so that part of a buffer takes room while the rest does not.
+    /// Whether some gap keeps bytes: part of a buffer takes memory while the rest of the buffer
+    /// does not.
     #[must_use]
     pub fn has_kept_bytes(&self) -> bool {
         self.gaps.values().flatten().any(|gap| !gap.kept.is_empty())
@@ -282,7 +288,7 @@ impl Lifetimes {
         parts
     }
 
-    /// Peak of the bytes that take room at the same time: no placement has fewer bytes.
+    /// Peak of the bytes that are needed at the same time: no placement has fewer bytes.
     #[must_use]
     pub fn load(&self) -> u64 {
         let parts = self.parts();
@@ -307,8 +313,8 @@ impl Lifetimes {
         self.buffers.iter().map(|buffer| buffer.size).sum()
     }
 
-    /// Begins and ends of lives, in order of time. At each instant all ends come before all begins,
-    /// and both are sorted by the number of the buffer. Gaps are ignored.
+    /// Begins and ends of lives, in order of time. At each instant, all ends come before all
+    /// begins. Ends and begins are each sorted by the number of the buffer. Gaps are ignored.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
         changes(self.buffers.iter().map(|buffer| (buffer.lower, buffer.upper)))

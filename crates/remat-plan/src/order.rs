@@ -1,22 +1,22 @@
-//! Orders of the ops of a step: the order determines how much is in memory at once.
+//! Orders of the ops of a step. The order determines how many bytes are in use at the same time.
 //!
 //! An *edge* is a pair of ops, the first of which must run before the second. An [`Order`] keeps
 //! all edges of its [`Capture`], including edges that come from updates in place. A [`Scheduler`]
-//! finds an order. [`best_of`] takes the best of the orders that several schedulers find, but never
-//! an order that is worse than the order of the program.
+//! finds an order. [`best_of`] returns the best order that several schedulers find, but never an
+//! order that is worse than the order of the program.
 //!
 //! # Orders that can be replayed
 //!
 //! A program gives its commands one at a time. A runtime can hold back commands that have arrived,
-//! and run later ones first. A runtime cannot run commands that have not arrived. A *wait* is an op
-//! that the host waits for (it reads a value): later commands of the program are not known before
-//! the wait is done. So a running program can follow an order iff no command runs before a wait
-//! that precedes the command in the program.
+//! and run later commands first. A runtime cannot run commands that have not arrived. A *wait* is
+//! an op that the host waits for, for example to read a value. The program issues its later
+//! commands only after the wait has run. So a running program can follow an order iff each wait
+//! runs before all commands that follow the wait in the program.
 //!
 //! Once an op has run, all commands that precede it in the program have arrived. Commands that have
 //! arrived but not run are *held back*. [`Order::held`] is the largest number of commands held back
-//! at once, and [`Reach`] limits this number. The order of the program is the only order that holds
-//! back no command.
+//! at the same time, and [`Reach`] limits this number. The order of the program is the only order
+//! that holds back no command.
 //!
 //! ```
 //! use remat_plan::order::{Reach, Scheduler, Sink};
@@ -24,7 +24,7 @@
 //!
 //! let capture = Decoder { layers: 24, width: 1024, tokens: 256 }.capture()?;
 //! let sink = Sink.order(&capture, Reach::Offline, &Limits::none())?;
-//! // The first layer begins after the first of 96 casts: the other 95 are held back.
+//! // The first layer begins after the first of 96 casts: the other 95 casts are held back.
 //! assert_eq!((sink.held(), capture.program().held()), (Some(4 * 24 - 1), Some(0)));
 //! assert!(sink.load() < capture.program().load());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -81,7 +81,7 @@ impl<'a> Order<'a> {
     ///
     /// # Errors
     ///
-    /// [`OrderError`] if an op is missing, comes twice, or runs before a predecessor.
+    /// [`OrderError`] if an op is missing, occurs twice, or runs before a predecessor.
     pub fn new(capture: &'a Capture, ops: Vec<usize>) -> Result<Self, OrderError> {
         let count = capture.ops().len();
         let mut ran = vec![false; count];
@@ -120,9 +120,9 @@ impl<'a> Order<'a> {
         self.ops
     }
 
-    /// Largest number of commands held back at once if a running program follows this order. `None`
-    /// if no running program can follow the order: some op runs before a wait that precedes the op
-    /// in the program.
+    /// Largest number of commands held back at the same time if a running program follows this
+    /// order. `None` if no running program can follow the order: some op runs before a wait that
+    /// precedes the op in the program.
     #[must_use]
     pub const fn held(&self) -> Option<usize> {
         self.held
@@ -150,8 +150,9 @@ impl<'a> Order<'a> {
     /// step is alive from the start, and a buffer that stays is alive to the end. An update in
     /// place begins no new life: the buffer keeps its address.
     ///
-    /// The buffers of the step come first, by their numbers. Then come the workspaces of the ops
-    /// that have one, in the order of the program. A workspace is alive for one instant.
+    /// The buffers of the step come first, by their numbers. Then come the workspaces, one for each
+    /// op that needs a workspace, in the order of the program. A workspace is alive for one
+    /// instant.
     ///
     /// # Errors
     ///
@@ -173,8 +174,9 @@ impl<'a> Order<'a> {
         Lifetimes::new(buffers.chain(workspaces))
     }
 
-    /// The nearest order that `reach` allows: whenever several ops may run, the one that comes
-    /// first in this order runs. If `reach` allows this order, it is returned unchanged.
+    /// Changes the order to a similar order that `reach` allows: whenever several ops may run, the
+    /// op that comes first in this order runs. If `reach` allows this order, it is returned
+    /// unchanged.
     #[must_use]
     pub fn within(self, reach: Reach) -> Self {
         if self.is_within(reach) {
@@ -208,11 +210,11 @@ fn held(capture: &Capture, ops: &[usize]) -> Option<usize> {
     Some(most)
 }
 
-/// Reasons why a list of ops is no order, or why no order was found.
+/// Reasons why a list of ops is not a valid order, or why no order was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// An op comes twice, or is no op of the step.
+    /// An op occurs twice, or is not an op of the step.
     #[error("op {op} occurs twice, or is not an op of the step")]
     NotOnce {
         /// Position of the op.
@@ -254,7 +256,7 @@ pub enum OrderError {
         /// Name of the scheduler.
         scheduler: &'static str,
     },
-    /// The planner failed to place the buffers of the order.
+    /// The planner failed to place the buffers of this order.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

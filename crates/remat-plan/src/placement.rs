@@ -7,8 +7,8 @@ use super::{Change, Lifetimes};
 
 /// An address for each buffer of some [`Lifetimes`].
 ///
-/// Valid by construction: addresses are aligned, and no two buffers take the same bytes at the same
-/// time.
+/// A placement is always valid: addresses are aligned, and no two buffers take the same bytes at
+/// the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     offsets: Vec<u64>,
@@ -36,17 +36,17 @@ impl Placement {
             let end = offset
                 .checked_add(buffer.size)
                 .ok_or(PlacementError::TooHigh { number, offset })?;
-            // A buffer with gaps is counted by its parts below, because its last bytes may take no
-            // room at any time.
+            // A buffer with gaps is counted by its parts below, because its last bytes may be
+            // needed at no instant.
             let is_whole = lifetimes.gaps(number).is_empty();
             bytes = if is_whole { end.max(bytes) } else { bytes };
         }
         let parts = lifetimes.parts();
         let begin = |part: usize| offsets[parts[part].buffer] + parts[part].begin;
         let end = |part: usize| offsets[parts[part].buffer] + parts[part].end;
-        // Address -> part that takes room at the current instant. None of these parts overlap. So a
-        // new part overlaps some of them iff it overlaps the highest part that begins below the end
-        // of the new part.
+        // Address -> part that takes memory at the current instant. No two of these parts overlap.
+        // So a new part overlaps an old part iff it overlaps the highest old part that begins below
+        // the end of the new part.
         let mut held = BTreeMap::<u64, usize>::new();
         for change in part_changes(&parts) {
             match change {
@@ -82,7 +82,7 @@ impl Placement {
     }
 }
 
-/// Reasons why offsets are no placement.
+/// Reasons why offsets are not a valid placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlacementError {

@@ -21,9 +21,9 @@ pub trait Planner {
 /// Time limit of a planner.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time at which a planner must stop. A planner that searches then returns its best placement
-    /// so far. A planner that takes time n^2 or more for n buffers then fails. Other planners
-    /// ignore the limit.
+    /// Time at which a planner must stop. At this time, a planner that searches returns its best
+    /// placement so far, and a planner that takes time n^2 or more for n buffers fails. All other
+    /// planners ignore the limit.
     pub until: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ impl Limits {
         Self { until: None }
     }
 
-    /// Whether the time of the limit has come.
+    /// Whether the time limit has passed.
     #[must_use]
     pub fn over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
@@ -52,8 +52,8 @@ impl Limits {
 pub struct Planned {
     /// An address for each buffer.
     pub placement: Placement,
-    /// Whether it is known that no placement has fewer bytes: the bytes equal the load, or a search
-    /// has ruled out all smaller placements.
+    /// Whether it is proven that no placement has fewer bytes: the bytes equal the load, or a
+    /// search has excluded all smaller placements.
     pub proven: bool,
 }
 
@@ -62,8 +62,7 @@ impl Planned {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Placement`] if the offsets are no valid placement, which is an error in the
-    /// planner.
+    /// [`PlanError::Placement`] if the offsets are no valid placement: a bug of the planner.
     pub fn new(lifetimes: &Lifetimes, offsets: Vec<u64>) -> Result<Self, PlanError> {
         let placement = Placement::new(lifetimes, offsets)?;
         let proven = placement.bytes() == lifetimes.load();
@@ -90,7 +89,7 @@ pub enum PlanError {
     Alignment {
         /// Number of the buffer.
         number: usize,
-        /// Alignment asked for.
+        /// Requested alignment.
         align: u64,
     },
     /// A gap of a buffer is not valid.
@@ -102,7 +101,7 @@ pub enum PlanError {
         lower: u64,
         /// First instant after the gap.
         upper: u64,
-        /// Fault in the gap.
+        /// Description of the fault.
         why: &'static str,
     },
     /// All buffers together have 2^64 bytes or more.
@@ -147,7 +146,7 @@ pub enum PlanError {
         /// Property of the buffers, such as "colours".
         what: &'static str,
     },
-    /// The result of the planner is no valid placement, which is an error in the planner.
+    /// The result of the planner is no valid placement: a bug of the planner.
     #[error("an error in the planner: {0}")]
     Placement(#[from] PlacementError),
 }

@@ -7,15 +7,15 @@ use remat_rng::SplitMix64;
 const PER_OP: usize = 10;
 
 /// A random training step with `buffers` buffers. Forward ops come first, then one backward op for
-/// each of them, in the opposite order. Each op takes one instant.
+/// each forward op, in the opposite order. Each op takes one instant.
 ///
-/// Each pair of ops has ten buffers. One is an activation, alive from the forward op to the
-/// backward op, so the lives of activations are nested. One is a gradient, alive from its backward
-/// op to the next backward op. Eight more live for one to four instants: four from the forward op
-/// on, four from the backward op on. Sizes are from 256 B up to 64 MiB; each power of two is
-/// equally likely, with uniform sizes in between. The buffers of a pair have successive numbers, so
-/// the numbers are not in the order of time. The same seed and count give the same buffers on every
-/// machine.
+/// Each pair of a forward and a backward op has ten buffers. One buffer is an activation, alive
+/// from the forward op to the backward op, so the lives of activations are nested. One buffer is a
+/// gradient, alive from its backward op to the next backward op. Eight buffers live for one to four
+/// instants: four begin at the forward op, and four at the backward op. Sizes are from 256 B to 64
+/// MiB. Each range between two powers of two is equally likely, and sizes are uniform within a
+/// range. The buffers of a pair have successive numbers, so the numbers are not in the order of
+/// time. The same seed and count give the same buffers on every machine.
 ///
 /// ```
 /// use remat_plan::random;

@@ -7,10 +7,11 @@ use super::reuse::{
     TwoLevel,
 };
 
-/// Planners with a common name. An option after a colon tells them apart, as in `max-block:oldest`.
+/// Planners with a common name. An option after a colon selects one of the planners, as in
+/// `max-block:oldest`.
 struct Family {
     name: &'static str,
-    /// Options that [`all`] lists; "" stands for the name without an option.
+    /// Options that [`all`] lists. The option "" stands for the name without an option.
     listed: &'static [&'static str],
     /// Makes the planner of an option; `None` for an unknown option.
     make: fn(option: &str) -> Option<Box<dyn Planner>>,
@@ -88,7 +89,7 @@ pub fn all() -> Vec<Box<dyn Planner>> {
 ///
 /// # Errors
 ///
-/// [`UnknownPlanner`], with the names of all planners, if none has this name.
+/// [`UnknownPlanner`], with the names of all planners, if no planner has this name.
 pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
     let (family, option) = match name.split_once(':') {
         // A name that ends in a colon is a mistake.
@@ -108,11 +109,12 @@ pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
     .known.join(", ")
 )]
 pub struct UnknownPlanner {
-    /// Name asked for.
+    /// Requested name.
     pub name: String,
     /// Name of a planner with a similar spelling.
     pub near: Option<String>,
-    /// Names of all planners. `nnvm`, `two-level`, `exact` and `portfolio` also take other numbers.
+    /// Names of all planners. `nnvm`, `two-level`, `exact` and `portfolio` also take numbers that
+    /// are not listed here.
     pub known: Vec<String>,
 }
 
@@ -129,7 +131,7 @@ impl UnknownPlanner {
 /// Number of letters to insert, remove or replace to turn `from` into `to` (Levenshtein's
 /// distance).
 fn edits(from: &str, to: &str) -> usize {
-    // Length of a prefix of `to` -> distance of this prefix to the part of `from` that was read so
+    // Length of a prefix of `to` -> distance between this prefix and the letters of `from` read so
     // far.
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (seen, a) in from.chars().enumerate() {

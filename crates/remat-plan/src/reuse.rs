@@ -29,20 +29,20 @@ pub use two_level::TwoLevel;
 
 use super::{Lifetimes, PlanError, Planner};
 
-/// Support of a planner for gaps. A planner that calls [`Knows::check`] does not support colours.
+/// Support of a planner for gaps. A planner that calls [`Knows::check`] supports only one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Knows {
-    /// No gaps are supported: every buffer takes all its bytes for its whole life.
+    /// No gaps are supported: every buffer keeps all its bytes for its whole life.
     NoGaps,
-    /// Gaps are supported in which a buffer takes no room.
+    /// Only gaps in which a buffer keeps no bytes are supported.
     Gaps,
-    /// Gaps are supported in which a buffer may also keep some of its bytes.
+    /// All gaps are supported, including gaps in which a buffer keeps some of its bytes.
     KeptBytes,
 }
 
 impl Knows {
-    /// Fails if there is more than one colour, or if there are gaps or kept bytes that the planner
-    /// does not support.
+    /// Fails if the buffers have more than one colour, or gaps or kept bytes that the planner does
+    /// not support.
     fn check(self, planner: &impl Planner, lifetimes: &Lifetimes) -> Result<(), PlanError> {
         let buffers = lifetimes.buffers();
         let what = if buffers.iter().any(|buffer| buffer.colour != buffers[0].colour) {
@@ -58,19 +58,19 @@ impl Knows {
     }
 }
 
-/// Sizes rounded up to the least common multiple of all alignments. Buffers of these sizes are
-/// aligned if they are put one after the other from address 0 on.
+/// Sizes rounded up to the least common multiple of all alignments. Buffers of the rounded sizes
+/// are aligned if they lie one after the other from address 0 on.
 fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     rounded_to(1, lifetimes)
 }
 
-/// [`rounded`] with sizes that are first rounded up to a multiple of `round`; 0 counts as 1.
+/// Sizes rounded up to a multiple of `round` (0 counts as 1), and then as by [`rounded`].
 fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     let buffers = lifetimes.buffers();
     let mut aligns = buffers.iter().map(|buffer| buffer.align);
     let align = aligns.clone().max().unwrap_or(1);
-    // The multiple is computed from the largest alignment on: if all are powers of two, it is
-    // already the result.
+    // The computation begins with the largest alignment. If all alignments are powers of two, the
+    // largest one is already the result.
     let align = aligns.try_fold(align, common_multiple);
     let align = align.ok_or(PlanError::TooLarge)?;
     let mut total = 0_u64;
@@ -92,7 +92,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Times `[lower, upper)` in which a buffer takes room, sorted and disjoint.
+/// Times `[lower, upper)` in which a buffer takes memory, sorted and disjoint.
 type Life = Vec<(u64, u64)>;
 
 /// Buffer -> its life.

@@ -1,10 +1,10 @@
 //! Recompute schedules: a step that takes less memory because it runs some ops again.
 //!
 //! A [`RecomputeSchedule`] is a list of runs and drops, in which some ops run more than once. A
-//! schedule is checked when it is made: each run must find its inputs as they were at the op's
-//! first run. A [`Rematerializer`] finds a schedule for a budget. [`Sqrt`] cuts the step into
-//! segments, and drops values at the ends of segments. [`StaticDtr`] drops values when memory is
-//! short, and uses its knowledge of later ops.
+//! schedule is checked when it is made: each run must find the same input values as the op's first
+//! run. A [`Rematerializer`] finds a schedule for a budget. [`Sqrt`] cuts the step into segments,
+//! and drops values at the ends of segments. [`StaticDtr`] drops values when memory is short, and
+//! chooses them by the later ops of the step.
 //!
 //! ```
 //! use remat_plan::schedule::{Rematerializer, StaticDtr};
@@ -46,27 +46,29 @@ use super::{Buffer, Capture, Lifetimes, Order, PlanError};
 pub enum Action {
     /// An op runs, for the first time or again.
     Run(usize),
-    /// The bytes of a buffer are dropped. If a later run reads the buffer, the op that makes it
-    /// must run again before that.
+    /// The bytes of a buffer are dropped. If a later run reads the buffer, the op that makes the
+    /// buffer must run again before that run.
     Drop(usize),
 }
 
 /// A list of runs and drops.
 ///
-/// Valid by construction. After its last use a buffer is freed without an [`Action::Drop`].
+/// A schedule is always valid: [`RecomputeSchedule::new`] checks it. After its last use, a buffer
+/// is freed without an [`Action::Drop`].
 #[derive(Clone, Debug)]
 pub struct RecomputeSchedule<'a> {
     capture: &'a Capture,
     actions: Vec<Action>,
 }
 
-/// A time in which a buffer is in memory. A buffer that is dropped and made again has several
-/// lives.
+/// A range of runs in which a buffer is in memory. A buffer that is dropped and made again has
+/// several lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// Number of the buffer.
     pub buffer: usize,
-    /// Position, among all runs, of the run that makes the buffer; 0 if it exists before the step.
+    /// Position, among all runs, of the run that makes the buffer; 0 if the buffer exists before
+    /// the step.
     pub begin: usize,
     /// Position, among all runs, of the first run after the life. From this run on, another buffer
     /// may use the bytes.
@@ -78,14 +80,18 @@ impl<'a> RecomputeSchedule<'a> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`] if a first run breaks the order of the step; if a run finds an input
-    /// missing or changed; if an op runs again that may not; if a buffer is dropped that is not in
-    /// memory, or that cannot be made again; if an op never runs; if a result is not in memory at
-    /// the end.
+    /// [`ScheduleError`] in these cases:
+    ///
+    /// - A first run breaks the order of the step.
+    /// - A run finds an input missing or changed.
+    /// - An op runs again but may run only once.
+    /// - A dropped buffer is not in memory, or cannot be made again.
+    /// - An op never runs.
+    /// - A result is not in memory at the end.
     pub fn new(capture: &'a Capture, actions: Vec<Action>) -> Result<Self, ScheduleError> {
         let mut there: Vec<bool> = capture.buffers().iter().map(|buffer| buffer.before).collect();
-        // `updates`: buffer -> number of its updates so far. `ran`: op that has run -> these
-        // numbers, at its first run, of all buffers that the op reads.
+        // `updates`: buffer -> number of its updates so far. `ran`: op that has run -> the number
+        // of updates of each buffer that the op reads, at the first run of the op.
         let mut updates = vec![0_u32; there.len()];
         let mut ran: Vec<Option<Vec<u32>>> = vec![None; capture.ops().len()];
         for (at, &action) in actions.iter().enumerate() {
@@ -194,8 +200,7 @@ impl<'a> RecomputeSchedule<'a> {
     }
 
     /// Lives of the buffers, in positions of runs, sorted by buffer and then by time. A life lasts
-    /// from a run that makes the buffer to the last run that uses it before it is dropped or made
-    /// again.
+    /// from a run that makes the buffer to the last use before the buffer is dropped or made again.
     #[must_use]
     pub fn lives(&self) -> Vec<Life> {
         let capture = self.capture;
@@ -218,8 +223,8 @@ impl<'a> RecomputeSchedule<'a> {
                     for buffer in op.uses() {
                         going[buffer].iter_mut().for_each(|life| life.end = at + 1);
                     }
-                    // A buffer that is made again begins a new life even if it was not dropped: no
-                    // op needed it between its last use and this run.
+                    // A buffer that is made again begins a new life even if it was not dropped,
+                    // because no op needed the buffer between its last use and this run.
                     for &made in &op.makes {
                         lives.extend(going[made].replace(life(made, at)));
                     }
@@ -236,8 +241,8 @@ impl<'a> RecomputeSchedule<'a> {
         lives
     }
 
-    /// Lifetimes for a planner: first all [`lives`](Self::lives), then the workspaces of the runs
-    /// whose ops have one.
+    /// Lifetimes for a planner: first all [`lives`](Self::lives), then one workspace for each run
+    /// whose op needs a workspace.
     ///
     /// # Errors
     ///
@@ -258,7 +263,7 @@ impl<'a> RecomputeSchedule<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`RecomputeSchedule::lifetimes`].
+    /// The errors of [`RecomputeSchedule::lifetimes`].
     pub fn load(&self) -> Result<u64, PlanError> {
         Ok(self.lifetimes()?.load())
     }

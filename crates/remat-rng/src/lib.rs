@@ -1,5 +1,5 @@
-//! Small random number generator, and hashes of words. The numbers of a seed are the same on every
-//! machine and in every version, so they may be part of recordings and goldens.
+//! Small random number generator, and hashes of 64-bit words. The numbers of a seed are the same on
+//! every machine and in every version, so they may be part of recordings and goldens.
 //!
 //! ```
 //! use remat_rng::SplitMix64;
@@ -12,7 +12,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// Adds one word to a hash of words. The hash is the same everywhere and always.
+/// Adds one word to a hash of words. The result is the same on every machine and in every version.
 #[inline]
 #[must_use]
 pub const fn mix(hash: u64, word: u64) -> u64 {
@@ -42,20 +42,21 @@ impl SplitMix64 {
         Self(seed)
     }
 
-    /// Generator for draw number `draw` of many with the same seed.
+    /// Generator for one of many independent draws: number `draw` of the draws with this seed.
     #[must_use]
     pub const fn of(seed: u64, draw: u64) -> Self {
         Self(seed ^ Self(!draw).next())
     }
 
-    /// Next number, evenly distributed over all words.
+    /// Next number, evenly distributed over all 64-bit numbers.
     #[inline]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(Self::STEP);
         spread(self.0)
     }
 
-    /// Skips `count` numbers. [`SplitMix64::unit`] and [`SplitMix64::below`] take one each.
+    /// Skips `count` numbers. [`SplitMix64::unit`] and [`SplitMix64::below`] use up one number per
+    /// call.
     #[inline]
     pub const fn skip(&mut self, count: usize) {
         self.0 = self.0.wrapping_add(Self::STEP.wrapping_mul(count as u64));
@@ -67,7 +68,8 @@ impl SplitMix64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Number around 0 with a deviation of 1: a sum of six evenly distributed numbers.
+    /// Roughly normal number with mean 0 and deviation 1, from a sum of six evenly distributed
+    /// numbers.
     pub fn normal(&mut self) -> f64 {
         let sum: f64 = (0..6).map(|_| self.unit()).sum();
         (sum - 3.0) * core::f64::consts::SQRT_2

@@ -1,4 +1,4 @@
-//! Replays of runs in which settings change.
+//! Tests that replay runs in which settings change.
 
 use super::Changed;
 use crate::autograd::Tape;
@@ -18,7 +18,7 @@ use remat_rng::SplitMix64;
 use std::io;
 use std::sync::Arc;
 
-/// Events on memory.
+/// Listener that keeps the events about memory.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Vec<Event>>>);
 
@@ -35,7 +35,7 @@ impl Listener for Heard {
     }
 }
 
-/// A file in memory.
+/// A recording file held in memory.
 #[derive(Clone, Debug, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
@@ -131,8 +131,8 @@ fn replays_as_it_ran(run: &Run, replay: &Replay, what: &str) {
     assert!((costs[0] - costs[1]).abs() <= 1e-9 * costs[1], "{what}: {costs:?}");
 }
 
-/// Changes one setting at random. The change may fail for lack of memory. `counts` has successes
-/// and failures by kind of setting.
+/// Changes one setting at random. The change may fail for lack of memory. `counts` counts the
+/// successes and failures of each kind of setting.
 fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[usize; 2]; 4]) {
     let share =
         |draw: &mut SplitMix64, from: usize| most * (from + draw.below(101 - from)) as u64 / 100;
@@ -221,7 +221,7 @@ fn plenty() -> Builder {
     Runtime::builder().budget("1GiB")
 }
 
-/// Any setting may change at any time, with or without success.
+/// Any setting may change at any time, and each change may succeed or fail.
 #[test]
 fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
     let (mut runs, mut evictions, mut recomputed) = (0, 0, 0);
@@ -245,8 +245,8 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
         }
         let often = if seed % 3 == 2 { 2 } else { 12 };
         let mut of_this = [[0; 2]; 4];
-        // A run goes on after a failed op, but a replay ends at the failure, so runs with a failed
-        // op are left out.
+        // A run continues after a failed op, but a replay ends at the failure. So runs with a
+        // failed op are left out.
         let Ok(run) = recorded(builder, |runtime| {
             work(runtime, &mut |runtime| {
                 if draw.below(often) == 0 {
@@ -275,7 +275,7 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
     assert!(enabled[0] > 30 && enabled[1] > 2, "{counts:?}");
 }
 
-/// Changes of `examples/10_a_budget_that_changes.rs`.
+/// Replays the changes of `examples/10_a_budget_that_changes.rs`.
 #[test]
 fn a_budget_that_changes_and_comes_back_changes_in_the_replay() {
     let peak = recorded(plenty(), |runtime| train(runtime, 6, |_| {})).unwrap().stats.peak_bytes;
@@ -328,7 +328,7 @@ fn a_run_that_began_below_what_it_was_given_later_replays() {
 #[test]
 fn a_policy_without_a_name_is_not_followed_and_said_where() {
     let own = || crate::evict::Formula::LRU.policy();
-    // This policy has no name that can be parsed again.
+    // The name of this policy cannot be parsed.
     let exponents = crate::evict::Exponents { cost: f64::NAN, bytes: 2.0, staleness: 3.0 };
     let work = |runtime: &Runtime| {
         let x = runtime.ones(&[8])?;
@@ -351,12 +351,12 @@ fn a_policy_without_a_name_is_not_followed_and_said_where() {
     assert!(error.contains("has the policy `best`, which this program does not know"), "{error}");
     replay.changes.clear();
     assert!(replay.run(run.trace.program()).is_ok());
-    // The policy at the beginning may also lack a name.
+    // The policy at the beginning may also have no name.
     let run =
         recorded(plenty().policy(own()), |runtime| runtime.set_budget("1MiB").map(|()| vec![]));
     let error = run.unwrap().trace.settings().policies().unwrap_err().to_string();
     assert!(error.contains("from instruction 1 on"), "{error}");
-    // Every policy with a name can be parsed again.
+    // The name of every policy of this crate can be parsed.
     let with_parameters =
         ["megengine:own-cost", "megengine:bytes=2:rerun=1.5", "dtr:staleness=0.5"];
     let more = ["megengine-article:rerun=2:cost-scale=1", "ancestors:cost=0"];

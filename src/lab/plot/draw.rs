@@ -4,14 +4,14 @@ use super::style::{FRAME, INK};
 use svg::node::element::{Group, Path, Rectangle, Text, Title};
 use svg::{Document, Node};
 
-/// Width of every picture in px.
+/// Width of each picture in px.
 pub(super) const WIDTH: f64 = 960.0;
-/// Sizes of text in px. Across a page of 17 cm, 14 px are 7 points.
+/// Sizes of text in px. In a picture printed 17 cm wide, 14 px are 7 points.
 pub(super) const SMALL: f64 = 14.0;
 pub(super) const MEDIUM: f64 = 15.0;
 pub(super) const LARGE: f64 = 16.0;
 
-/// A number of pixels, rounded to tenths for an attribute.
+/// Text of a number of pixels for an attribute, rounded to tenths.
 pub(super) fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
@@ -102,8 +102,7 @@ fn printable(content: &str) -> String {
         .collect()
 }
 
-/// Estimate of the width of text in px. As the font is unknown, the estimate is rather too large
-/// than too small.
+/// Estimate of the width of text in px. The font is unknown, so the estimate is usually too large.
 pub(super) fn text_width(content: &str, size: f64) -> f64 {
     let ems: f64 = content
         .chars()
@@ -120,7 +119,7 @@ pub(super) fn text_width(content: &str, size: f64) -> f64 {
     ems * size
 }
 
-/// The text if it fits into `width`, or else as much of its beginning as fits with an ellipsis.
+/// The text, cut to `width`. If the text is too long, its beginning with an ellipsis.
 pub(super) fn fit(content: &str, size: f64, width: f64) -> String {
     if text_width(content, size) <= width {
         return content.to_owned();

@@ -18,7 +18,8 @@ pub(super) struct Axis {
 
 impl Axis {
     pub(super) fn at(&self, value: f64) -> f64 {
-        // Divide before multiplying: the product of large numbers could overflow.
+        // The division comes before the multiplication, because the product of large numbers could
+        // overflow.
         let part = (value - self.from) / (self.to - self.from);
         self.start + part.clamp(0.0, 1.0) * (self.end - self.start)
     }
@@ -28,7 +29,7 @@ impl Axis {
     }
 }
 
-/// Place of a plot and its scales: `y.start` is the lower edge.
+/// Position and scales of a plot. `y.start` is the lower edge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub x: Axis,

@@ -11,7 +11,8 @@ pub(super) const KEY: f64 = 38.0;
 const KEY_AND_SPACE: f64 = KEY + 8.0;
 const BETWEEN: f64 = 24.0;
 
-/// One entry: a symbol whose middle left is at (0, 0), and its names, one per row.
+/// One entry: a symbol, and its names, one per row. The middle of the symbol's left edge is at (0,
+/// 0).
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: Group,
@@ -43,8 +44,8 @@ impl Legend {
         }
         let widest = entries.iter().map(Entry::width).fold(0.0, f64::max);
         let fitting = ((width + BETWEEN) / (widest + BETWEEN)).floor().max(1.0) as usize;
-        // Find the smallest number of rows for which the columns fit. Six entries in two columns
-        // become 3 and 3, not 5 and 1. An entry is never divided.
+        // The smallest number of rows for which the columns fit is used. So six entries in two
+        // columns become 3 and 3, not 5 and 1. An entry is never split between columns.
         let most: usize = entries.iter().map(|entry| entry.names.len()).sum();
         let rows = (most.div_ceil(fitting)..most)
             .find(|&rows| columns(&entries, rows).len() <= fitting)
@@ -69,7 +70,7 @@ impl Legend {
     pub(super) fn draw(self, left: f64, top: f64) -> Group {
         let mut group = Group::new();
         let mut x = left;
-        // Entries run down the columns, as in a list.
+        // Entries fill one column after the other, from top to bottom.
         for column in self.columns {
             let width = width(&column);
             let mut y = top + 0.5 * ROW;
@@ -92,7 +93,7 @@ fn width(column: &[Entry]) -> f64 {
 }
 
 /// Number of entries in each column, if columns of at most `rows` rows are filled one after the
-/// other. An entry with more rows than that gets a column of its own.
+/// other. An entry with more than `rows` rows gets a column of its own.
 fn columns(entries: &[Entry], rows: usize) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut filled = rows + 1;

@@ -9,8 +9,8 @@ use svg::node::element::Group;
 /// Space right of the plot for the names.
 pub(super) const RIGHT: f64 = 112.0;
 
-/// A limit above the highest bytes times this factor is only named: if the axis reached up to such
-/// a limit, the data would be drawn too flat.
+/// A limit above the highest data value times this factor is only named. An axis up to that limit
+/// would make the data too flat.
 const FAR: f64 = 3.0;
 
 /// A limit on bytes.
@@ -18,15 +18,15 @@ pub(super) struct Limit {
     pub name: &'static str,
     pub dash: &'static str,
     pub bytes: u64,
-    /// Earlier values of the limit, in order: the place on the x axis where each value ended, and
-    /// the bytes.
+    /// Earlier values of the limit, in order. An entry is the position on the x axis where the
+    /// value ended, and the bytes.
     pub before: Vec<(f64, u64)>,
     /// Whether the limit is too far above the data to be drawn at its height.
     pub far: bool,
 }
 
 impl Limit {
-    /// A limit at `bytes` bytes. `None` for `u64::MAX`, which is no limit.
+    /// A limit at `bytes` bytes. `None` for `u64::MAX`, which means no limit.
     pub(super) fn new(
         name: &'static str,
         dash: &'static str,
@@ -38,18 +38,18 @@ impl Limit {
     }
 }
 
-/// Whether `bytes` is too far above the bytes held to be drawn.
+/// Whether a limit of `bytes` is too far above `held`, the highest data value, to be drawn.
 pub(super) fn is_far(bytes: u64, held: u64) -> bool {
     held > 0 && bytes as f64 > FAR * held as f64
 }
 
-/// Draws limits, the highest first, with their names right of the plot. The axis counts in units of
-/// `bytes`.
+/// Draws limits, the highest first, with their names right of the plot. The axis has units of
+/// `bytes` bytes.
 pub(super) fn draw(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f64) {
     let mut lowest_name = f64::NEG_INFINITY;
     for limit in limits {
         let y = frame.y.at(limit.bytes as f64 / bytes);
-        // Levels above the axis are drawn on its edge.
+        // Limits above the end of the axis are drawn at its end.
         let level = |limit: u64| frame.y.at(limit as f64 / bytes).max(frame.y.end);
         if !limit.far {
             let first = limit.before.first().map_or(limit.bytes, |(_, bytes)| *bytes);

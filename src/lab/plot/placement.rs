@@ -23,13 +23,13 @@ const LEFT: f64 = 84.0;
 const TITLE: f64 = 32.0;
 const PLOT: f64 = 420.0;
 const NUMBERS: f64 = 56.0;
-/// Side in px below which a block is drawn as pixels.
+/// Blocks with a side shorter than this, in px, are drawn as whole pixels.
 const THIN: f64 = 1.5;
-/// Side in px from which a block has an edge.
+/// Blocks whose sides are all at least this long, in px, are drawn with an outline.
 const EDGED: f64 = 4.0;
 /// Largest number of blocks with names in the picture.
 const NAMED: usize = 200;
-/// Dash of the line at the load, the most bytes alive at once.
+/// Dash of the line at the load, which is the most bytes alive at the same time.
 const LOAD_DASH: &str = "8 5";
 
 /// Roles of blocks in the order of the legend, with their names and shades. Roles differ in color

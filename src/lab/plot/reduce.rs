@@ -2,7 +2,7 @@
 
 /// Keeps the first, the last, the lowest and the highest value of each pixel column.
 ///
-/// The kept points draw the same pixels as all points. Positions ascend; a column is a whole pixel
+/// The kept points draw the same pixels as all points. Positions must ascend. A column is one pixel
 /// wide.
 pub(super) fn extremes(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept = Vec::new();
@@ -26,9 +26,9 @@ pub(super) fn extremes(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64
 /// Uppermost pixel that a step function reaches in each pixel column. Columns in which this pixel
 /// does not change are left out.
 ///
-/// A value holds until the next point, so the value at the beginning of a column counts too. Drawn
-/// as a line, the result stays thin even if the series swings fast. Drawn in full, many swings
-/// within a pixel would become a dark band.
+/// A value holds until the next point, so the value at the beginning of a column also counts. A
+/// line through the result stays thin even if the series rises and falls many times within a pixel.
+/// A line through all points would become a dark band.
 pub(super) fn upper_edge(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut edge: Vec<(f64, f64)> = Vec::new();
     // The current column: its left side, its uppermost value, and the value at its end.
@@ -41,7 +41,7 @@ pub(super) fn upper_edge(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f
     for (x, y) in points {
         let pixel = x.floor();
         column = match column {
-            // Pixels count downwards: the uppermost has the smallest y.
+            // Pixels are counted downwards, so the uppermost pixel has the smallest y.
             Some((left, top, _)) if left == pixel => Some((left, top.min(y), y)),
             Some((left, top, last)) => {
                 push(left, top);
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn the_upper_edge_is_one_value_per_column() {
-        // The series goes up in column 1, down again within that column, and down in column 4: the
-        // edge falls at most one column late.
+        // The series rises and falls within column 1, and falls in column 4. The edge falls at most
+        // one column late.
         let points =
             [(0.2, 9.0), (1.2, 5.0), (1.3, 2.0), (1.4, 5.0), (4.5, 8.0), (4.6, 7.0), (9.0, 7.0)];
         let edge = upper_edge(points);

@@ -21,9 +21,9 @@ mod lines;
 const X_NAME: f64 = 26.0;
 /// Size in px of markers in the strip of failures.
 const FAIL_MARKER: f64 = 3.6;
-/// Least distance in px between markers on a line: closer markers would hide the dashes.
+/// Least distance in px between markers on a line. Closer markers would hide the dashes.
 const MARKERS_APART: f64 = 20.0;
-/// Least distance in px between markers in the strip of failures: closer markers would overlap.
+/// Least distance in px between markers in the strip of failures. Closer markers would overlap.
 const FAIL_MARKERS_APART: f64 = 7.5;
 
 pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
@@ -43,8 +43,8 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     let legend = |width| Legend::new(entries(&labels, marks(), limit), width);
     let in_grid = legend(grid.plot_width - 20.0);
     let legend_height = legend(WIDTH - LEFT - RIGHT).height();
-    // The legend goes into the empty place of the grid, if the grid has an empty place that is
-    // large enough.
+    // The legend is drawn in an empty cell of the grid, if there is an empty cell that is large
+    // enough.
     let in_grid =
         grid.free_place().filter(|_| in_grid.height() <= grid.cell() - TITLE).zip(Some(in_grid));
     let top = if in_grid.is_some() { 4.0 } else { legend_height + 14.0 };
@@ -85,8 +85,8 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     Ok(picture.to_string())
 }
 
-/// Rows of the strip of failures, by line: the row that shows the failures of the line, the same in
-/// every panel. `None` for a line that never fails.
+/// Line -> row of the strip of failures that shows its failures, the same row in every panel.
+/// `None` for a line that never fails.
 fn fail_rows(panels: &[curve::Curves], lines: usize) -> Vec<Option<usize>> {
     let mut rows = 0;
     (0..lines)
@@ -117,18 +117,18 @@ impl Scales {
             })
         };
         let (low, high) = range(&mut marks.clone().map(|m| m.budget));
-        // Space for half a marker at both ends.
+        // Both ends of the axis get space for half a marker.
         let pad = if high > low { (high - low) * 0.05 } else { 10f64.max(high * 0.1) };
         let budget = (low - pad, high + pad);
 
         let seen = marks.filter_map(|m| m.spread.range).flat_map(|(low, high)| [low, high]);
         let (low, high) = range(&mut seen.into_iter());
-        // The axis always includes 1.0, and reaches at least 1.1 if the limit allows it, so that
-        // tiny differences do not fill the plot.
+        // The axis always includes 1.0. The axis reaches at least 1.1 if the limit allows 1.1, so
+        // that tiny differences do not fill the plot.
         let (low, high) = (low.clamp(0.0, 1.0), high.clamp(1.1f64.min(limit), limit));
         let slowdown_step = ticks::step(high - low, 5.0);
-        // The axis ends at the next tick, but not past the limit. A rounding error must not add a
-        // tick.
+        // The axis ends at the next tick, but not above the limit. The small tolerance prevents an
+        // additional tick from a rounding error.
         let top = ((high / slowdown_step - 1e-6).ceil() * slowdown_step).min(limit);
         let pad = (top - low) * 0.04;
         Self { budget, slowdown: (low - pad, top), slowdown_step, limit }
@@ -140,7 +140,8 @@ struct Place<'a> {
     grid: &'a Grid,
     x: f64,
     y: f64,
-    /// Whether the panel is the first of a row. Only such panels have numbers at the y axis.
+    /// Whether the panel is the first of a row. Only the first panel of a row has numbers at the y
+    /// axis.
     first: bool,
 }
 
@@ -184,7 +185,8 @@ impl Place<'_> {
         add(group, note.set("fill", NOTE));
     }
 
-    /// Draws the strip above the plot: a row per line that fails anywhere, a marker per failure.
+    /// Draws the strip above the plot, with one row for each line that fails in any panel, and one
+    /// marker for each failure.
     fn failures(
         &self,
         group: &mut Group,
@@ -229,8 +231,8 @@ impl Place<'_> {
             let x = frame.x.at(mark.budget);
             let (low, high) = (frame.y.at(lowest), frame.y.at(highest));
             if mark.spread.failed > 0 {
-                // Draw the range up to the strip of failures, since a failed run counts as worse
-                // than any other run.
+                // The range reaches up to the strip of failures, because a failed run counts as
+                // slower than any passing run.
                 let strip = self.y + TITLE + self.grid.strip;
                 ranges += &format!("M{x:.1} {low:.1}V{strip:.1}M{:.1} {low:.1}h6", x - 3.0);
             } else if low - high > 1.0 {
@@ -275,7 +277,7 @@ fn entries<'a>(
                 stroke(format!("M0 0H{KEY}"), look.color, LINE).set("stroke-dasharray", dash(look)),
             )
             .add(markers(&[(middle, 0.0)], look, look.size));
-        // `=` marks a name of the same line as the name above.
+        // `=` marks a further name of the same line.
         let names = names.iter().enumerate().map(|(i, name)| match i {
             0 => name.clone(),
             _ => format!("= {name}"),

@@ -1,7 +1,7 @@
 //! Colors, dashes and markers of lines. Lines can be told apart even in black and white.
 
-/// Okabe and Ito's palette without its yellow, which is invisible on white. Consecutive colors
-/// differ in lightness, too.
+/// Okabe and Ito's palette without its yellow, which is invisible on white. Consecutive colors also
+/// differ in lightness.
 const COLORS: [&str; 7] =
     ["#000000", "#D55E00", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7"];
 
@@ -30,8 +30,8 @@ pub(super) const BASELINE: &str = "#A0A0A0";
 pub(super) const STRIP: &str = "#EEEEEE";
 pub(super) const NOTE: &str = "#606060";
 
-/// Colors of the memory picture. Areas differ by lightness: bytes in use are drawn in a medium
-/// color, evicted bytes nearly white.
+/// Colors of the memory picture. Areas differ by lightness: the area of bytes in use has a medium
+/// color, and the area of evicted bytes is nearly white.
 pub(super) const USED_FILL: &str = "#86B3D8";
 pub(super) const USED_LINE: &str = "#0B4A78";
 pub(super) const EVICTED_FILL: &str = "#F8E4CF";
@@ -66,8 +66,8 @@ impl Look {
     /// different markers.
     ///
     /// Later lines are drawn over earlier lines, and have smaller markers. If several points
-    /// coincide, as at a full budget, the larger markers of earlier lines show around the smaller
-    /// ones on top.
+    /// coincide, as at a full budget, the larger markers of earlier lines stay visible around the
+    /// smaller markers on top.
     pub(super) fn of(line: usize, lines: usize) -> Self {
         let (shape, filled) = MARKERS[line % MARKERS.len()];
         Self {
@@ -79,8 +79,8 @@ impl Look {
         }
     }
 
-    /// Fill color of the marker. Hollow markers are white, so that the line does not run through
-    /// them.
+    /// Fill color of the marker. Hollow markers are filled white, so that the line is not visible
+    /// inside them.
     pub(super) fn fill(&self) -> &'static str {
         if self.filled { self.color } else { "#FFFFFF" }
     }

@@ -1,6 +1,7 @@
 //! Round numbers on axes, with labels.
 
-/// Smallest of 1, 2, 5 times a power of ten that divides a span into at most `most` steps.
+/// Smallest number of the form 1, 2 or 5 times a power of ten that divides a span into at most
+/// `most` steps.
 ///
 /// The span is positive and finite.
 pub(super) fn step(span: f64, most: f64) -> f64 {
@@ -8,7 +9,8 @@ pub(super) fn step(span: f64, most: f64) -> f64 {
     let rough = span / most;
     let power = 10f64.powf(rough.log10().floor());
     let digit = rough / power;
-    // A tolerance of 1 %: 0.2 / 0.1 may come out a little above 2.
+    // A tolerance of 1 % is needed for rounding errors: the quotient 0.2 / 0.1 may be slightly
+    // above 2.
     let round = [1.0, 2.0, 5.0].into_iter().find(|&d| digit <= d * 1.01).unwrap_or(10.0);
     round * power
 }
@@ -17,8 +19,8 @@ pub(super) fn step(span: f64, most: f64) -> f64 {
 pub(super) fn ticks(from: f64, to: f64, step: f64) -> Vec<f64> {
     let first = (from / step - 1e-6).ceil();
     let last = (to / step + 1e-6).floor();
-    // If `from` is huge and the span small, the precision does not suffice for all multiples, so
-    // there are fewer ticks.
+    // If `from` is huge and the span is small, floats cannot represent all multiples, so there are
+    // fewer ticks.
     let count = (last - first).clamp(0.0, 99.0) as usize;
     let mut at: Vec<f64> = (0..=count)
         .map(|i| (first + i as f64) * step)
@@ -28,8 +30,8 @@ pub(super) fn ticks(from: f64, to: f64, step: f64) -> Vec<f64> {
     at
 }
 
-/// Label of a tick, with as many decimals as its step has. Numbers from a million on are written
-/// like 1.2e7.
+/// Label of a tick, with as many decimals as `step` has. Numbers from a million on are written like
+/// 1.2e7.
 pub(super) fn label(value: f64, step: f64) -> String {
     if value.abs() >= 1e6 {
         return format!("{value:.3e}").replace(".000e", "e");
@@ -43,7 +45,7 @@ pub(super) fn label(value: f64, step: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A number that is not on an axis, as text with three significant digits.
+/// Text, with three significant digits, of a number that is not a tick of an axis.
 pub(in crate::lab) fn label_of(value: f64) -> String {
     let step = if value > 0.0 { 10f64.powf(value.log10().floor() - 2.0).min(1.0) } else { 1.0 };
     let text = label(value, step);
@@ -55,7 +57,7 @@ pub(in crate::lab) fn label_of(value: f64) -> String {
     text.to_owned()
 }
 
-/// The largest unit that is at most `bytes`: its number of bytes, and its name.
+/// The largest unit of at most `bytes` bytes, as its number of bytes and its name.
 pub(super) fn byte_unit(bytes: f64) -> (f64, &'static str) {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let (power, unit) =

@@ -149,7 +149,7 @@ impl Plot {
 
     fn markers(&mut self, points: &Points, color: &str) {
         let Frame { x, y } = self.frame;
-        // Draw at most 80 markers, so that they can be told apart.
+        // At most 80 markers are drawn, so that they stay distinguishable.
         let every = points.len().div_ceil(80);
         let outlines = points.iter().step_by(every);
         let data: String =

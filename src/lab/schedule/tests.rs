@@ -1,5 +1,5 @@
-//! Tests that turn replays of traces into schedules, and compare these with schedules made ahead of
-//! time.
+//! Tests that convert replays of traces to schedules, and compare these with the schedules that
+//! `remat_plan` finds.
 
 use super::*;
 use crate::bound::Effort;
@@ -43,8 +43,8 @@ fn a_replay_is_a_schedule() {
     assert!(reruns > 100, "{reruns}");
 }
 
-/// Prints the costs of schedules at shares of the full budget, beside the lower bound:
-/// `cargo test --lib schedule -- --ignored --nocapture`.
+/// Prints the costs of schedules at shares of the full budget, next to the lower bound: `cargo test
+/// --lib schedule -- --ignored --nocapture`.
 #[test]
 #[ignore = "figures, which take minutes"]
 fn figures() {

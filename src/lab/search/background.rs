@@ -1,4 +1,4 @@
-//! Searches on a background thread, beside a running program.
+//! Searches on a background thread, while a program runs.
 
 use super::Search;
 use crate::driver::{Learner, Turn};
@@ -14,12 +14,13 @@ const COMMAND_BYTES: usize = 2 << 10;
 /// Key of a search: the key of a step, and a budget in bytes.
 type Key = (u64, u64);
 
-/// Searches in the background. Dropping this value stops the thread after at most one more
+/// Searches in the background. Dropping a `Background` stops the thread after at most one more
 /// simulated run.
 ///
 /// The forecast found after a given number of simulated ops depends only on the turn, the effort
-/// and the seed. So any thread may do the work. The background thread works ahead, at a low
-/// priority. A caller that asks for a forecast too early does the rest of the work itself.
+/// and the seed. So any thread may run a search. The background thread searches ahead, at a low
+/// priority. A caller that requests a forecast too early runs the rest of the search on its own
+/// thread.
 #[derive(Debug)]
 struct Background {
     work: Arc<Work>,
@@ -37,14 +38,14 @@ struct Work {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when a simulated run is over, or when there is work to do.
+    /// Notified when a simulated run is over, or when a search has work to do.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     searches: BTreeMap<Key, Progress>,
-    /// Search that a caller waits for. The background thread leaves this search to the caller.
+    /// Search that a caller needs now. The background thread leaves this search to the caller.
     wanted: Option<Key>,
     ends: bool,
 }
@@ -53,11 +54,11 @@ struct State {
 #[derive(Debug)]
 struct Progress {
     at: At,
-    /// Simulated ops done.
+    /// Number of simulated ops so far.
     ops: u64,
-    /// Number of simulated ops up to which the background thread works ahead.
+    /// Number of simulated ops up to which the background thread continues the search.
     ahead: u64,
-    /// Forecasts, each better than the one before, with the number of ops after which each was
+    /// Forecasts, each better than the forecast before, with the number of ops after which each was
     /// found.
     found: Vec<(u64, Forecast)>,
     /// Estimate of the bytes held for the search.
@@ -71,7 +72,7 @@ enum At {
     Begun(Box<Search>),
     /// A thread is working on the search.
     Taken,
-    /// The search is over: more work would not improve its forecast.
+    /// The search is over: more runs would not improve its forecast.
     Over,
 }
 
@@ -90,9 +91,9 @@ impl Background {
     }
 }
 
-/// Searches on a thread of its own, for [`Driver::learn_by`](crate::program::Driver::learn_by), up
-/// to the effort `learn`. `None` if the effort `learn` needs no search, or if the thread cannot be
-/// started. The results depend only on the effort, the seed and the turns given.
+/// Learner for [`Driver::learn_by`](crate::program::Driver::learn_by) that searches on a thread of
+/// its own, up to the effort `learn`. `None` if the effort `learn` needs no search, or if the
+/// thread cannot be started. The results depend only on the effort, the seed and the given turns.
 #[must_use]
 pub fn learner(learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
     if learn == Learn::Ahead {
@@ -124,8 +125,8 @@ impl Learner for Background {
     }
 
     fn improves(&self) -> bool {
-        // The portfolio is the same in each run, so only climbing can find better forecasts than an
-        // earlier run.
+        // The portfolio is the same in each run of a program, so only climbing can find better
+        // forecasts than an earlier run of the program.
         matches!(self.work.learn, Learn::Search { .. })
     }
 
@@ -160,18 +161,17 @@ impl Drop for Background {
 }
 
 impl Work {
-    /// Works ahead on the searches until the end.
+    /// Continues searches on the background thread until the background work must end.
     fn go_ahead(&self, shared: &Shared) {
         step_aside();
         while self.advance(shared, None, 0) {}
     }
 
-    /// Continues a search by a few simulated runs. With a key, this is the search of that key,
-    /// until it has done `ops` simulated ops. Without a key, this is any search that has done fewer
-    /// ops than its `ahead`; if there is none, the call waits for one.
+    /// Continues a search by a few simulated runs. With a key, continues the search of this key,
+    /// until the search has `ops` simulated ops. Without a key, continues any search that has fewer
+    /// ops than its `ahead`, or waits until such a search exists.
     ///
-    /// Returns false if the search of the key has no work left, or if the background work is to
-    /// end.
+    /// Returns false if the search of the key has no work left, or if the background work must end.
     fn advance(&self, shared: &Shared, key: Option<Key>, ops: u64) -> bool {
         let mut state = lock(&shared.state);
         let (key, at) = loop {
@@ -211,7 +211,7 @@ impl Progress {
     }
 }
 
-/// Guard for a search taken by a thread: puts the search back when dropped.
+/// Guard for a search that a thread has taken. Dropping the guard puts the search back.
 struct Back<'a> {
     shared: &'a Shared,
     key: Key,
@@ -258,7 +258,7 @@ impl Drop for Back<'_> {
     }
 }
 
-/// Lowers the priority of this thread: the computation of the program comes first.
+/// Lowers the priority of this thread, so that it does not slow down the program.
 fn step_aside() {
     // On Linux, the call sets the priority of this thread only. On other systems, it would set the
     // priority of the whole process.

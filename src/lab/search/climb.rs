@@ -9,24 +9,25 @@ use crate::evict::{Clock, Forecast};
 use crate::step::StepFuture;
 use remat_rng::SplitMix64;
 
-/// Values smaller than the budget divided by this number do not matter, so climbing leaves their
-/// factors unchanged.
+/// Values smaller than the budget divided by this number have little effect, so climbing leaves
+/// their factors unchanged.
 const SMALL: u64 = 2048;
 
-/// Number of runs for each of the best forecasts of the portfolio. After these runs, the climb goes
-/// on only from the best forecast found.
+/// Number of runs for each of the best forecasts of the portfolio. After these runs, the climb
+/// continues only from the best forecast found.
 const TRIAL: u64 = 60;
 
 /// State of a climb that starts from several forecasts, one after the other.
 #[derive(Debug)]
 pub(super) struct Climb {
-    /// Forecasts from which the climb has yet to start, the next one first.
+    /// Forecasts from which the climb has not started yet, the next forecast first.
     starts: Vec<Forecast>,
-    /// The forecast to change now, and the gaps in which a run with this forecast lost time.
+    /// The current forecast to change, and the gaps in which a run with this forecast recomputed.
     now: Option<(Forecast, Guide)>,
-    /// Runs left for the current start. The last start has no limit.
+    /// Number of runs left for the current start. The last start has no limit.
     left: u64,
-    /// Gaps (stretches between two uses of a value) whose factors may matter.
+    /// Gaps whose factors may have an effect. A gap is the part of the step between two uses of a
+    /// value.
     open: Vec<u32>,
 }
 
@@ -68,7 +69,7 @@ impl Climb {
         let excess = now.excess.unwrap_or(f64::INFINITY);
         let tried = search.simulate(next, excess, allowance, None)?;
         if tried.excess.is_some_and(|tried| tried < excess) {
-            // Simulate once more, to see where the new forecast loses time.
+            // One more simulated run finds the gaps in which the new forecast recomputes.
             let again = search.simulate(tried.clone(), f64::INFINITY, allowance, Some(guide))?;
             *now = if again.excess.is_some() { again } else { tried };
         }
@@ -95,8 +96,8 @@ impl Climb {
     }
 }
 
-/// Gaps that may matter: they belong to large values, lie between two uses, and cover a time in
-/// which memory is short.
+/// Gaps whose factors may have an effect: gaps of large values, between two uses, during which
+/// memory is short.
 fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
     let mut short = vec![0u32];
     for &used in step.usage() {
@@ -121,16 +122,16 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
     if kind < 0.30
         && let Some(gap) = guide.draw(rng)
     {
-        // Make the eviction of a value that had to be regenerated less likely.
+        // Makes the eviction of a value that had to be regenerated less likely.
         multiply(&mut forecast.factors[gap], large(rng));
     } else if kind < 0.55 {
-        // Make an eviction less likely in one gap with an eviction, or more likely in one gap
-        // without.
+        // Makes an eviction less likely in one gap with an eviction, or more likely in one gap
+        // without an eviction.
         let gap = open[rng.below(open.len())] as usize;
         let by = large(rng);
         multiply(&mut forecast.factors[gap], if guide.is_evicted(gap) { by } else { -by });
     } else if kind < 0.75 {
-        // Change neighbouring gaps together.
+        // Changes neighbouring gaps by the same factor.
         let from = rng.below(open.len());
         let count = 2 + rng.below((open.len() / 8).clamp(2, 60));
         let by = rng.normal();
@@ -140,7 +141,7 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
     } else if kind < 0.88
         && let Clock::Prices { prices, .. } = &mut forecast.clock
     {
-        // Change the prices of memory over a stretch of the step.
+        // Changes the prices of memory over a part of the step.
         let from = rng.below(prices.len());
         let count = 1 + rng.below(prices.len().div_ceil(4));
         let by = (rng.normal() * 0.8).exp();
@@ -150,20 +151,20 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
             *price = (*price * by + more).min(f64::MAX);
         }
     } else if kind < 0.93 {
-        // Change the weights that evicted ancestors have in scores.
+        // Changes the weights that evicted ancestors have in scores.
         let setting = &mut forecast.setting;
         setting.live = (setting.live + rng.normal() * 0.2).clamp(0.0, 1.5);
         setting.shared = (setting.shared + rng.normal() * 0.2).clamp(0.0, 1.5);
     } else if kind < 0.94 {
-        // Choose another value of `min_evict_bytes`.
+        // Chooses another value of `min_evict_bytes`.
         let shares = portfolio::SMALLEST;
         forecast.min_evict_bytes = Some((budget / shares[rng.below(shares.len())]).max(1));
     } else if kind < 0.97 {
-        // Change the exponent of the distance to the next use.
+        // Changes the exponent of the distance to the next use.
         let time = &mut forecast.setting.time;
         *time = (*time + rng.normal() * 0.15).clamp(0.1, 1.5);
     } else if let Clock::Time { slack } | Clock::Prices { slack, .. } = &mut forecast.clock {
-        // Change the slack: the weight of time in which memory is not short.
+        // Changes the slack: the weight of time in which memory is not short.
         *slack = (*slack * rng.normal().exp()).clamp(1e-3, 1.0);
     }
 }

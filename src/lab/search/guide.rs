@@ -1,5 +1,5 @@
-//! Hints for a climb: the gaps of a step (stretches between two uses of a value) in which a
-//! simulated run lost time.
+//! Hints for a climb: the gaps of a step in which a simulated run recomputed. A gap is the part of
+//! the step between two uses of a value.
 
 use crate::engine::Listener;
 use crate::event::Event;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 /// Evictions and regenerations of a run, by gap of the step.
 #[derive(Debug, Default)]
 pub(super) struct Guide {
-    /// Gaps in which a value was regenerated, each with the sum of the costs up to and including
-    /// this gap.
+    /// Gaps in which a value was regenerated. Each gap has the sum of the regeneration costs of all
+    /// gaps up to and including this gap.
     regenerated: Vec<(u32, f64)>,
-    /// Whether the gap's value was evicted in the gap, by gap number.
+    /// Number of a gap -> whether its value was evicted in the gap.
     evicted: Vec<bool>,
 }
 
@@ -25,7 +25,8 @@ impl Guide {
         self.evicted.get(gap).copied().unwrap_or(false)
     }
 
-    /// Draws a gap with a regeneration. The probability is proportional to the cost.
+    /// Draws a gap with a regeneration at random. The probability of a gap is proportional to its
+    /// regeneration cost.
     pub fn draw(&self, rng: &mut SplitMix64) -> Option<usize> {
         let (_, all) = *self.regenerated.last()?;
         let at = rng.unit() * all;
@@ -42,12 +43,12 @@ pub(super) struct Log(Arc<Mutex<Heard>>);
 struct Heard {
     /// Gaps with an eviction.
     evicted: Vec<u32>,
-    /// Gaps with a regeneration, and the cost.
+    /// Gaps with a regeneration, each with the cost of the regeneration.
     regenerated: Vec<(u32, f64)>,
 }
 
 impl Log {
-    /// Summary of everything heard, by gap.
+    /// Summary of all collected events, by gap.
     pub fn guide(&self, step: &StepFuture) -> Guide {
         let heard = lock(&self.0);
         let mut evicted = vec![false; step.gaps()];

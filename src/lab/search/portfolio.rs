@@ -1,5 +1,4 @@
-//! The portfolio: forecasts that a search tries first. Each of their settings is best for some
-//! program.
+//! The portfolio: forecasts that a search tries first. Each forecast is the best for some program.
 
 use crate::bound::Absence;
 use crate::evict::{Clock, Forecast, Setting};
@@ -11,7 +10,7 @@ use rustc_hash::FxHashMap;
 const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 
 /// Divisors of the budget that give values for `min_evict_bytes`, the size of the smallest storage
-/// to evict. A smaller storage is evicted only if nothing else is left.
+/// to evict. A smaller storage is evicted only if no larger storage is left to evict.
 pub(super) const SMALLEST: [u64; 5] = [u64::MAX, 16384, 4096, 1024, 256];
 
 /// Number of forecasts kept to climb from.
@@ -21,12 +20,13 @@ const KEPT: usize = 3;
 pub(super) struct Solved {
     /// Price of memory at each position.
     pub prices: Vec<(u32, f64)>,
-    /// Share of each value that is evicted between two uses; the uses are positions of the step.
+    /// Share of each value that is evicted between two uses. A use is given by its position in the
+    /// step.
     pub absences: Vec<Absence>,
 }
 
-/// All forecasts of the portfolio. The setting that is best on average comes first. The policies
-/// that know nothing of the step follow, so that the best forecast is no worse than these policies.
+/// All forecasts of the portfolio. The setting that is best on average comes first. Then come the
+/// policies that do not know the step, so that the best forecast is no worse than these policies.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
@@ -66,8 +66,8 @@ pub(super) fn forecasts(
 
 /// Forecasts made by rounding the relaxed solution. A value gets a higher score in gaps in which
 /// the solution keeps the value, and a lower score in gaps in which the solution evicts the value.
-/// Of 192 ways to round, these four are the four that together recompute least, over 72 points of
-/// 16 traces and recordings.
+/// 192 rounding rules were compared at 72 points of 16 traces and recordings. These four rules are
+/// the set of four that recomputes least.
 fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4] {
     let time = |slack| Clock::Time { slack };
     let prices = |slack| Clock::Prices { prices: solved.prices.clone(), slack };
@@ -88,7 +88,8 @@ fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4
 }
 
 /// Evicted share in each gap of the step; `None` where memory is not short. A gap is identified by
-/// its ends and its bytes. Gaps with the same ends and bytes get the mean of their shares.
+/// its two ends and the bytes of its value. Gaps with the same ends and bytes get the mean of their
+/// shares.
 fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     let mut sums: FxHashMap<(u32, u32, u64), (f64, f64)> = FxHashMap::default();
     for &Absence { from, to, bytes, share } in absences {
@@ -127,7 +128,8 @@ pub(super) fn of_other_sizes<'a>(
 }
 
 /// Inserts a forecast that passed into the list of the best forecasts, best first. A forecast whose
-/// clock leaves the choice to another policy is left out: climbing could not change it.
+/// clock leaves the choice to another policy is left out, because climbing could not change its
+/// choices.
 pub(super) fn keep(kept: &mut Vec<Forecast>, tried: &Forecast) {
     let Some(excess) = tried.excess.filter(|_| tried.clock.formula().is_none()) else { return };
     let at = kept.partition_point(|other| other.excess.is_some_and(|other| other <= excess));

@@ -1,5 +1,5 @@
-//! Tests that a portfolio is no worse than the policies that know nothing of the step, and that its
-//! effort is bounded.
+//! Tests that a portfolio is no worse than the policies that do not know the step, and that the
+//! effort of a search is bounded.
 
 use super::Search;
 use crate::command::RecordedProgram;
@@ -50,7 +50,8 @@ fn grid(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind, Dead)) {
     }
 }
 
-/// Calls `of` for a few budgets of the first program only: searches run it many times.
+/// Calls `of` for a few budgets of the first program only, because searches run the program many
+/// times.
 fn few(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind)) {
     let (program, peak) = &programs()[0];
     for percent in (15..=95).step_by(20) {
@@ -60,7 +61,7 @@ fn few(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind)) {
     }
 }
 
-/// Evicted storages, in order.
+/// Listener that keeps the evicted storages, in order.
 #[derive(Clone, Debug, Default)]
 struct Evicted(Arc<Mutex<Vec<StorageKey>>>);
 
@@ -109,7 +110,8 @@ fn a_forecast_may_say_that_another_policy_decides() {
     );
 }
 
-/// A policy that takes over hears of earlier evictions, if its scores depend on them.
+/// A policy that replaces another policy during a run is told the earlier evictions, if its scores
+/// depend on evictions.
 #[test]
 fn another_policy_may_take_over_in_the_middle() {
     let learned = PolicyKind::Learned(Learn::Ahead);

@@ -10,13 +10,13 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepeatError {
-    /// 0 repetitions were asked for.
+    /// The requested number of repetitions is 0.
     #[error("a step cannot be repeated 0 times; give 1 or more")]
     Never,
     /// The program has no step mark.
     #[error("the trace has no end of a step, so there is no step to repeat")]
     NoStep,
-    /// The step uses and deletes a tensor that a second step would need.
+    /// The step uses and deletes a tensor that the next step would need.
     #[error(
         "the last step cannot be repeated: it uses and deletes tensor {tensor} (made by `{op}` before \
          the step), and makes no tensor that could replace it"
@@ -35,21 +35,22 @@ pub enum RepeatError {
     Program(#[from] ProgramError),
 }
 
-/// Limit on the commands of the result: a typing mistake should be an error, not a full memory.
+/// Limit on the commands of the result. A mistyped number of repetitions should give an error, not
+/// fill the memory.
 const MAX_COMMANDS: usize = 100_000_000;
 
-/// A program with a step done several times.
+/// A program with a repeated step.
 #[derive(Debug)]
 pub(in crate::lab) struct Repeated {
     pub program: RecordedProgram,
     /// Last repetition of the step.
     pub step: Step,
     /// Ranges of commands of the old program, each with the new position of its first command. The
-    /// ranges are in the order of the new program, and a repeated range comes several times.
+    /// ranges are in the order of the new program, and a repeated range occurs several times.
     pub moves: Vec<(Range<usize>, usize)>,
 }
 
-/// The program with the step done `times` times.
+/// The program with `times` repetitions of the step.
 ///
 /// Between two repetitions, carried tensors with [`Carried::commit`] become leaves, and all other
 /// tensors made by the step are deleted.
@@ -108,16 +109,17 @@ fn unneeded(program: &RecordedProgram, step: &Step) -> Vec<TensorId> {
         .collect()
 }
 
-/// Number that stands for a tensor that the new program does not have.
+/// Mark for a tensor of the old program that the new program does not have.
 const GONE: TensorId = TensorId(u64::MAX);
 
 /// A copy of a program, under construction.
 struct Copier<'a> {
     old: &'a RecordedProgram,
     new: Writer,
-    /// Tensor of the old program -> the tensor that stands for it in the new program now.
+    /// Tensor of the old program -> the current tensor of the new program that stands for it.
     now: Vec<TensorId>,
-    /// Tensors that a step takes over from the step before, so the step must not make them again.
+    /// Tensors that a step takes over from the step before. The step must not make these tensors
+    /// again.
     inherited: FxHashSet<TensorId>,
 }
 
@@ -149,7 +151,7 @@ impl Copier<'_> {
     }
 
     /// Adds the commands between the end of a step and the start of the next step. Returns the
-    /// carried tensors.
+    /// tensors that the next step takes over.
     fn hand_over(
         &mut self,
         step: &Step,
@@ -169,8 +171,8 @@ impl Copier<'_> {
         for &tensor in &step.leftovers {
             self.now[tensor.index()] = GONE;
         }
-        // All starts are assigned only now, since the end of one carried tensor may be the start of
-        // another.
+        // All starts are assigned in a second loop, because the end of one carried tensor may be
+        // the start of another.
         for (carried, &tensor) in step.carried.iter().zip(&starts) {
             self.now[carried.start.index()] = tensor;
             self.inherited.insert(carried.start);

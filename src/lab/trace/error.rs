@@ -12,7 +12,7 @@ use std::io;
 pub struct TraceError {
     /// File name, as the caller gave it.
     pub file: String,
-    /// Wrong line, counted from 1; `None` if the error is not about a line.
+    /// Number of the wrong line, counted from 1; `None` if the error concerns no line.
     pub line: Option<u64>,
     /// Problem found.
     pub problem: TraceProblem,
@@ -29,7 +29,7 @@ impl fmt::Display for At {
     }
 }
 
-/// Problem of a trace. Its message says what was expected.
+/// Problem of a trace. The message says what was expected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceProblem {
@@ -39,11 +39,11 @@ pub enum TraceProblem {
     /// The file has no line.
     #[error("the file is empty; {EXPECTED}")]
     Empty,
-    /// The file has too many blank bytes in a row. Refused because a few kilobytes of gzip may
-    /// unpack to gigabytes.
+    /// The file has too many successive blank bytes. Such a file is refused, because a few
+    /// kilobytes of gzip may unpack to gigabytes.
     #[error("there are {MAX_BLANK_BYTES} blank bytes in a row; {EXPECTED}")]
     Blank,
-    /// The file has too many bytes in a row without an instruction.
+    /// The file has too many successive bytes without an instruction.
     #[error("there are {MAX_IDLE_BYTES} bytes in a row without an instruction; {EXPECTED}")]
     Idle,
     /// A line is longer than any line of a trace.
@@ -55,7 +55,7 @@ pub enum TraceProblem {
     /// Bytes that are not UTF-8.
     #[error("byte {column} is not text; expected lines of JSON in UTF-8")]
     NotText {
-        /// Position of the byte in the line, from 1.
+        /// Position of the first such byte in the line, from 1.
         column: usize,
     },
     /// The line is not JSON, or not the JSON of a trace.
@@ -66,7 +66,7 @@ pub enum TraceProblem {
         /// Description of what was found and what was expected.
         message: String,
     },
-    /// The file is JSON of something else.
+    /// The file is JSON, but not a trace.
     #[error("not a trace; {EXPECTED}")]
     NotATrace,
     /// The trace has no instruction that a replay could execute.
@@ -78,7 +78,7 @@ pub enum TraceProblem {
     /// The trace is incomplete: its writer was stopped, or only a part of the file was copied.
     #[error("the recording was cut off: the last line is not {{\"event\":\"end\"}}")]
     CutOff,
-    /// Something follows the last line.
+    /// The file continues after the last line of the trace.
     #[error("the recording continues after its end; expected one trace per file")]
     AfterEnd,
     /// The file has the first line of a second trace.
@@ -89,13 +89,13 @@ pub enum TraceProblem {
         "tensor {0} does not exist: no earlier line made the tensor, or a line deleted or consumed it"
     )]
     UnknownTensor(u64),
-    /// Too few numbers are left, from this number on, for the outputs of an op.
+    /// Tensor numbers from this number on do not suffice for the outputs of an op.
     #[error("the outputs are numbered from {0}, but too few numbers are left")]
     NoNumber(u64),
     /// Another tensor has this number.
     #[error("tensor {0} exists already; expected a new number")]
     TakenTensor(u64),
-    /// No log has this instruction.
+    /// The instruction is not an instruction of a log.
     #[error(
         "`{}` is not an instruction of a log; expected CONSTANT, CALL, MUTATE, COPY, COPY_FROM, RELEASE, MEMORY, \
          ALIAS or ANNOTATE",
@@ -110,10 +110,10 @@ pub enum TraceProblem {
         /// Missing field.
         field: &'static str,
     },
-    /// A line is not of the kind that the lines before it require.
+    /// A line does not have the kind that the lines before it require.
     #[error("expected {expected}, found {found}")]
     Unexpected {
-        /// Line that the lines before it require.
+        /// Required line.
         expected: String,
         /// Line found.
         found: String,
@@ -124,10 +124,10 @@ pub enum TraceProblem {
     /// The tensor of this name was freed.
     #[error("`{}` was released before", short(.0))]
     ReleasedName(String),
-    /// The name was used before.
+    /// Another tensor had this name before.
     #[error("`{}` is taken already; expected a new name", short(.0))]
     TakenName(String),
-    /// A position lies beyond the arguments.
+    /// A position is not the position of an argument.
     #[error("{field} refers to argument {index}, counted from 0, but the op has {count}")]
     Argument {
         /// ALIAS or MUTATE.
@@ -159,7 +159,7 @@ impl From<serde_json::Error> for TraceProblem {
     fn from(error: serde_json::Error) -> Self {
         let message = error.to_string();
         let column = (error.line() > 0).then_some(error.column());
-        // Each line is parsed by itself, so `line 1` would only confuse.
+        // Each line is parsed separately, so the parser's `line 1` is removed from the message.
         let position = format!(" at line {} column {}", error.line(), error.column());
         let message = message.strip_suffix(&position).unwrap_or(&message);
         Self::Json { column, message: short(message).into_owned() }

@@ -4,16 +4,16 @@ use super::TraceProblem;
 use std::io::{BufRead, Read as _};
 
 /// Limit on the length of a line. Every line of a trace is much shorter, even the line of an update
-/// of all parameters. The limit keeps a file without line ends from filling the memory.
+/// of all parameters. Without the limit, a file without line ends could fill the memory.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// Limit on blank bytes in a row.
+/// Limit on the number of successive blank bytes.
 pub(super) const MAX_BLANK_BYTES: usize = 1 << 20;
-/// Limit on bytes in a row that belong to no instruction.
+/// Limit on the number of successive bytes that belong to no instruction.
 pub(super) const MAX_IDLE_BYTES: usize = 32 << 20;
 
-/// Limit on lines. More lines would become a program of some gigabytes in memory. Such a trace has
-/// thousands of steps, and a replay needs only a few of them.
+/// Limit on the number of lines. A program of more lines takes gigabytes of memory. A longer trace
+/// has thousands of steps, and a replay needs only a few of them.
 pub(super) const MAX_LINES: u64 = 1 << 23;
 
 /// Text read line by line. One line is in memory at a time.
@@ -21,7 +21,7 @@ pub(super) struct Lines<R> {
     reader: R,
     text: String,
     number: u64,
-    /// Bytes read since the last line that counted as an instruction.
+    /// Bytes read since the last line that was an instruction.
     idle: usize,
 }
 
@@ -41,7 +41,7 @@ impl<R: BufRead> Lines<R> {
         loop {
             let mut bytes = std::mem::take(&mut self.text).into_bytes();
             bytes.clear();
-            // The number is raised first, so that an error of reading names the line that is being
+            // The number is incremented first, so that a read error names the line that is being
             // read.
             self.number += 1;
             if self.number > MAX_LINES {
@@ -73,7 +73,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Current line, without trailing white space.
+    /// Text of the current line, without trailing white space.
     pub fn text(&self) -> &str {
         self.text.trim_ascii_end()
     }
@@ -120,7 +120,7 @@ mod tests {
             assert!(matches!(lines.advance(), Err(TraceProblem::Blank)));
             assert_eq!(lines.number(), (MAX_BLANK_BYTES / per_line) as u64 + 1);
         }
-        // Exactly the limit of blank bytes, before each of two lines.
+        // Each of the two lines follows exactly the allowed number of blank bytes.
         let text = format!("{0}a\n{0}b", "\n".repeat(MAX_BLANK_BYTES));
         let mut lines = Lines::new(text.as_bytes());
         assert!(lines.advance().unwrap() && lines.advance().unwrap());

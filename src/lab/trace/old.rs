@@ -1,5 +1,5 @@
-//! Recordings of versions 1 to 3. Their ops have sizes in place of layouts, and one command may
-//! take several lines.
+//! Recordings of versions 1 to 3. The ops of these versions have sizes in place of layouts, and one
+//! command may take several lines.
 
 use super::TraceProblem;
 use super::recorded::Reader;
@@ -125,7 +125,8 @@ impl Reader {
             OldEntry::Drop { tensor, used } => about(tensor, Command::Drop, used)?,
             OldEntry::Commit { tensor, used } => about(tensor, Command::Commit, used)?,
             OldEntry::Step { used, peak } => (Command::Step, used, peak),
-            // An eviction is only noted for the history: a replay chooses its own evictions.
+            // An eviction is noted only for the history, because a replay chooses its own
+            // evictions.
             OldEntry::Evict { tensor, bytes, cause, used } => {
                 let tensor = self.known(tensor)?;
                 self.note(&Entry::Evict { tensor, bytes, cause, used });
@@ -145,8 +146,8 @@ impl Reader {
         self.did(command, &[], used, peak)
     }
 
-    /// Reads an op. Updated inputs and the outputs that update them are moved to the front, as they
-    /// may be recorded at any position.
+    /// Reads an op. Updated inputs, and the outputs that update them, may be recorded at any
+    /// position. This function moves them to the front.
     fn old_call(
         &mut self,
         op: RecordedOp,

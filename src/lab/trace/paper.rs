@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Logs are interpreted as in the paper's simulator. An op that changes an argument makes a new
-//! tensor, which takes over the name. A view takes no memory, but takes time. A tensor that has a
-//! name at the end of the log must be resident then: it is regenerated if it was evicted.
+//! tensor, which takes over the name of the argument. A view takes no memory, but takes time. A
+//! tensor that has a name at the end of the log must be resident at the end: if it was evicted, it
+//! is regenerated.
 
 mod line;
 mod names;
@@ -37,8 +38,8 @@ pub(super) fn read(
     lines: &mut Lines<impl BufRead>,
 ) -> Result<(RecordedProgram, Step), TraceProblem> {
     let mut log = Log::default();
-    // Lines before ANNOTATE START are ignored, with their errors. The first error is kept, in case
-    // no START follows.
+    // Lines before ANNOTATE START are ignored, including their errors. The first error is kept, in
+    // case no START follows.
     let mut started = false;
     let mut failed = None;
     loop {
@@ -75,7 +76,7 @@ fn is_start(line: &Line<'_>) -> bool {
 struct Log {
     program: Writer,
     names: Names,
-    /// Tensor -> bytes of the storage that it owns or looks at.
+    /// Tensor -> bytes of its storage, which a view shares with its argument.
     storage_bytes: Vec<u64>,
     constants: Vec<(NameId, TensorId)>,
     waiting: Option<Waiting>,
@@ -85,7 +86,7 @@ struct Log {
 enum Waiting {
     /// A constant, whose MEMORY line is next.
     Constant(NameId),
-    /// A call. Next are the lines MEMORY and ALIAS of the first result that is not in `made`.
+    /// A call. The next lines are MEMORY and ALIAS of the first result that is not in `made`.
     Call {
         call: Call,
         made: Vec<Made>,
@@ -204,7 +205,7 @@ impl Log {
         self.called(&call, &made)
     }
 
-    /// Adds one op, or two ops if the call has both views and new tensors as results. In that case
+    /// Adds one op, or two ops if the call has both views and new tensors as results. With two ops,
     /// an op without cost makes the views.
     fn called(&mut self, call: &Call, made: &[Made]) -> Result<(), TraceProblem> {
         let fresh = made.iter().filter_map(|made| match made {
@@ -296,7 +297,7 @@ impl Log {
         self.names.find(name).ok_or_else(|| TraceProblem::UnknownName(name.to_owned()))
     }
 
-    /// Tensor of a name, if a name still holds it.
+    /// Tensor of a name, if some name still holds the tensor.
     fn tensor(&self, name: &str) -> Result<TensorId, TraceProblem> {
         match self.names.tensor(self.name(name)?) {
             Some(tensor) if self.names.is_alive(tensor) => Ok(tensor),
@@ -344,9 +345,9 @@ impl Log {
         Ok((self.program.finish(), step))
     }
 
-    /// Constants that the next step takes over: in the next step, the tensor that has a constant's
-    /// name at the end of this step stands for the constant. A tensor that has the names of two
-    /// constants stands for itself if it is one of them, or else for the first of them.
+    /// Constants that the next step takes over. The tensor that has a constant's name at the end of
+    /// this step replaces the constant in the next step. A tensor with the names of two constants
+    /// replaces only one of them: the constant that it is, or else the first constant.
     fn carried(&self) -> Vec<Carried> {
         let ends = || {
             self.constants.iter().filter_map(|&(name, start)| {

@@ -39,7 +39,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
         lines.count();
     }
     match reader {
-        // Recordings of version 1 have no last line `end`.
+        // Recordings of version 1 do not end with a line `end`.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
         Reader { writer, numbers, historian, changes, regenerations, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
@@ -128,12 +128,12 @@ pub(super) struct Reader {
     tensors: FxHashMap<u64, TensorId>,
     /// Tensor -> number in the file.
     numbers: Vec<u64>,
-    /// Number in the file -> tensor, deleted tensors included.
+    /// Number in the file -> tensor, including deleted tensors.
     known: FxHashMap<u64, TensorId>,
-    /// Tensor -> bytes of its storage that views of the tensor may look at. Only `old.rs` uses this
+    /// Tensor -> bytes of its storage that views of the tensor may use. Only `old.rs` uses this
     /// table.
     pub(super) spans: Vec<u64>,
-    /// Follows the memory contents; `None` once a line lacks the number of bytes in use.
+    /// Tracks the memory contents; `None` once a line lacks the number of bytes in use.
     historian: Option<Historian>,
     changes: Vec<Changed>,
     regenerations: Regenerations,
@@ -156,8 +156,8 @@ impl Reader {
                 if let Some(number) = unknown {
                     return Err(TraceProblem::UnknownTensor(number));
                 }
-                // Check before counting: a damaged file may claim more outputs than 64 bits can
-                // number.
+                // The outputs are checked before they are numbered: a damaged file may claim more
+                // outputs than 64-bit numbers allow.
                 command.calls().iter().try_for_each(check_outputs)?;
                 let mut made = Vec::new();
                 command.makes(|tensor| made.push(tensor.0));
@@ -190,7 +190,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds a command. `made` lists the numbers that the made tensors have in the file.
+    /// Adds a command. `made` lists the numbers in the file of the tensors that the command makes.
     pub(super) fn did(
         &mut self,
         command: RecordedCommand,

@@ -11,8 +11,8 @@ use crate::driver::Setting;
 use crate::lab::{Changed, CostUnit};
 use crate::op::{Look, Outputs};
 
-/// A log with a weight, a view of the weight, an op with a view and a new tensor as results, an
-/// update in place, and an op without a result.
+/// A log with a weight and a view of the weight. It also has an op with a view and a new tensor as
+/// results, an update in place, and an op without a result.
 const LOG: &str = r#"
 {"INSTRUCTION":"CONSTANT","NAME":"early"}
 {"INSTRUCTION":"MEMORY","MEMORY":"1","NAME":"early"}
@@ -37,8 +37,8 @@ const LOG: &str = r#"
 {"INSTRUCTION":"RELEASE","NAME":"x"}
 "#;
 
-/// One parameter updated in place, one replaced by another, and a loss that is deleted one step
-/// later.
+/// A recording with a parameter that is updated in place, a parameter that is replaced by a new
+/// tensor, and a loss that is deleted one step later.
 const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
 {"event":"put","tensor":10,"bytes":64,"cost":1.5}
 {"event":"put","tensor":11,"bytes":4,"cost":0.5}
@@ -157,7 +157,8 @@ fn a_log_means_what_the_papers_simulator_makes_of_it() {
         "constant 1: 8 B",
         "both(1 0) -> 2: 16 B; 10",
         "both(1 0) -> 3: view of 1, 0 B; 0",
-        // The view stands for 64 bytes of storage, and the new tensor takes over its name.
+        // The view shares a storage of 64 bytes, and the new tensor takes over the name of the
+        // view.
         "add_(3 2) -> 4: 64 B; 5",
         "del 3",
         "elapse 3",
@@ -185,7 +186,7 @@ fn a_log_is_repeated_with_its_constants() {
     let once = repeated(LOG, 1);
     let thrice = repeated(LOG, 3);
     let ops = once.len() - 2;
-    // `w` is carried over to the next pass. `x` was released and is made anew. The next pass does
+    // `w` is carried over to the next step. `x` was released and is made anew. The next step does
     // not use `v` and `f`.
     assert_eq!(thrice[..ops], once[..ops]);
     let second = [
@@ -276,7 +277,7 @@ fn a_recording_of_today_is_read_one_to_one() {
         off,
     ];
     assert_eq!(*changes, set);
-    // Version 4 has the same lines, except that it has no settings.
+    // Version 4 has the same lines, but no settings.
     let fourth =
         NOW.replacen("\"version\":5", "\"version\":4", 1).replacen("\"policy\":\"lru\",", "", 1);
     let lines = fourth.lines().filter(|line| !line.contains("\"set\""));
@@ -329,7 +330,7 @@ fn a_recording_is_repeated_with_what_became_of_its_tensors() {
 
 #[test]
 fn leftovers_of_a_step_are_deleted_before_the_next() {
-    // Without the second `del`, the loss of the last step is alive at its end.
+    // Without the second `del`, the loss of the last step is alive at the end of the step.
     let one = RECORDING.lines().take(8).collect::<Vec<_>>().join("\n");
     let twice = repeated(&one, 2);
     assert_eq!(twice[7..10], ["del 2", "del 3", "del 4"]);

@@ -1,5 +1,5 @@
-//! Brute-force model of a space: lists of ranges, compared after each operation, and the
-//! assumptions of the engine.
+//! Brute-force model of a space: lists of ranges, compared after each operation. The model also
+//! checks what the engine assumes of a space.
 
 use super::{Held, Space};
 use crate::{Content, Move, Region, RegionSource, SplitRule};
@@ -23,12 +23,12 @@ pub(super) enum Kind {
     Counted,
 }
 
-/// All kinds with all their split rules, few large blocks and many small ones, exact bytes and
-/// granules, maxima on the granules and off them.
+/// Modes of all kinds with all their split rules: few large blocks and many small blocks, exact
+/// bytes and granules, maxima that are and are not multiples of a granule.
 pub(super) fn modes() -> Vec<Mode> {
     let tf = |bytes| SplitRule::TensorFlow { max_internal_fragmentation: bytes };
-    // Several regions need more than 2 MiB, since the first one has 2 MiB. With a large granule,
-    // such regions are few granules long.
+    // Only spaces of more than 2 MiB have several regions, because the first region has 2 MiB. A
+    // large granule keeps the number of granules small.
     let large = 1 << 18;
     let mut modes = vec![];
     for scale in [2, 4, 6] {
@@ -72,8 +72,8 @@ pub(super) enum Operation {
     Squeeze,
     Trim,
     AskAgain,
-    /// Limits the source from now on: `all` granules in total, at most `most` at once, and `spare`
-    /// more than requested.
+    /// Limits the source from now on. The source gives `all` granules in total, at most `most`
+    /// granules at once, and `spare` granules more than requested.
     Ration {
         all: u64,
         most: u64,
@@ -107,7 +107,7 @@ impl Operation {
     }
 }
 
-/// Source that gives memory from 0 up.
+/// Source that gives memory from address 0 up.
 #[derive(Debug)]
 struct Upward {
     given: u64,
@@ -149,16 +149,16 @@ impl Known {
     }
 }
 
-/// Space, and the expected state of it.
+/// Space, and its expected state.
 #[derive(Debug)]
 pub(super) struct Model {
     mode: Mode,
     space: Space,
     source: Upward,
     limit: u64,
-    /// Whether the source refused, and may not be asked again yet.
+    /// Whether the source refused, and no new request is allowed yet.
     refused: bool,
-    /// Blocks, in no order.
+    /// Blocks, in any order.
     blocks: Vec<Known>,
     /// Owner that last wrote to each granule.
     memory: Vec<u64>,
@@ -251,7 +251,7 @@ impl Model {
         if self.alloc(bytes) {
             return;
         }
-        // All free bytes are in holes now.
+        // The space took all memory that it can get, so all free bytes are in holes.
         let Some(arena) = self.space.arena() else { return };
         assert_eq!(self.space.free_bytes(), arena.free_bytes());
         if size > self.space.capacity() {
@@ -283,8 +283,8 @@ impl Model {
             return;
         }
         assert!(asked.iter().all(|&bytes| taken + bytes <= self.limit), "{asked:?}");
-        // Each request is smaller than the one before. At the end, the source gave all it has, or
-        // the block fits, or all memory up to the limit is taken.
+        // Each request is smaller than the request before. At the end, the source gave all its
+        // memory, or the block fits, or all memory up to the limit is taken.
         assert!(asked.windows(2).all(|pair| pair[1] < pair[0]), "{asked:?}");
         let fits = self.best_fit(bytes).is_some();
         let all = self.space.taken() + self.mode.granularity > self.limit;
@@ -299,7 +299,7 @@ impl Model {
         }
     }
 
-    /// Takes a block, and checks whether and where it should fit.
+    /// Takes a block, and checks its offset, or that it fits nowhere, against the model.
     fn alloc(&mut self, bytes: u64) -> bool {
         self.owners += 1;
         let owner = self.owners;
@@ -329,7 +329,8 @@ impl Model {
         }
     }
 
-    /// Sets the limit as the engine does: evicts while the bytes in use are too many, then moves.
+    /// Sets the limit as the engine does: evicts while too many bytes are in use, then moves
+    /// blocks.
     fn set_limit(&mut self, bytes: u64, victim: u64) {
         let rounded = bytes / self.mode.granularity * self.mode.granularity;
         let moves = loop {
@@ -352,7 +353,8 @@ impl Model {
         self.refused = false;
     }
 
-    /// Fewest bytes moved by packing the blocks from some offset on; tries every offset.
+    /// Fewest bytes to move if the blocks above some offset are packed downwards. Tries every
+    /// offset.
     fn slide_cost(&self, bytes: u64) -> u64 {
         let mut blocks = self.blocks.clone();
         blocks.sort_unstable_by_key(|known| known.offset);
@@ -362,7 +364,7 @@ impl Model {
             let moved = blocks[first..].iter().map(|known| known.requested).sum();
             (start + used <= bytes).then_some(moved)
         });
-        // The first block of a plan may already be in its place.
+        // The first block of a plan may not have to move.
         plans.min().expect("it fits")
     }
 

@@ -1,10 +1,10 @@
-//! Arena whose upper end moves, with the limit and with the memory that the device gave.
+//! Arena whose upper end moves with the limit, and with the memory that the device gave.
 
 use super::Held;
 use crate::growth::Grower;
 use crate::{Arena, Region, RegionSource, SplitRule};
 
-/// Space in which storages have addresses, in one region from 0 up. All sizes in bytes.
+/// Space in which storages have addresses, in one region from 0 up. All sizes are in bytes.
 #[derive(Debug)]
 pub struct Placed {
     /// Arena that tiles `0..min(taken, limit)`, rounded down to the granularity.
@@ -12,9 +12,10 @@ pub struct Placed {
     /// Upper bound of the limit.
     pub(super) maximum: u64,
     pub(super) limit: u64,
-    /// End of the memory: `0..taken` is present.
+    /// End of the memory that is present: `0..taken`.
     pub(super) taken: u64,
-    /// Sizes of the requests for more memory; `None` if all memory is present from the start.
+    /// Computes the sizes of requests for more memory; `None` if all memory is present from the
+    /// start.
     pub(super) grower: Option<Grower>,
     /// End of the memory that the device can give: `taken` after a refusal, `u64::MAX` before.
     pub(super) ceiling: u64,
@@ -44,7 +45,7 @@ impl Placed {
         Some(Held { bytes: self.arena.size(block), block })
     }
 
-    /// Bytes that may be in use, taken from the device or not.
+    /// Bytes that may be in use, including bytes that are not taken from the device yet.
     pub(super) const fn capacity(&self) -> u64 {
         let bytes = if self.limit < self.ceiling { self.limit } else { self.ceiling };
         bytes & !(self.arena.granularity() - 1)
@@ -77,8 +78,8 @@ impl Placed {
         let granule = self.arena.granularity();
         let whole = grower.take(wanted, available, source);
         let refused = whole.is_none();
-        // All memory that the device has left is taken before anything is evicted, even if the
-        // block does not fit into it.
+        // All memory that the device has left is taken before the engine evicts anything, even if
+        // the block does not fit into that memory.
         let mut least = || grower.take(granule, wanted - granule, source);
         let region = if refused && wanted > granule { least() } else { whole };
         if let Some(region) = region {

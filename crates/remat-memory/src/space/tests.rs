@@ -5,8 +5,9 @@ use remat_rng::SplitMix64;
 
 const MIB: u64 = 1 << 20;
 
-/// Random operations in all modes, each compared with the model. The number is 60,000, or the value
-/// of the environment variable `REMAT_ARENA_OPERATIONS`, in runs of 200 to 1,600.
+/// Applies random operations in all modes, and compares the space with the model after each. There
+/// are 60,000 operations, or as many as the environment variable `REMAT_ARENA_OPERATIONS` says, in
+/// runs of 200 to 1,600.
 #[test]
 fn behaves_as_the_brute_force_model() {
     let total: u64 = std::env::var("REMAT_ARENA_OPERATIONS")
@@ -38,8 +39,8 @@ fn numbers_are_never_given_twice() {
     assert_eq!(size_of::<Option<Held>>(), 16);
 }
 
-/// Builds an exact-byte space from a drawing: each run of one letter is a block of as many bytes,
-/// and `.` is a free byte.
+/// Builds an exact-byte space from a drawing: each run of one letter is a block with one byte per
+/// letter, and `.` is a free byte.
 fn drawn(line: &str) -> (Space, Vec<Held>) {
     let mut space = Space::placed(line.len() as u64, 1, SplitRule::Exact);
     let all: Vec<_> = line
@@ -70,19 +71,19 @@ fn shrinking_moves_little() {
     // No block is above the limit.
     assert_eq!(shrunk("aa.b...", 4), Some((0, "aa.b".into())));
     assert_eq!(shrunk("aa.b...", 7), Some((0, "aa.b...".into())));
-    // Into the best fit below: not all blocks are packed downwards.
+    // The block above the limit moves into the best fit below; the other blocks stay.
     assert_eq!(shrunk("..aaa.b...c", 7), Some((1, "..aaacb".into())));
     assert_eq!(shrunk("...aaa..bbb.", 8), Some((3, "bbbaaa..".into())));
-    // Down over its own bytes; then another block into its old place.
+    // A block moves down over its own bytes; then another block moves into its old bytes.
     assert_eq!(shrunk("aa..bbbbb", 7), Some((5, "aabbbbb".into())));
     assert_eq!(shrunk("a..bbbb.c", 6), Some((5, "abbbbc".into())));
-    // Once a block is elsewhere, its old bytes below the limit are room for others.
+    // Once a block has moved, other blocks may use its old bytes below the limit.
     assert_eq!(shrunk("...aabbbcc", 7), Some((5, "bbbaacc".into())));
-    // There is room for the block below the limit only if the free bytes are joined, so the lower
-    // blocks move as well.
+    // The block fits below the limit only if the free bytes become one hole, so the lower blocks
+    // move as well.
     assert_eq!(shrunk(".a.b.cccd", 6), Some((6, "abcccd".into())));
     assert_eq!(shrunk(".a.b.cccd", 5), None);
-    // To a limit of 0, without and with a block.
+    // The limit is lowered to 0, without and with a block.
     assert_eq!(shrunk("....", 0), Some((0, String::new())));
     assert_eq!(shrunk(".a..", 0), None);
 }
@@ -161,17 +162,19 @@ fn regions_double_up_to_the_limit_and_are_one() {
     let mut space = Space::growing(100 * MIB, 256, SplitRule::Exact);
     space.set_limit(40 * MIB);
     assert_eq!((space.free_bytes(), space.largest_free(), space.taken()), (40 * MIB, 40 * MIB, 0));
-    // The hole at the top counts: 5 MiB need 4 more, which is the next region.
+    // The hole at the top counts: a block of 5 MiB needs 4 MiB more, which is the size of the next
+    // region.
     let blocks = [1, 5, 8].map(|mib| take(&mut space, mib * MIB, &mut source).unwrap());
     assert_eq!(source.asked, [2 * MIB, 4 * MIB, 8 * MIB]);
     assert_eq!(blocks.map(|held| space.offset(held) / MIB), [0, 1, 6]);
-    // The rest of the limit, across the seam.
+    // A block takes the rest of the limit, across the border of two regions.
     let large = take(&mut space, 26 * MIB, &mut source).unwrap();
     assert_eq!((source.given, space.free_bytes()), (40 * MIB, 0));
     assert!(take(&mut space, 1, &mut source).is_none());
     assert_eq!(source.asked.len(), 4, "at the limit, nobody is asked");
 
-    // Memory above the highest block is given back, also below the limit, and can be taken again.
+    // `trim` gives back memory above the highest block, also below the limit. The memory can be
+    // taken again.
     space.free(large);
     space.set_limit(20 * MIB);
     assert_eq!((space.taken(), space.free_bytes()), (40 * MIB, 6 * MIB));
@@ -187,12 +190,12 @@ fn a_device_that_refuses_gives_what_it_has() {
     let mut source = Upward::new(10 * MIB);
     let mut space = Space::growing(64 * MIB, MIB, SplitRule::Exact);
     let first = take(&mut space, 2 * MIB, &mut source).unwrap();
-    // 16 of 62 MiB, then nine tenths each time. Exactly the wanted bytes are refused, but 8 MiB are
-    // given.
+    // The first request is for 16 of 62 MiB, and each further request for nine tenths of the last.
+    // The source refuses exactly the wanted bytes, but gives 8 MiB.
     assert!(take(&mut space, 12 * MIB, &mut source).is_none());
     let asked: Vec<_> = source.asked.iter().map(|bytes| bytes / MIB).collect();
     assert_eq!(asked, [2, 16, 15, 14, 13, 12, 11, 10, 9, 8]);
-    // Refused bytes are not free, and the source is not asked again ...
+    // Refused bytes are not free, and no further request is made ...
     assert_eq!((space.capacity(), space.free_bytes()), (10 * MIB, 8 * MIB));
     assert!(take(&mut space, 9 * MIB, &mut source).is_none());
     assert_eq!(source.asked.len(), 10);
@@ -217,7 +220,7 @@ fn a_block_takes_no_more_than_was_said() {
             let sizes = (1..40).filter_map(|granules| {
                 Space::placed(256 * granules, 256, split).alloc(bytes, 0).map(|held| held.bytes)
             });
-            // Exactly this for some hole, and never more.
+            // `at_most` is reached for some hole, and never exceeded.
             let most = Space::placed(256, 256, split).at_most(bytes);
             assert_eq!(sizes.max(), Some(most), "{bytes} bytes by {split:?}");
         }

@@ -1,7 +1,7 @@
 //! Buffers of a captured step, and their classes.
 
-/// A block of bytes that a step uses. A view is no buffer: an op that reads a view reads the buffer
-/// behind the view.
+/// A block of bytes that a step uses. A view is not a buffer: an op that reads a view reads the
+/// buffer that holds the bytes of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedBuffer {
     /// Size in bytes.

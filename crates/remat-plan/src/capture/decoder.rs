@@ -1,15 +1,15 @@
-//! Generated network whose ops are in an order that a compiler pass may produce.
+//! Generated network with a bad order of ops, as a compiler pass may produce it.
 
 use super::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 
 /// The forward pass of a decoder in half precision, over parameters kept in single precision. The
-/// casts of all parameters come first, as if a compiler pass had inserted them. In this order, all
-/// parameters are in memory in both precisions before the first layer runs.
+/// casts of all parameters come first, as if a compiler pass had inserted the casts. So before the
+/// first layer runs, all parameters are in memory in both precisions.
 ///
 /// A layer is attention (`4 * width^2` parameters) and a feed-forward network (`8 * width^2`), with
 /// residual connections. Norms and embeddings are left out, because they have few bytes. CANN's
-/// article on orders measures this case for Baichuan-13B and LLaMA-13B. Here the caller chooses the
-/// sizes.
+/// article on orders measures such a network with the sizes of Baichuan-13B and LLaMA-13B. For a
+/// `Decoder`, the caller chooses the sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoder {
     /// Number of layers.
@@ -24,8 +24,8 @@ const SINGLE: u64 = 4;
 const HALF: u64 = 2;
 
 impl Decoder {
-    /// Makes the forward pass as a step. The cost of an op is its number of multiplications. A cast
-    /// costs 1 for each parameter.
+    /// Makes the forward pass as a step. The cost of an op is its number of multiplications. The
+    /// cost of a cast is its number of parameters.
     ///
     /// # Errors
     ///
@@ -36,15 +36,15 @@ impl Decoder {
         let too_large = CaptureError::TooLarge;
         let square = self.width.checked_mul(self.width).ok_or(too_large.clone())?;
         let row = self.tokens.checked_mul(self.width).ok_or(too_large.clone())?;
-        // Sizes below are small multiples of these numbers, and must not overflow. [`Capture::new`]
-        // checks the sum of all sizes.
+        // All sizes are small multiples of `square` and `row`, and must not overflow.
+        // [`Capture::new`] checks the sum of all sizes.
         if square.max(row) > 1 << 50 {
             return Err(too_large);
         }
         let mut weights = Vec::with_capacity(4 * self.layers);
         for _ in 0..self.layers {
-            // Parameters of a layer, in squares of the width: query, key and value; projection; up;
-            // down.
+            // Parameters of each part of a layer, divided by `width^2`: query, key and value;
+            // projection; up; down.
             for times in [3, 1, 4, 4] {
                 let master = step.buffer(CapturedBuffer::kept(times * square * SINGLE));
                 weights.push((
@@ -86,7 +86,8 @@ impl Step {
         self.buffers.len() - 1
     }
 
-    /// Adds an op that makes `elements` elements in half precision. Returns the buffer made.
+    /// Adds an op that makes `elements` elements in half precision. Returns the number of the
+    /// buffer.
     fn op(&mut self, name: &str, reads: &[usize], elements: u64, cost: f64) -> usize {
         let made = self.buffer(CapturedBuffer::transient(elements * HALF));
         self.ops.push(CapturedOp::new(name).reads(reads).makes([made]).costs(cost));

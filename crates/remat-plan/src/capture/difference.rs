@@ -8,13 +8,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The ops at a position differ in anything but their costs, or one step has ended.
+    /// The ops at a position differ in a property other than their costs, or one of the steps is
+    /// shorter.
     Op {
         /// Position of the op.
         at: usize,
-        /// Name of the op in the first step; `None` if the step has ended.
+        /// Name of the op in the first step; `None` if the step has no op at this position.
         first: Option<Arc<str>>,
-        /// Name of the op in the second step; `None` if the step has ended.
+        /// Name of the op in the second step; `None` if the step has no op at this position.
         second: Option<Arc<str>>,
     },
     /// The buffers of this number differ in size, alignment, or existence before or after the step,
@@ -37,8 +38,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Whether two ops are equal in all but their costs. Costs are measured, so equal ops may have
-/// different costs.
+/// Whether two ops are equal. Costs are not compared, because costs are measured and vary.
 fn is_same(a: &CapturedOp, b: &CapturedOp) -> bool {
     a.name == b.name
         && a.attributes == b.attributes
@@ -67,8 +67,8 @@ impl Capture {
         (0..buffers).find(differs).map(Difference::Buffer)
     }
 
-    /// FNV-1a hash of all that [`Capture::difference`] compares. Equal steps have equal signatures
-    /// on every machine; two different steps may have equal signatures, but hardly ever do.
+    /// FNV-1a hash of everything that [`Capture::difference`] compares. Equal steps have equal
+    /// signatures on every machine. Two different steps almost never have equal signatures.
     #[must_use]
     pub fn signature(&self) -> u64 {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-/// Reasons why ops and buffers are no [`Capture`](super::Capture).
+/// Reasons why ops and buffers are not a valid [`Capture`](super::Capture).
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// An op uses a buffer that is not made yet, or a number that no buffer has.
+    /// An op uses a buffer that no earlier op makes, or a number that no buffer has.
     #[error(
         "op {op} (`{name}`) uses buffer {buffer}, which does not exist yet: make it by an earlier op, or set `before`"
     )]
@@ -49,12 +49,12 @@ pub enum CaptureError {
         /// Number of the buffer.
         buffer: usize,
     },
-    /// An alignment is no power of two.
+    /// An alignment is not a power of two.
     #[error("buffer {buffer} has an alignment of {align}: give a power of two")]
     Alignment {
         /// Number of the buffer.
         buffer: usize,
-        /// Alignment asked for.
+        /// Requested alignment.
         align: u64,
     },
     /// A cost is negative or not finite.

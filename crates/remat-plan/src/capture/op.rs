@@ -7,8 +7,8 @@ use std::sync::Arc;
 pub struct CapturedOp {
     /// Name of the op.
     pub name: Arc<str>,
-    /// Attributes of the op as text. Attributes that are meant to change from step to step are left
-    /// out, such as learning rates and counters of random numbers.
+    /// Attributes of the op as text. Attributes that change from step to step are left out, such as
+    /// learning rates and counters of random numbers.
     pub attributes: Arc<str>,
     /// Buffers read by the op, each once.
     pub reads: Vec<usize>,
@@ -22,8 +22,8 @@ pub struct CapturedOp {
     pub cost: f64,
     /// Whether the op may run again, with the same results.
     pub rematerializable: bool,
-    /// Whether the host waits for the op, for example to read a value. Later commands of the
-    /// program are not known before the op is done.
+    /// Whether the host waits for the op, for example to read a value. The program issues its later
+    /// commands only after the op has run.
     pub waits: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn random(seed: u64, ops: usize) -> Capture {
     let ops = (0..ops).map(|_| {
         let mut all: Vec<usize> = (0..buffers.len()).collect();
         let mut take = |most: usize, below: &mut dyn FnMut(usize) -> usize| {
-            // Mostly picks buffers that were made recently, so that ops form chains.
+            // Most picks are buffers that were made recently, so that ops form chains.
             let count = below(most + 1).min(all.len());
             let pick = |_| all.remove(all.len() - 1 - below(all.len()).min(below(all.len())));
             (0..count).map(pick).collect::<Vec<usize>>()
@@ -55,8 +55,8 @@ pub(crate) fn conflicts(first: &CapturedOp, second: &CapturedOp) -> bool {
     })
 }
 
-/// Pairs of ops, the first of which must run before the second, with all pairs that follow from
-/// other pairs.
+/// Pairs of ops, the first of which must run before the second. The set is transitive: with `(a,
+/// b)` and `(b, c)` it contains `(a, c)`.
 fn closure(count: usize, edge: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
     let mut pairs = std::collections::BTreeSet::new();
     for last in 0..count {

@@ -2,16 +2,16 @@
 
 use super::Capture;
 
-/// Memory of a running step: a buffer is in use as long as a later op uses it, or it stays after
-/// the step.
+/// Memory of a running step. A buffer is in use as long as a later op uses the buffer, or if the
+/// buffer stays after the step.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage<'a> {
     capture: &'a Capture,
     /// Buffer -> number of later uses.
     left: Vec<usize>,
     alive: u64,
-    /// Bytes of buffers that exist before the step, but that no op uses and that do not stay after
-    /// the step. These buffers are freed once the first op has run.
+    /// Bytes of idle buffers, which exist before the step, are used by no op, and do not stay after
+    /// the step. Idle buffers are freed once the first op has run.
     idle: u64,
     peak: u64,
 }
@@ -31,8 +31,9 @@ impl<'a> Usage<'a> {
         usage
     }
 
-    /// Whether `left` uses of a buffer remain and it does not stay after the step. With `left` 0
-    /// the buffer is no longer needed; with 1, the next use frees it.
+    /// Whether exactly `left` uses of a buffer remain and the buffer does not stay after the step.
+    /// If so, with `left` 0 the buffer is no longer needed, and with `left` 1 its next use is its
+    /// last.
     fn goes(&self, buffer: usize, left: usize) -> bool {
         !self.capture.buffers[buffer].after && self.left[buffer] == left
     }
@@ -63,7 +64,7 @@ impl<'a> Usage<'a> {
         self.during(op) - ran.workspace - freed - self.idle
     }
 
-    /// Runs an op. The caller must have run all ops that must run before it.
+    /// Runs an op. The caller must have run all predecessors of the op.
     pub fn run(&mut self, op: usize) {
         self.peak = self.peak.max(self.during(op));
         self.alive = self.after(op);

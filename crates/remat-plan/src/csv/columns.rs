@@ -35,20 +35,20 @@ const NAMES: [(&str, Field); 13] = [
 /// Name of the column whose value is always the last instant of the life, whatever [`Lives`] says.
 const END: &str = "end";
 
-/// Columns that every file needs. The name is the first one of the column in `NAMES`.
+/// Columns that every file needs, each with its first name in `NAMES`.
 const NEEDED: [(&str, Field); 4] =
     [("id", Field::Id), ("lower", Field::Lower), ("upper", Field::Upper), ("size", Field::Size)];
 
-/// Columns of a file in their order. Each column comes once, and all columns in `NEEDED` are there.
+/// Columns of a file in their order. No column occurs twice, and all columns of `NEEDED` occur.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     pub fields: Vec<(Field, &'static str)>,
-    /// Whether the ends of lives and gaps in the file are their last instants.
+    /// Whether the end of a life or gap in the file is its last instant.
     pub is_closed: bool,
 }
 
-/// Whether a first line has the names of columns: no field after the first field begins like a
-/// number.
+/// Whether a line has the names of columns. A line has names if no field after the first field
+/// begins like a number.
 pub(super) fn is_header(line: &str) -> bool {
     let is_number = |field: &str| {
         field.trim().starts_with(|it: char| "+-.".contains(it) || it.is_ascii_digit())
@@ -62,7 +62,7 @@ impl Columns {
         1 + self.fields.iter().position(|(field, _)| *field == Field::Id).unwrap_or(0)
     }
 
-    /// Columns of a file without a line of column names.
+    /// Columns of a file that has no line of column names.
     pub fn usual(lives: Lives) -> Self {
         let fields = NEEDED.map(|(name, field)| (field, name)).to_vec();
         Self { fields, is_closed: lives == Lives::Closed }

@@ -48,7 +48,7 @@ pub enum CsvError {
         /// Number of the line.
         line: usize,
     },
-    /// A column is unknown, or comes twice.
+    /// A column is unknown, or occurs twice.
     #[error("line {line}, column {column}: {found:?}: {why}")]
     Column {
         /// Number of the line.
@@ -98,7 +98,7 @@ pub enum CsvError {
         /// Description of the fault.
         why: String,
     },
-    /// An earlier buffer has the same id.
+    /// The buffer of an earlier line has the same id.
     #[error(
         "line {line}, column {column} (id) is {id:?}: the buffer of line {first} has the same id"
     )]
@@ -112,15 +112,15 @@ pub enum CsvError {
         /// The id.
         id: String,
     },
-    /// Each buffer is valid by itself, but not all buffers together.
+    /// Each buffer is valid, but the buffers together are not.
     #[error(transparent)]
     Lifetimes(#[from] PlanError),
-    /// A buffer has a property for which the format has no place.
+    /// A buffer has a property that the format cannot hold.
     #[error("buffer {id} has {what}, which the format cannot store")]
     NoPlace {
         /// Id of the buffer.
         id: String,
-        /// Property in words.
+        /// Name of the property.
         what: &'static str,
     },
     /// The number of offsets in the placement is not the number of buffers.

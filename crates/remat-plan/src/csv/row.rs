@@ -1,4 +1,4 @@
-//! Lines of buffers.
+//! Parser of the line of a buffer.
 
 use super::columns::{Columns, Field};
 use super::{CsvError, Gap, excerpt};
@@ -13,8 +13,8 @@ pub(super) struct Row {
 }
 
 impl Columns {
-    /// Reads the line of a buffer: its id, and the rest. Adds the size of the buffer, with the
-    /// bytes that alignment may waste, to `total`.
+    /// Reads the line of a buffer. Returns its id, and its other values as a `Row`. Adds the size
+    /// of the buffer, with the bytes that alignment may waste, to `total`.
     pub fn row<'a>(
         &self,
         line: &'a str,
@@ -31,7 +31,7 @@ impl Columns {
                 columns: names.join(","),
             });
         }
-        // Errors name the column and its text.
+        // Each error names the column and the text of the field.
         let refused = |column: Field, why: String| {
             let at = self.fields.iter().position(|(field, _)| *field == column).unwrap_or(0);
             CsvError::Value {
@@ -46,7 +46,7 @@ impl Columns {
             let why = || "expected a whole number from 0 to below 2^64".to_owned();
             whole(text).ok_or_else(|| refused(column, why()))
         };
-        // Reads each field by itself.
+        // Each field is parsed.
         let mut id = "";
         let (mut lower, mut upper) = (0, 0);
         let mut row = Row { buffer: Buffer::new(0, 1, 0), gaps: Vec::new(), hint: None };
@@ -68,7 +68,7 @@ impl Columns {
             }
         }
         row.hint = offset.or(row.hint);
-        // First instant after the life. There is none if the life includes instant `u64::MAX`.
+        // First instant after the life; `None` if the life includes instant `u64::MAX`.
         let end = if self.is_closed { upper.checked_add(1) } else { Some(upper) };
         let Some(end) = end else {
             return Err(refused(
@@ -76,7 +76,7 @@ impl Columns {
                 "this is the last possible instant; give an earlier one".into(),
             ));
         };
-        // Checks the fields together: life, alignment, total size, gaps.
+        // Conditions on several fields are checked: life, alignment, total size, gaps.
         if lower >= end {
             let is_included = if self.is_closed { "included" } else { "excluded" };
             let why = format!(
@@ -144,7 +144,7 @@ impl Columns {
     }
 }
 
-/// Parses decimal digits, and nothing else.
+/// Parses a number of decimal digits. Any other character is an error.
 fn whole(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -1,4 +1,5 @@
-//! Checks that files are read as written, and that others are refused with their lines.
+//! Checks that a written file reads back equal, and that invalid files are refused with the number
+//! of the line.
 
 use std::path::Path;
 
@@ -53,7 +54,7 @@ fn written_instances_are_read_back() {
         let mut solution = Vec::new();
         instance.write_placement(&planned.placement, &mut solution, Lives::HalfOpen).unwrap();
         let solution = String::from_utf8(solution).unwrap();
-        // Without their last field, the lines are those of the file without offsets.
+        // Without the last field, the lines equal those of the file without offsets.
         let (lines, offsets): (Vec<_>, Vec<_>) =
             solution.lines().filter_map(|line| line.rsplit_once(',')).unzip();
         assert_eq!(lines, written(&instance, Lives::HalfOpen).lines().collect::<Vec<_>>());
@@ -62,7 +63,7 @@ fn written_instances_are_read_back() {
     }
 }
 
-/// The buffers are b and a of MiniMalloc's own tests, under other names.
+/// Buffers b and a of MiniMalloc's own tests, under other names.
 #[test]
 fn columns_come_in_any_order_and_under_all_names() {
     let plain = read("id,lower,upper,size\n1,6,12,18\n0,5,10,15\n").unwrap();
@@ -77,7 +78,7 @@ fn columns_come_in_any_order_and_under_all_names() {
     ] {
         assert_eq!(read(text).unwrap(), plain, "{text}");
     }
-    // A file with a column `end` is read alike with both values of `Lives`.
+    // A file with a column `end` gives the same instance with both values of `Lives`.
     let closed = Instance::read(&b"id,start,end,size\n1,6,11,18\n0,5,9,15"[..], Lives::Closed);
     assert_eq!(closed.unwrap(), plain);
     let as_lower = Instance::read(&b"id,lower,upper,size\n1,6,11,18\n0,5,9,15"[..], Lives::Closed);
@@ -126,7 +127,8 @@ fn all_that_can_be_said_comes_back() {
         for (number, buffer) in buffers.iter().enumerate() {
             let start = rng.next() % (buffer.size + 1);
             let kept = [0..0, start..buffer.size][rng.below(2)].clone();
-            // A gap that keeps no bytes is written without a range, and read with the range `0..0`.
+            // A gap that keeps no bytes is written without a range of bytes, and reads back with
+            // the range `0..0`.
             let kept = if kept.is_empty() { 0..0 } else { kept };
             let gap = Gap { lower: buffer.lower, upper: buffer.lower + 1, kept };
             if rng.below(2) == 0 {
@@ -297,7 +299,7 @@ fn invalid_files_are_refused_with_their_line() {
     assert!(Instance::read(format!("a,0,{end},2").as_bytes(), Lives::HalfOpen).is_ok());
 }
 
-/// The file stands for a pipe that never ends.
+/// Reads a file that stands for a pipe without an end.
 #[test]
 fn buffers_and_gaps_without_end_are_an_error_at_last() {
     struct Lines {
@@ -329,8 +331,8 @@ fn buffers_and_gaps_without_end_are_an_error_at_last() {
     );
 }
 
-/// Random bytes are read or refused without a panic. An instance that was read is written, and read
-/// again.
+/// Reads random bytes: they are accepted or refused without a panic. Each accepted instance is
+/// written and read again.
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut rng = remat_rng::SplitMix64::new(7);

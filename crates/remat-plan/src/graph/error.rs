@@ -37,8 +37,8 @@ impl fmt::Display for Role {
     }
 }
 
-/// Reasons why a file is no valid graph, or a graph is no valid step. Ops and tensors are counted
-/// from 0.
+/// Reasons why a file is not a valid graph, or a graph is not a valid step. Ops and tensors are
+/// counted from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -51,7 +51,7 @@ pub enum GraphError {
         /// Limit on the bytes.
         limit: u64,
     },
-    /// The text is not JSON, or its JSON is not that of a graph.
+    /// The text is not JSON, or the JSON does not have the form of a graph.
     #[error("the graph is invalid: {0}")]
     Json(#[from] serde_json::Error),
     /// The file is of another format.
@@ -82,12 +82,12 @@ pub enum GraphError {
         /// Name of the tensors.
         tensor: String,
     },
-    /// An alignment is no power of two.
+    /// An alignment is not a power of two.
     #[error("tensor {tensor:?}: alignment is {alignment}: expected a power of two")]
     Alignment {
         /// Name of the tensor.
         tensor: String,
-        /// Alignment asked for.
+        /// Requested alignment.
         alignment: u64,
     },
     /// An op cannot name a tensor in this role.

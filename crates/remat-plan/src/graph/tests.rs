@@ -74,8 +74,8 @@ fn written_graphs_are_read_back() {
         let graph = file(name);
         assert_eq!(Graph::read(&written(&graph)[..]).unwrap(), graph);
     }
-    // The text may be on one line or on many lines, and may follow a byte order mark, which Windows
-    // writes.
+    // The text may have one line or many lines. The text may begin with a byte order mark, as on
+    // Windows.
     let graph = file("nnvm");
     let value: serde_json::Value = serde_json::from_slice(&written(&graph)).unwrap();
     for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
@@ -120,8 +120,8 @@ fn pairs_are_taken_as_nnvm_takes_them() {
     graphs.push(file("nnvm"));
     let mut taken = 0;
     for mut graph in graphs {
-        // Graphs are changed to what NNVM allows: it has no updates, does not overwrite variables,
-        // and frees tensors without readers.
+        // The graphs are reduced to what NNVM allows. NNVM has no updates, does not overwrite
+        // variables, and frees tensors without readers.
         for op in &mut graph.ops {
             op.updates.clear();
             op.in_place.retain(|[input, _]| {
@@ -209,8 +209,8 @@ fn invalid_graphs_are_refused_with_their_op_and_tensor() {
     let both = format!("{x},{y}");
     let f = r#"{"name":"f","inputs":["x"],"outputs":["y"]}"#;
     assert_eq!(graph(&both, f).unwrap(), ["x", "y"]);
-    // A tensor that is listed twice among the inputs, or among the inputs and the updates, is
-    // listed once in the step.
+    // A tensor may be listed twice among the inputs, or among both the inputs and the updates. The
+    // step lists the tensor once.
     assert_eq!(
         graph(&both, r#"{"name":"f","inputs":["x","x"],"updates":["x"],"outputs":["y"]}"#).unwrap(),
         ["x", "y"]

@@ -28,13 +28,13 @@ impl<'a> Scored<'a> {
     }
 }
 
-/// Orders of all these schedulers, with their loads and the sizes of their placements by this
+/// Orders of all these schedulers, each with its load and the size of its placement by this
 /// planner.
 ///
 /// # Errors
 ///
-/// There is one result for each scheduler. A result is an error if the scheduler finds no order, or
-/// if the planner does not place the buffers of the order.
+/// The result of a scheduler is an error if the scheduler finds no order, or if the planner does
+/// not place the buffers of the order.
 pub fn score<'a>(
     capture: &'a Capture,
     schedulers: &[Box<dyn Scheduler>],
@@ -51,11 +51,11 @@ pub fn score<'a>(
     scored
 }
 
-/// Finds the order with the smallest placement. On a tie the order with the least load wins, then
-/// that of the first scheduler.
+/// Finds the order with the smallest placement. On a tie, the order with the least load wins, then
+/// the order of the first scheduler.
 ///
-/// The order of the program wins unless another order has a smaller placement or a lower load, and
-/// neither of them is larger. Schedulers that find no order are skipped.
+/// The order of the program wins unless another order is better in placement size or in load, and
+/// worse in neither. Schedulers that find no order are skipped.
 ///
 /// # Errors
 ///

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 /// `bfs`: runs ops in the order in which they become ready. Ops that become ready together run in
 /// the order of the program.
 ///
-/// The method is Kahn's algorithm (1962), which CANN has too. Time: O(operands). The order is weak
-/// on deep graphs: all branches advance together, so the values of all branches are in memory at
-/// the same time.
+/// The method is Kahn's algorithm (1962), which CANN also uses. Time: O(operands). The order is
+/// weak on deep graphs: all branches advance together, so the values of all branches are in memory
+/// at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BreadthFirst;
 

@@ -1,14 +1,16 @@
-//! Depth-first orders: they run one branch at a time, found from its beginning or from its end.
+//! Depth-first orders, which run one branch at a time. A branch is followed from its first op or
+//! from its last op.
 
 use super::{Order, OrderError, Reach, Scheduler};
 use crate::{Capture, Limits};
 
-/// `dfs`: runs the op that became ready last. If several ops became ready together, the first of
-/// them in the program runs first. So a branch runs to its end before the next branch begins.
+/// `dfs`: runs the op that became ready last. If several ops became ready together, the op that
+/// comes first in the program runs first. So a branch runs to its end before the next branch
+/// begins.
 ///
-/// CANN has this order, too: it uses a stack where `bfs` uses a queue. Time: O(operands). The order
-/// is weak if the branches come in the wrong order: the inputs of the later branches stay in memory
-/// while all earlier branches run.
+/// CANN also has this order. The method uses a stack where `bfs` uses a queue. Time: O(operands).
+/// The order is weak if the branches come in the wrong order: the inputs of the later branches stay
+/// in memory while all earlier branches run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepthFirst;
 
@@ -40,13 +42,13 @@ impl Scheduler for DepthFirst {
     }
 }
 
-/// `reverse-dfs`: visits the ops without successors in the order of the program, and runs all ops
-/// that such an op needs just before it. So each op runs only when the first op that needs it is
-/// about to run.
+/// `reverse-dfs`: visits the ops without successors in the order of the program. All ops that a
+/// visited op needs run just before it. So each op runs only when the first op that needs its
+/// results is about to run.
 ///
 /// CANN and XLA (`PostOrder`) have this order. Time: O(operands). The order is weak on training
-/// steps whose updates are at the end: it runs only as much of the backward pass as the next update
-/// needs, and the values for later updates stay in memory until then.
+/// steps whose updates are at the end. Before each update, only the part of the backward pass runs
+/// that this update needs, and the values for later updates stay in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReverseDepthFirst;
 

@@ -8,27 +8,28 @@ use crate::capture::Usage;
 use crate::{Capture, Limits};
 use rustc_hash::FxHashMap;
 
-/// `exact`: an order within reach with the least load.
+/// `exact`: finds an order with the least load among the orders that the reach allows.
 ///
 /// The method is dynamic programming over sets of ops that have run (Ahn et al., Serenity, MLSys
 /// 2020). A *way* to a set is an order of its ops. The bytes in use after a set has run do not
-/// depend on the way, so for each set only one way with the least peak is kept. Three rules keep
+/// depend on the way. So only one way with the least peak is kept for each set. Three rules keep
 /// the number of sets small:
 ///
-/// - If the load of the best order of all other schedulers equals the [`floor`], that order is the
-///   answer.
-/// - A way is dropped if its peak is at least the load of that order.
-/// - An op runs at once, and no other op is tried in its place, if it does not raise the peak and
-///   leaves no more bytes in use than before it. No later op then needs more memory because of it.
+/// - If the load of the best order of all other schedulers equals the [`floor`], this best order is
+///   the answer.
+/// - A way is dropped if its peak is at least the load of the best order of the other schedulers.
+/// - If an op does not raise the peak and does not increase the bytes in use, this op runs next,
+///   and no other op is tried in its place. Running such an op early never makes a later op need
+///   more memory.
 ///
 /// The number of sets can grow exponentially with the number of ops ready at once. The search fails
-/// if it finds more than `sets` ways. To bound its time, the search also fails if it would run more
-/// than `128 * sets` ops to restore the states of sets. Each set takes some 100 bytes, and an
-/// eighth of a byte for each op of the step. The search is weak on wide graphs, on which it fails
-/// unless these rules leave few sets.
+/// if it finds more than `sets` ways. The state after a set is restored by running the ops of its
+/// way again. The search also fails if all restored states would take more than `128 * sets` runs
+/// of ops. Each set takes about 100 bytes, plus an eighth of a byte for each op of the step. The
+/// search fails on wide graphs, unless the rules leave few sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Limit on the number of ways kept, of which there is at least one for each set.
+    /// Limit on the number of ways kept. At least one way is kept for each set.
     pub sets: usize,
 }
 
@@ -38,7 +39,7 @@ impl Default for Exact {
     }
 }
 
-/// A set of ops that have run, and the best way to it.
+/// A set of ops that have run, and the best way to this set.
 struct Set {
     ran: Box<[u64]>,
     /// Peak of the bytes in use in the best way.
@@ -54,7 +55,7 @@ struct Way {
 
 const START: usize = usize::MAX;
 
-/// Limit, for each allowed set, on the ops that are run again to restore the state after a set.
+/// Limit on the ops that are run again to restore states, for each set that `Exact::sets` allows.
 const RUNS: usize = 128;
 
 impl Scheduler for Exact {
@@ -89,7 +90,7 @@ impl Scheduler for Exact {
         let too_many = OrderError::TooMany { scheduler: self.name(), limit: self.sets };
         let mut runs = self.sets.saturating_mul(RUNS);
         let mut sets = vec![Set { ran: vec![0; count.div_ceil(64)].into(), peak: 0, way: START }];
-        // Each round extends all sets of the current size by one op.
+        // Each iteration extends all sets of the current size by one op.
         for _ in 0..count {
             let mut next: Vec<Set> = Vec::new();
             let mut index: FxHashMap<Box<[u64]>, usize> = FxHashMap::default();
@@ -98,7 +99,7 @@ impl Scheduler for Exact {
                     return Err(OrderError::TooLong { scheduler: self.name() });
                 }
                 // Runs the ops of the way again, to find the ready ops and the bytes in use after
-                // the set.
+                // these ops.
                 let (mut issue, mut usage) = (Issue::new(capture, reach), Usage::new(capture));
                 let ran = ops_of(&ways, set.way);
                 runs = runs.checked_sub(ran.len()).ok_or(too_many.clone())?;
@@ -108,7 +109,7 @@ impl Scheduler for Exact {
                 }
                 for op in moves(&issue, &usage, bound) {
                     // Extends the set by the op. The new way is kept only if its peak is lower than
-                    // that of every known way to the same set.
+                    // the peak of every known way to the same set.
                     let mut ran = set.ran.clone();
                     ran[op / 64] |= 1 << (op % 64);
                     let peak = usage.peak().max(usage.during(op));
@@ -134,7 +135,7 @@ impl Scheduler for Exact {
         }
         match sets.first() {
             Some(best) => Order::new(capture, ops_of(&ways, best.way)),
-            // No set was left: no order has a lower load than the known one.
+            // No set remains: no order has a lower load than the known order.
             None => Ok(known),
         }
     }
@@ -150,8 +151,8 @@ fn ops_of(ways: &[Way], mut at: usize) -> Vec<usize> {
     ops
 }
 
-/// Ops to try next. If some order that continues the current way has a load below `bound`, one with
-/// the least load begins with one of these ops.
+/// Ops to try next. If some continuation of the current way has a load below `bound`, then a
+/// continuation with the least load begins with one of these ops.
 fn moves(issue: &Issue<'_>, usage: &Usage<'_>, bound: u64) -> Vec<usize> {
     let is_free =
         |&&op: &&usize| usage.during(op) <= usage.peak() && usage.after(op) <= usage.alive();

@@ -4,14 +4,15 @@ use crate::Capture;
 
 /// Lower bound on the peak of bytes in use, over all orders of a step.
 ///
-/// At each op, a buffer counts if it is in memory in every order while the op runs. A buffer that
-/// the op uses or makes counts. A different buffer counts if it exists before the step or is made
-/// by an op that must run before, and if it also stays after the step or is used by an op that must
-/// run after. The bound is the largest sum of these buffers and the workspace over all ops.
+/// For each op, the bound sums the workspace and the buffers that are in memory in every order
+/// while the op runs. The buffers that the op uses or makes are summed. Any other buffer is summed
+/// if it satisfies two conditions. First, the buffer exists before the step, or an op that must run
+/// earlier makes it. Second, the buffer stays after the step, or an op that must run later uses it.
+/// The bound is the largest sum over all ops.
 ///
 /// Time: O(n * operands) for n ops. Memory: n^2 / 8 bytes. The bound is weak if the step has
 /// independent branches: while one branch runs, some buffers of the other branches are in memory,
-/// but they are not counted.
+/// but are not summed.
 #[must_use]
 pub fn floor(capture: &Capture) -> u64 {
     let count = capture.ops().len();
@@ -37,7 +38,7 @@ pub fn floor(capture: &Capture) -> u64 {
     (0..count).map(at).max().unwrap_or(0)
 }
 
-/// Op -> set of ops that must run before it, directly or indirectly, as bits.
+/// Op -> bit set of all ops that must run before the op, directly or indirectly.
 fn ancestors(capture: &Capture) -> Vec<Vec<u64>> {
     let count = capture.ops().len();
     let mut ancestors: Vec<Vec<u64>> = Vec::with_capacity(count);

@@ -1,4 +1,4 @@
-//! State of a step of which some ops have run: the ops that may run next within a reach.
+//! State of a step after some ops have run: the ops that may run next within a reach.
 
 use super::{Capture, Reach};
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ pub(super) struct Issue<'a> {
     reach: Reach,
     /// Op -> number of its predecessors that have not run.
     missing: Vec<usize>,
-    /// Ops that have arrived and whose predecessors have run. The set is empty only at the end: the
-    /// first op of the program that has not run is always in it.
+    /// Ops that have arrived and whose predecessors have run. The set always contains the first op
+    /// of the program that has not run, so it is empty only at the end.
     ready: BTreeSet<usize>,
-    /// Number of commands that have arrived: the first `come` commands of the program.
+    /// Number of commands that have arrived, which are the first commands of the program.
     come: usize,
     ran: usize,
     /// Op that the host waits for. No further command arrives before this op has run.
@@ -64,8 +64,7 @@ impl<'a> Issue<'a> {
         let count = self.missing.len();
         let most = match self.reach {
             Reach::Offline => count,
-            // When the next op has run, up to `most` of the commands that have arrived may be held
-            // back.
+            // After the next op, at most `most` of the commands that have arrived may be held back.
             Reach::Held(most) => most.saturating_add(self.ran + 1).min(count),
         };
         while self.come < most && self.awaited.is_none() {

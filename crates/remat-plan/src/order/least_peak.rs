@@ -7,14 +7,14 @@ use std::cmp::Reverse;
 
 /// `least-peak`: always runs the ready op that takes the least memory.
 ///
-/// Among ready ops that do not raise the peak, the one that leaves the fewest bytes in use runs. If
-/// all ready ops raise the peak, the one that raises it least runs. The first op of the program
-/// wins a tie.
+/// Among ready ops that do not raise the peak, the op that leaves the fewest bytes in use runs. If
+/// all ready ops raise the peak, the op that raises the peak least runs. The first op of the
+/// program wins a tie.
 ///
-/// PyTorch Inductor has this method (LPMF), with an error that is not repeated here: the bytes in
-/// use must be updated by those of the op that was chosen. Time: O(n * r) for n ops of which r are
-/// ready at once. With a limited reach, the choice is among the ops that have arrived. The method
-/// looks only one op ahead, so it is weak if the bytes in use have to rise before they can fall.
+/// PyTorch Inductor has this method (LPMF), with an error that is corrected here: the bytes in use
+/// must be updated for the chosen op. Time: O(n * r) for n ops, at most r of which are ready at the
+/// same time. With a limited reach, the choice is among the ops that have arrived. The method looks
+/// only one op ahead, so it is weak if the bytes in use have to rise before they can fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeastPeak;
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Capture, Limits};
 
-/// Orders that a scheduler may return: see the [module](super).
+/// Orders that a scheduler may return, as the [module](super) explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// All orders that keep the edges, for a caller that runs the step as a whole.
@@ -23,7 +23,7 @@ pub trait Scheduler {
     fn name(&self) -> &'static str;
 
     /// Finds an order that `reach` allows. Each call gives the same order, unless the time limit
-    /// ends it.
+    /// ends the search.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
 ///
 /// # Errors
 ///
-/// [`UnknownOrder`], with the names of all schedulers, if none has this name.
+/// [`UnknownOrder`], with the names of all schedulers, if no scheduler has this name.
 pub fn named(name: &str) -> Result<Box<dyn Scheduler>, UnknownOrder> {
     let names = || all().iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
     let found = all().into_iter().find(|one| one.name() == name);

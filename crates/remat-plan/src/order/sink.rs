@@ -6,15 +6,15 @@ use crate::{Capture, Limits};
 /// `sink`: moves an op to just before the first op that must run after it, if this saves memory
 /// between the two positions. Two rules allow a move:
 ///
-/// - the fixed rule: every buffer that the op reads is in memory for the whole step anyway (it is
-///   kept, or the op reads nothing);
-/// - the dynamic rule: the buffers that the op makes are larger in total than those of its inputs
-///   that, without the move, would be freed between the two positions.
+/// - the fixed rule: every buffer that the op reads is in memory for the whole step, or the op
+///   reads no buffer;
+/// - the dynamic rule: the outputs of the op have more bytes than the inputs that the move would
+///   keep in memory longer.
 ///
 /// Source: CANN's article on the order of ops, which has the rules for graphs without updates. Here
-/// an op also stays before ops that overwrite what it reads. A pass visits the ops from the last to
-/// the first. Passes are repeated until no op moves; of a chain of ops, only one moves in each
-/// pass. Time: O(operands) a pass. Two to four passes are usual, and 64 are the limit. The method
+/// an op also stays before ops that overwrite its inputs. A pass visits the ops from the last to
+/// the first. Passes are repeated until no op moves; in each pass, only one op of a chain moves.
+/// Time: O(operands) per pass. Two to four passes are usual, and the limit is 64. The method
 /// changes little or nothing if the order of the program is already good, as in training steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sink;

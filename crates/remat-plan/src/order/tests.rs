@@ -1,5 +1,5 @@
-//! Checks that orders keep the edges, that their loads are those of a naive count, and that no
-//! order has a lower load than the exact one.
+//! Checks that orders keep the edges, that their loads equal a naive count, and that no order has a
+//! lower load than the exact order.
 
 use super::*;
 use crate::capture::tests::{conflicts, random};
@@ -33,7 +33,7 @@ fn naive_load(capture: &Capture, ops: &[usize]) -> u64 {
 }
 
 /// Whether a program can run in this order with at most `most` ops held back. Ops arrive one at a
-/// time, and no more of them than needed.
+/// time, and only as many as needed.
 fn can_be_replayed(capture: &Capture, ops: &[usize], most: usize) -> bool {
     let mut come: Vec<usize> = Vec::new();
     let mut ran: Vec<usize> = Vec::new();
@@ -116,7 +116,7 @@ fn held_is_the_fewest_ops_a_program_must_hold_back() {
     assert!(held_some > 100 && offline > 100, "{held_some} {offline}");
 }
 
-/// Least load of all orders that the reach allows, found by trying all of them.
+/// Least load of all orders that the reach allows, found by trying every order.
 fn least_load(capture: &Capture, reach: Reach) -> u64 {
     fn go_on(capture: &Capture, reach: Reach, ops: &mut Vec<usize>, least: &mut u64) {
         let count = capture.ops().len();
@@ -174,7 +174,7 @@ fn none_is_better_than_the_exact_order() {
             }
         }
     }
-    // Each of the other schedulers sometimes misses the least load; the exact one never does.
+    // Each of the other schedulers sometimes misses the least load; the exact scheduler never does.
     assert!(better[..6].iter().all(|&better| better > 0) && better[6] == 0, "{better:?}");
 }
 
@@ -244,7 +244,7 @@ fn a_search_refuses_what_is_too_wide() {
     let late = Limits::within(std::time::Duration::ZERO);
     let error = exact.order(&capture, Reach::Offline, &late).unwrap_err();
     assert!(error.to_string().starts_with("exact ran out of time"), "{error}");
-    // The schedulers that look at all ready ops (least-peak) or at all users of a buffer (sink)
+    // `least-peak`, which compares all ready ops, and `sink`, which compares all users of a buffer,
     // also stop when the time is up.
     for name in ["least-peak", "sink"] {
         let error = named(name).unwrap().order(&capture, Reach::Offline, &late).unwrap_err();
@@ -261,9 +261,10 @@ fn casts_put_first_sink() {
         let sink = Sink.order(&capture, Reach::Held(usize::MAX), &Limits::none()).unwrap();
         let (square, row) = (width * width, tokens * width);
         let parameters = 12 * square * layers as u64;
-        // For each op of the first layer, three numbers: rows of activations in use; half-precision
-        // weights in use, in squares of the width, if each weight is cast when it is needed;
-        // weights already freed, in the same unit, if all weights are cast first.
+        // Each op of the first layer has three numbers. The first is the rows of activations in
+        // use. The second is the half-precision weights in use if each weight is cast when needed.
+        // The third is the weights already freed if all weights are cast first. Weights are in
+        // squares of the width.
         let ops = [(4, 3, 0), (5, 0, 3), (3, 1, 3), (3, 0, 4), (5, 4, 4), (9, 0, 8), (6, 4, 8)];
         let most = |bytes: fn((u64, u64, u64), [u64; 3]) -> u64| {
             ops.iter().map(|&op| bytes(op, [parameters, square, row])).max().unwrap()

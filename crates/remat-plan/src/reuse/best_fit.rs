@@ -8,11 +8,12 @@ use crate::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 
 /// `best-fit`: gives each buffer, in order of time, the smallest free range of addresses (hole)
 /// that is large enough. The lowest hole wins a tie. If no hole is large enough, the buffer lies at
-/// the top, and the memory grows.
+/// the top, and the size of the placement grows.
 ///
 /// Source: MegEngine's static memory planning (`BEST_FIT`). Time: O(n log n) for n buffers. The
-/// planner never looks ahead, so it is weak if sizes vary much: early buffers leave holes that
-/// later buffers do not fit into. The planner supports neither gaps nor colours.
+/// planner ignores later buffers when it places a buffer. So the planner is weak if sizes vary
+/// much: early buffers leave holes that later buffers do not fit into. The planner supports neither
+/// gaps nor colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BestFit;
 
@@ -37,7 +38,7 @@ impl Planner for BestFit {
     }
 }
 
-/// Free ranges below the top. No two of them touch.
+/// Free ranges below the top. No two ranges touch.
 #[derive(Debug, Default)]
 struct Holes {
     by_address: BTreeMap<u64, u64>,

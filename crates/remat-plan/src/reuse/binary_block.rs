@@ -4,12 +4,12 @@ use super::blocks::{ROUND, Take, chain, in_a_row};
 use super::{Knows, rounded_to};
 use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 
-/// Size of a large buffer, in bytes: 8 MiB. A class with two members or more is not joined to the
-/// next class if its largest member has this size or more.
+/// Size of a large buffer, in bytes: 8 MiB. A class of two members or more stays separate if its
+/// largest member has this size or more.
 const LARGE: u64 = 8 << 20;
 
 /// `binary-block`, `binary-block:oldest`: divides buffers into classes by size, and lets a buffer
-/// use any free block of its class. Each class reaches up to twice the size of the one before; a
+/// use any free block of its class. The limit of a class is twice the limit of the class before. A
 /// class with few members is joined to the next class. When all buffers have a block, each block
 /// shrinks to the size of its largest buffer.
 ///
@@ -21,7 +21,7 @@ const LARGE: u64 = 8 << 20;
 ///
 /// Time: O(n log n) for n buffers, without a limit on n. The planner is weak if small buffers could
 /// use the bytes of a large buffer: buffers of different classes never share a block. On steps of
-/// three networks it took 1.11 to 2.08 times the load.
+/// three networks, placements took 1.11 to 2.08 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BinaryBlock {
     /// Choice among the free blocks.
@@ -39,15 +39,16 @@ impl Default for BinaryBlock {
 
 impl BinaryBlock {
     /// Largest size in each class, in rising order. A buffer belongs to the first class whose
-    /// largest size is at least its own size.
+    /// largest size is at least the size of the buffer.
     ///
-    /// The first class goes up to twice 512 bytes; if no buffer has more than 512 bytes, it goes up
-    /// to twice the smallest size. Each further class goes up to twice the size of the class before
-    /// it. With n classes for m buffers, a class with fewer than m / n members, rounded down, is
-    /// joined to the next. Exceptions: the last class, and a class with two members or more whose
-    /// largest member has 8 MiB or more. (GE compares the smallest member with 8 MiB instead. GE's
-    /// rule gives 1.103 instead of 1.114 times the load on ResNet-50, and equal results on the
-    /// other two networks. The ratios in the tests are those of the rule with the largest member.)
+    /// The limit of the first class is twice 512 bytes; if no buffer has more than 512 bytes, the
+    /// limit is twice the smallest size. The limit of each further class is twice the limit of the
+    /// class before. With n classes for m buffers, a class with fewer than m / n members, rounded
+    /// down, is joined to the next class. Two classes are never joined to the next: the last class,
+    /// and a class with two members or more whose largest member has 8 MiB or more. (GE compares
+    /// the smallest member with 8 MiB instead. GE's rule gives 1.103 instead of 1.114 times the
+    /// load on ResNet-50, and equal results on the other two networks. The ratios in the tests come
+    /// from the rule with the largest member.)
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ fn classes(mut sizes: Vec<u64>) -> Vec<u64> {
     }
     let few = sizes.len() / bounds.len();
     let mut classes = Vec::new();
-    // Index of the first size in the class that is being made.
+    // Index of the first size in the current class.
     let mut begin = 0;
     for bound in bounds {
         let end = sizes.partition_point(|&size| size <= bound);

@@ -14,11 +14,12 @@ pub(super) const ROUND: u64 = 512;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Take {
     /// The block released last, as in open-source GE, which searches from the end of its list.
-    /// Lifetimes do not say in which order blocks are released at the same instant. Of such blocks,
-    /// the one made last is taken, which reproduces the ratios in the tests.
+    /// Lifetimes do not say in which order blocks are released at the same instant. Of blocks
+    /// released at the same instant, the block made last is taken, which reproduces the ratios in
+    /// the tests.
     #[default]
     Newest,
-    /// The block made first, whenever it was released, as in the article.
+    /// The block made first, as in the article. The time of its release does not matter.
     Oldest,
 }
 
@@ -93,11 +94,11 @@ pub(super) fn chain<C: Eq + Hash>(
     blocks
 }
 
-/// Offsets of the buffers if the blocks lie one after another from address 0 on.
+/// Offsets of the buffers if the blocks lie one after another, from address 0 on.
 pub(super) fn in_a_row(blocks: &[Block], buffers: usize) -> Vec<u64> {
     let mut offsets = vec![0; buffers];
-    // No overflow: a block has the size of its largest buffer, and all buffers together have less
-    // than 2^64 bytes.
+    // The sum cannot overflow: a block has the size of its largest buffer, and all buffers together
+    // have less than 2^64 bytes.
     let mut top = 0;
     for block in blocks {
         for &i in &block.buffers {

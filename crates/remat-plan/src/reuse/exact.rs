@@ -1,4 +1,4 @@
-//! Exact search for a placement with the least bytes, and for a proof that none has fewer.
+//! Exact search for a placement with the fewest bytes, and for a proof that no placement has fewer.
 
 mod capacity;
 mod memory;
@@ -19,9 +19,9 @@ use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 use remat_rng::SplitMix64;
 
 /// `exact`, or `exact:NODES`: searches for the smallest placement among all placements in which no
-/// buffer can be moved down, in an order that finds good placements soon.
+/// buffer can be moved down. Promising placements are tried first.
 ///
-/// The search is that of MiniMalloc (Moffitt, ASPLOS 2023). A search finds out whether the buffers
+/// The method is MiniMalloc's search (Moffitt, ASPLOS 2023). A search decides whether the buffers
 /// fit into a capacity, which is a number of bytes. Buffers are placed from low to high addresses,
 /// each on top of the placed buffers that are alive at the same time. At every instant, the lowest
 /// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive then, must
@@ -30,22 +30,23 @@ use remat_rng::SplitMix64;
 /// buffers are tried in three orders in turn. If no order gives an answer within a limit on nodes,
 /// the limit is doubled for the next round.
 ///
-/// Three rules are added. If a buffer could have been placed lower than the last placed buffer but
-/// was not, another buffer must still be placed below it, which raises its lowest possible address.
-/// Buffers with equal lives are tried in only one order. States that failed are remembered. The
-/// first capacity tried is the load; higher ones follow. Between them, short searches in random
-/// variations of the orders lower the best height; the variations are the same in each run. The
-/// answer is proven if its bytes equal the load, or if all smaller capacities have failed.
+/// Three rules are added. A buffer is passed over if it could have been placed lower than the last
+/// placed buffer, but was not. Another buffer must then be placed below the passed buffer, which
+/// raises the lowest possible address of the passed buffer. Buffers with equal lives are tried in
+/// only one order. States that failed are remembered. The first capacity tried is the load; higher
+/// capacities follow. Between these searches, short searches in random variations of the orders
+/// lower the size of the best placement. The variations are the same in each run. The answer is
+/// proven if its bytes equal the load, or if all smaller capacities have failed.
 ///
-/// The search begins with the best of some quick placements, among them the placements by hints.
+/// The search begins with the best of some quick placements, including the placements by hints.
 /// Sizes are not rounded up for alignment, and other buffers may use the gaps of a buffer. The
 /// planner does not support colours or bytes kept in gaps, and places at most [`Exact::LIMIT`]
-/// buffers linked in time. The time for a proof is exponential at worst: for instances of 200
-/// buffers, it is between milliseconds and forever.
+/// buffers linked in time. The time for a proof is exponential at worst: some instances of 200
+/// buffers take milliseconds, others would never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Limit on the nodes of the search, each of which places one buffer. Used only if there is no
-    /// time limit.
+    /// Limit on the nodes of the search, each of which places one buffer. The limit is used only if
+    /// there is no time limit.
     pub nodes: u64,
 }
 
@@ -56,19 +57,20 @@ impl Default for Exact {
 }
 
 impl Exact {
-    /// Limit on the number of buffers linked in time. Buffers are linked if some buffer is alive at
-    /// every instant from the first begin to the last end of their lives.
+    /// Limit on the number of buffers linked in time. Buffers are linked if at every instant, from
+    /// the first begin to the last end of their lives, some buffer is alive.
     pub const LIMIT: usize = 2_000;
     /// Limit on the number of pieces into which gaps cut buffers that are linked in time.
     pub const PIECES: usize = 10 * Self::LIMIT;
 
-    /// `name`, with the limit on nodes after a colon unless it is the default.
+    /// `name`, followed by a colon and the limit on nodes unless the limit is the default.
     pub(super) fn called(&self, name: &str) -> String {
         if *self == Self::default() { name.to_owned() } else { format!("{name}:{}", self.nodes) }
     }
 
     /// Searches for a smaller placement than `best`, which is a placement of the same lifetimes.
-    /// Returns the placement of `best` if none is found; it may be proven by then.
+    /// Returns the placement of `best` if no smaller placement is found. The search may have proven
+    /// that `best` is the smallest.
     pub(super) fn improve(
         &self,
         lifetimes: &Lifetimes,
@@ -87,7 +89,7 @@ impl Exact {
     ) -> Result<Planned, PlanError> {
         Knows::Gaps.check(self, lifetimes)?;
         let Sections { unit, parts } = Sections::new(lifetimes);
-        // The planner fails beyond its limits.
+        // The planner fails if a part exceeds its limits.
         let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
         if largest > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
@@ -118,7 +120,7 @@ impl Exact {
             })
             .collect();
         let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
-        // The highest part determines the height of the placement, so this part is lowered next.
+        // The highest part determines the size of the placement, so this part is lowered next.
         let mut last = 0;
         let proven = loop {
             let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);

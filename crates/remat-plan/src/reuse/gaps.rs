@@ -1,11 +1,11 @@
-//! Greedy planner: places buffers one by one in a fixed order, each in a gap between buffers that
-//! are already placed.
+//! Greedy planner: places buffers one by one in a fixed order, each in a gap between placed
+//! buffers.
 
 use super::Knows;
 use crate::{Buffer, Lifetimes, Limits, Part, PlanError, Planned, Planner};
 use std::cmp::Reverse;
 
-/// Order in which buffers are placed. On a tie the buffer that begins earlier is first, then the
+/// Order in which buffers are placed. On a tie, the buffer that begins earlier is first, then the
 /// buffer with the lower number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum First {
@@ -22,14 +22,14 @@ pub enum First {
 
 /// `gaps-size`, `gaps-area`, `gaps-life`, `gaps-birth`: puts each buffer into the smallest gap
 /// between the buffers already placed that are alive at the same time. The lowest gap wins a tie.
-/// If no gap is large enough, the buffer lies above all these buffers.
+/// If no gap is large enough, the buffer lies above all buffers that are alive at the same time.
 ///
 /// `gaps-size` is the greedy planner of TFLite (Pisarchyk and Lee, 2020) and XLA's spatial
-/// heuristic; `gaps-life` is XLA's temporal heuristic. Time: O(n^2) for n buffers, or n pieces if
-/// lifetimes have gaps that cut buffers into pieces; n is at most [`Gaps::LIMIT`]. Sizes are not
-/// rounded up for alignment. The planner supports gaps and bytes kept in gaps, but not colours. The
-/// planner is weak if many sizes are similar but not equal, and if lives overlap without one
-/// containing the other.
+/// heuristic; `gaps-life` is XLA's temporal heuristic. Time: O(n^2) for n buffers. If gaps cut the
+/// lives of buffers, n is the number of pieces. n is at most [`Gaps::LIMIT`]. Sizes are not rounded
+/// up for alignment. The planner supports gaps and bytes kept in gaps, but not colours. The planner
+/// is weak if many sizes are similar but not equal, and if lives overlap without one containing the
+/// other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     /// Order in which buffers are placed.
@@ -37,7 +37,8 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Limit on the number of buffers, and on the number of pieces into which gaps cut them.
+    /// Limit on the number of buffers, and on the number of pieces into which gaps cut the lives of
+    /// buffers.
     pub const LIMIT: usize = 30_000;
     /// The four planners, one for each order.
     pub const ALL: [Self; 4] = [
@@ -79,7 +80,7 @@ impl Planner for Gaps {
     }
 }
 
-/// Choice among the gaps between placed buffers.
+/// Rule for the choice among the gaps between placed buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// The smallest gap that is large enough; the lowest one on a tie.
@@ -89,7 +90,7 @@ pub(super) enum Fit {
 }
 
 impl Gaps {
-    /// Places buffers in this order; `fit` chooses the gap for each.
+    /// Places buffers in this order. `fit` chooses the gap for each buffer.
     pub(super) fn place(
         &self,
         lifetimes: &Lifetimes,
@@ -122,8 +123,8 @@ impl Gaps {
             busy.clear();
             match own {
                 [] => continue,
-                // A buffer without gaps in its life: `placed` is sorted by address, so its
-                // obstacles are too.
+                // The buffer has no gaps in its life. Its obstacles are sorted by address, because
+                // `placed` is.
                 [Part { lower, upper, .. }] if lifetimes.gaps(i).is_empty() => {
                     let meets = |it: &&Placed| *lower < it.upper && it.lower < *upper;
                     busy.extend(placed.iter().filter(meets).map(|it| (it.begin, it.end)));
@@ -147,8 +148,8 @@ impl Gaps {
 /// Number of buffers that are placed between two checks of the time limit.
 const LOOKS: usize = 64;
 
-/// Ranges of addresses that the whole buffer must not overlap, so that its part `part` overlaps no
-/// placed part.
+/// Ranges of addresses that the buffer must not overlap. If the buffer avoids these ranges, its
+/// part `part` overlaps no placed part.
 fn obstacles<'a>(
     part: &'a Part,
     buffer: &'a Buffer,
@@ -156,14 +157,14 @@ fn obstacles<'a>(
 ) -> impl Iterator<Item = (u64, u64)> + 'a {
     let meets = |it: &&Placed| part.lower < it.upper && it.lower < part.upper;
     // Only `part` must not overlap the placed part; the bytes of the buffer above and below `part`
-    // may. So the obstacle is that much smaller than the placed part.
+    // may. So the obstacle is smaller than the placed part by these bytes.
     let (above, below) = (buffer.size - part.end, part.begin);
     let obstacle = move |it: &Placed| (it.begin + above, it.end.saturating_sub(below));
     placed.iter().filter(meets).map(obstacle).filter(|&(_, end)| end > 0)
 }
 
-/// Address for a buffer in a gap between busy ranges, chosen by `fit`, or above all of them. `busy`
-/// is sorted by the begins of the ranges.
+/// Address for a buffer in a gap between busy ranges, chosen by `fit`, or above all busy ranges.
+/// `busy` is sorted by the begins of the ranges.
 fn gap(busy: &[(u64, u64)], buffer: &Buffer, fit: Fit) -> u64 {
     let mut top = 0_u64;
     let mut smallest: Option<(u64, u64)> = None;

@@ -1,15 +1,15 @@
-//! Placements made from hints, with which a search begins.
+//! Placements made from hints. A search begins with these placements.
 
 use std::cmp::Reverse;
 
 use super::gaps::{Fit, Gaps};
 use crate::{Lifetimes, Limits, Placement, PlanError, Planned};
 
-/// Better one of two placements from hints; `None` if there are no hints. The first placement puts
-/// all buffers at their hints. The first placement is used only if every buffer has a hint and the
-/// hints are a valid placement. The second one places hinted buffers in the order of their hints,
-/// each at the lowest address that is free for it. Buffers without hints then get the smallest gaps
-/// that are large enough, the largest buffers first.
+/// Better of two placements from hints; `None` if there are no hints. The first placement puts all
+/// buffers at their hints. The first placement exists only if every buffer has a hint and the hints
+/// are a valid placement. The second placement puts hinted buffers, in the order of their hints, at
+/// the lowest free addresses. Buffers without hints then get the smallest gaps that are large
+/// enough, the largest buffers first.
 pub(super) fn by_hints(
     lifetimes: &Lifetimes,
     limits: &Limits,

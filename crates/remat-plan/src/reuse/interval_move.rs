@@ -1,5 +1,5 @@
-//! MegEngine's interval moves: buffers with long lives are placed first. A buffer may go into a gap
-//! that is too small, and then pushes up the buffers above it.
+//! MegEngine's interval moves: buffers with long lives are placed first. A buffer placed into a gap
+//! that is too small pushes up the buffers above the gap.
 
 use std::cmp::Reverse;
 
@@ -7,19 +7,19 @@ use super::{Knows, lives, meet, rounded};
 use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 
 /// `interval-move`: places the buffers with the longest lives first; on a tie the buffer that
-/// begins earlier, then the larger one. Each buffer goes into a gap between the placed buffers that
-/// are alive at the same time.
+/// begins earlier, then the larger buffer. Each buffer is placed into a gap between the placed
+/// buffers that are alive at the same time.
 ///
-/// If some gaps are large enough, the one that leaves the fewest bytes unused is taken. If no gap
-/// is large enough, the buffers above a gap are pushed up. The gap is taken for which the size of
-/// the placement grows least; on a tie the gap that lacks the fewest bytes.
+/// If some gaps are large enough, the smallest of them is taken. If no gap is large enough, the
+/// buffers above a gap are pushed up. The chosen gap is that for which the size of the placement
+/// grows least; on a tie, the gap that lacks the fewest bytes.
 ///
-/// Source: MegEngine's static memory planning (`INTERVAL_MOVE`). As there, gaps are tried from low
-/// to high, and a gap that is large enough is preferred even to a smaller gap for which the
-/// placement would not grow. Time: O(n^3) at worst for n buffers. There may be
-/// [`IntervalMove::LIMIT`] buffers, as in MegEngine's tests. The planner is weak if lives have
-/// similar lengths: then sizes should decide the order. The planner supports gaps, but neither
-/// bytes kept in gaps nor colours.
+/// Source: MegEngine's static memory planning (`INTERVAL_MOVE`). As in MegEngine, gaps are tried
+/// from low to high. A gap that is large enough is preferred to any smaller gap, even if the
+/// placement would not grow with the smaller gap. Time: O(n^3) at worst for n buffers. The limit on
+/// n is [`IntervalMove::LIMIT`], as in MegEngine's tests. The planner is weak if lives have similar
+/// lengths: then sizes should decide the order. The planner supports gaps, but neither bytes kept
+/// in gaps nor colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalMove;
 
@@ -58,7 +58,7 @@ impl Planner for IntervalMove {
     }
 }
 
-/// Placed buffers, and for each the buffers above it.
+/// Placed buffers, and for each placed buffer the buffers above it.
 #[derive(Debug)]
 struct Stack {
     sizes: Vec<u64>,
@@ -67,7 +67,8 @@ struct Stack {
     above: Vec<Vec<usize>>,
     /// Placed buffers, sorted by address.
     upwards: Vec<usize>,
-    /// Placed buffer -> number of bytes by which it can be pushed up without a change of `high`.
+    /// Placed buffer -> number of bytes by which the buffer can be pushed up without a change of
+    /// `high`.
     slack: Vec<u64>,
     high: u64,
 }
@@ -111,7 +112,7 @@ impl Stack {
         for next in 0..=meets.len() {
             let end = meets.get(next).map_or(self.high.max(begin), |&other| self.offsets[other]);
             if end >= begin {
-                // Between two buffers that touch is a gap of 0 bytes, which counts.
+                // The gap of 0 bytes between two buffers that touch is also tried.
                 let gap = end - begin;
                 if gap < size {
                     let rise = meets[next..].iter().map(|&other| {
@@ -139,8 +140,8 @@ impl Stack {
         }
     }
 
-    /// Pushes up the buffers above a new buffer as far as needed, and then the buffers above them
-    /// in the same way.
+    /// Pushes up the buffers above a new buffer as far as needed. Each pushed buffer pushes up the
+    /// buffers above it in the same way.
     fn push_up(&mut self, buffer: usize) {
         let Self { sizes, offsets, above, upwards, high, .. } = self;
         for &i in std::iter::once(&buffer).chain(upwards.iter()) {
@@ -164,7 +165,7 @@ mod tests {
     use crate::Buffer;
     use remat_rng::SplitMix64;
 
-    /// A naive version of the planner: it pushes buffers up recursively, without sorting them.
+    /// A naive version of the planner, which pushes buffers up recursively, without sorting them.
     #[derive(Default)]
     struct Naive {
         lives: Vec<(u64, u64)>,
@@ -198,7 +199,7 @@ mod tests {
             let meets: Vec<usize> = (0..self.lives.len())
                 .filter(|&i| self.lives[i].0 < upper && lower < self.lives[i].1)
                 .collect();
-            // Every address at which a gap may begin, with the end of the gap.
+            // Every address at which a gap may begin is listed with the end of the gap.
             let mut begins: Vec<u64> = meets.iter().map(|&i| self.end(i)).chain([0]).collect();
             begins.sort_unstable();
             let gaps = begins.into_iter().filter_map(|begin| {
@@ -277,8 +278,8 @@ mod tests {
         );
     }
 
-    /// The planner has, within 0.01, the ratios of bytes to load that this project's scripts gave
-    /// on MiniMalloc's instances A to F.
+    /// On MiniMalloc's instances A to F, the ratios of bytes to load differ by at most 0.01 from
+    /// those that this project's scripts gave.
     #[test]
     fn ratios_are_those_of_the_source() {
         let ratios = [1.568, 1.587, 1.244, 1.335, 1.342, 1.252];

@@ -14,8 +14,8 @@ use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 /// supports neither gaps nor colours. All blocks are aligned to a multiple of all alignments.
 ///
 /// Time: O(n log n) for n buffers, without a limit on n. The planner is weak if buffers have
-/// different sizes: a large block often holds only small buffers. On steps of three networks it
-/// took 1.81 to 5.6 times the load.
+/// different sizes: a large block often holds only small buffers. On steps of three networks,
+/// placements took 1.81 to 5.6 times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxBlock {
     /// Choice among the free blocks.

@@ -1,14 +1,15 @@
 //! Memory planner of NNVM, the compiler from which TVM developed. The planner reuses whole blocks
 //! of memory for values of similar size.
 //!
-//! The planner has three stages, which follow the article on memory allocation in NNVM and NNVM's
-//! source (its names are in parentheses). [`MemoryPlan`] (`PlanMemory`) visits the nodes of an
-//! [`NnvmGraph`] in order, counts the reads that remain of each value, and gives each computed
-//! value a *storage*: a numbered block of memory. [`StoragePlan`] (`DecorateMemoryPlan`) adds
-//! storages for variables, and moves values that are assigned to a variable into its storage.
-//! [`SharedPool`] (GraphRuntime's `SetupStorage`) gives the storages addresses. Unlike NNVM's, it
-//! also does so for several graphs that run in turn. [`Nnvm`] plans for lifetimes without a graph,
-//! by the rules of the first stage.
+//! The planner has three stages, which follow the article on memory allocation in NNVM, and the
+//! source of NNVM. Names in parentheses are names in the source of NNVM. [`MemoryPlan`]
+//! (`PlanMemory`) visits the nodes of an [`NnvmGraph`] in order, and counts the remaining reads of
+//! each value. It gives each computed value a *storage*: a numbered block of memory.
+//! [`StoragePlan`] (`DecorateMemoryPlan`) adds storages for variables, and moves values that are
+//! assigned to a variable into the storage of the variable. [`SharedPool`] (GraphRuntime's
+//! `SetupStorage`) gives the storages addresses. Unlike NNVM's pool, a [`SharedPool`] can serve
+//! several graphs that run in turn. [`Nnvm`] plans for lifetimes without a graph, by the rules of
+//! the first stage.
 //!
 //! ```
 //! use remat_plan::nnvm::{
@@ -26,7 +27,8 @@
 //! last.node = graph.op(OpNode::new([last], [numbers]).in_place(over))?;
 //! graph.output(last)?;
 //!
-//! // The ops use two storages in turn. The last op needs none: it overwrites its input.
+//! // The ops use two storages in turn. The last op needs no storage, because it overwrites its
+//! // input.
 //! let plan = MemoryPlan::new(&graph, MatchRange::default());
 //! assert_eq!(plan.bytes(), 2 * 1024);
 //! let pool = SharedPool::new(&[StoragePlan::new(plan)], 4)?;
@@ -60,34 +62,34 @@ pub use self::graph::{
 pub use self::memory::MemoryPlan;
 pub use self::pool::{PoolError, PoolView, SharedPool};
 
-/// Place of an entry, which is an output of a node.
+/// Location of an entry, which is an output of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
-    /// No place yet (storage id -1). Only variables have none, until [`StoragePlan`] gives them a
-    /// storage.
+    /// Not planned yet (storage id -1). Only variables have this value, until [`StoragePlan`] gives
+    /// them a storage.
     None,
     /// The storage of this number.
     Storage(usize),
-    /// A place chosen by the runner of the graph (storage id -2).
+    /// Memory that the runner of the graph allocates (storage id -2).
     External,
-    /// A place chosen as the graph runs (storage id -3).
+    /// Memory that is allocated while the graph runs (storage id -3).
     Dynamic,
 }
 
 /// Range of sizes in which a free storage may be reused (`match_range`): how many times larger or
-/// smaller than the request it may be.
+/// smaller than the request the storage may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatchRange {
-    /// At most this many times larger or smaller. With 0 no storage is reused; with 1 only storages
-    /// of exactly the requested size.
+    /// The storage may be at most this many times larger or smaller. With 0, no storage is reused;
+    /// with 1, only storages of exactly the requested size.
     Times(u64),
-    /// The range out of 1, 2, 4, 8 and 16 times that gives the smallest plan; the first one on a
-    /// tie (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
+    /// Of the ranges 1, 2, 4, 8 and 16 times, the range that gives the smallest plan; the first on
+    /// a tie (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
     Auto,
 }
 
 impl MatchRange {
-    /// Plan with the fewest bytes among the plans for all these ranges; the first one on a tie.
+    /// Plan with the fewest bytes among the plans for all ranges of `self`; the first on a tie.
     fn smallest<P>(self, plan: impl Fn(u64) -> P, bytes: impl Fn(&P) -> u64) -> P {
         match self {
             Self::Times(times) => plan(times),
@@ -118,20 +120,21 @@ impl fmt::Display for MatchRange {
 /// `nnvm:16`, `nnvm:auto`, or any other range: NNVM's planner for lifetimes, without a graph. Plain
 /// `nnvm` is `nnvm:16`.
 ///
-/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. Lifetimes do not say
-/// all that a graph says, such as which outputs may be written in place.
+/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. Lifetimes hold less
+/// information than a graph. For example, they do not say which outputs may be written in place.
 ///
 /// At each instant, the buffers that end are released first, in the order of their numbers. Then
 /// the buffers that begin request storages: the largest first, and buffers of equal size in the
 /// order of their numbers. (In a graph, the outputs of a node request storages before its inputs
-/// are released. In half-open lifetimes, such an input ends one instant after the output begins. If
-/// an input ends at the instant at which the output begins, the output may get the storage of the
-/// input.) Storages lie one after another, each aligned to a multiple of all alignments of its
-/// buffers. Buffers of different colours never share a storage. Gaps are not supported.
+/// are released. In half-open lifetimes, an input of a node ends one instant after its outputs
+/// begin. If an input ends at the instant at which the output begins, the output may get the
+/// storage of the input.) Storages lie one after another, each aligned to a multiple of all
+/// alignments of its buffers. Buffers of different colours never share a storage. Gaps are not
+/// supported.
 ///
-/// Time: O(n log n) for n buffers, five times as much for [`MatchRange::Auto`], without a limit on
-/// n. The planner is weak if sizes differ much: a storage holds one buffer at a time, however
-/// small. On steps of three networks, plans took 1.03 to 1.70 times the load (1.02 to 1.67 times
+/// Time: O(n log n) for n buffers, and five times as long for [`MatchRange::Auto`], without a limit
+/// on n. The planner is weak if sizes differ much: even a large storage holds only one buffer at a
+/// time. On steps of three networks, plans took 1.03 to 1.70 times the load (1.02 to 1.67 times
 /// with [`MatchRange::Auto`]). On MiniMalloc's six hard instances, they took 1.28 to 2.71 times the
 /// load (1.28 to 2.50 times).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -188,8 +191,8 @@ impl Planner for Nnvm {
     }
 }
 
-/// Begins and ends of lives in order of time. At each instant, all ends come first. The begins
-/// follow, those of the largest buffers first.
+/// Begins and ends of lives in order of time. At each instant, all ends come first. Then come the
+/// begins, the largest buffers first.
 fn largest_first(lifetimes: &Lifetimes) -> Vec<Change> {
     let buffers = lifetimes.buffers();
     let mut changes = lifetimes.changes();

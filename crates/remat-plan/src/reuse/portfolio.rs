@@ -1,4 +1,4 @@
-//! Several planners in turn, and the best of their placements.
+//! Runs several planners in turn, and takes the best of their placements.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,20 @@ use super::{BestFit, Exact, Gaps, IntervalMove, Knows, Pushdown, TwoLevel};
 use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 
 /// `portfolio`, or `portfolio:NODES`: runs several planners, the quickest first, until a placement
-/// has no more bytes than the load. If none has, [`Exact`] continues from the best placement.
+/// has no more bytes than the load. If no placement reaches the load, [`Exact`] continues from the
+/// best placement.
 ///
 /// [`Pushdown`] and [`BestFit`] come first, which take time O(n log n) for n buffers. [`TwoLevel`],
 /// [`IntervalMove`] and [`Gaps`] follow, which take time O(n^2) or more and fail if there are too
-/// many buffers. The search comes last; it too may fail. (The planners of NNVM, and those of CANN
-/// other than [`TwoLevel`], share whole blocks. These planners are left out because they are never
-/// the best.) If there are hints, the placements by hints come first of all. If buffers have gaps,
-/// planners without support for gaps give no placement. Colours are not supported.
+/// many buffers. [`Exact`] comes last, and may also fail. (The planners of NNVM, and CANN's
+/// planners other than [`TwoLevel`], share whole blocks. These planners are left out because they
+/// are never the best.) If there are hints, the placements by hints come before all planners. If
+/// buffers have gaps, planners without support for gaps give no placement. Colours are not
+/// supported.
 ///
-/// For 10^6 buffers only the first two planners give an answer, in seconds; so many buffers cannot
-/// be searched. After the time limit no further planner is started, unless there is no answer yet.
-/// Without a time limit, the answer is always the same.
+/// For 10^6 buffers, only the first two planners give an answer, in seconds. After the time limit,
+/// no further planner is started, unless there is no answer yet. Without a time limit, the answer
+/// is always the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Portfolio {
     /// Search that runs last.
@@ -37,9 +39,9 @@ pub struct Answer {
 }
 
 impl Portfolio {
-    /// Runs the planners, and returns their answers in order. [`Planner::plan`] returns the best
-    /// placement of these, the first one on a tie. The placements of all planners are in memory at
-    /// the same time.
+    /// Runs the planners, and returns their answers in order. [`Planner::plan`] returns the best of
+    /// these placements; the first on a tie. The placements of all planners are in memory at the
+    /// same time.
     ///
     /// # Errors
     ///
@@ -60,7 +62,7 @@ impl Portfolio {
         let two_level = TwoLevel::default();
         let first: [&dyn Planner; 4] = [&Pushdown, &BestFit, &two_level, &IntervalMove];
         for planner in first.into_iter().chain(gaps) {
-            // A placement by hints may be bad, so it does not count as an answer when the time is
+            // A placement by hints may be bad, so it is not a sufficient answer when the time is
             // up.
             let is_answered = best(&answers[hinted..]).is_some();
             if proven(&answers) || (is_answered && limits.over()) {
@@ -69,8 +71,8 @@ impl Portfolio {
             answers.push(timed(planner.name(), || planner.plan(lifetimes, limits)));
         }
         if best(&answers).is_none() {
-            // There must be an answer, however long it takes. This planner supports everything but
-            // colours.
+            // An answer is required even after the time limit. This planner supports all properties
+            // except colours.
             let gaps = Gaps::default();
             answers.push(timed(gaps.name(), || gaps.plan(lifetimes, &Limits::none())));
         }
@@ -145,8 +147,8 @@ mod tests {
             let bytes = |planned: &Planned| planned.placement.bytes();
             let least = answers.iter().flat_map(|answer| &answer.planned).map(bytes).min();
             assert_eq!(Some(bytes(&planned)), least);
-            // After a proven answer no further planner runs. A search without success returns the
-            // placement that it began with.
+            // After a proven answer, no further planner runs. A search that finds nothing smaller
+            // returns the placement from which it began.
             let proofs: Vec<bool> =
                 answers.iter().map(|answer| answer.planned.as_ref().unwrap().proven).collect();
             assert!(proofs[..proofs.len() - 1].iter().all(|proven| !proven));

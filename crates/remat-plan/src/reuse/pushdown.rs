@@ -1,18 +1,18 @@
-//! MegEngine's pushdown: first decides which buffers lie above which, then gives each the lowest
-//! address that this allows.
+//! MegEngine's pushdown: first decides which buffers lie above which, then gives each buffer the
+//! lowest address that this order allows.
 
 use std::collections::BTreeSet;
 
 use super::{Knows, rounded};
 use crate::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 
-/// `pushdown`: arranges buffers in a row of blocks without addresses, and then pushes all of them
-/// down.
+/// `pushdown`: arranges buffers in a row of blocks without addresses, and then gives all buffers
+/// their lowest addresses.
 ///
 /// In order of time, each buffer takes the smallest free block that is large enough. If no free
 /// block is large enough, the largest free block grows. If no block is free, a new block is added
-/// at the end of the row. The row gives each buffer a neighbour below and a neighbour above it. In
-/// the end, each buffer gets the lowest address that the buffers below it allow.
+/// at the end of the row. The row gives each buffer a neighbour below and a neighbour above. At the
+/// end, each buffer gets the lowest address that the buffers below it allow.
 ///
 /// Source: MegEngine's static memory planning (`PUSHDOWN`, its default). Time: O(n log n) for n
 /// buffers. The planner is weak on few buffers of very different sizes, for which a search is

@@ -19,7 +19,7 @@ pub(super) fn shared(name: &str) -> Option<Lifetimes> {
     Some(Instance::read(&text[..], Lives::HalfOpen).unwrap().lifetimes().clone())
 }
 
-/// All planners. Those that search have a low limit on nodes.
+/// All planners. Planners that search have a low limit on nodes.
 fn planners() -> impl Iterator<Item = Box<dyn Planner>> {
     all().into_iter().map(|planner| match &*planner.name() {
         name @ ("exact" | "portfolio") => named(&format!("{name}:500")).unwrap(),
@@ -53,7 +53,7 @@ fn check(planner: &dyn Planner, lifetimes: &Lifetimes, planned: &Planned) {
     assert!(planned.proven || high > lifetimes.load(), "{name}");
 }
 
-/// Plan of a planner, checked; `None` if the planner does not place this many buffers or bytes.
+/// Checked plan of a planner; `None` if the planner does not place this many buffers or bytes.
 fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
     match planner.plan(lifetimes, &Limits::none()) {
         Ok(planned) => {
@@ -98,7 +98,7 @@ fn anything(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     (0..count).map(buffer).collect()
 }
 
-/// Each buffer begins after the previous one and ends before it.
+/// Each buffer begins after the previous buffer and ends before it.
 fn nested(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let n = count as u64;
     (0..n).map(|i| Buffer::new(i, 2 * n - i, rng.next() % 1000)).collect()
@@ -109,7 +109,7 @@ fn all_at_once(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| Buffer::new(3, 4, rng.next() % 1000)).collect()
 }
 
-/// Each buffer ends when the next one begins, or an instant later. All instants are close to
+/// Each buffer ends when the next buffer begins, or one instant later. All instants are close to
 /// `u64::MAX`.
 fn in_turn(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let first = u64::MAX - 10 * (count as u64 + 1);
@@ -138,7 +138,7 @@ fn empty(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     buffers
 }
 
-/// At most three buffers, almost so large that their sizes add up to 2^64.
+/// At most three buffers, whose sizes add up to almost 2^64.
 fn huge(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut buffers = anything(rng, count.min(3));
     for buffer in &mut buffers {

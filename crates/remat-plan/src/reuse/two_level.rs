@@ -15,32 +15,35 @@ use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 /// lie inside blocks of the second level, and so on.
 ///
 /// Source: the article on memory reuse in CANN. On the first level, buffers are visited in order of
-/// time, and those that begin at the same instant in the order of their numbers. A buffer takes the
-/// free block that was released last; on a tie the block that was made last. Then blocks are
-/// visited, the largest first; on a tie the block that was made first. A block goes into the first
-/// outermost block that has room for it. Inside, it gets the lowest address at which it shares no
-/// bytes with blocks in use at the same times. The address is the begin of the outermost block, or
-/// the end of another block in it. A block for which no outermost block has room becomes an
-/// outermost block itself. Outermost blocks lie one after another.
+/// time, and buffers that begin at the same instant in the order of their numbers. A buffer takes
+/// the free block that was released last; on a tie, the block that was made last.
 ///
-/// On more than two levels, the blocks inside an outermost block are tried before that block
-/// itself. The innermost blocks come first; on a tie the smallest, then the one at the lowest
-/// address. (This order is not in the article, which only says that the method continues in this
-/// way.) All blocks are aligned to a multiple of all alignments. A buffer with gaps is a block of
-/// its own, in which other blocks may lie during the gaps. The planner does not support colours,
-/// bytes kept in gaps, or, with one level, gaps.
+/// For the second level, blocks are visited, the largest first; on a tie, the block that was made
+/// first. A block is placed into the first outermost block in which it fits. The block gets the
+/// lowest address at which it shares no bytes with blocks in use at the same times. This address is
+/// the begin of the outermost block, or the end of another block inside. A block that fits into no
+/// outermost block becomes an outermost block. Outermost blocks lie one after another.
+///
+/// On more than two levels, the blocks inside an outermost block are tried before the outermost
+/// block. The innermost blocks come first; on a tie the smallest block, then the block at the
+/// lowest address. (The article does not define this order. It only says that further levels work
+/// in the same way.) All blocks are aligned to a multiple of all alignments. A buffer with gaps is
+/// a block of its own, in which other blocks may lie during the gaps. The planner does not support
+/// colours, bytes kept in gaps, or, with one level, gaps.
 ///
 /// The first level takes time O(n log n) for n buffers, without a limit on n. The second level
-/// takes time O(n^2) for n blocks, of which there may be [`TwoLevel::LIMIT`]; further levels take
-/// more. Training steps have far fewer blocks than buffers. The planner is weak if few sizes are
+/// takes time O(n^2) for n blocks, where n is at most [`TwoLevel::LIMIT`]. Further levels take more
+/// time. Training steps have far fewer blocks than buffers. The planner is weak if few sizes are
 /// equal. The planner is also weak if a block is in use many times for a short while, because a
-/// block has one address for all these times. On steps of three networks two levels took 1.002 to
-/// 1.037 times the load, and the first level alone 1.18 to 2.25 times; further levels made hardly
-/// any difference. On MiniMalloc's six hard instances, two levels took 1.26 to 1.81 times the load.
+/// block has one address for all these times. On steps of three networks, two levels took 1.002 to
+/// 1.037 times the load, and the first level alone took 1.18 to 2.25 times the load. Further levels
+/// made hardly any difference. On MiniMalloc's six hard instances, two levels took 1.26 to 1.81
+/// times the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TwoLevel {
     /// Number of levels. With 1 (or 0), only buffers of equal size share blocks. With 2, blocks may
-    /// also lie inside blocks; with 3, inside blocks that lie inside blocks, and so on.
+    /// also lie inside outermost blocks. With 3, blocks may also lie inside these inner blocks, and
+    /// so on.
     pub levels: u32,
     /// Sizes of blocks are rounded up to a multiple of this number of bytes: 512 as in CANN, or 1
     /// to waste no bytes. The name of the planner does not contain it.
@@ -126,7 +129,7 @@ impl Planner for TwoLevel {
     }
 }
 
-/// Times at which the buffers of a block take room.
+/// Times at which the buffers of a block take memory.
 fn life(block: &Block, lives: &[Life]) -> Life {
     let mut life = Life::new();
     for &(lower, upper) in block.buffers.iter().flat_map(|&i| &lives[i]) {
@@ -138,7 +141,8 @@ fn life(block: &Block, lives: &[Life]) -> Life {
     life
 }
 
-/// Place of a block in an outermost block. Addresses count from the begin of the outermost block.
+/// Position of a block in an outermost block. Addresses are counted from the begin of the outermost
+/// block.
 #[derive(Debug)]
 struct Place {
     block: usize,
@@ -151,8 +155,8 @@ struct Place {
 /// An outermost block and all blocks in it.
 #[derive(Debug)]
 struct Nest {
-    /// Places in the order in which the blocks were added. The first is that of the outermost
-    /// block.
+    /// Positions in the order in which the blocks were added. The first is the position of the
+    /// outermost block.
     places: Vec<Place>,
 }
 
@@ -161,8 +165,8 @@ impl Nest {
         Self { places: vec![Place { block, begin: 0, end: size, depth: 0 }] }
     }
 
-    /// Puts a block into the first block of the nest that has room for it. Returns whether there is
-    /// such a block; `None` if the time is up.
+    /// Puts a block into the first block of the nest in which it fits. Returns whether it fits into
+    /// a block; `None` if the time is up.
     fn put(
         &mut self,
         block: usize,
@@ -172,8 +176,8 @@ impl Nest {
         limits: &Limits,
     ) -> Option<bool> {
         let life = &lives[block];
-        // All other blocks of the nest lie in the outermost block. If it is in use at the same
-        // times, there is no room anywhere in the nest.
+        // All other blocks of the nest lie in the outermost block. If the outermost block is in use
+        // at the same times, the block fits nowhere in the nest.
         if meet(life, &lives[self.places[0].block]) {
             return Some(false);
         }
@@ -188,7 +192,7 @@ impl Nest {
         parents.sort_by_key(|it| (Reverse(it.depth), it.end - it.begin, it.begin));
         let mut found = None;
         for (tried, parent) in parents.into_iter().enumerate() {
-            // Each search for a gap looks at all busy blocks, so the time is checked here too.
+            // Each search for a gap scans all busy blocks, so the time limit is also checked here.
             if tried % LOOKS == LOOKS - 1 && limits.over() {
                 return None;
             }

@@ -1,9 +1,9 @@
-//! Builder of schedules: tracks which buffers are in memory, and restores missing buffers.
+//! Builder of schedules: tracks which buffers are in memory, and makes missing buffers again.
 
 use super::{Action, Facts, RecomputeSchedule, ScheduleError};
 use crate::{Capture, Order};
 
-/// Actions so far, and the buffers that are in memory after them.
+/// Actions so far, and the buffers that are in memory after these actions.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub capture: &'a Capture,
@@ -12,7 +12,7 @@ pub(super) struct Builder<'a> {
     /// Buffer -> number of runs in preparation that need the buffer. A buffer with pins must not be
     /// dropped.
     pub pins: Vec<u32>,
-    /// Missing buffers that repeated runs needed, each with the op of the run.
+    /// Missing buffers that repeated runs needed, each with the op of the repeated run.
     pub missed: Vec<(usize, usize)>,
     actions: Vec<Action>,
 }
@@ -30,8 +30,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Runs an op. Ops that make its missing inputs run again before it. `room` is called before
-    /// each of these runs, so that the caller can drop buffers.
+    /// Runs an op. The ops that make its missing inputs run again first. `room` is called before
+    /// each run, so that the caller can drop buffers.
     pub fn run(&mut self, op: usize, mut room: impl FnMut(&mut Self, usize)) {
         let mut stack = vec![op];
         self.pin(op, 1);
@@ -73,7 +73,7 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     ///
-    /// An error in the code that built the schedule.
+    /// [`ScheduleError`] if the code that built the schedule has a bug.
     pub fn finish(self) -> Result<RecomputeSchedule<'a>, ScheduleError> {
         RecomputeSchedule::new(self.capture, self.actions)
     }

@@ -2,12 +2,12 @@
 
 use crate::PlanError;
 
-/// Reasons why a list of actions is no [`RecomputeSchedule`](super::RecomputeSchedule), or why no
-/// schedule was found.
+/// Reasons why a list of actions is not a valid [`RecomputeSchedule`](super::RecomputeSchedule), or
+/// why no schedule was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The step has no op of this position.
+    /// The step has no op at this position.
     #[error("action {at} runs op {op}, but the step has no such op")]
     NoOp {
         /// Position of the action.
@@ -15,7 +15,8 @@ pub enum ScheduleError {
         /// Position of the op.
         op: usize,
     },
-    /// A buffer is not in memory when it is read or dropped, or at the end although it must stay.
+    /// A buffer is not in memory when it is read or dropped, or is missing at the end although it
+    /// must stay.
     #[error("buffer {buffer} is not resident at action {at}: run its op again first")]
     NotThere {
         /// Position of the action.
@@ -23,7 +24,7 @@ pub enum ScheduleError {
         /// Number of the buffer.
         buffer: usize,
     },
-    /// A buffer is dropped that cannot be made again with the same contents.
+    /// A dropped buffer cannot be made again with the same contents.
     #[error("action {at} evicts buffer {buffer}, which cannot be recomputed")]
     Lost {
         /// Position of the action.

@@ -1,20 +1,23 @@
-//! Facts about the buffers of a step in some order: their uses, and whether they may be dropped.
+//! Properties of the buffers of a step in some order: their uses, and whether they may be dropped.
 
 use super::may_run_again;
 use crate::Order;
 
-/// Facts that rematerializers know before they choose what to drop. Positions are positions in the
-/// order.
+/// Properties of buffers that rematerializers need to choose which buffers to drop. A position is
+/// an index in the order.
 #[derive(Debug)]
 pub(super) struct Facts {
     /// Buffer -> positions of the ops that use it, in order.
     pub uses: Vec<Vec<usize>>,
-    /// Buffer -> whether the buffer may be dropped. The conditions: the op that makes the buffer
-    /// may run again; no op updates the buffer; up to the last use of the buffer, the inputs of the
-    /// op that makes it keep their values or can be made again with the same values.
+    /// Buffer -> whether the buffer may be dropped. Three conditions must hold:
+    ///
+    /// - The op that makes the buffer may run again.
+    /// - No op updates the buffer.
+    /// - Up to the last use of the buffer, the inputs of the op that makes it keep their values, or
+    ///   can be made again with the same values.
     pub may_go: Vec<bool>,
-    /// Buffer -> last position at which it may be used, or read to make another buffer again. Only
-    /// needed for buffers that may not be dropped.
+    /// Buffer -> last position at which the buffer may be used, or read to make another buffer
+    /// again. Only needed for buffers that may not be dropped.
     pub wanted_until: Vec<usize>,
 }
 
@@ -32,13 +35,13 @@ impl Facts {
             op.uses().for_each(|buffer| uses[buffer].push(at));
             op.updates.iter().for_each(|&buffer| updates[buffer].push(at));
         }
-        // Buffer -> position up to which it can be made again with the same contents.
+        // Buffer -> position up to which the buffer can be made again with the same contents.
         let mut made_until = vec![NEVER; count];
         let mut may_go = vec![false; count];
         for (at, &op) in order.ops().iter().enumerate() {
             let this = &capture.ops()[op];
-            // Position of the next update of a buffer. After it, a repeated run of `op` would read
-            // a different value, or overwrite the updated value.
+            // Position of the next update of a buffer. After this update, a repeated run of `op`
+            // would read a different value, or overwrite the updated value.
             let next_update = |buffer: usize| {
                 let next = updates[buffer].iter().copied().find(|&update| update > at);
                 next.unwrap_or(NEVER)
@@ -54,7 +57,7 @@ impl Facts {
                     may_run_again(capture, op) && updates[made].is_empty() && last <= until;
             }
         }
-        // A buffer that may not be dropped must stay as long as a buffer made from it may have to
+        // A buffer that may not be dropped must stay as long as any buffer made from it may have to
         // be made again.
         let last = |uses: &Vec<usize>| uses.last().copied().unwrap_or(0);
         let mut wanted_until: Vec<usize> = uses.iter().map(last).collect();

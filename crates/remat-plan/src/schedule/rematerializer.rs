@@ -13,8 +13,8 @@ pub trait Rematerializer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError::Budget`] if no schedule is found, with the least load of the schedules
-    /// tried.
+    /// [`ScheduleError::Budget`] if no schedule is found. The error has the least load of the
+    /// schedules tried.
     fn schedule<'a>(
         &self,
         order: &Order<'a>,
@@ -32,7 +32,8 @@ pub fn all() -> Vec<Box<dyn Rematerializer>> {
 ///
 /// # Errors
 ///
-/// [`UnknownRematerializer`], with the names of all rematerializers, if none has this name.
+/// [`UnknownRematerializer`], with the names of all rematerializers, if no rematerializer has this
+/// name.
 pub fn named(name: &str) -> Result<Box<dyn Rematerializer>, UnknownRematerializer> {
     let names = || all().iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
     let found = all().into_iter().find(|one| one.name() == name);

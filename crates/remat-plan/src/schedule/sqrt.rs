@@ -5,23 +5,24 @@ use crate::Order;
 
 /// `sqrt`: cuts the step into segments, and makes dropped values again within their segments.
 ///
-/// A segment ends once the bytes that it made and that are still needed reach a limit. A value that
-/// a later segment uses is dropped during its longest time between two uses, of those that end
-/// after its own segment. For the next use it is made again, with all other missing values of its
-/// segment that this takes. The values of the last op of each segment are not dropped.
+/// A segment ends once its own values that are still needed reach a limit in bytes. A value that
+/// later segments use is dropped between two of its uses, the second of which is in a later
+/// segment. If there are several such pairs of uses, the longest distance is chosen. For the next
+/// use, the value is made again, together with the missing values of its segment that are needed
+/// for it. The values of the last op of each segment are not dropped.
 ///
 /// Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), in the version of
 /// MegEngine's Sublinear with its defaults. MegEngine can also search for cuts with a genetic
 /// algorithm (`genetic_nr_iter`, 0 by default), which is left out. A value is kept if a repeated
-/// run in another segment needs it. Several limits are tried: halves, quarters and so on of the
-/// load, then limits in even steps, then limits around the one that gave the least load. The
+/// run in another segment needs the value. Several limits are tried: halves, quarters and so on of
+/// the load, then limits in even steps, then limits around the limit that gave the least load. The
 /// cheapest schedule within the budget is taken. Time: O(n log n) for each of some 60 limits. The
-/// method is weak if the costs of ops differ much, because it looks only at bytes, or if the budget
-/// lies between the loads of two cuts.
+/// method is weak if the costs of ops differ much, because it considers only bytes. The method is
+/// also weak if the budget lies between the loads of two cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sqrt;
 
-/// Number of limits that are tried in even steps, and of limits that are tried around the best one.
+/// Number of limits that are tried in even steps, and again around the best limit.
 const STEPS: u64 = 20;
 
 /// Smallest limit in bytes that is tried by halving the load.
@@ -64,7 +65,7 @@ struct Best<'a> {
     budget: u64,
     /// Cheapest schedule within the budget, and its cost.
     found: Option<(f64, RecomputeSchedule<'a>)>,
-    /// Least load of all schedules so far, and the limit that gave it.
+    /// Least load of all schedules so far, and the limit that gave this load.
     least: u64,
     at: u64,
 }
@@ -82,15 +83,14 @@ impl<'a> Best<'a> {
     }
 }
 
-/// Schedule whose segments end once the bytes that they made and that are still needed reach
-/// `bytes`.
+/// Schedule whose segments end once their own values that are still needed reach `bytes` bytes.
 fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, ScheduleError> {
     let capture = order.capture();
     let mut positions = vec![0; capture.ops().len()];
     order.ops().iter().enumerate().for_each(|(at, &op)| positions[op] = at);
     // Values that are kept because a repeated run in another segment needs them.
     let mut stays = vec![false; capture.buffers().len()];
-    // The loop ends, because each further round adds a value that is kept.
+    // The loop ends, because each iteration adds a value that is kept.
     loop {
         let mut builder = Builder::new(order);
         let ends = ends(order, bytes, &builder);
@@ -124,8 +124,9 @@ fn ends(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<usize> {
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let size = |buffer: &usize| builder.capture.buffers()[*buffer].bytes;
     let mut ends = vec![ops.len(); ops.len()];
-    // Begin of the current segment, and the bytes that it made and that are still needed. Buffer ->
-    // begin of the segment that made it.
+    // `begin` is the begin of the current segment. `alive` is the bytes that this segment made and
+    // that are still needed. `made_in` maps each buffer to the begin of the segment that made the
+    // buffer.
     let (mut begin, mut alive) = (0, 0);
     let mut made_in = vec![None; builder.facts.uses.len()];
     for (at, &op) in ops.iter().enumerate() {
@@ -168,12 +169,12 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         for &buffer in made(at).iter().filter(|&&buffer| builder.facts.may_go[buffer]) {
             let uses = &builder.facts.uses[buffer];
             let first = uses.partition_point(|&used| used < end);
-            // The last use in the segment, and all later uses. A value that its segment does not
-            // use is kept until its first use.
+            // Last use of the value in its segment, and all later uses. A value that its segment
+            // does not use is kept until its first use.
             let used = &uses[first.saturating_sub(1)..];
             let gaps = used.windows(2).map(|gap| (gap[0], gap[1]));
             let longest = gaps.max_by_key(|&(from, to)| (to - from, usize::MAX - from));
-            // A drop is not worthwhile if the next use is in this segment or the next one.
+            // A drop is not worthwhile if the next use is in this segment or the following segment.
             if let Some((from, to)) = longest
                 && to >= next_end
             {

@@ -1,28 +1,27 @@
-//! DTR's eviction by score, applied ahead of time to a known step.
+//! DTR's eviction by score, computed before the step runs.
 
 use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 use crate::Order;
 
-/// `static-dtr`: goes through the step once. If the next run does not fit into the budget, it drops
-/// buffers until the run fits. The buffer that is dropped is always the one with the least
+/// `static-dtr`: simulates the step once. If the next run does not fit into the budget, buffers are
+/// dropped until the run fits. The next buffer to drop is always the buffer with the least
 ///
 /// ```text
 /// (count * time)^time_factor * regained^memory_factor / (bytes * distance)
 /// ```
 ///
-/// where `time` is the cost of making the buffer again, with all missing buffers that are needed
-/// for it, and `regained` is the total size of the buffers made by these runs. `count` is 1 plus
-/// the number of missing buffers with a later use that are made from the buffer, directly or
-/// through other missing buffers. `distance` is the number of ops up to its next use. Buffers that
-/// are never used again are dropped first.
+/// where `time` is the cost of making the buffer again, including all missing buffers that are
+/// needed for it. `regained` is the total size of the buffers that these runs make. `count` is 1
+/// plus the number of missing buffers with a later use that are made from the buffer, directly or
+/// through other missing buffers. `distance` is the number of ops up to the next use of the buffer.
+/// Buffers that are never used again are dropped first.
 ///
-/// Source: MegEngine's method for traced graphs (`DTRConfig`, with its two factors), with these
+/// Source: MegEngine's method for traced graphs (`DTRConfig`, with its two factors). There are four
 /// differences. `time` is computed from the costs of the captured ops, not from bytes divided by
 /// 1e8. Distances are counted in ops. A buffer that has not been made yet does not count as
-/// missing. A buffer is not dropped if an update in place keeps it from being made again with the
-/// same contents. Time: O(operands) for each drop. The method is weak near the least possible
-/// memory: if all values of a chain are dropped, the whole chain has to be recomputed for a single
-/// value.
+/// missing. A buffer is not dropped if an update in place would change its contents when it is made
+/// again. Time: O(operands) for each drop. The method is weak near the least possible memory: if
+/// all values of a chain are dropped, the whole chain has to be recomputed for a single value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticDtr {
     /// Exponent of the cost of making a buffer again.
@@ -57,7 +56,7 @@ impl Rematerializer for StaticDtr {
             worth.order = &order.ops()[..at];
             builder.run(op, |builder, op| self.make_room(builder, &mut worth, op, budget));
         }
-        // All buffers that stay after the step must be in memory together at the end.
+        // All buffers that stay after the step must be in memory at the same time at the end.
         worth.order = order.ops();
         let buffers = order.capture().buffers().iter().enumerate();
         let results = buffers.filter(|(_, buffer)| buffer.after).map(|(number, _)| number);
@@ -128,8 +127,8 @@ struct Worth<'o> {
     count: Vec<f64>,
 }
 
-/// Limit on the sums in [`Worth`]. A missing buffer is added once for each path from it to the
-/// buffer in question, and the number of paths can exceed the largest float.
+/// Limit on the sums in [`Worth`]. A missing buffer is added once for each path from the missing
+/// buffer to the buffer whose cost is computed. The number of paths can exceed the largest float.
 const MOST: f64 = 1e100;
 
 impl Worth<'_> {

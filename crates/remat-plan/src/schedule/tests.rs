@@ -1,5 +1,5 @@
-//! Checks that schedules compute the same values as the step, that their loads are those of a naive
-//! count, and that the loads are within the budgets.
+//! Checks that schedules compute the same values as the step, that their loads equal a naive count,
+//! and that the loads are within the budgets.
 
 use super::*;
 use crate::capture::tests::random;
@@ -41,8 +41,8 @@ fn network(layers: usize, bytes: u64) -> Capture {
     Capture::new(buffers, ops).unwrap()
 }
 
-/// Hashes that stand for values: those of the inputs of each op at its first run, and those of the
-/// buffers at the end.
+/// Hashes that stand for values: the inputs of each op at its first run, and the buffers at the
+/// end.
 fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
     let capture = schedule.capture();
     let there = |(number, buffer): (usize, &CapturedBuffer)| buffer.before.then_some(number as u64);
@@ -69,15 +69,16 @@ fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>
     (found, values.into_iter().zip(capture.buffers()).map(kept).collect())
 }
 
-/// Load by definition: a buffer is alive at a run that makes or uses it, and from there to the next
-/// use, unless it is dropped or made in between.
+/// Load by definition. A buffer is alive at each run that makes or uses the buffer. It is also
+/// alive from such a run to its next use, unless it is dropped or made in between.
 fn naive_load(schedule: &RecomputeSchedule<'_>) -> u64 {
     let capture = schedule.capture();
     let runs: Vec<usize> = schedule.runs().collect();
     let mut load = vec![0; runs.len()];
     for (number, buffer) in capture.buffers().iter().enumerate() {
         let mut alive = vec![false; runs.len()];
-        // Position of the run from which on the buffer is in memory; `None` while it is dropped.
+        // Position of the run since which the buffer is in memory; `None` while the buffer is
+        // dropped.
         let mut since = buffer.before.then_some(0);
         let mut at = 0;
         for &action in schedule.actions() {
@@ -246,8 +247,8 @@ fn rematerializers_have_names() {
 }
 
 /// Each layer has two ops, like a convolution and its bias. Only the second op reads the value
-/// between the two ops. So this value is dropped at once, and made again whenever the value made
-/// from it is made again.
+/// between the two ops. So this value is dropped at once. This value is made again whenever the
+/// output of the second op is made again.
 #[test]
 fn values_used_up_within_a_segment_are_recomputed() {
     let layers = 64;
@@ -270,7 +271,8 @@ fn values_used_up_within_a_segment_are_recomputed() {
     let order = capture.program();
     let schedule = Sqrt.schedule(&order, order.load() / 3).unwrap();
     assert!(schedule.slowdown() <= 5.0 / 3.0);
-    // Such a value lives for more than two ops only at the end of a segment, which is rare.
+    // A value between the two ops lives for more than two ops only at the end of a segment, which
+    // is rare.
     let is_between = |life: &&Life| (between..value).contains(&life.buffer);
     let lives = schedule.lives();
     let waits = lives.iter().filter(is_between).filter(|life| life.end - life.begin > 2);

@@ -2,8 +2,8 @@ use super::*;
 use crate::lab::CostUnit;
 use crate::lab::plot::test_xml;
 
-/// Samples of training steps: memory rises through forward, falls through backward, and is cut at
-/// the budget.
+/// Samples of training steps: memory rises in the forward pass, falls in the backward pass, and is
+/// cut off at the budget.
 fn sawtooth(samples: usize, steps: usize, budget: u64) -> Vec<Sample> {
     let per_step = samples / steps;
     (0..samples)
@@ -55,7 +55,7 @@ fn a_million_samples_make_a_small_picture() {
 
 #[test]
 fn the_worst_million_is_small_as_well() {
-    // Samples jump over the whole height, so rounding to a tenth of a pixel cannot merge them.
+    // Samples alternate over the whole height, so rounding to a tenth of a pixel cannot merge them.
     let samples = (0..1_000_000u64)
         .map(|i| {
             let used = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 34;
@@ -139,8 +139,8 @@ fn a_run_that_failed_has_a_cross_and_its_reason() {
     assert_eq!((crosses(&done), crosses(&failed)), (0, 1));
 }
 
-/// Axes of 50 ms, 50 Gflop, 50 GB and 50 units of a user's own, given in each unit of cost. Every
-/// axis ends at 50.
+/// Draws axes of 50 ms, 50 Gflop, 50 GB and 50 units of a user's own cost model, given in each unit
+/// of cost. Every axis ends at 50.
 #[test]
 fn the_axis_counts_what_the_costs_do() {
     for (unit, most, name, last) in [

@@ -39,8 +39,8 @@ impl Cells {
         }
     }
 
-    /// Paths of the pixels of each look, as few rectangles. A vertical run of pixels in a column is
-    /// a rectangle; equal runs in adjacent columns are merged.
+    /// Paths of the pixels of each look, made of few rectangles. A vertical run of pixels in a
+    /// column is a rectangle. Equal runs in adjacent columns are merged into one rectangle.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = vec![String::new(); self.count];
         // (First row, row after the last, look) -> the column where the rectangle begins.

@@ -6,24 +6,24 @@ use std::collections::BTreeMap;
 /// Number of shades: few enough to stay distinguishable.
 pub(super) const SHADES: usize = 4;
 
-/// Limit on the number of just-ended blocks, at the addresses of a new block, whose shades the new
-/// block avoids.
+/// Limit on the number of blocks whose shades a new block avoids, among the blocks at its addresses
+/// that have just ended.
 const BEFORE: usize = 4;
 
-/// Block -> its shade. The shade differs from those of the blocks directly above and below when the
-/// block begins. As far as the shades suffice, the shade also differs from the shades of blocks
-/// that ended just then at the same addresses. O(n log n).
+/// Block -> its shade. The shade differs from the shades of the blocks that are directly above and
+/// below when the block begins. If there are enough shades, it also differs from the shades of
+/// blocks at the same addresses that end at this instant. O(n log n).
 pub(super) fn shades(blocks: &[&Block]) -> Vec<usize> {
     let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * blocks.len());
     for (i, block) in blocks.iter().enumerate() {
-        // At each instant, ends sort before begins.
+        // At each instant, all ends come before all begins.
         changes.extend([(block.time.start, true, i), (block.time.end, false, i)]);
     }
     changes.sort_unstable();
     let mut shades = vec![0; blocks.len()];
-    // Address -> the block that is alive there.
+    // Address -> the block that is alive at this address.
     let mut alive: BTreeMap<u64, usize> = BTreeMap::new();
-    // Address -> the block there that ended at the current instant.
+    // Address -> the block at this address that ended at the current instant.
     let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
     let mut now = None;
     for (at, begins, i) in changes {

@@ -67,7 +67,7 @@ impl Budgets {
 pub(super) type Names = Vec<String>;
 
 /// Sorts points into curves, and gives each label an index that is the same in all panels. Labels
-/// whose lines are the same in all panels share one index.
+/// whose lines are equal in all panels share one index.
 pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Curves>) {
     let mut labels: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|p| &p.lines) {
@@ -99,8 +99,8 @@ pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Cu
     (lines.into_iter().map(|(names, _)| names).collect(), panels)
 }
 
-/// Whether a point has a finite position. For numbers from 1e9 on, the precision of axes does not
-/// suffice.
+/// Whether a point has a finite position. Numbers from 1e9 on are refused, because axes are not
+/// precise enough.
 fn has_place(point: &&Point) -> bool {
     (0.0..1e9).contains(&point.budget_ratio)
 }
@@ -108,7 +108,7 @@ fn has_place(point: &&Point) -> bool {
 fn marks<'a>(points: impl Iterator<Item = &'a Point>, full: f64) -> Vec<Mark> {
     let mut points: Vec<Point> = points.filter(has_place).copied().collect();
     points.sort_by(|a, b| a.budget_ratio.total_cmp(&b.budget_ratio));
-    // 0.3 and 0.1 + 0.2 count as one budget.
+    // Budgets that differ only by a rounding error, such as 0.3 and 0.1 + 0.2, count as one budget.
     points
         .chunk_by(|a, b| b.budget_ratio - a.budget_ratio < 1e-9)
         .map(|points| mark(points, full))

@@ -4,17 +4,17 @@ use crate::lab::plot::draw::WIDTH;
 
 /// Space left of the plots, in px.
 pub(super) const LEFT: f64 = 66.0;
-/// Space right of the plots.
+/// Space right of the plots, in px.
 pub(super) const RIGHT: f64 = 16.0;
-/// Space between two plots.
+/// Horizontal space between two plots, in px.
 const BETWEEN: f64 = 20.0;
-/// Space above a plot, for the title.
+/// Space above a plot for the title, in px.
 pub(super) const TITLE: f64 = 28.0;
-/// Height of a row in the strip of failures.
+/// Height of a row in the strip of failures, in px.
 pub(super) const FAIL_ROW: f64 = 12.0;
-/// Space between the strip and the plot, for the arrow head above the limit.
+/// Space between the strip and the plot for the arrow head above the limit, in px.
 const GAP: f64 = 12.0;
-/// Space below the plot, up to the next panel.
+/// Space between a plot and the panel below, in px.
 pub(super) const NUMBERS: f64 = 32.0;
 
 /// Panels in rows of up to three.
@@ -59,7 +59,7 @@ impl Grid {
         (LEFT + column as f64 * (self.plot_width + BETWEEN), row as f64 * self.cell())
     }
 
-    /// Place after the last panel, if its row is not full.
+    /// Position of the cell after the last panel; `None` if the row of the last panel is full.
     pub(super) fn free_place(&self) -> Option<(f64, f64)> {
         (self.panels < self.rows * self.columns).then(|| self.place(self.panels))
     }

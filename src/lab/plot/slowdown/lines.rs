@@ -45,8 +45,8 @@ pub(super) fn arrow_head(x: f64, y: f64) -> String {
     format!("M{:.1} {y:.1}l4.5 -4.5l4.5 4.5", x - 4.5)
 }
 
-/// Points that get a marker: the first, the last, and all others that are far enough from the
-/// previous marker.
+/// Points that get a marker: the first point, the last point, and each point that is far enough
+/// from the previous marker.
 pub(super) fn thinned(points: &[(f64, f64)], apart: f64) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for (i, &(x, y)) in points.iter().enumerate() {

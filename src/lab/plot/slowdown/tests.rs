@@ -10,7 +10,7 @@ fn panel(title: &str, lines: Vec<Line>) -> Panel {
     Panel { title: title.into(), lines, full_budget: None }
 }
 
-/// Path data of the elements of a class.
+/// Path data of all elements of a class.
 fn paths<'a>(svg: &'a str, class: &str) -> Vec<&'a str> {
     let class = format!("<path class=\"{class}\" ");
     let data = |rest: &'a str| rest.split_once("d=\"").unwrap().1.split('"').next().unwrap();
@@ -42,7 +42,7 @@ fn every_point_and_every_failure_is_there() {
     let lines = paths(&svg, "line");
     let vertices: Vec<_> = lines.iter().map(|d| d.matches(['M', 'L']).count()).collect();
     assert_eq!(vertices, [3, 2]);
-    // A circle is one subpath.
+    // Each failure is drawn as a circle, which is one subpath.
     let failures: Vec<_> = paths(&svg, "fails").iter().map(|d| d.matches('M').count()).collect();
     assert_eq!(failures, [2]);
     assert!(test_xml::read(&svg).texts.contains(&"fails".to_owned()));
@@ -122,8 +122,8 @@ fn repeated_runs_show_their_range() {
     assert!(texts.contains(&"range of repeated runs; lines are medians".to_owned()), "{texts:?}");
 }
 
-/// Two of three runs failed, so the median is a failure. There is no line, but the third run and
-/// the failures are drawn.
+/// Two of three runs failed, so the median is a failure. No line is drawn, but the third run and
+/// the failures are.
 #[test]
 fn a_median_that_failed_is_no_point() {
     let points = [(0.2, None), (0.2, Some(1.2)), (0.2, None), (0.5, Some(1.0))];

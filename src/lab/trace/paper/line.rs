@@ -1,4 +1,4 @@
-//! One line of a log, with the fields of all instructions. Texts are borrowed from the line where
+//! One line of a log, with the fields of all instructions. Texts are borrowed from the line if
 //! possible.
 
 use serde::de::{self, Deserialize, Deserializer, Unexpected};

@@ -1,4 +1,4 @@
-//! Names of a log, and the number of names of each tensor.
+//! Names in a log, and the number of names of each tensor.
 
 use crate::command::TensorId;
 use rustc_hash::FxHashMap;
@@ -17,14 +17,15 @@ pub(super) struct Names {
 
 #[derive(Clone, Copy)]
 struct Bound {
-    /// Tensor of the name; `None` while the lines of the op that makes it are still being read.
+    /// Tensor of the name; `None` while the lines of the op that makes the tensor are still being
+    /// read.
     tensor: Option<TensorId>,
-    /// Whether the name counts as a holder of the tensor.
+    /// Whether the name holds the tensor.
     held: bool,
 }
 
 impl Names {
-    /// Adds a name without a tensor; `None` if the name is taken.
+    /// Adds a name without a tensor; `None` if the name exists already.
     pub fn reserve(&mut self, name: &str) -> Option<NameId> {
         if self.index.contains_key(name) {
             return None;
@@ -39,12 +40,12 @@ impl Names {
         self.index.get(name).copied()
     }
 
-    /// Text of a name. Slow: for messages only.
+    /// Text of a name. The search is slow, so use it only for messages.
     pub fn text(&self, id: NameId) -> &str {
         self.index.iter().find(|(_, found)| **found == id).map_or("?", |(name, _)| name)
     }
 
-    /// Last tensor of a name, alive or not.
+    /// Last tensor of a name, even if the tensor is no longer alive.
     pub fn tensor(&self, id: NameId) -> Option<TensorId> {
         self.bound[id as usize].tensor
     }
@@ -55,7 +56,7 @@ impl Names {
     }
 
     /// Gives a name to a tensor, and takes the name from its previous tensor. Returns the previous
-    /// tensor if that tensor has no name any more.
+    /// tensor if no other name holds it.
     pub fn bind(&mut self, id: NameId, tensor: TensorId) -> Option<TensorId> {
         let old = self.bound[id as usize];
         if old.held && old.tensor == Some(tensor) {
@@ -69,7 +70,7 @@ impl Names {
         dead
     }
 
-    /// Takes a name from a tensor. Returns the tensor if no other name is left.
+    /// Takes a name from its tensor. Returns the tensor if no other name holds it.
     pub fn release(&mut self, id: NameId) -> Option<TensorId> {
         let bound = &mut self.bound[id as usize];
         if !std::mem::take(&mut bound.held) {

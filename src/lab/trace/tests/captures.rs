@@ -1,5 +1,5 @@
-//! Captures of recorded steps and of the paper's logs: steps repeat, and need less memory in other
-//! orders.
+//! Tests with captures of recorded steps and of the paper's logs. Steps repeat, and need less
+//! memory in other orders.
 
 use super::*;
 use crate::autograd::Tape;
@@ -111,7 +111,7 @@ fn figures() {
     }
 }
 
-/// Bytes written on another thread.
+/// Buffer that another thread writes.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 

@@ -1,8 +1,8 @@
-//! The paper's own logs, compared with the figures of the paper's simulator.
+//! Tests that compare the paper's logs with the results of the paper's simulator.
 
 use super::*;
 
-/// Most bytes in use at once when nothing is evicted.
+/// Peak of the bytes in use when nothing is evicted.
 pub(super) fn peak(program: &RecordedProgram) -> u64 {
     let mut storages: Vec<(u64, u32)> = vec![];
     let mut storage_of: Vec<usize> = vec![];
@@ -46,7 +46,7 @@ pub(super) fn peak(program: &RecordedProgram) -> u64 {
     peak
 }
 
-/// Figures of the simulator for each log: model, peak, compute, ops.
+/// Results of the simulator for each log: model, peak of the bytes in use, cost, number of ops.
 fn reference(shared: &Path) -> Option<Vec<(String, u64, f64, u64)>> {
     let text = std::fs::read_to_string(shared.join("reference/simrd.jsonl")).ok()?;
     let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());

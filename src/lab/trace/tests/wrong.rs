@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Text, replacement, and the line and the message of the error.
+/// Text to replace, its replacement, and the line and the message of the error.
 type Case = (&'static str, &'static str, u64, &'static str);
 
 #[test]
@@ -90,7 +90,7 @@ fn a_wrong_recording_is_told_where_and_why() {
             1,
             "the trace is of version 6; this program reads versions 1 to 5",
         ),
-        // The first line of a later version may look like this.
+        // The first line of a later version may have these fields.
         (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
         (r#""version":1"#, r#""version":0"#, 1, "the trace is of version 0"),
         (r#""version":1"#, r#""version":2"#, 17, "the recording was cut off"),
@@ -154,7 +154,7 @@ fn a_wrong_recording_of_today_is_told_where_and_why() {
         (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 does not exist"),
         (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 exists already"),
         (r#""tensor":10,"label""#, r#""tensor":20,"label""#, 5, "tensor 20 does not exist"),
-        // The number of an output is already that of an input, or of an updated tensor.
+        // The number of an output is already the number of an input, or of an updated tensor.
         (r#""made":20"#, r#""made":12"#, 6, "tensor 12 exists already"),
         (r#""made":30"#, r#""made":10"#, 7, "tensor 10 exists already"),
         (r#""made":31"#, r#""made":30"#, 7, "tensor 30 exists already"),
@@ -233,8 +233,8 @@ fn packed(text: &str) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// A recording cut off anywhere: its program was killed, the disk was full, or a copy was
-/// interrupted.
+/// Reads recordings that are cut off at every position, as when the program is killed or the disk
+/// is full.
 #[test]
 fn half_a_recording_never_looks_whole() {
     let old = RECORDING.replacen(r#""version":1"#, r#""version":2"#, 1) + "{\"event\":\"end\"}\n";
@@ -254,7 +254,7 @@ fn half_a_recording_never_looks_whole() {
     }
 }
 
-/// A gigabyte without instructions, packed into a megabyte.
+/// Reads a gigabyte without instructions, packed into a megabyte.
 #[test]
 fn gigabytes_without_instructions_are_refused() {
     let bomb = |line: &str| packed(&line.repeat((1 << 20) / line.len())).repeat(1 << 10);
@@ -266,7 +266,7 @@ fn gigabytes_without_instructions_are_refused() {
     ] {
         let error = Trace::read(&*bomb(line), "bomb.gz").unwrap_err().to_string();
         assert!(error.contains(message) && error.contains("expected a trace of"), "{error}");
-        // The same bytes inside a trace, and after one.
+        // The blank bytes are inside a trace, and then after a trace.
         let (start, end) = LOG.split_at(LOG.find("{\"DST\"").unwrap());
         for text in [vec![packed(start), bomb(line), packed(end)], vec![packed(LOG), bomb(line)]] {
             let error = Trace::read(&*text.concat(), "bomb.gz").unwrap_err();
@@ -290,8 +290,8 @@ fn packed_files_are_known_by_their_content() {
     }
 }
 
-/// Damages a few bytes at a time: flips, cuts and doubles them. The result is an error or a trace,
-/// never a panic.
+/// Damages a few bytes at a time: changes, removes or repeats them. The result is an error or a
+/// trace, never a panic.
 #[test]
 fn damaged_files_are_errors() {
     let mut rng = remat_rng::SplitMix64::new(7);

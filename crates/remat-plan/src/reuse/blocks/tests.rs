@@ -27,7 +27,7 @@ fn the_articles_example_comes_out() {
     let planned = plan(&oldest, &lifetimes);
     assert_eq!(planned.placement.offsets(), [0, 4096, 0, 4096 + 2048, 0]);
     assert_eq!(planned.placement.bytes(), 6656);
-    // The block of B is the one released last, so E gets this block.
+    // The block of B is the block released last, so E gets this block.
     assert_eq!(plan(&MaxBlock::default(), &lifetimes).placement.bytes(), 1024 + 4096 + 512);
 
     for take in [Take::Newest, Take::Oldest] {
@@ -95,7 +95,7 @@ fn sizes_are_classed_by_powers_of_two() {
     assert_eq!(large(&[8 * MIB, 64 * MIB]), [600, 64 * MIB]);
 }
 
-/// Block of each buffer and size of each block, found by looking at every block at every instant.
+/// Block of each buffer and size of each block, found by checking every block at every instant.
 fn naive_chain(
     buffers: &[Buffer],
     class: impl Fn(u64) -> u64,
@@ -142,7 +142,7 @@ fn naive_two_level(buffers: &[Buffer]) -> Vec<u64> {
         let mut pairs = pairs.filter(|&(i, j)| homes[i] == a && homes[j] == b);
         pairs.any(|(i, j)| buffers[i].meets(&buffers[j]))
     };
-    // Block -> the outermost block that it lies in, and its address in that block.
+    // Block -> the outermost block that contains the block, and its address in the outermost block.
     let mut places: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
     let mut outermost: Vec<usize> = Vec::new();
     for block in order {
@@ -220,7 +220,7 @@ fn further_levels_take_the_innermost_that_has_room() {
     let lifetimes = Lifetimes::new(buffers).unwrap();
     for (levels, offsets) in [
         (2, [0, 0, 40, 0, 20, 0]),
-        // D and E lie in C, the smaller one of B and C. F would fit into B or C, and lies in C.
+        // D and E lie in C, which is smaller than B. F would fit into B or C, and lies in C.
         (3, [0, 0, 40, 40, 60, 40]),
         // F lies in E, the smallest block in C.
         (4, [0, 0, 40, 40, 60, 60]),

@@ -1,5 +1,5 @@
-//! Descent to the least capacity into which buffers fit: searches at lower and lower capacities,
-//! with more and more effort.
+//! Descent to the least capacity into which buffers fit. The searches use lower and lower
+//! capacities and more and more nodes.
 
 use super::preorder::Preorder;
 use super::restarts::Restarts;
@@ -16,13 +16,14 @@ pub(super) struct Descent {
     /// Height of the best placement so far, in units.
     pub height: u64,
     /// Address of each item in the best placement, in units. Empty if the best placement is still
-    /// the one that the caller began with.
+    /// that of the caller.
     pub offsets: Vec<u64>,
-    /// A search for each preorder at the lowest capacity that may still be possible. This capacity
-    /// is tried many times, so these searches keep their failed states. Empty while another part is
+    /// One search for each preorder, at the lowest capacity that is not excluded. This capacity is
+    /// tried many times, so these searches keep their failed states. Empty while another part is
     /// being lowered, to save memory.
     lowest: Vec<Search>,
-    /// A search for each preorder at higher capacities. Empty while another part is being lowered.
+    /// One search for each preorder, at higher capacities. Empty while another part is being
+    /// lowered.
     higher: Vec<Search>,
     restarts: Option<Restarts>,
     rules: Rules,
@@ -31,7 +32,7 @@ pub(super) struct Descent {
 }
 
 impl Descent {
-    /// Descent of a part of which a placement with this height is known.
+    /// Descent of a part that has a known placement of this height.
     pub fn new(part: &Part, height: u64, rules: Rules) -> Self {
         Self {
             floor: part.load(),
@@ -51,8 +52,8 @@ impl Descent {
     }
 
     /// Lowers the height. Stops when the height is at most `goal` or proven to be the least. Also
-    /// stops after one round, in which each capacity tried has had searches of `effort` nodes, and
-    /// doubles `effort` for the next round. Counts `nodes` down, and stops at 0.
+    /// stops after one round of searches with `effort` nodes at each capacity, and doubles `effort`
+    /// for the next round. Subtracts the used nodes from `nodes`, and stops at 0.
     pub fn step(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         if self.lowest.is_empty() {
             let search = |order: &Preorder| Search::new(part, order.sort(part), self.rules);
@@ -100,8 +101,8 @@ impl Descent {
         Answer::Unknown
     }
 
-    /// Runs short searches in random orders. Together they may use more nodes than the searches at
-    /// a single capacity.
+    /// Runs short searches in random orders. All these searches together may use more nodes than
+    /// the searches at a single capacity.
     fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         let given = self.effort.saturating_mul(24).min(*nodes);
         let mut left = given;

@@ -2,14 +2,14 @@
 
 use super::scatter;
 
-/// Hash table with the keys of failed states. A new key replaces an old key in the same place.
+/// Hash table with the keys of failed states. A new key replaces the old key at the same index.
 ///
-/// A key stands for a state: the buffers that are not placed, their lowest possible addresses, and
-/// which of them were passed over. With 128 bits, a collision between two states of one search is
-/// less likely than a hardware fault.
+/// A key is a hash of a state: the buffers that are not placed, their lowest possible addresses,
+/// and the buffers that were passed over. A key has 128 bits, so a collision between two states of
+/// one search is less likely than a hardware fault.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Keys. The lowest bits of a key are its index; 0 stands for an empty place.
+    /// Keys. The lowest bits of a key are its index; 0 stands for an empty entry.
     keys: Vec<u128>,
     filled: usize,
 }
@@ -18,7 +18,8 @@ impl Memory {
     /// Limit on the length of `keys`, which then take 16 MiB.
     const MOST: usize = 1 << 20;
 
-    /// Number that stands for a buffer in a key: a key is the sum of such numbers.
+    /// Hash of a buffer and its lowest possible address. The key of a state is the sum of these
+    /// hashes.
     pub fn word(rank: u32, least: u64) -> u128 {
         let seed = (u64::from(rank) << 40 ^ u64::from(rank)).wrapping_add(least);
         u128::from(scatter(seed)) << 64 | u128::from(scatter(seed ^ 0x5851_f42d_4c95_7f2d))

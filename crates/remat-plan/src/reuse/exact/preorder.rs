@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use super::sections::Part;
 
-/// Properties that are compared first, second and third; the largest value comes first. W is the
-/// length of life, A is the length of life times the size, T is the peak of the bytes alive during
-/// the life.
+/// The letters name the properties that are compared first, second and third. Larger values come
+/// first. W is the length of life, A is the length of life times the size, and T is the peak of the
+/// bytes alive during the life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Preorder {
     Wat,

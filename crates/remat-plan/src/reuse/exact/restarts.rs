@@ -1,5 +1,5 @@
-//! Many short searches, each in a different random order. One lucky order is worth more than a long
-//! search.
+//! Many short searches, each in a different random order. One good order can find more than a long
+//! search in a bad order.
 
 use super::preorder::Preorder;
 use super::scatter;
@@ -8,20 +8,20 @@ use super::sections::Part;
 use super::state::Rules;
 use crate::Limits;
 
-/// Source of random variations of good orders, and the searches in them.
+/// Source of random variations of good orders, and the searches in these orders.
 ///
-/// The time of a search depends so much on its order that many short searches are better than a
+/// The time of a search depends strongly on its order. So many short searches are better than a
 /// single long search (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// Orders that are varied until there are enough good orders, and sometimes after that.
+    /// Orders that are varied until enough good orders are known, and sometimes later.
     preorders: [Vec<usize>; 3],
     /// Good orders, each with the largest number of buffers that its search had placed at the same
     /// time.
     elites: Vec<(usize, Vec<usize>)>,
     /// Number of searches so far.
     count: u64,
-    /// Number of units by which the next capacity to try is below the height.
+    /// Difference, in units, between the height and the next capacity to try.
     stride: u64,
     /// Number of failed searches since the last successful search or the last change of `stride`.
     failed: u32,
@@ -39,8 +39,8 @@ impl Restarts {
         Self { preorders, elites: Vec::new(), count: 0, stride: u64::MAX, failed: 0, rules }
     }
 
-    /// Lowers `height`, at best to `least`, with at most `nodes` nodes, which are counted down.
-    /// Returns the addresses of the lowest placement found.
+    /// Lowers `height`, at best to `least`. Uses at most `nodes` nodes, and subtracts the used
+    /// nodes from `nodes`. Returns the addresses of the lowest placement found.
     pub fn lower(
         &mut self,
         part: &Part,

@@ -1,4 +1,4 @@
-//! Depth-first search that finds out whether buffers fit below a capacity.
+//! Depth-first search that decides whether buffers fit below a capacity.
 
 use super::memory::Memory;
 use super::sections::Part;
@@ -16,15 +16,16 @@ pub(super) enum Answer {
     Unknown,
 }
 
-/// Work between two checks of the time limit, in items times sections: some milliseconds.
+/// Work between two checks of the time limit, in items times sections. This work takes some
+/// milliseconds.
 const WORK: u64 = 1 << 24;
 
 /// Search for a placement of one part, in one order of its buffers.
 ///
 /// A buffer's rank is its position in the order. Buffers are placed one by one, each on top of the
-/// placed buffers that are alive at the same time, and never at a lower address than the previous
-/// buffer. Buffers at the same address are placed in the order of their ranks. So each placement in
-/// which no buffer can be moved down is found in exactly one way.
+/// placed buffers that are alive at the same time. No buffer is placed at a lower address than the
+/// previous buffer. Buffers at the same address are placed in the order of their ranks. So each
+/// placement in which no buffer can be moved down is found exactly once.
 #[derive(Debug)]
 pub(super) struct Search {
     pub state: State,
@@ -34,13 +35,14 @@ pub(super) struct Search {
     /// Alternatives to try. The vector holds a list for each node on the current path.
     tries: Vec<u32>,
     frames: Vec<Frame>,
-    /// Section -> latest end of the buffers that begin there. Scratch space of `splits`, all 0
-    /// between calls.
+    /// Section -> latest end of the buffers that begin in the section. Scratch space of `splits`,
+    /// all 0 between calls.
     reach: Vec<u32>,
     memory: Memory,
     nodes: u64,
     limits: Limits,
-    /// Number of nodes between two checks of the time limit: more if a node takes little time.
+    /// Number of nodes between two checks of the time limit. The number is larger if a node takes
+    /// less time.
     stride: u64,
 }
 
@@ -66,10 +68,10 @@ struct Frame {
 /// Next action of the search, which a node decides.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Places the ranks of `rest` from this index on, none of them before `Last` in the order of
+    /// Place the ranks of `rest` from this index on. No rank may come before `Last` in the order of
     /// placements.
     Ask(usize, Last),
-    /// Ends the node with an answer.
+    /// End the node with this answer.
     Tell(Answer),
 }
 
@@ -89,8 +91,8 @@ impl Search {
         }
     }
 
-    /// Tries to fit all buffers into `capacity` units, with at most `nodes` nodes, which are
-    /// counted down.
+    /// Tries to fit all buffers into `capacity` units. Uses at most `nodes` nodes, and subtracts
+    /// the used nodes from `nodes`.
     pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
         // States that failed at a lower capacity may fit into this one.
         if capacity > self.state.capacity {
@@ -107,8 +109,8 @@ impl Search {
         answer
     }
 
-    /// Places all buffers. A vector of frames replaces recursive calls: a path may have as many
-    /// nodes as there are buffers, and the stacks of threads are small.
+    /// Places all buffers. A vector of frames replaces recursive calls, because a path may have as
+    /// many nodes as there are buffers, and thread stacks are small.
     fn run(&mut self) -> Answer {
         let mut answer = self.enter(0, (0, 0));
         loop {
@@ -127,8 +129,8 @@ impl Search {
         }
     }
 
-    /// Begins to place `self.rest[first..]`. Returns the answer if it is known at once. Returns
-    /// `None` if not, and pushes a frame for the node.
+    /// Begins to place `self.rest[first..]`. Returns the answer if no search is needed. Otherwise
+    /// pushes a frame for the node and returns `None`.
     fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
         if first == self.rest.len() {
             return Some(Answer::Placed);
@@ -208,7 +210,7 @@ impl Search {
                 bound.1 = at as u32 + 1;
             }
         }
-        // Small parts come first: if they do not fit, this is found out soonest.
+        // Small parts come first, because a small part that does not fit is detected quickly.
         bounds.sort_by_key(|bound| bound.1 - bound.0);
         for (from, to) in bounds {
             rest[from as usize..to as usize].sort_unstable();

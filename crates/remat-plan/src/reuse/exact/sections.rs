@@ -15,29 +15,29 @@ pub(super) struct Item {
     pub size: u64,
     /// Alignment of the address in units.
     pub align: u64,
-    /// Ranges of sections in which the buffer takes room, in rising order: one range for each piece
-    /// into which gaps cut its life. Two buffers take room at the same time iff they share a
-    /// section.
+    /// Ranges of sections in which the buffer takes memory, in rising order: one range for each
+    /// piece into which gaps cut its life. Two buffers take memory at the same time iff they share
+    /// a section.
     pub sections: Vec<Range<usize>>,
-    /// Number of instants at which the buffer takes room.
+    /// Number of instants at which the buffer takes memory.
     pub life: u64,
 }
 
 /// Buffers to be placed, divided into parts. Time is divided into sections: a new section begins
-/// whenever a buffer begins to take room after another has ended. So all buffers of a section take
-/// room together at one instant of it. There are at most as many sections as pieces of buffers.
+/// whenever a piece of a buffer begins after another piece has ended. So every section has an
+/// instant at which all its buffers take memory. There are at most as many sections as pieces of
+/// buffers.
 #[derive(Clone, Debug)]
 pub(super) struct Sections {
-    /// Bytes in a unit. All sizes are multiples of it, and so are all addresses that a search
-    /// finds.
+    /// Bytes in a unit. All sizes and all addresses that a search finds are multiples of a unit.
     pub unit: u64,
     /// Parts in order of time. No buffer is alive in two parts. Each part numbers its sections from
     /// 0.
     pub parts: Vec<Part>,
 }
 
-/// Buffers that are linked in time: at each instant from the first begin to the last end, some of
-/// them is alive.
+/// Buffers that are linked in time: at each instant from the first begin to the last end, at least
+/// one of these buffers is alive.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub items: Vec<Item>,
@@ -49,9 +49,9 @@ impl Sections {
     pub fn new(lifetimes: &Lifetimes) -> Self {
         let buffers = lifetimes.buffers();
         let common = buffers.iter().fold(0, |common, buffer| gcd(common, buffer.size));
-        // The unit divides all sizes, but it must also suit the alignments.
+        // The common divisor of all sizes is the first candidate for the unit.
         let mut unit = common;
-        // The unit shrinks until every alignment divides it, or is a multiple of it.
+        // The unit shrinks until every alignment is a divisor or a multiple of the unit.
         let odd = |unit: u64| {
             let mut aligns = buffers.iter().filter(|it| it.size > 0).map(|it| it.align);
             aligns.find(|&align| !unit.is_multiple_of(align) && !align.is_multiple_of(unit))
@@ -67,7 +67,7 @@ impl Sections {
         let mut parts: Vec<Part> = Vec::new();
         // Buffer that has begun -> its position in the last part.
         let mut places: Vec<Option<usize>> = vec![None; buffers.len()];
-        // Number of open buffers: they have begun and not ended. A buffer in a gap is open.
+        // Number of open buffers, which have begun and not ended. A buffer in a gap is open.
         let mut open = 0;
         let mut ended = false;
         for change in part_changes(&times) {
@@ -116,12 +116,12 @@ impl Sections {
 }
 
 impl Part {
-    /// Peak of the units that take room at the same time.
+    /// Peak of the units in use at the same time.
     pub fn load(&self) -> u64 {
         self.totals().into_iter().max().unwrap_or(0)
     }
 
-    /// Section -> units of all buffers that take room in it.
+    /// Section -> units of all buffers that take memory in the section.
     pub fn totals(&self) -> Vec<u64> {
         let mut totals = vec![0; self.sections];
         for item in &self.items {

@@ -1,5 +1,5 @@
 //! State of a search: the placed buffers, bounds on the addresses of all other buffers, and a check
-//! whether these may still fit.
+//! whether the other buffers may still fit.
 
 use super::super::meet;
 use super::memory::Memory;
@@ -12,11 +12,12 @@ pub(super) struct Rules {
     /// No buffer is placed so high that an unplaced buffer would fit below it.
     pub dominance: bool,
     /// A buffer is passed over if it could have been placed before the last placed buffer, but was
-    /// not. Another buffer must then be placed below it, which raises its lowest possible address.
+    /// not. Another buffer must then be placed below the passed buffer, which raises the lowest
+    /// possible address of the passed buffer.
     pub lifting: bool,
-    /// Rule for two buffers with equal lives: the one with the lower rank must be below if they lie
-    /// directly on each other. If their sizes and alignments are also equal, the one with the lower
-    /// rank must be below even if they do not touch.
+    /// Rule for two buffers with equal lives: if they touch, the buffer with the lower rank must be
+    /// below. If their sizes and alignments are also equal, the buffer with the lower rank must be
+    /// below even if they do not touch.
     pub symmetry: bool,
     /// Groups of unplaced buffers that have no section in common are placed separately.
     pub splitting: bool,
@@ -34,8 +35,9 @@ impl Rules {
 pub(super) type Last = (u64, u32);
 
 const NONE: u32 = u32::MAX;
-/// Mark in an entry of `trail`, in place of `under`: the entry says that the buffer was placed.
-/// Entries without the mark say that the lowest possible address of the buffer was raised.
+/// Mark of an entry of `trail`, in its field for `under`. An entry with the mark records that the
+/// buffer was placed. An entry without the mark records that the lowest possible address of the
+/// buffer was raised.
 const PLACED: u32 = u32::MAX - 1;
 
 /// Buffers of one part, numbered by rank. The rank of a buffer is its position in the order of the
@@ -50,44 +52,45 @@ pub(super) struct State {
     items: Vec<usize>,
     size: Vec<u64>,
     align: Vec<u64>,
-    /// First section in which the buffer takes room.
+    /// First section in which the buffer takes memory.
     pub lower: Vec<u32>,
-    /// First section after all sections in which the buffer takes room.
+    /// First section after all sections in which the buffer takes memory.
     pub upper: Vec<u32>,
-    /// Ranges of sections in which the buffer takes room, in rising order.
+    /// Ranges of sections in which the buffer takes memory, in rising order.
     ranges: Ranges,
     /// Nearest lower rank of a buffer with the same sections, size and alignment, or `NONE`.
     twin: Vec<u32>,
-    /// Lowest possible address: the highest end of the placed buffers that meet this buffer (share
-    /// a section with it), aligned. Once the buffer is placed, its address.
+    /// Lowest possible address of a buffer. For an unplaced buffer, the aligned highest end of the
+    /// placed buffers that meet it. (Two buffers meet if they share a section.) For a placed
+    /// buffer, its address.
     pub least: Vec<u64>,
-    /// Placed buffer with this highest end, or `NONE`.
+    /// Placed buffer whose end determines `least`, or `NONE`.
     under: Vec<u32>,
-    /// Lower bound on the address, at least `least`: higher if the buffer cannot be at `least`.
-    /// Computed anew by each call of `look`.
+    /// Lower bound on the address. The bound is above `least` if the buffer cannot be at `least`.
+    /// Each call of `look` computes it anew.
     lifted: Vec<u64>,
     /// Whether the buffer must not be placed at `least` any more. Computed anew by each call of
     /// `look`.
     passed: Vec<bool>,
     placed: Vec<bool>,
-    /// Number that stands for the buffer and its `least` in a key of the memory.
+    /// Hash of the buffer and its `least`, which is added to the key of a state.
     word: Vec<u128>,
     /// Bit set of the ranks that are not placed.
     free: Vec<u64>,
-    /// Rank -> bit set of the ranks that meet it, in `free.len()` words.
+    /// Rank -> bit set of the ranks that meet this rank, in `free.len()` words.
     meets: Vec<u64>,
 
     // The following fields are indexed by section, and count only buffers that are not placed.
-    // These fields are floats, because only floats have a quick minimum on all processors. Whole
-    // numbers below `MOST` are exact as floats.
+    // These fields are floats, because only floats have a fast minimum instruction on all
+    // processors. Whole numbers below `MOST` are exact as floats.
     /// Sum of the sizes of the unplaced buffers in the section.
     total: Vec<f64>,
     /// Lowest `lifted` of the unplaced buffers in the section. Computed anew by each call of
     /// `look`.
     floor: Vec<f64>,
 
-    /// Changes that can be undone. An entry is a rank with its former `under` and `least`, or a
-    /// placed rank with `PLACED`.
+    /// Changes that [`State::undo`] can undo. An entry is a rank with its former `under` and
+    /// `least`, or a placed rank with `PLACED`.
     trail: Vec<(u32, u32, u64)>,
     /// Number of placed buffers.
     depth: usize,
@@ -99,7 +102,7 @@ impl State {
     /// Limit on the sum of all sizes, in units.
     pub const MOST: u64 = 1 << 53;
 
-    /// State of a part of which no buffer is placed. `order` holds the items by rank.
+    /// State of a part before any buffer is placed. `order` holds the items by rank.
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         let count = order.len();
         let item = |&i: &usize| &part.items[i];
@@ -164,8 +167,9 @@ impl State {
         self.trail.len()
     }
 
-    /// Key of the state in which the ranks of `rest` are to be placed after `last`; `None` if they
-    /// cannot all fit below the capacity. Computes `passed`, `lifted` and `floor`.
+    /// Key of the state in which the ranks of `rest` must be placed after `last`; `None` if some
+    /// bound shows that they cannot all fit below the capacity. Computes `passed`, `lifted` and
+    /// `floor`.
     pub fn look(&mut self, rest: &[u32], last: Last) -> Option<u128> {
         let mut low = u32::MAX;
         let mut high = 0;
@@ -226,13 +230,13 @@ impl State {
         if !self.rules.symmetry {
             return false;
         }
-        // The twin must be below this buffer, but cannot be placed at the same `least` any more,
-        // because it was passed over.
+        // The twin must be below this buffer. The twin was passed over, so it cannot be placed at
+        // the same `least` any more.
         let twin = self.twin[r];
         if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
             return true;
         }
-        // The buffer and the one under it could change places. Only the placement with the lower
+        // The buffer and the buffer under it could be exchanged. Only the placement with the lower
         // rank below is searched.
         let under = self.under[r];
         if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
@@ -256,8 +260,8 @@ impl State {
         })
     }
 
-    /// Places a buffer at its lowest possible address, and raises that of the unplaced buffers that
-    /// meet it.
+    /// Places a buffer at its lowest possible address, and raises the lowest possible addresses of
+    /// the unplaced buffers that meet it.
     pub fn place(&mut self, rank: u32) {
         let r = rank as usize;
         let end = self.least[r] + self.size[r];
@@ -300,11 +304,11 @@ impl State {
     }
 }
 
-/// Ranges of sections in which each rank takes room.
+/// Ranges of sections in which each rank takes memory.
 #[derive(Debug)]
 struct Ranges {
     all: Vec<(u32, u32)>,
-    /// Rank -> index in `all` of its first range. One more entry at the end holds the number of all
+    /// Rank -> index in `all` of its first range. An additional last entry holds the number of all
     /// ranges.
     starts: Vec<usize>,
 }
@@ -333,7 +337,7 @@ impl Ranges {
     }
 }
 
-/// Rank -> bit set of the other ranks that meet it.
+/// Rank -> bit set of the other ranks that meet this rank.
 fn meetings(ranges: &Ranges, count: usize) -> Vec<u64> {
     let words = count.div_ceil(64);
     let mut meets = vec![0; count * words];

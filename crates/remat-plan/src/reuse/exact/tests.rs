@@ -26,7 +26,7 @@ fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// Buffers of [`tiny`]; about half of those with long lives have one or two gaps.
+/// Buffers of [`tiny`]. About half of the buffers with long lives have one or two gaps.
 fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
     let mut rng = SplitMix64::new(!seed);
     let mut lifetimes = tiny(seed, most, align);
@@ -37,15 +37,15 @@ fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
         }
         let middle = lower + 1 + rng.below((upper - lower) as usize - 2) as u64;
         let mut gaps = vec![Gap::new(middle, middle + 1)];
-        // A gap may begin when the buffer begins, so that the buffer takes room only at the end of
-        // its life.
+        // A gap may begin when the buffer begins, so that the buffer takes memory only at the end
+        // of its life.
         gaps.extend((rng.below(3) == 0).then(|| Gap::new(lower, middle)));
         lifetimes = lifetimes.with_gaps(number, gaps).unwrap();
     }
     lifetimes
 }
 
-/// Whether two buffers take room at the same instant, found by looking at every instant.
+/// Whether two buffers take memory at the same instant, found by checking every instant.
 fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
     let takes = |number: usize, now: u64| {
         let Buffer { lower, upper, .. } = lifetimes.buffers()[number];
@@ -57,8 +57,8 @@ fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
 }
 
 /// Size of the smallest placement, found by trying all orders. In each order, every buffer is
-/// placed as low as the buffers before it allow. The best placement is among these: it results from
-/// the order of its buffers from low to high.
+/// placed as low as the buffers before it allow. One of these orders gives the smallest placement:
+/// the order of its addresses from low to high.
 fn least(lifetimes: &Lifetimes) -> u64 {
     struct All<'a> {
         buffers: &'a [Buffer],
@@ -130,8 +130,8 @@ fn check(lifetimes: &Lifetimes, planned: &Planned) -> u64 {
         let takes_room = lifetimes.parts().iter().any(|part| part.buffer == i);
         high = high.max(if takes_room { at + a.size } else { 0 });
         for (j, (b, &other)) in buffers.iter().zip(offsets).take(i).enumerate() {
-            // The quick conditions come first: `meet` looks at every instant, which takes long if
-            // there are many.
+            // The quick conditions come first, because `meet` checks every instant and can take
+            // long.
             let apart = at + a.size <= other || other + b.size <= at;
             assert!(apart || !a.meets(b) || !meet(lifetimes, i, j));
         }
@@ -150,8 +150,8 @@ fn nothing_is_better() {
         assert_eq!(planned.placement.bytes(), least(&lifetimes), "seed {seed}");
         above_load += u32::from(planned.placement.bytes() > lifetimes.load());
     }
-    // Answers above the load are needed: an answer with no more bytes than the load needs no search
-    // to be proven.
+    // The test needs answers above the load, because an answer that equals the load is proven
+    // without a search.
     assert!(above_load > 20, "{above_load}");
 }
 
@@ -199,8 +199,8 @@ fn each_order_and_rule_tells_what_fits() {
         for rules in rules() {
             for order in Preorder::ALL {
                 let mut search = Search::new(part, order.sort(part), rules);
-                // Capacities go up and down, to check that states remembered at one capacity do no
-                // harm at another.
+                // Capacities rise and fall, to check that states remembered at one capacity do not
+                // spoil a search at another capacity.
                 for capacity in [least, least - 1, least + 1, least.saturating_sub(2), least] {
                     let mut nodes = 1_000_000;
                     let answer = search.fits(capacity, &mut nodes, &Limits::none());
@@ -215,8 +215,8 @@ fn each_order_and_rule_tells_what_fits() {
     }
 }
 
-/// Buffers that are known to fit into a capacity: pieces of a rectangle of time and bytes. About
-/// one piece in `hole` is left out.
+/// Buffers that fit into a known capacity, because they are the pieces of a rectangle of time and
+/// bytes. About one piece in `hole` is left out.
 fn cut(seed: u64, pieces: usize, hole: usize) -> (Lifetimes, u64) {
     let mut rng = SplitMix64::new(seed);
     let mut whole = vec![(0, 4 + rng.below(20) as u64, 4 + rng.below(60) as u64)];
@@ -249,7 +249,7 @@ fn instances_that_fit_are_never_said_not_to_fit() {
         for part in &parts {
             for order in Preorder::ALL {
                 let mut search = Search::new(part, order.sort(part), Rules::ALL);
-                // The second call begins with the failed states that the first call remembered.
+                // The second call reuses the failed states that the first call remembered.
                 for mut nodes in [100, 2_000] {
                     let answer = search.fits(capacity / unit, &mut nodes, &Limits::none());
                     assert_ne!(answer, Answer::Never, "seed {seed}, {order:?}");
@@ -261,9 +261,9 @@ fn instances_that_fit_are_never_said_not_to_fit() {
     assert!(placed > 3_000, "{placed}");
 }
 
-/// The bounds never exclude a placement that exists. The search is led to a random placement in
-/// which each buffer lies at address 0 or on another buffer, with the height of the placement as
-/// the capacity. At no step may a bound say that the buffers cannot fit.
+/// The bounds never exclude a placement that exists. The test leads the search to a random
+/// placement in which each buffer lies at address 0 or on another buffer. The capacity is the
+/// height of this placement. At no step may a bound say that the buffers cannot fit.
 #[test]
 fn no_placement_is_lost_on_the_way_to_it() {
     let mut passed_over = 0;
@@ -272,8 +272,8 @@ fn no_placement_is_lost_on_the_way_to_it() {
         let lifetimes = tiny(seed, 8 + seed as usize % 12, seed % 3);
         let Sections { parts, .. } = Sections::new(&lifetimes);
         let [part] = &parts[..] else { continue };
-        // A random placement: in a random order, each buffer is placed on top of the buffers before
-        // it.
+        // The placement is random: in a random order, each buffer is placed on top of the buffers
+        // before it.
         let mut order: Vec<usize> = (0..part.items.len()).collect();
         let mut rng = SplitMix64::new(!seed);
         (1..order.len()).for_each(|i| order.swap(i, rng.below(i + 1)));
@@ -377,7 +377,8 @@ fn only_buffers_linked_in_time_count_towards_the_limit() {
     assert!(Exact::default().plan(&chain(most), &Limits::none()).unwrap().proven);
     let error = Exact::default().plan(&chain(most + 1), &Limits::none()).unwrap_err();
     assert_eq!(error.to_string(), "exact places at most 2000 buffers, but there are 2001");
-    // Buffers that are not linked in time do not count together.
+    // The limit applies to each group of linked buffers, so many buffers that are not linked are
+    // allowed.
     let apart = (0..3 * most).map(|i| Buffer::new(i, i + 1, 1));
     let apart = Lifetimes::new(apart).unwrap();
     assert!(Exact::default().plan(&apart, &Limits::none()).unwrap().proven);
@@ -405,7 +406,7 @@ fn a_path_of_as_many_as_there_may_be_needs_no_deep_stack() {
 
 #[test]
 fn each_of_many_parts_is_lowered() {
-    // Many copies of one part. All of them have to be lowered.
+    // The instance has many copies of one part, and each copy must be lowered.
     for seed in 0..40 {
         let one = tiny(seed, 8, 0);
         let least = least(&one);
@@ -445,7 +446,7 @@ fn harder_instances_are_solved() {
     reaches_the_load(&["planning/G_1"]);
 }
 
-/// The test runs on instance D, of which it is unknown whether its load can be reached.
+/// Runs on instance D. It is unknown whether a placement of D can reach the load.
 #[test]
 #[ignore = "takes a minute"]
 fn the_hardest_instance_comes_below_what_was_known() {

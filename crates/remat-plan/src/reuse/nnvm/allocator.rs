@@ -14,12 +14,12 @@ pub struct StorageEntry {
 /// Allocator of storages.
 #[derive(Debug)]
 pub(super) struct Allocator {
-    // Number of times that a free storage may be larger or smaller than the request. With 0 no
-    // storage is reused.
+    // Factor by which a free storage may be larger or smaller than the request. With 0, no storage
+    // is reused.
     range: u64,
     storages: Vec<StorageEntry>,
-    // Device and colour -> free storages, by bytes and then by the number of the release. NNVM goes
-    // through all free storages and skips other devices and colours; separate maps give the same
+    // Device and colour -> free storages, by bytes and then by the number of the release. NNVM
+    // scans all free storages and skips other devices and colours; separate maps give the same
     // results.
     free: BTreeMap<(u32, u32), BTreeMap<(u64, u64), usize>>,
     releases: u64,
@@ -33,9 +33,10 @@ impl Allocator {
     /// Requests a storage of at least `bytes` bytes.
     ///
     /// Candidates are the free storages of this device and colour that are at most `range` times
-    /// larger or smaller. The smallest one that is large enough is taken; on a tie the one that has
-    /// been free for longest. If no candidate is large enough, the largest candidate grows to
-    /// `bytes`; on a tie the one released last. If there is no candidate, a new storage is made.
+    /// larger or smaller. The smallest candidate that is large enough is taken; on a tie, the
+    /// candidate that has been free for longest. If no candidate is large enough, the largest
+    /// candidate grows to `bytes`; on a tie, the candidate released last. If there is no candidate,
+    /// a new storage is made.
     pub fn request(&mut self, device: u32, colour: u32, bytes: u64) -> usize {
         let found = self.free.get_mut(&(device, colour)).and_then(|free| {
             let least = bytes.checked_div(self.range)?;

@@ -11,19 +11,19 @@ pub enum Assign {
     No,
     /// The node copies a value into a variable (flag 1).
     Copy,
-    /// The node does nothing, because the op that computes the value writes it into the variable's
-    /// bytes (flag 2).
+    /// The node does nothing, because the op that computes the value writes the value into the
+    /// variable's bytes (flag 2).
     Nothing,
 }
 
 impl NnvmGraph {
-    /// Role of each node. An assignment is [`Assign::Nothing`] if no other node reads its value,
-    /// and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. This op then
-    /// writes into the variable.
+    /// Role of each node. An assignment is [`Assign::Nothing`] if no other node reads the assigned
+    /// value, and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. This op
+    /// then writes into the variable.
     ///
-    /// There are three conditions more than in NNVM. Value and variable are on one device. Both are
-    /// planned. No node after the op and before the assignment reads the variable or writes into
-    /// it: a reader would find the new value too early, and a writer would overwrite the new value.
+    /// Three more conditions are not in NNVM. Value and variable are on the same device. The memory
+    /// of both is planned. No node between the op and the assignment reads or writes the variable.
+    /// A reader would find the new value too early, and a writer would overwrite the new value.
     #[must_use]
     pub fn assigns(&self) -> Vec<Assign> {
         let uses = uses(self);
@@ -91,7 +91,8 @@ pub struct StoragePlan<'g> {
 
 impl<'g> StoragePlan<'g> {
     /// Gives each variable a storage of its own, and moves values that are assigned to a variable
-    /// into its storage. Then sets the size of each storage to that of its largest entry.
+    /// into the storage of the variable. Then sets the size of each storage to the size of its
+    /// largest entry.
     #[must_use]
     pub fn new(plan: MemoryPlan<'g>) -> Self {
         let storages = plan.storages().iter().map(|storage| StorageEntry { bytes: 0, ..*storage });
@@ -132,7 +133,8 @@ impl<'g> StoragePlan<'g> {
                 }
             }
         }
-        // An output no longer overwrites an input if one of them has moved to a different storage.
+        // An output no longer overwrites an input if the output or the input has moved to a
+        // different storage.
         for (i, node) in self.graph.nodes().iter().enumerate() {
             if let Node::Op(op) = node {
                 for (input, home) in self.in_place[i].iter_mut().zip(&self.homes[i]) {
@@ -168,14 +170,13 @@ impl<'g> StoragePlan<'g> {
         &self.storages
     }
 
-    /// Place of an entry, which is never [`Home::None`]. Returns `None` for an unknown entry.
+    /// Location of an entry, which is never [`Home::None`]. `None` for an unknown entry.
     #[must_use]
     pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
-    /// Index of the input that the entry overwrites, if any. For an assignment, this is the
-    /// variable.
+    /// Index of the input that the entry overwrites, if any. An assignment overwrites the variable.
     #[must_use]
     pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?

@@ -7,16 +7,16 @@ impl NnvmGraph {
     /// Colours the nodes along longest paths, with at most `groups` colours.
     ///
     /// At most `groups - 1` times, the path with the most uncoloured nodes is found, and these
-    /// nodes get the next colour. Variables do not count. All remaining nodes get the last colour.
-    /// A storage is then reused only if the node that released it (its last reader) has the same
-    /// colour as the node that requests it. So groups that run at the same time wait less for each
-    /// other. (Earlier readers of the storage may have other colours. A program that runs groups in
-    /// parallel still has to wait for these readers.) NNVM reads the number of groups from
-    /// `NNVM_EXEC_NUM_TEMP`. With 0 or 1, all nodes are in one group, as they are without this
-    /// call.
+    /// nodes get the next colour. Variables are not counted. All remaining nodes get the last
+    /// colour. A storage is then reused only if the node that released the storage (its last
+    /// reader) has the same colour as the node that requests a storage. So groups that run at the
+    /// same time rarely wait for each other. (Earlier readers of the storage may have other
+    /// colours. A program that runs groups in parallel still has to wait for these readers.) NNVM
+    /// reads the number of groups from `NNVM_EXEC_NUM_TEMP`. With 0 or 1, all nodes are in one
+    /// group, as without this call.
     ///
-    /// Among equally long paths, the one that begins at the latest node and has the latest nodes is
-    /// taken. Time: O(edges) for each colour in use.
+    /// Among equally long paths, the path that begins at the latest node and has the latest nodes
+    /// is taken. Time: O(edges) for each colour in use.
     pub fn colour(&mut self, groups: u32) {
         let rest = groups.saturating_sub(1);
         let mut colours = vec![None; self.len()];
@@ -34,12 +34,12 @@ impl NnvmGraph {
     }
 }
 
-/// Nodes of the path with the most ops and assignments that have no colour; empty if all have one.
-/// Only nodes of this kind count.
+/// Uncoloured ops and assignments of the path that has the most of them; empty if all nodes have a
+/// colour.
 fn longest_path(nodes: &[Node], colours: &[Option<u32>]) -> Vec<usize> {
-    // Node -> number of nodes that count on the best path from it, and the second node on that
-    // path. Nodes are visited from the last to the first, so all readers of a node come before it,
-    // and its values are final.
+    // Node -> number of uncoloured ops and assignments on the best path from the node, and the
+    // second node on that path. Nodes are visited from the last to the first. So all readers of a
+    // node are visited before the node, and its values are final.
     let mut most = vec![0_usize; nodes.len()];
     let mut next = vec![None; nodes.len()];
     let mut best = None;

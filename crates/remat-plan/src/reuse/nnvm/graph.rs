@@ -43,8 +43,8 @@ pub enum StorageKind {
     Planned,
     /// The runner of the graph allocates the entry (storage id -2).
     External,
-    /// The entry is allocated while the graph runs, because its size is not known before that
-    /// (storage id -3).
+    /// The entry is allocated while the graph runs, because its size is not known earlier (storage
+    /// id -3).
     Dynamic,
 }
 
@@ -80,9 +80,9 @@ impl TensorType {
         Self { storage, ..self }
     }
 
-    /// Bytes of the entry, saturating (no entry of an [`NnvmGraph`] is that large). NNVM's planner
-    /// counts four bytes for each element of any type; only its runtime uses the true number. Here
-    /// the planner uses the true number, too.
+    /// Bytes of the entry, saturating at `u64::MAX`, which no entry of an [`NnvmGraph`] reaches.
+    /// NNVM's planner counts four bytes for each element of any type; only its runtime uses the
+    /// true size. This planner uses the true size.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.elements.saturating_mul(self.dtype.bytes())
@@ -110,10 +110,10 @@ pub struct InPlace {
     pub identity: bool,
 }
 
-/// How an op's outputs depend on its inputs. The pattern that is fused most easily comes first.
+/// Dependence of an op's outputs on its inputs. Patterns that are easier to fuse come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
-    /// Each element of the output depends only on the element of each input at the same place.
+    /// Each element of the output depends only on the element of each input at the same position.
     Elementwise,
     /// Elementwise, with inputs repeated along axes.
     Broadcast,
@@ -155,16 +155,16 @@ impl OpNode {
         }
     }
 
-    /// Adds a pair of an input and an output that may overwrite it. Pairs are tried in the order in
-    /// which they were added.
+    /// Adds a pair of an input and an output; the output may overwrite the input. Pairs are tried
+    /// in the order in which they were added.
     #[must_use]
     pub fn in_place(mut self, pair: InPlace) -> Self {
         self.in_place.push(pair);
         self
     }
 
-    /// Marks an input whose data the node does not read: the node that makes the input only has to
-    /// run before (`FIgnoreInputs`). A number that no input has is ignored.
+    /// Marks an input whose data the node does not read (`FIgnoreInputs`). The node that makes the
+    /// input only has to run earlier. A number that no input has is ignored.
     #[must_use]
     pub fn ignoring(mut self, input: usize) -> Self {
         if let Some(ignored) = self.ignored.get_mut(input) {
@@ -241,11 +241,11 @@ impl Node {
 /// Nodes in the order in which they run, each after the nodes that make its inputs.
 #[derive(Clone, Debug, Default)]
 pub struct NnvmGraph {
-    // Inputs are outputs of earlier nodes. Pairs name inputs and outputs that exist. The value of
-    // an assignment has the same number of elements and the same element type as the variable. No
-    // two variables have the same name.
+    // Inputs are outputs of earlier nodes. The inputs and outputs of pairs exist. The value of an
+    // assignment has the same number of elements and the same element type as the variable. No two
+    // variables have the same name.
     nodes: Vec<Node>,
-    // Entries of existing nodes.
+    // All entries belong to existing nodes.
     outputs: Vec<NodeEntry>,
     names: HashSet<String>,
     // Total bytes of the outputs of all nodes; less than 2^64.
@@ -278,8 +278,11 @@ impl NnvmGraph {
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if an input is no output of an earlier node; if the op does not have the
-    /// input or output of a pair; if all tensors together have 2^64 bytes or more.
+    /// [`GraphError`] in these cases:
+    ///
+    /// - An input is not an output of an earlier node.
+    /// - The op does not have the input or output of a pair.
+    /// - All tensors together have 2^64 bytes or more.
     pub fn op(&mut self, op: OpNode) -> Result<usize, GraphError> {
         for &entry in &op.inputs {
             self.tensor(entry).ok_or(GraphError::Missing(entry))?;
@@ -298,9 +301,12 @@ impl NnvmGraph {
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if an entry does not exist; if `variable` is no variable; if value and
-    /// variable differ in element type or number of elements; if all tensors together have 2^64
-    /// bytes or more.
+    /// [`GraphError`] in these cases:
+    ///
+    /// - An entry does not exist.
+    /// - `variable` is not a variable.
+    /// - Value and variable differ in element type or number of elements.
+    /// - All tensors together have 2^64 bytes or more.
     pub fn assign(
         &mut self,
         variable: NodeEntry,
@@ -321,7 +327,7 @@ impl NnvmGraph {
     ///
     /// # Errors
     ///
-    /// [`GraphError::Missing`] if there is no such entry.
+    /// [`GraphError::Missing`] if the entry does not exist.
     pub fn output(&mut self, entry: NodeEntry) -> Result<(), GraphError> {
         self.tensor(entry).ok_or(GraphError::Missing(entry))?;
         self.outputs.push(entry);
@@ -379,11 +385,12 @@ impl NnvmGraph {
     }
 }
 
-/// Reasons why a node or an output cannot be added to an [`NnvmGraph`], which is then unchanged.
+/// Reasons why a node or an output cannot be added to an [`NnvmGraph`]. The graph is then
+/// unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// No node that was added so far has this output.
+    /// No node of the graph has this output.
     #[error("there is no output {} of a node {} so far", .0.output, .0.node)]
     Missing(NodeEntry),
     /// The op does not have the input or the output of a pair.
@@ -392,7 +399,8 @@ pub enum GraphError {
     /// Two variables have the same name.
     #[error("two variables are called {0}")]
     Name(String),
-    /// The value does not suit the variable, or the entry to write into is no variable.
+    /// The type of the value differs from that of the variable, or the entry to write into is not a
+    /// variable.
     #[error(
         "output {} of node {} cannot be written into node {}: \
          give a variable with as many elements of the same type",

@@ -6,8 +6,8 @@ use super::allocator::{Allocator, StorageEntry};
 use super::graph::{InPlace, NnvmGraph, Node, NodeEntry, OpNode, StorageKind};
 use super::{Home, MatchRange};
 
-/// Storage of each entry of a graph that is no variable. A memory plan is the first of three
-/// stages; [`StoragePlan`](super::StoragePlan) and [`SharedPool`](super::SharedPool) follow.
+/// Storage of each entry of a graph, except variables. A memory plan is the first of three stages;
+/// [`StoragePlan`](super::StoragePlan) and [`SharedPool`](super::SharedPool) follow.
 ///
 /// A storage is always reused as a whole: two small values never share the storage of a large
 /// value. A storage may grow when it is reused. The reuse of whole storages makes the planner weak
@@ -15,7 +15,7 @@ use super::{Home, MatchRange};
 #[derive(Clone, Debug)]
 pub struct MemoryPlan<'g> {
     pub(super) graph: &'g NnvmGraph,
-    // Node, output -> place.
+    // Node, output -> location.
     pub(super) homes: Vec<Vec<Home>>,
     // Node, output -> index of the input that the output overwrites, if any.
     pub(super) in_place: Vec<Vec<Option<usize>>>,
@@ -25,28 +25,32 @@ pub struct MemoryPlan<'g> {
 
 impl<'g> MemoryPlan<'g> {
     /// Plans a graph in one pass over its nodes. [`MatchRange::Auto`] makes a pass for each range,
-    /// and keeps the smallest plan; the first one on a tie.
+    /// and keeps the smallest plan; the first on a tie.
     ///
     /// At each node, outputs first get the storages of inputs if in-place pairs allow it. Then the
     /// other outputs request storages: the largest first, and outputs of equal size in their order.
-    /// Then the storages of inputs that no later node reads are released, and after them the
-    /// storages of outputs that no node reads.
+    /// Then the storages of inputs that no later node reads are released. The storages of outputs
+    /// that no node reads are released last.
     ///
-    /// An output gets the storage of an input on these conditions. No other output of the node has
-    /// the storage of this input. No other read of the storage remains, or the output is the
-    /// unchanged input and has the same element type. Some node reads the output. Input and output
-    /// have the same number of elements, elements of the same size, and the same device. In
-    /// addition to NNVM's conditions, the node must read the data of the input: the storage of an
-    /// ignored input may have been reused by then.
+    /// An output gets the storage of an input if all of these conditions hold:
+    ///
+    /// - No other output of the node has the storage of this input.
+    /// - No other read of the storage remains, or the output is the unchanged input and has the
+    ///   same element type.
+    /// - Some node reads the output.
+    /// - Input and output have the same number of elements, elements of the same size, and the same
+    ///   device.
+    /// - The node reads the data of the input. NNVM does not have this condition, although the
+    ///   storage of an ignored input may have been reused already.
     #[must_use]
     pub fn new(graph: &'g NnvmGraph, range: MatchRange) -> Self {
         let uses = uses(graph);
         range.smallest(|range| Pass::new(graph, &uses, range).run(), Self::bytes)
     }
 
-    /// Total bytes of all storages. Variables, external entries and dynamic entries have none. The
-    /// output of an assignment has one, which [`StoragePlan`](super::StoragePlan) replaces by the
-    /// storage of the variable.
+    /// Total bytes of all storages. Variables, external entries and dynamic entries have no
+    /// storage. The output of an assignment has a storage, which
+    /// [`StoragePlan`](super::StoragePlan) replaces by the storage of the variable.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.storages.iter().map(|storage| storage.bytes).sum()
@@ -65,7 +69,7 @@ impl<'g> MemoryPlan<'g> {
         self.range
     }
 
-    /// Place of an entry; `None` for an unknown entry.
+    /// Location of an entry; `None` for an unknown entry.
     #[must_use]
     pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
@@ -78,8 +82,8 @@ impl<'g> MemoryPlan<'g> {
     }
 }
 
-/// Node, output -> number of reads: one for each time that a node reads the data of the entry, and
-/// one for each time that the entry is an output of the graph.
+/// Node, output -> number of reads. A read is counted for each time that a node reads the data of
+/// the entry, and for each time that the entry is an output of the graph.
 pub(super) fn uses(graph: &NnvmGraph) -> Vec<Vec<usize>> {
     let mut uses: Vec<_> = graph.nodes().iter().map(|node| vec![0; node.outputs().len()]).collect();
     let reads = graph.nodes().iter().flat_map(Node::reads);
@@ -94,8 +98,8 @@ struct Pass<'g, 'u> {
     plan: MemoryPlan<'g>,
     uses: &'u [Vec<usize>],
     allocator: Allocator,
-    // Storage -> number of reads that remain. The number is 0 for released storages. While a node
-    // is visited, the number is also 0 for the storages of its outputs that no node reads.
+    // Storage -> number of reads that remain. Released storages have 0. While a node is visited,
+    // the storages of its outputs that no node reads also have 0.
     wanted: Vec<usize>,
 }
 
@@ -159,8 +163,9 @@ impl<'g, 'u> Pass<'g, 'u> {
         }
     }
 
-    /// Whether the output of a pair may get the storage of its input: the tensors are alike, the
-    /// node reads the input, and no other read remains or the output is the unchanged input.
+    /// Whether the output of a pair may get the storage of its input. The two tensors must have
+    /// equal element counts, element sizes and devices, and the node must read the input. In
+    /// addition, no other read may remain, or the output must be the unchanged input.
     fn may_take(&self, op: &OpNode, pair: InPlace, storage: usize) -> bool {
         let Some(from) = self.plan.graph.tensor(op.inputs[pair.input]) else {
             return false;
@@ -202,8 +207,8 @@ impl<'g, 'u> Pass<'g, 'u> {
             }
         }
         for home in &self.plan.homes[i] {
-            // An output in the storage of an input has readers, so its storage is not released
-            // here. Any other output has a storage that no input has.
+            // An output in the storage of an input has readers, so this storage is not released
+            // here. The storages of all other outputs hold no input.
             if let Home::Storage(storage) = *home
                 && self.wanted[storage] == 0
             {

@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use super::graph::NodeEntry;
 use super::{Home, StoragePlan};
 
-/// Place of an entry in a pool.
+/// Location of an entry in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolView {
     /// Device of the pool.
     pub device: u32,
     /// Address of the first byte in the pool.
     pub offset: u64,
-    /// Bytes of the entry; its storage may have more.
+    /// Bytes of the entry. Its storage may be larger.
     pub bytes: u64,
 }
 
-/// A pool of bytes on each device, for one or several plans. Only one plan runs at a time: training
-/// or evaluation, for example. GraphRuntime makes a pool for a single plan only.
+/// A pool of bytes on each device, for one or several plans. Only one plan runs at a time, for
+/// example training or evaluation. GraphRuntime makes a pool for a single plan only.
 ///
 /// Storages lie one after another. The variables of all plans come first; variables with the same
-/// name share a storage of the largest size. All other storages follow, and those of each plan
-/// begin at the same address. So values that a plan computes are lost when another plan runs, and
+/// name share a storage of the largest size. All other storages follow; the storages of every plan
+/// begin at the same address. So values that a plan computes are lost when another plan runs, but
 /// the values of variables are kept.
 #[derive(Clone, Debug)]
 pub struct SharedPool {
@@ -37,7 +37,7 @@ impl SharedPool {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if `align` is no power of two, if a variable is on different devices in two
+    /// [`PoolError`] if `align` is not a power of two, if a variable is on different devices in two
     /// plans, or if a pool has 2^64 bytes or more.
     pub fn new(plans: &[StoragePlan<'_>], align: u64) -> Result<Self, PoolError> {
         if !align.is_power_of_two() {
@@ -83,7 +83,7 @@ impl SharedPool {
     }
 
     /// View of an entry. `plan` is the position of its plan among the plans of the pool. `None` if
-    /// there is no such plan or entry, or if the entry is external or dynamic.
+    /// the plan or entry does not exist, or if the entry is external or dynamic.
     #[must_use]
     pub fn view(&self, plan: usize, entry: NodeEntry) -> Option<PoolView> {
         *self.views.get(plan)?.get(entry.node)?.get(entry.output)?
@@ -114,7 +114,7 @@ fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<Pool
         let view = outputs.map(|(output, tensor)| match plan.home(NodeEntry { node, output })? {
             Home::Storage(storage) => Some(PoolView {
                 device: plan.storages()[storage].device,
-                // Storages of 0 bytes have no place, so any offset will do.
+                // Storages of 0 bytes are not placed, so any offset is valid for them.
                 offset: offsets[storage].unwrap_or(0),
                 bytes: tensor.bytes(),
             }),
@@ -151,7 +151,7 @@ pub(super) fn behind(top: u64, bytes: u64, align: u64) -> Option<(u64, u64)> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The alignment is no power of two.
+    /// The alignment is not a power of two.
     #[error("storages have an alignment of {0}: give a power of two")]
     Alignment(u64),
     /// A variable is on different devices in two plans.

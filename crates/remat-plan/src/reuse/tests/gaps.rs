@@ -1,4 +1,4 @@
-//! Checks of buffers with gaps, alignments of all kinds and hints, by looking at every instant.
+//! Checks of buffers with gaps, alignments of all kinds and hints, at every instant.
 
 use super::{Buffer, KINDS, planners};
 use crate::{Exact, Gaps, Portfolio};
@@ -6,7 +6,7 @@ use crate::{Gap, Lifetimes, Limits, Placement, PlanError, Planned, Planner};
 use remat_rng::SplitMix64;
 use std::time::Duration;
 
-/// Planners without support for gaps. Their error says so.
+/// Planners without support for gaps. They return an error for buffers with gaps.
 const REFUSE: [&str; 9] = [
     "best-fit",
     "pushdown",
@@ -22,8 +22,8 @@ const REFUSE: [&str; 9] = [
 /// Planners that support gaps, but not bytes kept in gaps.
 const REFUSE_KEPT: [&str; 4] = ["two-level", "two-level:3", "interval-move", "exact:500"];
 
-/// Random gaps of a buffer: at its ends, next to each other, or over its whole life. If `keeps`,
-/// some of them keep bytes.
+/// Random gaps of a buffer: at its ends, next to each other, or over its whole life. If `keeps` is
+/// set, some of the gaps keep bytes.
 fn gaps(rng: &mut SplitMix64, buffer: &Buffer, keeps: bool) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut now = buffer.lower;
@@ -72,7 +72,8 @@ fn instances() -> impl Iterator<Item = Lifetimes> {
     })
 }
 
-/// Ranges of bytes that take room, with their buffers, for each instant at which anything changes.
+/// Ranges of bytes in use, with their buffers, for each instant at which a buffer begins or ends to
+/// take memory.
 fn held(lifetimes: &Lifetimes) -> Vec<Vec<(usize, u64, u64)>> {
     let buffers = lifetimes.buffers();
     let mut instants: Vec<u64> = buffers.iter().map(|it| it.lower).collect();
@@ -206,8 +207,8 @@ fn gaps_that_no_buffer_can_have_are_refused() {
     assert_eq!((whole.load(), whole.parts().len()), (0, 0));
 }
 
-/// Hints never make the result worse. If they are a placement, the result is at least as good as
-/// this placement.
+/// Hints never make the result worse. If the hints are a valid placement, the result is at least as
+/// good as this placement.
 #[test]
 fn a_search_begins_where_the_hints_say() {
     let mut better = 0;

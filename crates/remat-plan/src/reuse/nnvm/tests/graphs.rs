@@ -25,8 +25,7 @@ impl NnvmGraph {
         self.op_of(OpNode::new(inputs.iter().copied(), [tensor(elements)]))
     }
 
-    /// Adds an op whose output has the type of its first input, and that has the in-place pair
-    /// `pair`.
+    /// Adds an op with the in-place pair `pair`. Its output has the type of its first input.
     fn make_over(&mut self, inputs: &[NodeEntry], pair: InPlace) -> NodeEntry {
         let like = *self.tensor(inputs[0]).unwrap();
         self.op_of(OpNode::new(inputs.iter().copied(), [like]).in_place(pair))
@@ -180,8 +179,8 @@ fn inputs_that_are_ignored_hold_nothing() {
 
 #[test]
 fn nothing_is_written_over_an_input_that_is_ignored() {
-    // When the last but one op could overwrite a, one read of a remains. The remaining read is not
-    // by this op, which ignores a.
+    // When the op before the last could overwrite a, one read of a remains. This op does not read
+    // a, because it ignores a.
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
@@ -202,7 +201,7 @@ fn the_largest_output_is_asked_for_first() {
     let c = graph.op_of(op);
     let [d, e] = [1, 2].map(|output| NodeEntry { output, ..c });
     let graph = graph.wanted(&[c, d, e]);
-    // The largest output gets these bytes. d comes before e, since they have equal bytes, although
+    // The largest output gets these bytes. d and e have equal bytes, so d comes before e, although
     // e has more elements.
     assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
 }
@@ -297,7 +296,8 @@ fn colours_keep_storages_apart() {
     let (mut graph, all) = branches();
     let [a, c] = [all[0], all[2]];
     assert_eq!(plan(&graph).home(a), plan(&graph).home(c));
-    // a, b and d have their own storages. c and e reuse the storage of a, and f that of d.
+    // a, b and d have their own storages. c and e reuse the storage of a. f reuses the storage of
+    // d.
     assert_eq!(plan(&graph).bytes(), 40 + 4 + 4);
     graph.colour(2);
     let plan = plan(&graph);
@@ -307,8 +307,8 @@ fn colours_keep_storages_apart() {
     assert_eq!(plan.bytes(), 40 + 4 + 40 + 4);
 }
 
-/// A graph with a variable w, and with a value that an op of this pattern makes from x and that is
-/// assigned to w.
+/// A graph with a variable w. An op of this pattern makes a value from x, and the value is assigned
+/// to w.
 fn assigned(pattern: Pattern) -> (NnvmGraph, [NodeEntry; 4]) {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
@@ -329,8 +329,8 @@ fn assignments_of_what_is_made_for_them_do_nothing() {
         assert_eq!([value, new].map(|entry| plan.home(entry)), [Some(home); 2]);
         assert_ne!(plan.home(x), Some(home));
         assert_eq!(plan.in_place(new), Some(0));
-        // Only the storages of x and w have bytes. Those that the value and the assignment had are
-        // empty.
+        // Only the storages of x and w have bytes. The storages that the value and the assignment
+        // had are empty.
         assert_eq!(plan.bytes(), 80);
         let pool = SharedPool::new(&[plan], 4).unwrap();
         assert_eq!(pool.bytes(), 80);
@@ -370,8 +370,8 @@ fn a_variable_that_is_still_to_be_read_is_not_written_early() {
     let value = |graph: &mut NnvmGraph, from| {
         graph.op_of(OpNode::new([from], [tensor(10)]).of(Pattern::Elementwise))
     };
-    // The value is made from the variable that it overwrites. The overwriting does no harm, because
-    // the op is elementwise.
+    // The value is made from the variable that it overwrites. This is correct, because the op is
+    // elementwise.
     let first = value(&mut graph, w);
     let new = graph.assign(w, first).unwrap();
     let second = value(&mut graph, x);
@@ -416,8 +416,9 @@ fn training_and_evaluation_share_a_pool() {
     let alone = plans.clone().map(|plan| SharedPool::new(&[plan], 4).unwrap().bytes());
     assert_eq!(alone, [4 * (10 + 5 + 101), 4 * (12 + 5 + 120)]);
     let pool = SharedPool::new(&plans, 64).unwrap();
-    // Variables come by name: w, then x at the next multiple of 64. The other storages follow from
-    // 128 on. Evaluation needs 256 + 240 bytes for them, more than training, which needs 448 + 4.
+    // Variables are sorted by name: w, then x at the next multiple of 64. The other storages follow
+    // from 128 on. Evaluation needs 256 + 240 bytes for these storages; training needs only 448 +
+    // 4.
     assert_eq!(pool.bytes(), 128 + 256 + 240);
     let offset = |plan, node| pool.view(plan, entry(node)).unwrap().offset;
     assert_eq!([offset(0, 0), offset(1, 0), offset(0, 1), offset(1, 1)], [64, 64, 0, 0]);

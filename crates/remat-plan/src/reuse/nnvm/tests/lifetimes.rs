@@ -43,8 +43,8 @@ fn nothing_takes_nothing() {
 
 #[test]
 fn the_smallest_that_is_large_enough_comes_first() {
-    // Storages of 30, 100 and 60 bytes are free when 50 bytes are requested. The one of 60 bytes,
-    // at address 100, is the smallest that is large enough.
+    // Storages of 30, 100 and 60 bytes are free when 50 bytes are requested. The storage of 60
+    // bytes, at address 100, is the smallest that is large enough.
     let buffers = [(0, 1, 30), (0, 1, 100), (0, 1, 60), (1, 2, 50)];
     assert_eq!(plan("nnvm:16", &buffers), (vec![160, 0, 100, 100], 190));
 }
@@ -83,8 +83,8 @@ fn of_equal_storages_the_one_free_for_longest_is_taken_as_it_is_and_the_newest_t
 
 #[test]
 fn at_one_instant_ends_come_first_then_the_largest() {
-    // The buffer of 60 bytes requests a storage before that of 50 bytes, and gets the only free
-    // one.
+    // The buffer of 60 bytes requests a storage before the buffer of 50 bytes, and gets the only
+    // free storage.
     assert_eq!(plan("nnvm", &[(0, 1, 60), (1, 2, 50), (1, 2, 60)]).0, [0, 60, 0]);
     // Buffers that begin at different instants request storages in order of time, not of size.
     assert_eq!(plan("nnvm", &[(0, 1, 60), (1, 3, 50), (2, 3, 60)]).0, [0, 0, 60]);
@@ -111,19 +111,19 @@ fn a_storage_is_aligned_for_all_its_buffers() {
 #[test]
 fn auto_is_the_smallest_of_its_ranges() {
     // With a range of 2, the small buffer does not take the large storage, so the next large buffer
-    // can have it.
+    // can take it.
     let buffers = [(0, 1, 100), (1, 9, 10), (2, 3, 100)];
     assert_eq!(plan("nnvm:16", &buffers).1, 200);
     assert_eq!(plan("nnvm:2", &buffers).1, 110);
     assert_eq!(plan("nnvm:auto", &buffers).1, 110);
 }
 
-/// Storage of each buffer and bytes of each storage, by a naive version of the rules that looks at
-/// all free storages.
+/// Storage of each buffer and bytes of each storage, by a naive version of the rules that scans all
+/// free storages.
 fn naive(buffers: &[Buffer], range: u64) -> (Vec<usize>, Vec<u64>) {
     let mut homes = vec![None; buffers.len()];
     let mut bytes: Vec<u64> = Vec::new();
-    // Free storages with their colours; the one released first comes first.
+    // Free storages with their colours, in the order of their release.
     let mut free: Vec<(usize, u32)> = Vec::new();
     for now in 0..=buffers.iter().map(|buffer| buffer.upper).max().unwrap_or(0) {
         for (i, buffer) in buffers.iter().enumerate() {
@@ -229,7 +229,7 @@ fn read(path: &Path) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// Ratios of bytes to load, which earlier throw-away scripts gave.
+/// Ratios of bytes to load, as computed by earlier scripts of this project.
 #[test]
 fn given_instances_come_out_as_expected() {
     let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")).join("data");

@@ -1,5 +1,5 @@
-//! Checks of random graphs. A model machine runs a plan on bytes, and checks that each byte read is
-//! the expected one.
+//! Checks of random graphs. A model machine runs a plan on bytes, and checks that each read finds
+//! the expected byte.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ fn variables() -> [TensorType; 4] {
     [tensor(1, 8), tensor(2, 8), tensor(2, 8).on(1), tensor(1, 8).stored(StorageKind::External)]
 }
 
-/// Recipe for a random node. Its numbers are mapped to entries that exist and are suitable.
+/// Recipe for a random node. The numbers of a recipe are mapped to existing, suitable entries.
 #[derive(Clone, Debug)]
 enum Step {
     Op {
@@ -130,7 +130,7 @@ fn root(graph: &NnvmGraph, entry: NodeEntry) -> NodeEntry {
     }
 }
 
-/// A byte of memory: in the pool of a device, or of an entry that is not planned.
+/// A byte of memory, in the pool of a device or in an entry that is not planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Cell {
     Pool(u32, u64),
@@ -139,7 +139,8 @@ enum Cell {
 
 #[derive(Default)]
 struct Machine {
-    /// Byte of memory -> number of the value that it belongs to, and its index in the value.
+    /// Byte of memory -> number of the value that the byte belongs to, and the index of the byte in
+    /// the value.
     cells: HashMap<Cell, (u64, u64)>,
     /// Entry -> number of the value that it should hold. Variables keep their values from run to
     /// run.
@@ -232,8 +233,8 @@ impl Machine {
         Ok(())
     }
 
-    /// New value of an output. If a pair says that the output is the unchanged input, the value of
-    /// this input.
+    /// New value of an output. If a pair says that the output is the unchanged input, the output
+    /// has the value of this input.
     fn result(&mut self, graph: &NnvmGraph, op: &OpNode, output: usize) -> u64 {
         let to = &op.outputs[output];
         let same = op.in_place.iter().find_map(|pair| {
