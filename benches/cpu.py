@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Training on the CPU: `remat train` against PyTorch eager and torch.utils.checkpoint, in one run.
+"""Training on the CPU: compares `remat train` with PyTorch eager and torch.utils.checkpoint, in one run.
 
     cargo build --release
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch==2.9.0 numpy==2.2.6
     python3 benches/cpu.py --python /tmp/torch/bin/python
 
-Median milliseconds of a step on --threads threads (or another --quantile: a lower one where other programs take turns on
-the same cores), each side in a process of its own, one after the other in --rounds rounds, of which the fastest counts. The same networks, batches and optimizers. PyTorch's peak is that of all tensors that
-its allocator made, as its profiler saw them; remat's is that of its arena, workspaces included. In the last columns,
-remat has the memory that checkpointing each block took.
+The times are median milliseconds of a step on --threads threads. --quantile sets another quantile, such as a lower
+one if other programs share the cores. Each side runs in a separate process, alternating in --rounds rounds, of which
+the fastest counts. Networks, batches and optimizers are the same. PyTorch's peak is the peak of all tensors of its
+allocator, as its profiler reports them. The peak of remat is the peak of its arena, workspaces included. In the last
+columns, the budget of remat is the memory that checkpointing of each block took.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STEPS, WARM_UP = 20, 5
 
-# Name -> what `remat train` is told, and the same for PyTorch.
+# Name -> arguments of `remat train`, and the same settings for PyTorch.
 CASES = {
     "resnet20, 64 of 3x32x32": (
         ["resnet20", "--data", "synthetic:3x32x32", "--batch", "64"],
@@ -58,15 +59,15 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quantile", type=float, default=0.5, help="of the steps' times, from 0 to 1")
     parser.add_argument("--only", action="append", metavar="MODEL", help="instead of all")
-    parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # What a process of its own measures.
+    parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # Job of a separate process.
     return parser.parse_args()
 
 
-# -- PyTorch, in a process of its own ------------------------------------------------------------------
+# -- PyTorch, in a separate process ------------------------------------------------------------------
 
 
 def quantile(times, share):
-    """Of the steps after the warm-up."""
+    """Quantile of the times of the steps after the warm-up."""
     times = sorted(times[WARM_UP:])
     return times[round(share * (len(times) - 1))]
 
@@ -85,7 +86,7 @@ def pytorch(job):
     name, batch = job["model"], job["batch"]
 
     def start():
-        """A function that runs a step."""
+        """Returns a function that runs a step."""
         run = (lambda part, *x: checkpoint(part, *x, use_reentrant=False)) if job["checkpoint"] else (lambda part, *x: part(*x))
         if name in ("gpt", "lstm"):
             x, labels = (torch.randint(256, (batch, job["context"])) for _ in range(2))

@@ -1,14 +1,15 @@
-//! Host cost of one small op, from the call to the freed output.
+//! Host time of one small op, from the call until the output is freed.
 //!
 //! ```text
 //! caller:   apply(relu, x) -> y0, drop(y0), apply(relu, x) -> y1, drop(y1), ...   (sync at the end)
 //! worker:   take, infer nothing, place, "run" on the sim device, free, ...
 //! ```
 //!
-//! The sim device does no work, so this measures the runtime alone: shape inference and the handle
-//! on the caller's thread; channel, tables, arena and statistics on the worker's.
+//! The sim device does no work, so the benchmark measures only the runtime. On the caller's thread,
+//! it measures shape inference and handles. On the worker's thread, it measures the channel,
+//! tables, arena and statistics.
 //!
-//! Memory is plentiful. The baseline has a policy that never evicts. Beside it stands the bare
+//! Memory is plentiful. The baseline has a policy that never evicts. Another row measures only the
 //! channel, with messages of about the same size. Rounds of all rows alternate, and each row's best
 //! round counts.
 
@@ -38,7 +39,8 @@ fn runtime(policy: PolicyKind) -> impl FnMut() -> f64 {
     }
 }
 
-/// Runs a chain instead of a fan: every op reads the one before, so histories grow and are freed.
+/// Runs a chain instead of a fan: every op reads the output of the previous op, so chains of
+/// compute paths grow and are freed.
 fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
     let runtime = Runtime::builder().budget("1GiB").policy(policy).sim().expect("a sim starts");
     move || {
@@ -54,7 +56,7 @@ fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
     }
 }
 
-/// Runs steps of 2,000 ops on 64 numbers on the CPU, which repeat and end with a mark.
+/// Runs repeating steps of 2,000 ops on 64 numbers on the CPU. Each step ends with a mark.
 fn steps(plan: Plan) -> impl FnMut() -> f64 {
     let builder = Runtime::builder().budget("64MiB").threads(1).plan(plan);
     let runtime = builder.cpu().expect("a CPU starts");
@@ -75,8 +77,7 @@ fn steps(plan: Plan) -> impl FnMut() -> f64 {
     }
 }
 
-/// Runs steps of which every second one differs in one op, which is always the same one or is drawn
-/// at random.
+/// Runs steps of which every second step differs in one op: always the same op, or a random op.
 fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
     let builder = Runtime::builder().budget("64MiB").threads(1).plan(plan);
     let runtime = builder.cpu().expect("a CPU starts");
@@ -100,7 +101,7 @@ fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// Worker's share of the cost: the same steps, given to a driver on the sim device.
+/// Worker's share of the time: a driver on the sim device executes the same steps.
 fn worker(plan: Plan) -> impl FnMut() -> f64 {
     let device = Sim::<Op, HostTensor>::cpu(64 << 20);
     let costs = CostModelKind::Flops.build();
@@ -125,8 +126,8 @@ fn worker(plan: Plan) -> impl FnMut() -> f64 {
                 (input, next) = (made, next + 1);
             }
             commands.extend([Command::Del(input), Command::Step]);
-            // The commands of one step are made at a time. Those of all steps would not stay in a
-            // cache, as commands from the channel do.
+            // Make the commands of one step at a time, so that they stay in the cache, as commands
+            // from the channel do. The commands of all steps would not.
             let start = Instant::now();
             commands.drain(..).for_each(|command| driver.execute(command));
             seconds += start.elapsed().as_secs_f64();

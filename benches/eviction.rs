@@ -1,18 +1,18 @@
-//! Cost of choosing a victim, against the number of candidates.
+//! Time to choose a storage to evict, by the number of candidates.
 //!
 //! ```text
 //! source -> t0 -> t1 -> ... -> tn     all held, the arena full: every further op evicts exactly one
 //! ```
 //!
-//! The sim device does no work, and every tensor has the same size. So policies differ only in the
-//! cost of the choice.
+//! The sim device does no work, and all tensors have the same size. Policies therefore differ only
+//! in the time of the choice.
 //!
-//! The engine has the clock (`search_seconds`). The baseline row is `lru`, whose score is one
-//! field. `megengine` gives no bounds for its scores, so all scores are asked for.
+//! The engine measures the time (`search_seconds`). The baseline row is `lru`, whose score is a
+//! single field. `megengine` has no bounds for its scores, so all its scores are computed.
 //!
-//! Whole steps, which the policy `learned` knows in advance, are measured as well with `--features
-//! lab`. They are chains, whose evicted neighbourhoods are deep, and the traces of the DTR paper
-//! where `../shared` has them. Budgets are 20 % to 90 %.
+//! With `--features lab`, the benchmark also measures whole steps, which the policy `learned`
+//! predicts. The steps are chains with large evicted neighbourhoods, and the traces of the DTR
+//! paper if they are in `../shared`. Budgets are 20 % to 90 %.
 
 use remat::device::sim::Sim;
 use remat::ops::Op;
@@ -84,7 +84,8 @@ mod steps {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    /// Least time for a budget's rounds. Short programs repeat until the processor is warm.
+    /// Minimum total time of the rounds of a budget. Short programs repeat until the processor is
+    /// warm.
     const LEAST_TIME: Duration = Duration::from_millis(250);
 
     const POLICIES: [&str; 4] = ["dtr", "dtr-eq", "ancestors", "learned"];
@@ -114,7 +115,7 @@ mod steps {
         program
     }
 
-    /// Nanoseconds per eviction over all budgets that pass, and the number of evictions.
+    /// Nanoseconds per eviction over all sufficient budgets, and the number of evictions.
     fn measure(policy: PolicyKind, program: &RecordedProgram) -> (f64, u64) {
         let full = Replay::new(policy, u64::MAX).unbudgeted(program).expect("it runs").full_budget;
         let (mut seconds, mut evictions) = (0.0, 0);

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""What a GPT learns: `remat train gpt` against the same network in PyTorch, and against a byte model of order 3.
+"""Training of a GPT: compares `remat train gpt` with the same network in PyTorch, and with a byte model of order 3.
 
     cargo build --release
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch==2.9.0 numpy==2.2.6 safetensors==0.6.2
     python3 benches/gpt.py --python /tmp/torch/bin/python
 
-PyTorch begins with remat's parameters, sees the same batches in the same order, and updates with AdamW at the same rates. So
-the losses of the first steps must be the same but for rounding, which is checked. Later ones drift apart, as those of two
-runs of PyTorch with different numbers of threads do. Bits a byte are of the last tenth of the text, from which nobody learns.
+PyTorch begins with the parameters of remat, gets the same batches in the same order, and updates with AdamW at the same
+learning rates. The script checks that the losses of the first steps are equal except for rounding. Later losses diverge,
+as those of two PyTorch runs with different numbers of threads do. Bits per byte are measured on the last tenth of the
+text, which is not trained on.
 
-The model of order 3 is what the training part says of the bytes after each three, with Witten and Bell's estimate of what
-is new (IEEE Transactions on Information Theory 37, 1991) falling back to two bytes, one, none, and 1/256.
+The model of order 3 predicts a byte from counts of the bytes that follow the same three bytes in the training part. It
+estimates the probability of unseen bytes by Witten and Bell (IEEE Transactions on Information Theory 37, 1991). For
+unseen bytes, it falls back to two bytes, then one, then none, and finally 1/256.
 """
 
 import argparse
@@ -27,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = {"layers": 4, "width": 128, "heads": 4, "context": 128}
 BATCH = 16
-# So many first losses must agree to this.
+# Number of first losses that must agree, and the tolerance.
 FIRST, NEAR = 5, 1e-3
 
 
@@ -39,12 +41,12 @@ def arguments():
     parser.add_argument("--steps", type=int, default=2600)
     parser.add_argument("--seeds", default="0", help="such as 0,1,2")
     parser.add_argument("--budget", default="40%", help="of remat")
-    parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # What a process of its own does.
+    parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # Job of a separate process.
     return parser.parse_args()
 
 
 def text():
-    """The bytes to learn from, and those to test on: `data/text.rs`."""
+    """Training bytes and test bytes, split as in `data/text.rs`."""
     with gzip.open(ROOT / "src/data/moby_dick.txt.gz") as file:
         all_bytes = file.read()
     train = len(all_bytes) // 10 * 9 + len(all_bytes) % 10 * 9 // 10
@@ -76,7 +78,7 @@ class SplitMix64:
 
 
 def batches(train, context, seed):
-    """Where the windows of each batch begin."""
+    """Start positions of the windows of each batch."""
     windows, last = (len(train) - 1) // context, len(train) - 1 - context
     order, numbers, step = list(range(windows)), SplitMix64(seed), 0
     while True:
@@ -89,7 +91,7 @@ def batches(train, context, seed):
             step += 1
 
 
-# -- PyTorch, in a process of its own ------------------------------------------------------------------------------------
+# -- PyTorch, in a separate process ------------------------------------------------------------------------------------
 
 
 def pytorch(job):
@@ -107,7 +109,7 @@ def pytorch(job):
 
     def fill(parameter, name, turned=False):
         value = given[name].t() if turned else given[name]
-        # The step that wrote the file moved each by 1e-30.
+        # The step that wrote the file changed each parameter by up to 1e-30.
         parameter.data.copy_(torch.where(value.abs() < 1e-20, 0.0, value))
 
     fill(embed.tokens.weight, "wte.weight")
@@ -117,7 +119,7 @@ def pytorch(job):
     for i, block in enumerate(blocks):
         for layer, name in [(block.norm1, "ln_1"), (block.norm2, "ln_2"), (block.qkv, "attn.c_attn"),
                             (block.out, "attn.c_proj"), (block.wide, "mlp.c_fc"), (block.narrow, "mlp.c_proj")]:
-            # GPT-2 has its weights the other way round.
+            # Weights of GPT-2 are transposed.
             fill(layer.weight, f"h.{i}.{name}.weight", turned=not name.startswith("ln"))
             fill(layer.bias, f"h.{i}.{name}.bias")
     parameters = list({id(p): p for part in parts for p in part.parameters()}.values())
@@ -153,7 +155,7 @@ def pytorch(job):
 
 
 def order_three(order=3):
-    """Bits a byte on the test part."""
+    """Bits per byte on the test part."""
     train, test = text()
     counts = [defaultdict(Counter) for _ in range(order + 1)]
     for n, of in enumerate(counts):
@@ -176,7 +178,7 @@ def order_three(order=3):
 def run_remat(options, seed, folder):
     sizes = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
     base = [options.remat, "train", "gpt", *sizes, "--batch", str(BATCH), "--seed", str(seed), "--quiet"]
-    # A step that changes nothing.
+    # A step with a negligible learning rate, which saves the initial parameters.
     first = Path(folder) / "first.safetensors"
     subprocess.run([*base, "--steps", "1", "--lr", "1e-30", "--weight-decay", "0", "--no-test", "--save", first], check=True)
     log = Path(folder) / "log.jsonl"

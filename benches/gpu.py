@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""Training on a GPU: `remat train` against PyTorch eager and torch.utils.checkpoint, in one run.
+"""Training on a GPU: compares `remat train` with PyTorch eager and torch.utils.checkpoint, in one run.
 
     cargo build --release --features cuda
     python3 benches/gpu.py | tee benches/gpu-$(hostname).md
 
-In three parts, all of them unless --only names some:
+There are three parts; --only selects some of them:
 
   bits     whether parameters are the same at 100 % and at 40 % of the peak
-  speed    milliseconds of a step and most bytes of tensors in use: with all memory, at the budget that
+  speed    milliseconds of a step and peak bytes of tensors: with all memory, in the memory that
            checkpointing takes, and at 100, 60, 40 and 25 % of the peak
   largest  the largest batch that trains in --memory, recomputing at most three times the work itself
 
-What is compared: the same networks, optimizer and precision; median steps. Of remat, images are made and the
-loss is read back in each, as in all training; PyTorch copies one and the same batch from pinned memory and
-never reads the loss, and there is a row in which cuDNN tries its algorithms: what differs is to PyTorch's
-advantage. Checkpointing is measured for each block, and for segments of about the root of the number of
-layers. PyTorch counts the tensors of its allocator, as remat counts its arena's; neither counts the driver's
-own memory. Each is measured in a process of its own, so that none has another's memory in its way.
+Networks, optimizer and precision are the same, and medians of steps are compared. Three differences favour
+PyTorch. In each step, remat generates images and reads the loss back, as in all training. PyTorch copies the
+same batch from pinned memory, and never reads the loss. In one row, cuDNN also searches for its fastest
+algorithms. Checkpointing is measured for each block, and for segments of about the square root of the number
+of layers. PyTorch counts the tensors of its allocator, and remat counts those of its arena. Neither counts the
+memory of the driver. Each measurement has a separate process, so that no memory of others is in use.
 
-The exit code is 1 if parameters depend on a budget or something could not be measured; aims that were missed
-are told at the end.
+The exit code is 1 if parameters depend on a budget, or if a measurement failed. Missed aims are listed at the
+end.
 """
 
 import argparse
@@ -33,7 +33,7 @@ STEPS, WARM_UP = 20, 5
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ["bits", "speed", "largest"]
 
-# Network, images as channels x height x width, images a step.
+# Network, images as channels x height x width, images per step.
 CASES = [("resnet50", "3x224x224", 64), ("resnet1202", "3x32x32", 64)]
 
 
@@ -49,18 +49,18 @@ def arguments():
     parser.add_argument("--steps", type=int, default=STEPS, help="that count, after warming up [%(default)s]")
     parser.add_argument("--limit", type=int, default=90, help="seconds that a row may take [%(default)s]")
     parser.add_argument("--reports", help="append all that is measured to this file, as lines of JSON")
-    parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # What a process of its own measures.
+    parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # Job of a separate process.
     options = parser.parse_args()
     options.cases = [case.split(",") for case in options.case] if options.case else CASES
     options.precision = options.precision or (["f32"] if options.device == "cpu" else ["f32", "tf32"])
     return options
 
 
-# -- PyTorch, in a process of its own ------------------------------------------------------------------
+# -- PyTorch, in a separate process ------------------------------------------------------------------
 
 
 def pytorch(job):
-    """What a job measured, for a line of JSON."""
+    """Runs a job, and returns its measurements as a line of JSON."""
     import torch
 
     device = torch.device(job["device"])
@@ -86,14 +86,14 @@ def pytorch_fits(job, device, batch):
         fits = True
     except torch.cuda.OutOfMemoryError:
         fits = False
-    # Only here, where the error no longer holds what did not fit.
+    # After the `except` block, the error no longer holds tensors.
     gc.collect()
     torch.cuda.empty_cache()
     return fits
 
 
 def pytorch_steps(job, device, batch, warm_up, steps):
-    """Median seconds of a step, and peak bytes if there are any to count."""
+    """Median seconds of a step, and peak bytes (None on the CPU)."""
     import statistics
     import time
 
@@ -132,7 +132,7 @@ def pytorch_steps(job, device, batch, warm_up, steps):
         optimizer.step()
 
     def mark():
-        """A moment of the device."""
+        """Records the current time of the device."""
         if not on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -158,7 +158,7 @@ def pytorch_steps(job, device, batch, warm_up, steps):
 
 
 class Failed(Exception):
-    """Why something was not measured."""
+    """Reason why a measurement failed."""
 
 
 class DoesNotFit(Failed):
@@ -166,7 +166,7 @@ class DoesNotFit(Failed):
 
 
 def output_of(command, seconds):
-    """Stdout of a process that must succeed, and in time."""
+    """Stdout of a process. Fails if the process fails or exceeds the time limit."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -207,7 +207,7 @@ def in_remat(options, model, shape, batch, precision, budget, steps=None, recomp
 
 
 def largest(fits, start):
-    """The largest batch that fits, to about 10 %, if it fits whenever a larger one does."""
+    """The largest batch that fits, to about 10 %. Assumes that all batches below a fitting batch fit."""
     low, high = 0, max(1, start)
     while fits(high):
         low, high = high, 2 * high
@@ -221,7 +221,7 @@ def largest(fits, start):
 
 
 class Findings:
-    """What is told at the end."""
+    """Findings that are printed at the end."""
 
     def __init__(self):
         self.lines = []
@@ -259,7 +259,7 @@ def bits(options, findings, model, shape, batch):
 
 
 class Table:
-    """Rows of one network and precision. The first is what the others are compared with."""
+    """Rows of one network and precision. The first row is the baseline of the other rows."""
 
     def __init__(self, findings, title):
         self.findings, self.title, self.eager, self.digests = findings, title, None, []
@@ -267,7 +267,7 @@ class Table:
         print("| | ms a step | to eager | peak MiB | recomputed | moves | parameters |\n|---|---|---|---|---|---|---|")
 
     def row(self, name, measure):
-        """The result, or None and a row that says why not."""
+        """Returns the result. After a failure, prints the reason in a row, and returns None."""
         try:
             result = measure()
         except Failed as reason:
@@ -301,7 +301,7 @@ def speed(options, findings, model, shape, batch, precision):
         ]:
             job = {"model": model, "shape": sizes, "batch": batch, "precision": precision, **job}
             baselines[name] = table.row(name, lambda: in_pytorch(options, **job))
-            # The first alone: nothing else stands in for a baseline.
+            # Only the first row: no other row may become the baseline.
             table.eager = baselines["PyTorch eager (baseline)"]
     budgets = [("all memory", "auto"), ("100 % of its peak", "100%")]
     budgets += [

@@ -1,12 +1,13 @@
-//! Speed of the GPU's kernels as a share of its memory's speed: each op on shapes of a ResNet-50
-//! with batch 64.
+//! Speed of the GPU kernels relative to a plain copy of memory. Each op runs on shapes of a
+//! ResNet-50 with batch 64.
 //!
-//! A row counts the bytes of inputs and outputs once, over the time between an event before and an
-//! event after. The baseline is the first row, a plain copy; `to it` is the share of its speed.
+//! The speed of a row is the bytes of inputs and outputs, divided by the time between an event
+//! before and an event after the op. The baseline is the first row, a plain copy; the column
+//! `to it` is the ratio to the copy's speed.
 //!
-//! Ops that must read twice cannot reach the baseline, such as a batch norm whose channels fit no
-//! block: 0.67 forward and 0.6 backward, more where the cache holds a part. Products and
-//! convolutions are not bound by memory; see their GFLOP/s.
+//! Ops that must read their input twice cannot reach the baseline. A batch norm whose channels do
+//! not fit in a thread block can reach 0.67 forward and 0.6 backward, or more if the cache holds a
+//! part. Matrix products and convolutions are limited by arithmetic; see their GFLOP/s.
 //!
 //! `cargo bench --features cuda --bench kernels`; with `-- small`, all batches are 1.
 
@@ -148,10 +149,11 @@ fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, Device
     for input in &inputs {
         let (dtype, elements) = (input.layout.dtype(), input.layout.elements());
         let host = match dtype {
-            // Values are not zeros, since products of zeros take less power and so less time.
+            // Values are not zeros, because products of zeros take less power and therefore less
+            // time.
             DType::F32 => HostTensor::f32([elements], (0..elements).map(float).collect())
                 .map_err(|e| e.to_string()),
-            // Labels and places must be in range.
+            // Labels and indices must be in range.
             _ => HostTensor::zeros(dtype, [elements]).map_err(|e| e.to_string()),
         };
         let host = host.map_err(DeviceError::new)?;

@@ -1,12 +1,12 @@
-//! The whole reference sweep of simrd, the DTR paper's simulator: 5 traces x 6 policies x 10
+//! Time of the reference sweep of simrd, the DTR paper's simulator: 5 traces x 6 policies x 10
 //! budgets.
 //!
 //! The baseline is simrd in CPython 3.11 on one core: the CPU seconds in
-//! `../shared/reference/simrd.jsonl`, without the time to read the traces. Ours are the same
-//! replays on one thread of this machine, with the same budgets, counted bytes, and unheld
-//! recomputed tensors kept.
+//! `../shared/reference/simrd.jsonl`, without the time to read the traces. The benchmark makes the
+//! same replays on one thread of this machine. The budgets are the same, memory only counts bytes,
+//! and recomputed tensors without a handle are kept (`--dead keep`).
 //!
-//! Without `../shared`, the log of the tests is replayed, with no baseline.
+//! Without `../shared`, the log in `tests/data` is replayed, without a baseline.
 //!
 //! `cargo bench --bench lab`
 
@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Names in simrd's results, and our policies.
+/// Names of policies in simrd's results, with the policies of this crate.
 const POLICIES: [(&str, PolicyKind); 6] = [
     ("DTR", PolicyKind::Dtr),
     ("DTREqClass", PolicyKind::DtrEq),
@@ -28,7 +28,8 @@ const POLICIES: [(&str, PolicyKind); 6] = [
     ("MSPS", PolicyKind::Msps),
 ];
 
-/// Number of rounds, the quickest of which counts: other work on the machine only adds to a time.
+/// Number of rounds. The quickest round counts, because other work on the machine can only increase
+/// a time.
 const ROUNDS: usize = 5;
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Whether the host stays ahead of a device that runs behind. In a chain of small ops, each op
-//! costs the host a launch and the device a short kernel.
+//! Measures whether the host stays ahead of an asynchronous device. In a chain of small ops, each
+//! op takes a launch on the host and a short kernel on the device.
 //!
 //! ```text
 //! caller:  apply(relu, x0) -> x1, drop(x0), apply(relu, x1) -> x2, ...            (sync at the end)
@@ -10,8 +10,8 @@
 //! Without a GPU, the stream is simulated in real time. A launch keeps the worker busy for about 2
 //! us, as a driver's does. A kernel keeps the stream busy for the time in the row.
 //!
-//! The baseline of each row is the same launches without a runtime: only the device's `execute` in
-//! a loop. With a GPU (feature `cuda`), its own kernels run as well.
+//! The baseline of each row makes the same launches without a runtime, by calling the device's
+//! `execute` in a loop. With a GPU (feature `cuda`), the benchmark also runs kernels on the GPU.
 
 use remat::device::sim::{Sim, Speed};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 const OPS: u32 = 20_000;
 const ROUNDS: usize = 7;
 
-/// Host time of a launch on a current driver, roughly.
+/// Approximate host time of a launch with a current driver.
 const LAUNCH: Duration = Duration::from_micros(2);
 
-/// Device that runs behind the host, in real time.
+/// Simulated asynchronous device, in real time.
 struct Stream {
     sim: Sim<Op, HostTensor>,
     kernel: Duration,
@@ -91,17 +91,17 @@ impl Device for Stream {
     }
 }
 
-/// Seconds until all commands were given, and until all were done.
+/// Seconds until all commands are issued, and until all are completed.
 type Seconds = [f64; 2];
 
-/// Best of several rounds.
+/// Result of the best of several rounds.
 fn best(mut round: impl FnMut() -> Seconds) -> Seconds {
     let rounds: Vec<Seconds> = (0..=ROUNDS).map(|_| round()).collect();
     // The first round warms up.
     rounds[1..].iter().copied().min_by(|a, b| a[1].total_cmp(&b[1])).expect("there are some")
 }
 
-/// Runs the launches alone.
+/// Runs the launches without a runtime.
 fn bare<D: Device<Op = Op, Host = HostTensor>>(
     make: impl FnOnce(u64) -> Result<D, DeviceError>,
     elements: usize,
@@ -149,7 +149,7 @@ fn chain<D: Device<Op = Op, Host = HostTensor>>(
         for _ in 0..OPS {
             x = x.relu().expect("relu takes anything");
         }
-        // The answer comes when the worker has given every command.
+        // `stats` returns after the worker has issued every command.
         runtime.stats().expect("the worker lives");
         let given = start.elapsed().as_secs_f64();
         runtime.sync().expect("nothing failed");

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Excess of policies on traces of the DTR paper, against the lower bound: the table of docs/benchmarks.md.
+"""Excess of policies on traces of the DTR paper, compared with the lower bound: the table of docs/benchmarks.md.
 
     cargo build --release --features cli
     python3 benches/learned.py ../shared/data/traces
     python3 benches/learned.py ../shared/data/traces --arena --dead linger
 
-Excess: the cost of what is recomputed over the cost of the trace. E: its mean over the budgets from 90 % to 20 % of the
-peak, where what fails, or costs more than the trace itself, counts 1. Ratio: the sum of excess over the sum of the bound,
-at the budgets that the bound does not rule out. All figures are counts: they are the same on every machine and in
-every run. Only the seconds are not.
+The excess of a run is the cost of its recomputation divided by the cost of the trace. E is the mean excess over budgets
+from 90 % to 20 % of the peak. A run that fails, or recomputes more than the cost of the trace, counts as an excess of 1.
+The ratio is the sum of excesses divided by the sum of bounds, at the budgets that the bound allows. All figures except
+seconds are computed from counts, so they are the same on every machine and in every run.
 """
 
 import argparse

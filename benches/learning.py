@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What learned eviction gains in training, beside the least that must be recomputed.
+"""Recomputation of learned eviction in training, compared with the lower bound.
 
     cargo build --release
     python3 benches/learning.py
 
-Each network of benches/models.py at 60, 40 and 30 % of the memory that it takes without evictions, or at the smallest budget
-that passes by each policy where that is more: how much of the work is recomputed, as the mean over the first 5, 20 and 100
-steps (100 where a step takes less than --fast seconds, 5 where it takes more than --slow), by the policies of --policies. The bound is that of a step in program
-order. Learned in: what --learn took before the first step. Step: the median step to that of the first policy. At 100 %,
-the same of the policies when nothing is evicted. Exits with 1 if parameters differ in any bit.
+Each network of benches/models.py is trained with the policies of --policies, at 60, 40 and 30 % of the memory that it
+takes without evictions. If a budget is too small for a policy, the smallest sufficient budget is used instead. The table
+shows recomputed work as a share of the work, as the mean over the first 5, 20 and 100 steps. The mean over 100 steps is
+measured only if a step takes less than --fast seconds. If a step takes more than --slow seconds, only 5 steps run. The
+bound is for a step in program order. "Learned in" is the time of --learn before the first step. "Step" is the median step
+relative to the first policy. The rows at 100 % compare steps without evictions. The exit code is 1 if parameters differ
+in any bit.
 """
 
 import argparse
@@ -36,7 +38,7 @@ def arguments():
 
 
 def train(options, args, policy, budget, steps):
-    """The report, or the smallest budget that passes, in percent."""
+    """The report, or the smallest sufficient budget in percent."""
     command = [options.remat, "train", *args.split(), "--policy", policy, "--budget", budget, "--steps", str(steps)]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
@@ -81,7 +83,7 @@ def main():
                 report = None
                 while report is None:
                     report, least = train(options, args, policy, f"{max(share, probes[at]):g}%", steps)
-                    # What passes five steps need not pass more: without a forecast, more budget may fail where less passes.
+                    # A budget that suffices for five steps may fail in longer runs, since greedy eviction is not monotone.
                     probes[at] = least or probes[at]
                 reports.append(report)
             digests |= {report["params_sha256"] for report in reports}

@@ -4,11 +4,12 @@
     cargo build --release
     python3 benches/models.py
 
-Ten steps of each network at 100, 60, 40 and 30 % of the memory that they take without evictions, or at the smallest
-budget that passes where that is more. Exits with 1 if parameters differ in any bit or a run goes over its budget.
+Each network trains for ten steps at 100, 60, 40 and 30 % of the memory that it takes without evictions. If a budget is
+too small, the smallest sufficient budget is used instead. The exit code is 1 if parameters differ in any bit or a run
+exceeds its budget.
 
-Leaves: parameters and what the optimizer keeps, which cannot be recomputed, as a share of that memory. Slowdown: the median
-step over that at 100 %, of the fastest of --rounds rounds.
+The column of leaves shows parameters and optimizer state, which cannot be evicted, as a share of that memory. The
+slowdown is the median step divided by the median step at 100 %, in the fastest of --rounds rounds.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-//! A training step of networks other than residual ones, of about 100 ms, in f32: a U-Net, a
-//! DenseNet-121, an LSTM, and a depthwise convolution forward and backward.
+//! Time of a training step of four networks in f32, about 100 ms each: a U-Net, a DenseNet-121, an
+//! LSTM, and a depthwise convolution.
 //!
-//! The baseline is PyTorch eager on the same cores in the same run, if Python finds it
-//! (`benches/networks_pytorch.py`; set `REMAT_PYTHON` to its interpreter). Otherwise the table says
-//! that it is missing.
+//! The baseline is PyTorch eager on the same cores in the same run (`benches/networks_pytorch.py`).
+//! Set `REMAT_PYTHON` to a Python interpreter with PyTorch. Without PyTorch, the table has no
+//! baseline.
 
 use remat::autograd::Tape;
 use remat::nn::{LstmSize, Mode, Module, UNet, Upsampling, densenet121, lstm, unet};
@@ -21,7 +21,7 @@ struct Training {
     network: Box<dyn Module>,
     sgd: Optimizer,
     x: Tensor,
-    /// Classes. `None`: the network learns to give back its input.
+    /// Classes. `None`: the network learns to reproduce its input.
     labels: Option<Tensor>,
 }
 
@@ -47,7 +47,7 @@ impl Training {
     }
 }
 
-/// Network of a depthwise convolution alone.
+/// Network of depthwise convolutions only.
 struct Depthwise {
     weight: Tensor,
 }
@@ -55,7 +55,7 @@ struct Depthwise {
 impl Module for Depthwise {
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
         let groups = self.weight.shape()[0];
-        // Two convolutions, so that the first one's output needs a gradient.
+        // Two convolutions, so that the output of the first convolution needs a gradient.
         let conv = Conv2d { groups, ..Conv2d::new([1, 1], [1, 1]) };
         x.conv2d(&self.weight, conv)?.conv2d(&self.weight, conv)
     }

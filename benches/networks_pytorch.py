@@ -28,7 +28,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """As torchvision has it."""
+    """Dense block with the structure of torchvision."""
 
     def __init__(self, width, growth, layers):
         super().__init__()

@@ -1,14 +1,14 @@
-//! Time of planners, and their bytes over the load.
+//! Time of planners, and the size of their placements divided by the load.
 //!
-//! Each planner plans made-up training steps with 10^4, 10^5 and 10^6 buffers
-//! (`plan::random::step`), and the files of buffers in `../shared/data`, where that folder exists.
-//! MiniMalloc's files have up to 300 buffers and are hard; idealloc's have up to 30,000.
+//! Each planner plans random training steps with 10^4, 10^5 and 10^6 buffers
+//! (`plan::random::step`), and the files of buffers in `../shared/data`, if that folder exists.
+//! MiniMalloc's files have up to 300 buffers and are hard to place; idealloc's files have up to
+//! 30,000 buffers.
 //!
-//! The baseline is `best-fit`, which places buffers in order, as an allocator that does not know
-//! the future.
+//! The baseline is `best-fit`, which places buffers in order of time, like an allocator.
 //!
-//! The quickest of up to five rounds counts. No round begins after a second. Planners that search
-//! have three seconds. `-- NAME ...` runs only the planners of these names.
+//! The quickest of up to five rounds counts. No round begins after the first second. Search
+//! planners have a limit of three seconds. `-- NAME ...` runs only the named planners.
 
 use remat::unstable::plan::{self, Instance, Lifetimes, Limits, Lives, random};
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-"""The networks of `remat train` in PyTorch: the baselines' side of the benchmarks."""
+"""The networks of `remat train` in PyTorch, for the baselines of the benchmarks."""
 
 import torch
 from torch import nn
@@ -52,7 +52,7 @@ NETWORKS = {
 
 
 def build(name, channels, size, classes):
-    """A list of modules, one after the other: a natural place to checkpoint between any two."""
+    """A list of consecutive modules; checkpoints can be placed between any two of them."""
     block, stages = NETWORKS[name]
     width = stages[0][0]
     large = len(stages) == 4 and min(size) >= 64
@@ -68,7 +68,7 @@ def build(name, channels, size, classes):
     return [*layers, head]
 
 
-# -- Other networks than residual ones -----------------------------------------------------------------
+# -- Networks without residual blocks -----------------------------------------------------------------
 
 
 class DenseLayer(nn.Module):
@@ -86,7 +86,7 @@ class DenseLayer(nn.Module):
 
 
 def densenet121(channels, size, classes):
-    """A list of modules, as `build` gives it."""
+    """A list of consecutive modules, as from `build`."""
     large = min(size) >= 64
     layers = [conv(channels, 64, *((7, 2) if large else (3, 1))), nn.BatchNorm2d(64), nn.ReLU()]
     if large:
@@ -115,7 +115,7 @@ def double_conv(inputs, outputs):
 
 
 class UNet(nn.Module):
-    """That of Ronneberger et al., padded and normalized. `run(part, ..)` runs a part, checkpointed or not."""
+    """U-Net of Ronneberger et al. with padding and batch norms. `run(part, ..)` runs a part, with or without a checkpoint."""
 
     def __init__(self, channels, outputs, width, depth):
         super().__init__()
@@ -174,7 +174,7 @@ class Head(nn.Module):
 
 
 def gpt(vocabulary, context, layers, width, heads):
-    """A list of modules, with GPT-2's initial weights."""
+    """A list of consecutive modules, with GPT-2's initial weights."""
     embed = Embed(vocabulary, context, width)
     modules = [embed, *(Block(width, heads) for _ in range(layers)), Head(width, embed)]
     for module in modules:

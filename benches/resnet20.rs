@@ -1,9 +1,8 @@
-//! A training step of ResNet-20, batch 64, 3x32x32, f32: the time that a user waits.
+//! Elapsed time of a training step of ResNet-20 with 64 images of 3x32x32 in f32.
 //!
 //! The step runs without a budget, and in 60 % and 40 % of the peak, with the same bits. The
-//! baseline is PyTorch eager on the same cores in the same run, if Python finds it
-//! (`benches/resnet20_pytorch.py`; set `REMAT_PYTHON` to its interpreter). Otherwise the table says
-//! that it is missing.
+//! baseline is PyTorch eager on the same cores in the same run (`benches/resnet20_pytorch.py`). Set
+//! `REMAT_PYTHON` to a Python interpreter with PyTorch. Without PyTorch, the table has no baseline.
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
@@ -91,8 +90,9 @@ fn main() {
             })
             .collect();
     let baseline = pytorch();
-    // Rows take turns, so that other work on the machine disturbs all alike. The row of one thread
-    // runs last, by itself: a virtual machine is slow to give back a core that was idle for a step.
+    // Rounds of the rows alternate, so that other work on the machine disturbs all rows equally.
+    // The row with one thread runs last and separately, because a virtual machine is slow to
+    // reactivate an idle core.
     let (two_threads, one_thread) = rows.split_at_mut(3);
     for group in [two_threads, one_thread] {
         for step in 0..WARM_UP + STEPS {

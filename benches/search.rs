@@ -1,14 +1,15 @@
-//! Slowdown of steps by a search in the background.
+//! Slowdown of training steps by a search for forecasts in the background.
 //!
-//! ResNet-20 is trained with two threads on the CPU, in 60 % of its memory. A [`Search`] on its
-//! step does simulated runs on a third thread, of the priority that a runtime's search has.
+//! ResNet-20 is trained with two threads on the CPU, in 60 % of its memory. A [`Search`] for its
+//! step makes simulated runs on a third thread, with the priority of a runtime's search.
 //!
-//! Steps with the search on and steps with it paused take turns, in pairs, in one process. The
-//! result is the median ratio of the pairs, with its 95 % interval (of ranks, by the binomial
+//! Steps with the search and steps without it alternate in pairs, in one process. The result is the
+//! median ratio of the pairs, with its 95 % confidence interval (from ranks, by the binomial
 //! distribution).
 //!
-//! A runtime's search does two runs a step on average. The last row is a search that does not stop:
-//! where all cores are taken, threads that wait for work yield to it, whatever its priority.
+//! A runtime's search makes two simulated runs per step on average. In the last row, the search
+//! never pauses. If all cores are busy, threads that wait for work then yield to the search,
+//! whatever its priority.
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
@@ -76,18 +77,18 @@ fn recorded(shape: [usize; 2]) -> (RecordedProgram, u64) {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wanted {
-    /// Number of simulated runs to do.
+    /// Number of simulated runs to make.
     Runs(u64),
     End,
 }
 
 const PAUSE: Wanted = Wanted::Runs(0);
 
-/// Work wanted of the search, and whether it is in a simulated run.
+/// Requested work of the search, and whether a simulated run is in progress.
 type Switch = Arc<(Mutex<(Wanted, bool)>, Condvar)>;
 
-/// Does the runs that are wanted, and begins a new search when nothing is left to try. Returns the
-/// number of runs.
+/// Makes the requested runs, and begins a new search when a search has ended. Returns the number of
+/// runs.
 fn search(program: Arc<RecordedProgram>, budget: u64, switch: &Switch) -> u64 {
     let replay = Replay::new(PolicyKind::default(), budget);
     let begin = |seed| Search::new(Arc::clone(&program), &replay, seed).expect("a usual budget");
@@ -111,7 +112,7 @@ fn search(program: Arc<RecordedProgram>, budget: u64, switch: &Switch) -> u64 {
     }
 }
 
-/// Sets the work wanted. After a pause is set, no run is going on when this returns.
+/// Sets the requested work. With `PAUSE`, waits until no run is in progress.
 fn set(switch: &Switch, wanted: Wanted) {
     let mut state = switch.0.lock().expect("nobody panics");
     state.0 = wanted;

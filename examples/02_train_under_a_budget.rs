@@ -1,4 +1,5 @@
-//! Ordinary training loop in half of the memory it would take, with the same bits out.
+//! Ordinary training loop in half of the memory that it needs without a budget. The result has the
+//! same bits.
 //!
 //! `cargo run --release --example 02_train_under_a_budget`
 
@@ -22,7 +23,7 @@ fn train(runtime: &Runtime) -> Result<f32, Error> {
         tape.watch(&mut network);
         let logits = network.forward(&images, Mode::Train)?;
         let loss = logits.cross_entropy(&labels)?;
-        // The tape holds the values that gradients need. All others are dropped here.
+        // The tape holds the values that gradients read. Drop all other values.
         drop((images, labels, logits));
         sgd.minimize(tape, &loss, &mut network)?;
         runtime.step()?;

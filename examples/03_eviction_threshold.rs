@@ -1,12 +1,13 @@
-//! A budget is a hard limit, and an eviction threshold is a softer line below it. With a threshold,
-//! memory is freed before each op, not only when an allocation fails. This costs more recomputing.
+//! A budget is a hard limit, and an eviction threshold is a softer limit below it. With a
+//! threshold, memory is freed before each op, not only when an allocation does not fit. More is
+//! recomputed with a threshold than without.
 //!
 //! `cargo run --release --example 03_eviction_threshold`
 
 use remat::Stats;
 use remat::prelude::*;
 
-/// Makes sixty-four tensors of 1 MiB, each from the one before, and keeps them all.
+/// Makes sixty-four tensors of 1 MiB, each from the previous tensor, and keeps them all.
 fn work(runtime: &Runtime) -> Result<Stats, Error> {
     let mut kept = vec![runtime.tensor(&[1 << 18], vec![0.5; 1 << 18])?];
     for i in 0..63 {

@@ -1,7 +1,8 @@
-//! The engine with custom ops and custom memory.
+//! Runs the engine with custom ops and custom memory.
 //!
-//! An op must say what its outputs look like. A device must write, read, copy and run at the
-//! offsets it is told. `08_your_own_op.rs` has a custom op for the devices of the crate.
+//! An op must compute the layouts of its outputs. A device must write, read, copy and run ops at
+//! the offsets that the engine assigns. `08_your_own_op.rs` has a custom op for the devices of the
+//! crate.
 //!
 //! `cargo run --release --example 04_your_own_device`
 

@@ -1,4 +1,4 @@
-//! A custom policy: it scores the candidates, and the one with the lowest score is evicted.
+//! A custom policy scores the candidates. The candidate with the lowest score is evicted.
 //!
 //! `cargo run --release --example 05_your_own_policy`
 

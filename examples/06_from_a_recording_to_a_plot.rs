@@ -1,5 +1,5 @@
-//! Records a step of a custom network, replays it under several budgets, and draws the cost. The
-//! recording comes from the simulated device, so the machine only has to count.
+//! Records training steps, replays them under several budgets, and draws a plot of the cost. The
+//! recording comes from the simulated device, which computes no values.
 //!
 //! `cargo run --release --example 06_from_a_recording_to_a_plot`
 
@@ -15,8 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::temp_dir();
     let (recording, drawing) = (folder.join("resnet32.jsonl"), folder.join("resnet32.svg"));
 
-    // Two steps of a ResNet-32: the first makes the optimizer's state, and the second is like all
-    // later ones.
+    // Two steps of a ResNet-32. The first step makes the optimizer's state, and the second step is
+    // like all later steps.
     let runtime = Runtime::builder().record(JsonLines::create(&recording)?).sim()?;
     let mut network = resnet(&runtime, ResNet::Cifar { n: 5 }, 3, [32, 32], 10)?;
     let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     runtime.finish_recording()?;
 
-    // The grid is like that of `remat sweep`: each policy at 30 % to 100 % of the smallest budget
-    // that evicts nothing.
+    // The grid is as in `remat sweep`: each policy at 30 % to 100 % of the smallest budget without
+    // evictions.
     let trace = Trace::open(&recording)?;
     let program = trace.program();
     let like = Replay::new(PolicyKind::None, 1);

@@ -1,6 +1,5 @@
-//! Begins with a batch that is far too large, and halves it until a step fits the budget. A step
-//! that ran out of memory changes nothing: parameters, velocities and running statistics are as
-//! before.
+//! Begins with a batch that is far too large, and halves it until a step fits in the budget. A step
+//! that runs out of memory does not change parameters, velocities and running statistics.
 //!
 //! `cargo run --release --example 07_halve_the_batch`
 
@@ -16,7 +15,7 @@ fn main() -> Result<(), Error> {
     let kind = ResNet::Cifar { n: 1 };
     let mut network = resnet(&runtime, kind, channels, [height, width], data.train.classes)?;
     let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0005);
-    // All updates of a step are made, or none.
+    // A step makes either all updates or none.
     sgd.all_or_none = true;
 
     let mut batch = 1024;
@@ -45,7 +44,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs a step and returns the loss. The read of the loss tells any failure of the step.
+/// Runs a step and returns the loss. Reading the loss reports any failure of the step.
 fn step(
     runtime: &Runtime,
     network: &mut Sequential,

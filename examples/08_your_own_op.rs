@@ -1,5 +1,6 @@
 //! A custom op for the CPU and for NVIDIA GPUs: `x * sigmoid(beta * x)` in one pass over memory
-//! instead of three. It has a gradient, so it works on a tape and under a budget like any other op.
+//! instead of three. The op has a gradient, so it works on a tape and under a budget like the
+//! crate's ops.
 //!
 //! `cargo run --release --example 08_your_own_op`
 
@@ -19,7 +20,7 @@ impl CustomOp for Swish {
         "swish"
     }
 
-    // Text from which, with the name, a recording can make the op again.
+    // Parameters as text. From the name and this text, a recording can construct the op.
     fn attributes(&self) -> Option<String> {
         Some(self.beta.to_string())
     }
@@ -46,8 +47,8 @@ impl CustomOp for Swish {
                 u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
                 if (i < n) y[i] = x[i] / (1.0f + expf(-beta * x[i]));
             }"#;
-        // SAFETY: the kernel takes an input, an output, their number of elements and one float. It
-        // accesses only elements below that number.
+        // SAFETY: the kernel's parameters are an input, an output, their number of elements and one
+        // float, as `CudaKernel` passes them. The kernel accesses only elements below that number.
         Some(unsafe { CudaKernel::new(self, SOURCE, "swish", vec![self.beta]) })
     }
 
@@ -66,12 +67,12 @@ impl CustomOp for Swish {
 ///
 /// # Errors
 ///
-/// An error if `x` is not of floats.
+/// An error if the elements of `x` are not floats.
 pub fn swish(x: &Tensor, beta: f32) -> Result<Tensor, Error> {
     Ok(Tensor::apply(Swish { beta }, &[x])?.swap_remove(0))
 }
 
-/// Gradient through thirty-two layers.
+/// Computes the gradient through thirty-two layers.
 fn work(runtime: &Runtime) -> Result<Vec<f32>, Error> {
     let mut w = runtime.normal(&[64, 64], 0.0, 0.2)?;
     let tape = Tape::new(runtime);

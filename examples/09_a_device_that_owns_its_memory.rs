@@ -1,7 +1,8 @@
-//! A device with buffers of its own, as frameworks have: here, a map of boxed values.
+//! A device that owns its buffers, as those of frameworks do. The buffers of this example are boxed
+//! values in a map.
 //!
-//! The engine hands out no offsets. It counts bytes and says which buffers may be freed. It evicts
-//! and tries again when the device itself runs out of memory.
+//! For such a device, the engine assigns no offsets. It counts bytes, and calls the device to free
+//! buffers. If the device itself runs out of memory, the engine evicts a tensor and tries again.
 //!
 //! `cargo run --release --example 09_a_device_that_owns_its_memory`
 
@@ -12,7 +13,7 @@ use remat::{CostModelKind, DType, Layout, PolicyKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Op of the framework, which is just a function.
+/// Op of the framework, which is a function.
 #[derive(Debug)]
 struct Function {
     name: &'static str,
@@ -30,11 +31,11 @@ impl Operation for Function {
     }
 }
 
-/// Device with its buffers by number.
+/// Device with numbered buffers.
 struct Framework {
     buffers: HashMap<u64, Box<[f64]>>,
     budget: u64,
-    /// Bytes of the machine's memory that other programs leave, which may be less than the budget.
+    /// Bytes of the machine's memory that other programs leave free; may be less than the budget.
     available: u64,
     refusals: u32,
 }
@@ -105,7 +106,7 @@ impl Device for Framework {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     const LENGTH: usize = 1000;
-    // The budget has room for six buffers, but the machine only for four.
+    // Six buffers fit in the budget, but only four in the machine's memory.
     let framework = Framework {
         buffers: HashMap::new(),
         budget: 6 * 8 * LENGTH as u64,

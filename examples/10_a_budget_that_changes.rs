@@ -1,4 +1,4 @@
-//! A budget that changes during training, while another program needs the memory. The bits stay the
+//! Lowers the budget during training, as if another program needed the memory. The bits stay the
 //! same.
 //!
 //! `cargo run --release --example 10_a_budget_that_changes`
@@ -7,7 +7,7 @@ use remat::nn::{Linear, Sequential};
 use remat::optim::Optimizer;
 use remat::prelude::*;
 
-/// Trains a few steps, and calls `before` before each. Returns the last loss.
+/// Trains a few steps, and calls `before` before each step. Returns the last loss.
 fn train(
     runtime: &Runtime,
     mut before: impl FnMut(u32) -> Result<(), Error>,

@@ -1,5 +1,5 @@
-//! A custom evictor that knows the coming commands. It evicts the storage that is read last, or is
-//! not read as far as it can see.
+//! A custom evictor that sees the next commands. The evictor chooses the storage that these
+//! commands read last or do not read.
 //!
 //! `cargo run --release --example 11_an_evictor_that_looks_ahead`
 
@@ -9,8 +9,8 @@ use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::{Builder, PolicyKind, Stats};
 
-/// Evicts the storage that is read farthest in the future; among those not read at all, the
-/// largest.
+/// Evicts the storage whose next read is farthest in the future. Among storages without a visible
+/// read, evicts the largest.
 #[derive(Debug)]
 struct FarthestRead;
 

@@ -1,5 +1,5 @@
-//! A checkpoint of a network, its optimizer and its random numbers. A run that goes on from it ends
-//! with the bits of a run that was never interrupted.
+//! Saves a checkpoint of a network, its optimizer and its random numbers. A run that resumes from
+//! the checkpoint ends with the bits of an uninterrupted run.
 //!
 //! ```sh
 //! cargo run --release --example 12_save_and_resume
@@ -21,7 +21,7 @@ struct Run {
 }
 
 impl Run {
-    /// Begins a run. The seed fixes the initial weights, and the numbers that dropout draws.
+    /// Begins a run. The seed determines the initial weights and the random numbers of dropout.
     fn new() -> Result<Self, Error> {
         let runtime = Runtime::builder().budget("512KiB").seed(7).cpu()?;
         let network = Sequential::new()
@@ -33,7 +33,7 @@ impl Run {
         Ok(Self { runtime, network, optimizer })
     }
 
-    /// Goes on from a checkpoint. Returns the step as well.
+    /// Resumes from a checkpoint. Also returns the number of the step.
     fn resume(path: &std::path::Path) -> Result<(Self, usize), CheckpointError> {
         let mut run = Self::new()?;
         let checkpoint = Checkpoint::open(path)?;
@@ -44,8 +44,8 @@ impl Run {
         Ok((run, step))
     }
 
-    /// Learns the mean of eight numbers. Data and learning rate depend on the number of the step
-    /// alone.
+    /// Learns the mean of eight numbers. Data and learning rate depend only on the number of the
+    /// step.
     fn train(&mut self, steps: std::ops::Range<usize>) -> Result<f32, Error> {
         let schedule = Schedule::cosine(0.01, 0.0, STEPS - 5).warmup(5);
         let mut last = f32::NAN;

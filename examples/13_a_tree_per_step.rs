@@ -1,6 +1,6 @@
 //! A network that differs in each step. A Tree-LSTM learns the values of nested minima and maxima,
-//! such as `max(3, min(7, 5), 1)`, over a tree drawn for each batch. It runs in half of the memory,
-//! with the same bits.
+//! such as `max(3, min(7, 5), 1)`, with a random tree for each batch. The training runs in half of
+//! its memory, with the same bits.
 //!
 //! `cargo run --release --example 13_a_tree_per_step`
 
@@ -11,7 +11,7 @@ use remat::prelude::*;
 
 const STEPS: u64 = 300;
 
-/// Mean losses of the first and of the last 50 steps.
+/// Trains, and returns the mean losses of the first and of the last 50 steps.
 fn train(runtime: &Runtime, tells: bool) -> Result<[f32; 2], Error> {
     let trees = Trees::new(1, 2..=12);
     let size = TreeLstmSize {
@@ -28,8 +28,8 @@ fn train(runtime: &Runtime, tells: bool) -> Result<[f32; 2], Error> {
         let (tokens, labels) = (runtime.put(batch.tokens)?, runtime.put(batch.labels)?);
         let tape = Tape::new(runtime);
         tape.watch(&mut network);
-        // The walk over the tree is an ordinary loop. Nothing is compiled, and no two steps need be
-        // alike.
+        // `classify` walks over the tree in an ordinary loop. No graph is compiled, so steps may
+        // differ.
         let loss = network.classify(&batch.tree, &tokens)?.cross_entropy(&labels)?;
         drop((tokens, labels));
         sgd.minimize(tape, &loss, &mut network)?;

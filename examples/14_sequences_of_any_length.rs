@@ -1,6 +1,6 @@
-//! Sequences of another length at each step, so that memory differs each time. A gated recurrent
-//! unit learns to remember the first token until the end. The budget suits short sequences, and
-//! long ones fit all the same.
+//! Each step has sequences of a different length, and needs a different amount of memory. A gated
+//! recurrent unit learns to remember the first token until the end. The budget is sized for short
+//! sequences, but training on long sequences also succeeds.
 //!
 //! `cargo run --release --example 14_sequences_of_any_length`
 
@@ -13,7 +13,7 @@ const TOKENS: usize = 8;
 const HIDDEN: usize = 32;
 const BATCH: usize = 32;
 
-/// Network that reads all tokens and names the first one.
+/// Network that reads all tokens and predicts the first token.
 struct Rememberer {
     embedding: Embedding,
     gru: Gru,
@@ -79,7 +79,7 @@ fn main() -> Result<(), Error> {
     println!("a budget of {budget} bytes, which is what sequences of 16 take\n");
 
     let runtime = Runtime::builder().seed(1).budget(budget).cpu()?;
-    // Short sequences come first, then any of up to 24 tokens.
+    // The first sequences are short; later sequences have up to 24 tokens.
     let losses = train(&runtime, (0..150).map(|step| 2 + (step * 7) % (3 + step / 7)))?;
     let [first, last] = [&losses[..20], &losses[130..]].map(|of| of.iter().sum::<f32>() / 20.0);
     println!("mean loss {first:.3}, then {last:.3}");

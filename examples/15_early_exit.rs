@@ -1,6 +1,6 @@
-//! A network that decides its own depth. After each block it measures how sure it is of its answer,
-//! and stops once it is sure enough. A graph recorded in advance could not answer that question in
-//! the middle of the forward pass.
+//! A network that chooses its depth at run time. After each block, the network measures the
+//! confidence of its prediction, and stops once the confidence is high enough. A precompiled graph
+//! cannot make this decision in the middle of the forward pass.
 //!
 //! `cargo run --release --example 15_early_exit`
 
@@ -12,7 +12,7 @@ use remat::prelude::*;
 const WIDTH: usize = 64;
 const BLOCKS: usize = 12;
 
-/// Blocks, any of which may be the last.
+/// Blocks; the network may stop after any block.
 struct EarlyExit {
     first: Linear,
     blocks: Vec<[Linear; 2]>,
@@ -41,7 +41,7 @@ impl Module for EarlyExit {
             let change = down.forward(&up.forward(&y, mode)?.relu()?, mode)?;
             y = y.add(&change)?;
             let logits = self.out.forward(&y.relu()?, mode)?;
-            // Probability that the network gives to its own answers, on average.
+            // Mean probability of the predicted classes.
             let sure = logits.detach().softmax()?.max_along(&[1], false)?.mean()?.item()?;
             self.depth = depth + 1;
             if sure > 0.9 {

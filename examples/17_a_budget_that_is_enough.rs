@@ -1,5 +1,5 @@
-//! Training that begins with a budget that is too small. The error names a budget with which the
-//! step passes. The loop begins again with it, and learns.
+//! Training that begins with a budget that is too small. The error names a sufficient budget. The
+//! training then starts again with this budget, and succeeds.
 //!
 //! `cargo run --release --example 17_a_budget_that_is_enough`
 

@@ -1,8 +1,8 @@
-//! Gradients: a tape that records ops, and computes gradients backwards through them.
+//! Gradients: a tape records ops, and computes gradients in a backward pass over these ops.
 //!
-//! A tape holds handles only to the tensors that the gradients of its ops read. All other
-//! tensors may be freed at once. The engine rematerializes a freed tensor if another tensor has to
-//! be recomputed from it.
+//! A tape holds handles only to the tensors that the gradients of its ops read. All other tensors
+//! may be freed at once. If the engine later needs a freed tensor to recompute another tensor, it
+//! rematerializes the freed tensor.
 
 mod tape;
 

@@ -1,4 +1,4 @@
-//! Training data: labelled images (from files or generated), texts, generated trees, and generated
+//! Training data: labelled images (from files or synthetic), texts, synthetic trees, and synthetic
 //! points in a plane.
 //!
 //! ```
@@ -34,12 +34,12 @@ use rayon::prelude::*;
 use remat_rng::SplitMix64;
 use std::path::{Path, PathBuf};
 
-/// Least number of values that a thread gets: one thread makes this many in about 100 us. A second
-/// thread is not worth starting for less.
+/// Minimum number of values per thread. A thread makes this many values in about 100 us. For fewer
+/// values, starting another thread does not pay.
 const PIECE: usize = 1 << 16;
 
-/// Random numbers of a generated batch. [`SplitMix64::of`] could replace this function, but
-/// recordings and reference values depend on the numbers of this function.
+/// Random numbers of a synthetic batch. This function is not replaced by [`SplitMix64::of`],
+/// because recordings and reference values depend on its numbers.
 const fn numbers(seed: u64, batch: u64) -> SplitMix64 {
     let key = seed.wrapping_add(1).wrapping_mul(SplitMix64::STEP);
     SplitMix64::new(key ^ batch.wrapping_mul(0xd134_2543_de82_ef95))
@@ -93,7 +93,7 @@ enum Pixels {
     Made(Synthetic),
 }
 
-/// Error: data cannot be read.
+/// Error while reading data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -155,16 +155,17 @@ impl Dataset {
         idx::load(folder)
     }
 
-    /// Reads a folder of PNG or JPEG images in color, with a folder for each class. Classes are
-    /// numbered in the alphabetical order of their folders; at most 256 are allowed.
+    /// Reads a folder with a subfolder of PNG or JPEG images for each class, as color images.
+    /// Classes are numbered in the alphabetical order of their folders. At most 256 classes are
+    /// allowed.
     ///
-    /// All images get the height and width of `size`, or those of the first image if `size` is
-    /// `None`. The middle of an image is cut out in these proportions, and scaled. A folder without
-    /// images is no class; [`Images::remarks`] names the folder.
+    /// All images are resized to `size` (height and width), or to the size of the first image if
+    /// `size` is `None`. An image with other proportions is first cropped around its center. A
+    /// folder without images is not a class; [`Images::remarks`] names such folders.
     ///
-    /// Every fifth image of a class is for testing. If there are folders `train` and `test` (or
-    /// `val`, or `validation`) with the classes in them, the images of `train` are for training,
-    /// and those of the other folder for testing.
+    /// Every fifth image of a class is a test image. If the folder has subfolders `train` and
+    /// `test` (or `val`, or `validation`), each with a folder per class, the images of `train` are
+    /// training images, and the images of the other subfolder are test images.
     ///
     /// ```
     /// use remat::data::{DataError, Dataset};
@@ -175,14 +176,14 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// An error if a file cannot be read, if there is no image to learn from, or if the pixels of all images
-    /// together take more than 4 GiB, at one byte for each of the three colors.
+    /// An error if a file cannot be read, if there is no training image, or if all pixels together
+    /// take more than 4 GiB, with one byte for each of the three colors.
     pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
         folder::load(folder, size)
     }
 
-    /// Random images of any size for benchmarks. There are ten classes, which a model can learn to
-    /// tell apart.
+    /// Random images of any size for benchmarks, in ten classes that a model can learn to
+    /// distinguish.
     ///
     /// ```
     /// use remat::data::Dataset;
@@ -217,7 +218,7 @@ impl Images {
         self.len() == 0
     }
 
-    /// Messages about oddities that are no errors: class folders without images, or a single class.
+    /// Warnings about the data: class folders without images, or a single class.
     ///
     /// ```
     /// assert!(remat::data::Dataset::digits().train.remarks().is_empty());
@@ -245,8 +246,8 @@ impl Images {
         let [channels, height, width] = self.shape;
         let size = channels * height * width;
         let mut values = vec![0.0; indices.len() * size];
-        // A single thread generates large images no faster than a GPU learns from them, so the work
-        // is split.
+        // A single thread generates large images too slowly to keep a GPU busy, so the work is
+        // split among threads.
         let images = values.par_chunks_exact_mut(size).zip(indices);
         let images = images.with_min_len((PIECE / size).max(1));
         let classes = images.map(|(image, &index)| self.image(index, image));
@@ -270,8 +271,9 @@ impl Images {
         }
     }
 
-    /// Images stored as bytes. Their pixels are normalized by the mean and deviation of the images
-    /// `like`, or by their own if `like` is `None`.
+    /// Images stored as bytes. Their pixels are normalized by the mean and standard deviation of
+    /// the images `like`. If `like` is `None`, they are normalized by their own mean and standard
+    /// deviation.
     fn stored(
         shape: [usize; 3],
         classes: usize,
@@ -294,8 +296,8 @@ impl Images {
     }
 }
 
-/// Mean and standard deviation of the pixels. The deviation is at least 1e-3, so that it can be
-/// divided by.
+/// Mean and standard deviation of the pixels. The standard deviation is raised to at least 1e-3,
+/// because pixels are divided by it.
 fn moments(pixels: &[u8]) -> (f32, f32) {
     let n = pixels.len().max(1) as f64;
     let mean = pixels.iter().map(|&p| f64::from(p)).sum::<f64>() / n;

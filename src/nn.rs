@@ -1,7 +1,7 @@
 //! Layers and networks.
 //!
-//! A layer holds its tensors, and computes by the methods of tensors. A network is made of layers
-//! with names. The training loop is the same for all networks:
+//! A layer holds its tensors, and computes with the methods of [`Tensor`]. A network consists of
+//! named layers. The training loop is the same for all networks:
 //!
 //! ```
 //! use remat::nn::mlp;
@@ -173,11 +173,12 @@ pub trait Module: Send {
     /// If the module does not accept the shape or the type of the input.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
 
-    /// Adds all state to `found` in a fixed order, with names such as `layer1.0.conv1.weight`.
+    /// Adds all parameters and buffers to `found` in a fixed order, with names such as
+    /// `layer1.0.conv1.weight`.
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>);
 }
 
-/// All state of a module, with names.
+/// All parameters and buffers of a module, with names.
 ///
 /// ```
 /// use remat::nn::{Linear, state};
@@ -229,8 +230,8 @@ impl<M: Module + ?Sized> Watch for M {
     }
 }
 
-/// `prefix.name`, or just the name if the prefix is empty. A module makes the names of its parts'
-/// state by this function.
+/// Returns `prefix.name`, or only the name if the prefix is empty. Modules use this function to
+/// name the parameters and buffers of their parts.
 ///
 /// ```
 /// assert_eq!(remat::nn::join("layer1", "weight"), "layer1.weight");

@@ -3,8 +3,8 @@
 //!
 //! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
 //! the parameters. The state is committed, updated in place, and counts towards the budget.
-//! [`Optimizer::minimize`] plays a tape backwards and updates the parameters; the backward pass and
-//! the update can also be called one by one:
+//! [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters. The
+//! backward pass and the update can also be called separately:
 //!
 //! ```
 //! use remat::nn::Linear;
@@ -39,22 +39,23 @@
 //! By default `minimize` updates each parameter as soon as its gradient is complete, while the
 //! backward pass still runs ([`Optimizer::step_in_backward`]). The gradient is then freed, so only
 //! a few gradients exist at a time. At the end of the backward pass, this saves as many bytes as
-//! the parameters have. With SGD, memory holds parameters, velocities and gradients, so the saving
-//! is up to a third of the peak where activations are small. With AdamW, which has two state
-//! tensors for each parameter, the saving is up to a quarter.
+//! the parameters have. With small activations, the saving is up to a third of the peak for SGD,
+//! whose memory holds parameters, velocities and gradients. For AdamW, which has two state tensors
+//! for each parameter, the saving is up to a quarter.
 //!
-//! Without `step_in_backward`, all gradients are computed before the first update. Two settings
-//! need all gradients and therefore have the same effect: clipping by the norm of all gradients
-//! ([`Optimizer::max_norm`]), and steps that update all parameters or none
-//! ([`Optimizer::all_or_none`]). Many parameters are then updated at once, in groups that pin at
-//! most a share of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of
-//! small tensors, because a kernel for a small tensor takes longer to start than to run.
+//! Without `step_in_backward`, all gradients are computed before the first update. Two settings need
+//! all gradients, and therefore also delay the updates: clipping by the norm of all gradients
+//! ([`Optimizer::max_norm`]), and steps that update either all parameters or none
+//! ([`Optimizer::all_or_none`]). Parameters are then updated in groups, each of which pins at most
+//! a share of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of small
+//! tensors, because a kernel for a small tensor takes longer to start than to run.
 //!
 //! # Micro-batches
 //!
-//! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a part of a
-//! batch, in place, to the gradients of earlier parts. [`Optimizer::minimize_with`] adds the
-//! gradients of the last part in the same way, and then updates the parameters.
+//! A batch can be split into micro-batches.
+//! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a
+//! micro-batch in place to the gradients of earlier micro-batches. [`Optimizer::minimize_with`]
+//! adds the gradients of the last micro-batch, and then updates the parameters.
 //!
 //! # Several ranks
 //!
@@ -101,22 +102,22 @@ use smallvec::SmallVec;
 pub struct Optimizer {
     /// Learning rate; may change between steps.
     pub lr: f32,
-    /// Weight decay of parameters whose group sets none. With [`Rule::Sgd`] it is the gradient of
-    /// an L2 penalty. The other rules shrink parameters by `lr * weight_decay` in each step,
-    /// independently of the gradients.
+    /// Weight decay of parameters whose group sets none. [`Rule::Sgd`] adds the weight decay times
+    /// the parameter to the gradient (an L2 penalty). The other rules multiply parameters by
+    /// `1 - lr * weight_decay` in each step, independently of the gradients.
     pub weight_decay: f32,
     /// Whether [`Optimizer::minimize`] updates each parameter, and frees its gradient, while the
     /// backward pass still runs. On by default. If a step fails midway, parameters updated before
-    /// the failure stay updated, and all other parameters keep their values.
+    /// the failure keep their new values, and all other parameters keep their old values.
     ///
     /// If off, all gradients are in memory at the end of the backward pass, together as large as
     /// the parameters. The setting has no effect with [`Optimizer::max_norm`] or
     /// [`Optimizer::all_or_none`], which need all gradients.
     pub step_in_backward: bool,
-    /// Whether a step updates all parameters or none. Off by default.
+    /// Whether a step updates either all parameters or none. Off by default.
     ///
-    /// If on, a failed step leaves parameters, state and running statistics as they were. The step
-    /// can then be tried again with a smaller batch.
+    /// If on, parameters, state and running statistics keep their old values after a failed step.
+    /// The step can then be tried again with a smaller batch.
     pub all_or_none: bool,
     /// Limit for the norm of all gradients together. Gradients with a larger norm are scaled down
     /// to the limit; see [`clip_grad_norm`].
@@ -129,7 +130,7 @@ pub struct Optimizer {
     groups: Vec<Group>,
     /// Ranks over which gradients are summed.
     ranks: Option<Ranks>,
-    /// Name of a parameter -> its state, from the first update on.
+    /// Name of a parameter -> its optimizer state, which is made by the first update.
     kept: FxHashMap<String, Kept>,
 }
 
@@ -211,8 +212,8 @@ impl Optimizer {
         Self::new(Rule::Lion { betas: [0.9, 0.99] }, lr, weight_decay)
     }
 
-    /// Adds settings for some parameters. If several groups contain a parameter, the group that was
-    /// added first applies.
+    /// Adds a group of parameters with settings of its own. If several groups contain a parameter,
+    /// the group that was added first applies.
     ///
     /// ```
     /// use remat::optim::{Group, Optimizer};
@@ -282,8 +283,8 @@ impl Optimizer {
         self.rule
     }
 
-    /// State tensors of each parameter updated before: the parameter's name, the tensor's name from
-    /// [`Rule::states`], and the tensor. Parameters come in alphabetical order.
+    /// State tensors of all parameters that were updated: the parameter's name, the tensor's name
+    /// from [`Rule::states`], and the tensor. The order is alphabetical by parameter name.
     ///
     /// ```
     /// use remat::nn::Embedding;

@@ -1,4 +1,5 @@
-//! The arena beside its peers: cost of an operation, and memory that a stream needs.
+//! Comparison of the arena with other allocators: time of an operation, and memory for a stream of
+//! operations.
 //!
 //! ```text
 //! recorded: buffers of a training step     each allocated at `lower`, freed at `upper`
@@ -7,23 +8,24 @@
 //! random:   55 % allocations until as many are live as may be, each free takes a random live one
 //! ```
 //!
-//! Every allocator plays the same streams over 32 GiB. Nothing is live at the start and at the end.
-//! The first pass finds the highest end of any block, divided by the peak of live bytes (each
-//! buffer rounded up to 256).
+//! Every allocator executes the same streams over 32 GiB. No buffer is live at the start and at the
+//! end of a stream. The first pass measures the highest end of any block, divided by the peak of
+//! live bytes (each buffer rounded up to 256).
 //!
-//! Timed passes follow on the same, warm allocator. Rounds of all allocators alternate, and the
-//! best round of each counts. A round takes a few milliseconds where the stream is short enough, so
-//! that some rounds are undisturbed on a shared machine.
+//! Timed passes follow on the same allocator. Rounds of all allocators alternate, and the best
+//! round of each allocator counts. For short streams, a round takes a few milliseconds, so that
+//! some rounds are undisturbed on a shared machine.
 //!
-//! The mean comes from passes without a clock inside. For the 99th percentile, each operation is
-//! timed by itself in other passes, and the cost of the clock is subtracted.
+//! The mean comes from passes in which only the whole pass is timed. The 99th percentile comes from
+//! other passes, in which each operation is timed, less the time of reading the clock.
 //!
-//! Baselines: `remat, split rule` is this crate's arena, which hands out whole chunks as TensorFlow
-//! does. `rlsf` and `buddy_system_allocator` keep their records inside the memory they manage,
-//! which device memory does not allow. Here they manage host address space.
+//! Baselines: `remat, split rule` is this crate's arena with TensorFlow's split rule, by which a
+//! block may take a whole hole. `rlsf` and `buddy_system_allocator` store their records in the
+//! memory that they manage. This is impossible for device memory, so in this benchmark they manage
+//! host memory.
 //!
-//! Below the table: cost of asking for the free bytes beside a block, against the number of blocks.
-//! `-- --json` prints the table alone, one object a line.
+//! Below the table, the benchmark prints the time to find the free bytes beside a block, by the
+//! number of blocks. `-- --json` prints only the table, with one object per line.
 
 mod neighbours;
 mod peers;
@@ -33,11 +35,12 @@ use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, RematTensorFlow, Rl
 use std::time::{Duration, Instant};
 use streams::{Op, Stream};
 
-/// Most rounds of each kind: without a clock inside, and with each operation timed.
+/// Maximum number of rounds of each kind: with only the whole pass timed, and with each operation
+/// timed.
 const ROUNDS: usize = 60;
 /// Time after which a slow allocator skips the remaining rounds of one kind.
 const ENOUGH: Duration = Duration::from_millis(1500);
-/// Least number of rounds of each kind, however slow the allocator is.
+/// Minimum number of rounds of each kind, even for slow allocators.
 const LEAST_ROUNDS: usize = 3;
 /// Width to which names are padded, in characters.
 const WIDTH: usize = 24;
@@ -50,11 +53,11 @@ struct Row {
     high_water_over_peak_live: f64,
 }
 
-/// Allocator that plays one stream.
+/// Allocator that executes one stream.
 trait Player {
-    /// Plays a pass. Returns the mean nanoseconds of an operation.
+    /// Executes a pass. Returns the mean nanoseconds of an operation.
     fn mean(&mut self) -> f64;
-    /// Plays a pass. Returns the 99th percentile of an operation's nanoseconds, less `clock`.
+    /// Executes a pass. Returns the 99th percentile of an operation's nanoseconds, less `clock`.
     fn p99(&mut self, clock: f64) -> f64;
 }
 
@@ -66,7 +69,7 @@ struct Game<'a, P: Peer> {
 }
 
 impl<'a, P: Peer> Game<'a, P> {
-    /// Plays the stream once on a fresh allocator. Also returns the highest end of any block.
+    /// Executes the stream once on a new allocator. Also returns the highest end of any block.
     fn start(stream: &'a Stream) -> (Self, u64) {
         let mut game =
             Self { peer: P::new(), stream, blocks: vec![None; stream.buffers], samples: vec![] };
@@ -125,7 +128,7 @@ impl<P: Peer> Player for Game<'_, P> {
     }
 }
 
-/// Makes a player, and its row so far.
+/// Makes a player, and its row with the results of the first pass.
 fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
     let (game, high_water) = Game::<P>::start(stream);
     let row = Row {
@@ -137,7 +140,7 @@ fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
     (Box::new(game), row)
 }
 
-/// Calls `play` for all players in turns.
+/// Calls `play` for all players, round by round.
 fn rounds<'a>(
     entered: &mut [(Box<dyn Player + 'a>, Row)],
     play: impl Fn(&mut dyn Player, &mut Row),
@@ -168,7 +171,7 @@ fn measure(stream: &Stream, clock: f64) -> Vec<Row> {
     entered.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Nanoseconds from one reading of the clock to the next: the median of many.
+/// Nanoseconds between two successive readings of the clock: the median of many.
 fn clock() -> f64 {
     let mut samples: Vec<_> = (0..100_001)
         .map(|_| {

@@ -1,14 +1,14 @@
-//! Cost of asking for the free bytes beside a block, against the number of blocks.
+//! Time to find the free bytes beside a block, by the number of blocks.
 //!
 //! ```text
 //! | block | hole | block | block | hole | block | ...     every block is asked, in random order
 //! ```
 //!
-//! The eviction score asks this of every candidate. Links answer in three look-ups, whatever the
-//! number of blocks. With more blocks, more look-ups miss the caches.
+//! Some eviction scores need these free bytes for every candidate. Links between neighbours need
+//! three look-ups for any number of blocks. With more blocks, more look-ups miss the caches.
 //!
-//! The baseline makes the same look-ups in a bare table as long as the arena's records: one at
-//! random, and the two it names.
+//! The baseline makes the same look-ups in a plain table of the same length: a random record, and
+//! the two records that it names.
 
 use remat::unstable::memory::{Arena, Block};
 use remat_rng::SplitMix64;
@@ -57,7 +57,7 @@ pub fn print() {
         let mut random = SplitMix64::new(3);
         let mut any = || random.below(count + count / 2) as u32;
         let order: Vec<u32> = (0..count).map(|_| any()).collect();
-        // Records take half a cache line each, as the arena's do.
+        // A record takes half a cache line, like a record of the arena.
         let records: Vec<[u32; 8]> =
             (0..count + count / 2).map(|_| [any(), any(), 1, 1, 1, 1, 1, 1]).collect();
         let base = time(|i| {

@@ -1,4 +1,4 @@
-//! All allocators behind one trait. Sizes are multiples of 256 bytes.
+//! All allocators, with a common trait. Sizes are multiples of 256 bytes.
 
 use memmap2::{MmapMut, MmapOptions};
 use remat::unstable::memory::{ALIGNMENT, Arena, Block, SplitRule};
@@ -64,7 +64,7 @@ impl Peer for RematTensorFlow {
     }
 }
 
-/// `offset-allocator` in units of 256 bytes, since it counts in 32 bits.
+/// `offset-allocator` in units of 256 bytes, because its offsets have 32 bits.
 pub struct OffsetAllocator(offset_allocator::Allocator<u32>);
 
 impl Peer for OffsetAllocator {
@@ -109,7 +109,7 @@ impl Peer for RangeAlloc {
     }
 }
 
-/// Maps address space, which gets memory where it is touched.
+/// Maps address space. The system provides memory for a page on its first use.
 fn map() -> MmapMut {
     MmapOptions::new()
         .len(2 * BYTES as usize)
@@ -118,8 +118,8 @@ fn map() -> MmapMut {
         .expect("64 GiB of address space")
 }
 
-/// `rlsf`. Its pointers are aligned to only 16 bytes, which makes it faster and denser than the
-/// others can be.
+/// `rlsf`. Its pointers are aligned to only 16 bytes, so it can be faster and denser than the other
+/// allocators.
 pub struct Rlsf {
     tlsf: rlsf::Tlsf<'static, u32, u32, 31, 32>,
     /// Address of offset 0.
@@ -155,8 +155,8 @@ impl Peer for Rlsf {
     }
     #[inline]
     fn free(&mut self, block: Self::Block, _: u64) {
-        // SAFETY: `alloc` made the block with an alignment of 16, and the game frees each block
-        // once.
+        // SAFETY: `alloc` made the block with an alignment of 16, and the benchmark frees each
+        // block once.
         unsafe { self.tlsf.deallocate(block.0, 16) }
     }
     fn end(&self, block: Self::Block) -> u64 {
@@ -197,7 +197,7 @@ impl Peer for Buddy {
     }
     #[inline]
     fn free(&mut self, block: Self::Block, bytes: u64) {
-        // SAFETY: `alloc` made the block with this layout, and the game frees each block once.
+        // SAFETY: `alloc` made the block with this layout, and the benchmark frees each block once.
         unsafe { self.heap.dealloc(block.0, Self::layout(bytes)) }
     }
     fn end(&self, block: Self::Block) -> u64 {

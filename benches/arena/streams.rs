@@ -1,9 +1,9 @@
-//! Streams of allocations and frees. Each stream ends with nothing live.
+//! Streams of allocations and frees. At the end of a stream, no buffer is live.
 
 use remat_rng::SplitMix64;
 use std::path::Path;
 
-/// Size that every allocator here rounds up to, in bytes.
+/// Granule in bytes: every allocator rounds sizes up to a multiple of it.
 const GRANULE: u64 = 256;
 
 #[derive(Clone, Copy)]
@@ -15,9 +15,9 @@ pub enum Op {
 pub struct Stream {
     pub name: &'static str,
     pub ops: Vec<Op>,
-    /// Number of ids: each id is below it.
+    /// Number of buffers; each buffer's id is below this number.
     pub buffers: usize,
-    /// Number of times that a timed pass plays the stream.
+    /// Number of times that a timed pass executes the stream.
     pub repeats: usize,
     /// Peak of live bytes, each buffer rounded up to 256.
     pub peak_live: u64,
@@ -38,7 +38,7 @@ impl Stream {
     }
 }
 
-/// All streams. Recorded ones need the files in `../shared`.
+/// All streams. Recorded streams need the files in `../shared`.
 pub fn all() -> Vec<Stream> {
     let recorded = [("resnet50", 50), ("G_1", 50), ("S_1", 2)];
     let mut streams: Vec<_> = recorded

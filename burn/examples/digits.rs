@@ -1,4 +1,4 @@
-//! A convolutional network learns handwritten digits, by plain Burn and under a budget.
+//! Trains a convolutional network on handwritten digits, with plain Burn and under a budget.
 //!
 //! ```sh
 //! cargo run --release --example digits -- --budget 50%

@@ -141,7 +141,7 @@ fn main() -> Result<(), Failure> {
     let flex = Device::flex();
     flex.seed(1);
     let flex = flex.autodiff();
-    // Both trainings begin with the same parameters.
+    // Both training runs begin with the same parameters.
     let model = Mlp::new(&flex);
     let checkpointing = options.checkpointing;
     println!("plain Burn");

@@ -1,4 +1,4 @@
-//! A small transformer learns to continue a text byte by byte, by plain Burn and under a budget.
+//! Trains a small transformer to continue a text byte by byte, with plain Burn and under a budget.
 //!
 //! ```sh
 //! cargo run --release --example text -- --budget 40%
@@ -86,7 +86,7 @@ struct Transformer {
 }
 
 impl Transformer {
-    /// Maps rows of bytes to 256 numbers for each byte: scores of the next byte.
+    /// Maps rows of bytes to 256 scores for each byte, one for each possible next byte.
     fn forward(&self, bytes: Tensor<2, Int>) -> Tensor<3> {
         let ([rows, length], device) = (bytes.dims(), bytes.device());
         let places = Tensor::arange(0..length as i64, &device).unsqueeze();
@@ -126,7 +126,7 @@ impl Task for Text {
     }
 
     fn loss(&self, model: &Transformer, step: usize, device: &Device) -> Tensor<1> {
-        // Pieces from the whole text, a prime number of bytes apart.
+        // Start positions of pieces, spread over the whole text, a prime number of bytes apart.
         let starts = (0..self.batch)
             .map(|row| (step * self.batch + row) * 7919 % (self.text.len() - WINDOW));
         let piece = |start: usize| self.text[start..start + WINDOW].iter().copied();

@@ -1,8 +1,7 @@
-//! Backend on its own thread, which runs behind the engine's thread.
+//! Backend on a separate thread, which runs asynchronously to the engine's thread.
 //!
 //! While kernels run, the engine already decides on later operations and evictions. All jobs run in
-//! the order in which the engine queued them, so memory in use never exceeds the bytes that the
-//! engine counted.
+//! the order of the queue, so memory in use never exceeds the bytes that the engine counts.
 
 use crate::op::Looks;
 use crate::runner::{Run, Runner};
@@ -16,10 +15,10 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Most jobs in the queue at once. The engine waits while the queue is full.
+/// Maximum number of jobs in the queue. The engine waits while the queue is full.
 const AHEAD: usize = 256;
 
-/// Runner on another thread, and the queue to it.
+/// Runner on another thread, with the queue of its jobs.
 pub(crate) struct Behind<B: BackendIr> {
     shared: Arc<Shared<B>>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +28,7 @@ struct Shared<B: BackendIr> {
     queue: Mutex<Queue<B>>,
     /// Signal: a job was added, or the queue is closed.
     filled: Condvar,
-    /// Signal: the queue has room.
+    /// Signal: the queue is below its maximum length.
     emptied: Condvar,
 }
 
@@ -40,10 +39,9 @@ struct Queue<B: BackendIr> {
     /// Whether the queue accepts no more jobs, because the [`Behind`] was dropped or the thread has
     /// ended.
     closed: bool,
-    /// Seconds of finished timed runs that [`Behind::take_time`] has not returned yet, the oldest
-    /// first.
+    /// Seconds of finished timed runs, the oldest first, until [`Behind::take_time`] takes them.
     seconds: VecDeque<f64>,
-    /// First failure that was not reported yet.
+    /// First unreported failure.
     untold: Option<Arc<DeviceFault>>,
 }
 
@@ -94,8 +92,8 @@ impl<B: BackendIr> Behind<B> {
     }
 
     /// Uploads a value, and waits for the upload. Because of the wait, the queue never holds data
-    /// of uploads. The upload comes after all releases queued before it, so their memory is free by
-    /// then.
+    /// of uploads. All releases queued before the upload run first, so their memory is free for the
+    /// upload.
     pub fn write(&self, number: u64, data: TensorData) -> Result<(), DeviceError> {
         self.ask(move |worker| worker.runner.write(number, data))?
     }
@@ -142,13 +140,13 @@ impl<B: BackendIr> Behind<B> {
         }
     }
 
-    /// Takes the first failure that was not reported yet.
+    /// Takes the first unreported failure.
     pub fn take_failure(&self) -> Option<DeviceFault> {
         self.shared.queue().untold.take().map(|fault| (*fault).clone())
     }
 
-    /// Takes the seconds of the oldest timed run whose seconds were not taken yet; `None` if that
-    /// run has not ended.
+    /// Takes the seconds of the oldest timed run that were not taken yet. `None` if that run has
+    /// not ended.
     pub fn take_time(&self) -> Option<f64> {
         self.shared.queue().seconds.pop_front()
     }
@@ -230,7 +228,8 @@ impl<B: BackendIr> Worker<B> {
         }
     }
 
-    /// Takes all queued jobs, and waits while there are none. False once the queue is closed.
+    /// Takes all queued jobs, and waits while the queue is empty. Returns false once the queue is
+    /// closed.
     fn next(&self, jobs: &mut Vec<Job<B>>) -> bool {
         let mut queue = self.shared.queue();
         while queue.jobs.is_empty() && !queue.closed {

@@ -62,8 +62,8 @@ impl Builder {
     }
 
     /// Sets the eviction threshold: before each op, tensors are evicted until at most these bytes
-    /// are in use. A soft limit below the budget, in bytes or as text. Default: none, so that
-    /// tensors are evicted only when an allocation does not fit.
+    /// are in use. The threshold is a soft limit below the budget, in bytes or as text. By default
+    /// there is no threshold, and tensors are evicted only when an allocation does not fit.
     pub fn eviction_threshold<T: TryInto<ByteSize, Error: Display>>(mut self, bytes: T) -> Self {
         self.settings.eviction_threshold = self.bytes("eviction threshold", bytes);
         self
@@ -79,9 +79,9 @@ impl Builder {
     /// Sets the policy: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own.
     ///
     /// Default: `learned:portfolio`, which recognizes the steps of training and searches for the
-    /// best way to run them. Without the feature `lab`, the default is `learned`. Where the budget
-    /// is host memory, steps whose search would take more than a sixteenth of the budget are not
-    /// searched either.
+    /// settings with the least recomputation. Without the feature `lab`, the default is `learned`.
+    /// If the budget is host memory, the search is skipped for steps whose search would take more
+    /// than a sixteenth of the budget.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = Some(policy.into());
         self
@@ -106,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// Sets the treatment of tensors recomputed only for the sake of other tensors. Default:
+    /// Sets when to evict tensors that were recomputed only to recompute other tensors. Default:
     /// [`Dead::Linger`].
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;
@@ -120,8 +120,8 @@ impl Builder {
         self
     }
 
-    /// Sets a limit for one regeneration, as a multiple of the cost of running each op that it
-    /// needs once. Above the limit, the operation fails. Default: 100.
+    /// Sets a limit for one regeneration, as a multiple of the cost of running each needed op once.
+    /// Above the limit, the operation fails. Default: 100.
     pub const fn regeneration_limit(mut self, limit: f64) -> Self {
         self.settings.regeneration_limit = limit;
         self
@@ -129,8 +129,8 @@ impl Builder {
 
     /// Sets the seed of random operations, of sampling and of the `random` policy.
     /// [`Device::seed`](burn::tensor::Device::seed) can change the seed later. The numbers of a
-    /// random operation depend only on the seed and on the number of random operations since it was
-    /// set. Default: 0.
+    /// random operation depend only on the seed and on the number of random operations since the
+    /// seed was set. Default: 0.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -142,16 +142,16 @@ impl Builder {
         self
     }
 
-    /// Delays operations until `operations` later ones are known, so that the evictor knows them
-    /// before they run. See [`remat::Builder::look_ahead`]. Default: 0.
+    /// Delays each operation until `operations` later operations are known, so that the evictor
+    /// sees them before they run. See [`remat::Builder::look_ahead`]. Default: 0.
     pub const fn look_ahead(mut self, operations: usize) -> Self {
         self.window = Window::of(operations);
         self
     }
 
-    /// Adds a [`Listener`] that hears every event of the engine: evictions, regenerations, steps
-    /// and so on. The listener is called on the engine's thread, which waits for the call. May be
-    /// called several times.
+    /// Adds a [`Listener`] that receives every event of the engine, such as evictions,
+    /// regenerations and steps. The listener is called on the engine's thread, which waits for the
+    /// call. This method may be called several times.
     pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.push(Box::new(listener));
         self
@@ -207,10 +207,10 @@ impl Builder {
         self
     }
 
-    /// Gives the steps of the program, from [`Guard::known_steps`] of an earlier run, or of a
-    /// rehearsal on a device that computes nothing ([`Builder::sim`]).
+    /// Sets the known steps of the program, from [`Guard::known_steps`] of an earlier run or of a
+    /// rehearsal on a simulated device ([`Builder::sim`]).
     ///
-    /// The policy `learned` then foresees the steps from the first operation on.
+    /// The policy `learned` then predicts the steps from the first operation on.
     /// [`KnownSteps::marked`] contains no steps, but makes the device recognize steps from the
     /// first operation on, for a later run. Without this option, the device recognizes steps from
     /// the first eviction on.
@@ -253,7 +253,7 @@ impl Builder {
         self
     }
 
-    /// Gives forecasts of steps, from [`Guard::forecasts`] of an earlier run. The policy `learned`
+    /// Sets forecasts of steps, from [`Guard::forecasts`] of an earlier run. The policy `learned`
     /// uses a forecast when it recognizes the forecast's step in the forecast's budget.
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
@@ -264,16 +264,16 @@ impl Builder {
     /// `serve::<Flex>(Default::default())`.
     ///
     /// # Errors
-    /// An error if an option is invalid, or a custom operation is of another backend. [`Error::Full`] if 64
-    /// budgets of this backend and device are in use. [`Error::Server`] or [`Error::Connect`] if
-    /// the server of this process, which listens on this machine only, cannot be started or
-    /// reached.
+    /// An error if an option is invalid, or a custom operation is for another backend.
+    /// [`Error::Full`] if 64 budgets of this backend and device are in use. [`Error::Server`] or
+    /// [`Error::Connect`] if the server of this process, which listens on this machine only, cannot
+    /// be started or reached.
     pub fn serve<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
         self.start::<B>(device, false)
     }
 
-    /// Starts a device that computes nothing and takes no memory. Bytes and work are counted, and
-    /// every value read is zeros. Such a device finds out how much memory a program needs, and
+    /// Starts a device that computes no values and takes no memory. The device counts bytes and
+    /// work, and every value read is zeros. The counters show how much memory a program needs, and
     /// which budgets suffice, even on a machine that is too small for the program.
     ///
     /// ```
@@ -311,14 +311,14 @@ impl Builder {
                 keep_freed_memory();
             }
             let here = BurnDevice::<B>::new(device, facts, self.budget, registry);
-            // On the host, operations run on a thread of their own, unless the cost model measures
+            // On the host, operations run on a separate thread, unless the cost model measures
             // their times.
             match facts.on_host && !wants_times(&self.cost_model) {
                 true => here.behind().map_err(|error| Error::Server(error.to_string()))?,
                 false => here,
             }
         };
-        // The engine, the driver around it, and their knowledge of steps.
+        // Make the engine and the driver, and set up recognition and forecasts of steps.
         let is_modest = self.policy.is_none() && facts.on_host;
         let policy = self.policy.unwrap_or_else(|| PolicyKind::Learned(BY_DEFAULT).into());
         let learn = policy.learn();

@@ -1,4 +1,4 @@
-//! Custom operations: their handlers, and which of them are pure.
+//! Custom operations: their handlers, and whether each operation is pure.
 
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use burn_router::CustomOpRegistry;

@@ -1,5 +1,5 @@
-//! Burn backend as a device of remat. Burn owns the memory. The engine names each buffer by a
-//! number that it chooses.
+//! Burn backend as a device of remat. Burn owns the memory. The engine assigns each buffer a
+//! number.
 
 use crate::backend::Facts;
 use crate::behind::Behind;
@@ -22,8 +22,7 @@ pub(crate) struct Host {
     dtype: DType,
     /// Data of the value; `None` after it was taken.
     data: Mutex<Option<TensorData>>,
-    /// Whether the value is uploaded only once. If so, the upload takes the data out and leaves no
-    /// copy here.
+    /// Whether the value is uploaded only once. If so, the upload takes `data`.
     once: bool,
 }
 
@@ -52,7 +51,7 @@ pub(crate) struct BurnDevice<B: BackendIr> {
     runs: Runs<B>,
 }
 
-/// Place where operations run.
+/// Thread on which operations run.
 enum Runs<B: BackendIr> {
     /// The engine's thread.
     Here(Runner<B>),
@@ -88,7 +87,7 @@ impl<B: BackendIr> BurnDevice<B> {
     }
 
     /// Reads a tensor whose storage is at `place`. If the tensor is a view, the only input of
-    /// `looks` says how to make the view.
+    /// `looks` contains the ops that make the view.
     ///
     /// The inner error is the failure of the op that should have made the tensor.
     pub fn read_view(

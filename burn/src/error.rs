@@ -6,16 +6,16 @@ use burn::remote::ConnectError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Error of remat about the budget, a setting or an operation. The text says what to do.
+    /// Error of remat about the budget, a setting or an operation. The message states a remedy.
     #[error(transparent)]
     Remat(#[from] remat::Error),
-    /// Budget that does not pass its rehearsal.
+    /// Budget that is too small for the rehearsed program.
     #[cfg(feature = "lab")]
     #[error("{}", too_small(*.budget, *.passing, *.percent, *.full, .error))]
     TooSmall {
         /// Bytes of the budget.
         budget: u64,
-        /// Bytes of the smallest budget found that passes.
+        /// Bytes of the smallest sufficient budget found.
         passing: u64,
         /// `passing` in percent of `full`.
         percent: u32,

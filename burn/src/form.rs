@@ -1,8 +1,8 @@
 //! Forms: operations without their tensors, so that operations on different tensors can share one
 //! form.
 //!
-//! A training step repeats the same operations with other tensors. Burn's operations have 600 bytes
-//! each, so each form is kept only once.
+//! A training step repeats the same operations with other tensors. An operation of Burn takes 600
+//! bytes, so each form is stored only once.
 
 use crate::name::name_of;
 use crate::work::flops;
@@ -43,7 +43,8 @@ pub(crate) struct Form {
 /// Tensors of an operation, in the order in which a visitor sees them.
 pub(crate) type Tensors = SmallVec<[(Number, TensorStatus); 6]>;
 
-/// Takes the tensors out of an operation. What remains is equal for all operations of one form.
+/// Takes the tensors out of an operation. The remaining operation is equal for all operations of a
+/// form.
 fn take_tensors(ir: &mut OperationIr) -> Tensors {
     struct Take(Tensors);
     impl IrVisitorMut for Take {
@@ -74,11 +75,12 @@ pub(crate) fn number(id: TensorId) -> Number {
 }
 
 impl Form {
-    /// Makes the form of an operation whose tensors `take_tensors` has taken out; `pure` has a flag
-    /// for each custom operation.
+    /// Makes the form of an operation without its tensors, as `take_tensors` leaves it. `pure` says
+    /// for each custom operation whether it is pure.
     fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
         let again = match &ir {
-            // Only the author of a custom operation knows its side effects, and says so by `pure`.
+            // Only the author of a custom operation knows whether it has side effects, and declares
+            // this by `pure`.
             OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
             // A collective operation cannot run again alone, without the other participants.
             OperationIr::Distributed(_) => false,
@@ -111,8 +113,8 @@ impl Form {
         self.outputs.iter().map(|&place| tensors[place as usize].0)
     }
 
-    /// Burn's operation on the tensors with these numbers. With `gives_first`, the run may write
-    /// over the first input.
+    /// Burn's operation on the tensors with these numbers. With `gives_first`, the run may
+    /// overwrite the first input.
     pub fn with(
         &self,
         inputs: impl Iterator<Item = u64>,
@@ -145,7 +147,7 @@ impl Form {
 pub(crate) struct Forms {
     /// Forms by hash. If two forms have the same hash, the later form replaces the earlier one.
     known: FxHashMap<u64, Arc<Form>>,
-    /// Number of forms at which forms without operations are removed.
+    /// Number of forms at which unused forms are removed.
     sweep_at: usize,
     /// Whether each custom operation is pure, by its id.
     pure: Arc<BTreeMap<String, bool>>,
@@ -181,8 +183,8 @@ impl Forms {
     }
 }
 
-/// Layout of a tensor for remat. It always has the right number of bytes, and the shape if remat
-/// can express the shape.
+/// Layout of a tensor for remat. The layout always has the right number of bytes. It has the
+/// tensor's shape if remat supports the shape.
 pub(crate) fn layout_of(tensor: &TensorIr) -> Layout {
     layout(&tensor.shape, tensor.dtype)
 }
@@ -209,7 +211,8 @@ pub(crate) fn layout(shape: &[usize], dtype: DType) -> Layout {
     }
 }
 
-/// Bytes of a tensor's elements. Quantized tensors never get here: Burn's router refuses them.
+/// Bytes of a tensor's elements. Quantized tensors do not occur, because Burn's router refuses
+/// them.
 fn bytes(shape: &[usize], dtype: DType) -> usize {
     shape.iter().product::<usize>() * dtype.size()
 }

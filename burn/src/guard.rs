@@ -46,13 +46,13 @@ impl Guard {
         self.device.clone()
     }
 
-    /// Ends a step of training: waits for its operations, and cuts the compute paths of earlier
-    /// steps. From the first call on, only these calls end steps. Without any call, each read of a
-    /// value ends a step.
+    /// Ends a step of training: waits for the step's operations, and cuts the compute paths of
+    /// earlier steps. After the first call of this method, only further calls end steps. Without
+    /// any call, each read of a value ends a step.
     ///
     /// # Errors
-    /// The first failure that was not reported yet, such as an operation that did not fit the
-    /// budget. The outputs of that operation are lost.
+    /// The first unreported failure, such as an operation that did not fit in the budget. The
+    /// outputs of that operation are lost.
     pub fn step(&self) -> Result<(), Error> {
         self.arrive()?;
         self.session.step()
@@ -76,11 +76,11 @@ impl Guard {
         self.session.stats()
     }
 
-    /// Memory figures of the backend itself, after all operations so far.
+    /// Memory counters of the backend itself, after all operations so far.
     ///
-    /// The figures cover the whole device, with all its users. They include scratch memory of
-    /// kernels and free memory kept for reuse, which the budget does not count. `None` if the
-    /// backend reports no figures; Flex reports none.
+    /// The counters cover all users of the device. They include scratch memory of kernels and free
+    /// memory kept for reuse, which the budget does not count. `None` if the backend has no such
+    /// counters, as Flex.
     ///
     /// # Errors
     /// As [`Guard::step`].
@@ -89,7 +89,7 @@ impl Guard {
         Ok(self.session.pools())
     }
 
-    /// Summary of the work so far, as text for people.
+    /// Summary of the work so far, as readable text.
     ///
     /// # Errors
     /// As [`Guard::stats`].
@@ -97,9 +97,8 @@ impl Guard {
         Ok(Summary { stats: self.stats()?, pools: self.session.pools() })
     }
 
-    /// Sets the memory limit, in bytes or as text: at most the budget that the device was made
-    /// with. When this returns, tensors have been evicted until the bytes in use are within the
-    /// limit.
+    /// Sets the memory limit, in bytes or as text, up to the budget that the device was made with.
+    /// Before this method returns, tensors are evicted until the bytes in use are within the limit.
     ///
     /// # Errors
     /// An error if the limit is above the budget that the device was made with, or below the bytes that
@@ -128,8 +127,8 @@ impl Guard {
     /// Replaces the policy or evictor.
     ///
     /// # Errors
-    /// An error if an evictor of your own panics when it is told which storages are evicted, or the policy
-    /// needs a feature that is missing. The old policy then stays.
+    /// An error if a custom evictor panics while it receives the list of evicted storages, or if
+    /// the policy needs a missing feature. The old policy then stays.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         self.arrive()?;
         let policy = policy.into();
@@ -150,9 +149,9 @@ impl Guard {
         self.session.known_steps()
     }
 
-    /// Forecasts found so far for each kind of step, by policies that search; for
-    /// [`Builder::forecasts`] of a later run. With `turns`, first lets the search of each kind
-    /// simulate as many ops as `turns` turns of the step have without recomputation.
+    /// Forecasts that searching policies have found so far for each kind of step. Pass them to
+    /// [`Builder::forecasts`] of a later run. With `turns`, the search of each kind of step first
+    /// simulates as many ops as `turns` executions of the step have without recomputation.
     ///
     /// [`Builder::forecasts`]: crate::Builder::forecasts
     ///
@@ -163,8 +162,8 @@ impl Guard {
         self.session.forecasts(turns)
     }
 
-    /// Ends the recording, if any, and writes what is not written yet. Dropping the device does the
-    /// same, but cannot report a failure.
+    /// Ends the recording, if any, and writes all remaining lines. Dropping the device also ends
+    /// the recording, but cannot report a failure.
     ///
     /// # Errors
     /// An error if the recording could not be written.
@@ -287,7 +286,7 @@ impl<B: BackendIr> Ask for Served<B> {
     }
 }
 
-/// Work of a device so far. Prints as a few lines for people.
+/// Work of a device so far. `Display` prints a few readable lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Counters of the engine.

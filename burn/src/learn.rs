@@ -1,4 +1,4 @@
-//! Search, during a training, for the best way to run its steps.
+//! Search for forecasts of the steps of a training while it runs.
 
 use remat::Error;
 use remat::evict::{Forecast, Learn};
@@ -9,8 +9,8 @@ use remat::unstable::step::StepFuture;
 pub(crate) const BY_DEFAULT: Learn =
     if cfg!(feature = "lab") { Learn::Portfolio } else { Learn::Ahead };
 
-/// Function that finds a budget that suffices, which an out-of-memory error then names; `None`
-/// without the feature `lab`.
+/// Function that finds a sufficient budget for out-of-memory errors; `None` without the feature
+/// `lab`.
 #[cfg(feature = "lab")]
 pub(crate) const REHEARSE: Option<Rehearse> = Some(remat::unstable::lab::passing_budget);
 #[cfg(not(feature = "lab"))]
@@ -19,7 +19,7 @@ pub(crate) const REHEARSE: Option<Rehearse> = None;
 /// Makes the learner of this effort, for [`Driver::learn_by`](remat::unstable::program::Driver::learn_by).
 ///
 /// # Errors
-/// An error if the effort needs a search, and this crate was built without it.
+/// An error if the effort needs a search, and this crate was built without the feature `lab`.
 #[cfg(feature = "lab")]
 pub(crate) fn learner(learn: Learn, seed: u64) -> Result<Option<Box<dyn Learner>>, Error> {
     Ok(remat::unstable::lab::learner(learn, seed))
@@ -44,7 +44,7 @@ pub(crate) struct Modest(pub Box<dyn Learner>);
 impl Modest {
     /// Bytes of host memory that a search takes for each command of a step, deletions not counted.
     const COMMAND_BYTES: u64 = 2400;
-    /// A search may take at most the budget divided by this number.
+    /// Divisor: a search may take at most the budget divided by this number.
     const SHARE: u64 = 16;
 }
 

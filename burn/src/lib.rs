@@ -1,4 +1,4 @@
-//! Trains any Burn model under a memory budget, with the same bits as without one.
+//! Trains any Burn model under a memory budget. Results have the same bits as without a budget.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]

@@ -18,10 +18,10 @@ pub(crate) struct Body {
     pub looks: Option<Box<Looks>>,
     /// Seed for the backend, in random ops.
     pub seed: Option<u64>,
-    /// Whether Burn no longer uses the first input after this op, so that the op could write over
-    /// it.
+    /// Whether Burn no longer uses the first input after this op, so that the op could overwrite
+    /// the input.
     pub ends_first: bool,
-    /// Whether the next run may write over the first input.
+    /// Whether the next run may overwrite the first input.
     gives_first: AtomicBool,
 }
 
@@ -39,16 +39,17 @@ impl BurnOp {
 }
 
 impl Body {
-    /// Allows the next run to write over the first input.
+    /// Allows the next run to overwrite the first input.
     ///
-    /// Other inputs are never written over: to write over the second operand of a sum, Flex would
+    /// Other inputs are never overwritten: to overwrite the second operand of a sum, Flex would
     /// swap the operands. A sum of two NaNs has the sign of its first operand, and that sign must
     /// be the same when the op runs again.
     pub fn give_first(&self) {
         self.gives_first.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this run may write over the first input. Withdraws the permission for later runs.
+    /// Returns whether this run may overwrite the first input, and withdraws the permission for
+    /// later runs.
     pub fn takes_first(&self) -> bool {
         self.gives_first.swap(false, Ordering::Relaxed)
     }
@@ -83,10 +84,10 @@ impl Operation for BurnOp {
 /// Views that exist only during a run or a read. Between runs, only their storages are kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
-    /// Steps: ops that make one view each, and the tensor that each op looks at. This tensor may be
+    /// Steps that make one view each: the op, and the tensor that the op reads. This tensor may be
     /// the view made by an earlier step.
     pub steps: Vec<(BurnOp, Seen)>,
-    /// Tensor that stands for each input of the run.
+    /// Tensor to read for each input of the run.
     pub inputs: SmallVec<[Seen; 4]>,
 }
 
@@ -104,7 +105,8 @@ impl Looks {
     pub fn add(&mut self, ops: &[BurnOp]) {
         let storage = Seen::Input(self.inputs.len() as u32);
         let seen = ops.iter().fold(storage, |seen, op| {
-            // Two views of the same view begin with the same ops. These ops become steps only once.
+            // Two views of the same view begin with the same ops. Each such op becomes only one
+            // step.
             let known = self.steps.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &op.0));
             let step = known.unwrap_or_else(|| {
                 self.steps.push((op.clone(), seen));

@@ -1,4 +1,4 @@
-//! Random operations that make the same numbers in each run.
+//! Random operations that give the same numbers in each run.
 
 use burn_backend::{DType, Distribution, Shape, TensorData};
 use burn_ir::{FloatOperationIr as Float, NumericOperationIr as Numeric, OperationIr, RandomOpIr};
@@ -30,7 +30,7 @@ pub(crate) const fn random(ir: &OperationIr) -> Option<&RandomOpIr> {
     }
 }
 
-/// Draws numbers as backends on the host do, but from a generator of its own.
+/// Draws numbers as backends on the host do, but from a separate generator.
 pub(crate) fn draw(op: &RandomOpIr, seed: u64) -> TensorData {
     let rng = &mut StdRng::seed_from_u64(seed);
     let (shape, distribution): (Shape, Distribution) = (op.out.shape.clone(), op.distribution);

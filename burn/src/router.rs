@@ -1,5 +1,5 @@
-//! Router: the backend that Burn's server runs. It forwards each operation to the session of a
-//! slot.
+//! Router: the backend that Burn's server runs. The router forwards each operation to the session
+//! of a slot.
 
 use crate::error::Error;
 use crate::runner::words;
@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Backend of Burn's server, which puts the operations of `B` under budgets.
 pub(crate) type Budgeted<B> = BackendRouter<Channel<B>>;
 
-/// Place for one session at a time. Each slot is a device of the server. Sessions are opened in the
-/// slot and closed again; the slot stays as long as the server.
+/// Slot for one session at a time. Each slot is a device of the server. Sessions are opened in the
+/// slot and closed again; the slot lives as long as the server.
 pub(crate) struct Slot<B: BackendIr> {
     device: SlotDevice<B::Device>,
     state: Mutex<State<B>>,
@@ -67,11 +67,11 @@ impl<B: BackendIr> Slot<B> {
 
     /// Calls `with` on the session.
     ///
-    /// A panic of `with` closes the session and becomes an error. An uncaught panic on a thread of
-    /// the server would leave the client waiting without end.
+    /// A panic of `with` closes the session and becomes an error. After an uncaught panic on a
+    /// thread of the server, the client would wait forever.
     ///
     /// # Errors
-    /// The reason why there is no session, or [`Error::Panicked`].
+    /// The reason why the slot has no session, or [`Error::Panicked`].
     pub fn with<T>(&self, with: impl FnOnce(&mut Session<B>) -> T) -> Result<T, Error> {
         let mut state = self.state();
         match &mut *state {
@@ -101,7 +101,7 @@ impl<B: BackendIr> Slot<B> {
     }
 }
 
-/// Guard of [`Slot::quietly`].
+/// Guard that [`Slot::quietly`] returns.
 pub(crate) struct Quiet<'a>(&'a AtomicUsize);
 
 impl Drop for Quiet<'_> {
@@ -261,7 +261,7 @@ impl<B: BackendIr> RouterClient for Client<B> {
     }
 
     // The following methods are for Burn's fusion on top of a router. This server has no fusion: it
-    // splits the graphs of its clients into operations before they arrive here.
+    // splits the graphs of its clients into operations before it calls the router.
 
     fn register_and_execute_graph(&self, _: GraphId, _: Vec<OperationIr>, _: GraphBindings) {
         debug_assert!(false, "there is no fusion between the server and its backend");
@@ -326,8 +326,8 @@ impl<B: BackendIr> RouterChannel for Channel<B> {
         client.register_tensor_data(data)
     }
 
-    /// Moves a tensor through the host's memory. The method that the router provides knows no
-    /// unsigned types, and cannot report a failure.
+    /// Moves a tensor through the host's memory. The router's own method does not support unsigned
+    /// types, and cannot report a failure.
     fn change_client_backend(
         tensor: RouterTensor<Self::Client>,
         device: &Self::Device,

@@ -17,14 +17,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// Burn's interpreter of operations, and the facts about its backend.
+/// Burn's interpreter of operations, and the properties of its backend.
 pub(crate) struct Runner<B: BackendIr> {
     /// Burn's interpreter. Each tensor has the number of its storage as its id. A view exists only
     /// while an op runs, and has the id given by [`Seen::number`].
     interpreter: TensorInterpreter<B>,
     facts: Facts,
-    /// Buffers that Flex or CubeCL really hold: address and length of the buffer of each storage.
-    /// `None` if they are not recorded.
+    /// Actual buffers of Flex or CubeCL: address and length of the buffer of each storage. `None`
+    /// if buffers are not recorded.
     #[cfg(test)]
     pub live: Option<std::collections::BTreeMap<u64, (usize, usize)>>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     pub inputs: SmallVec<[u64; 4]>,
     /// Numbers of the storages that the op makes.
     pub outputs: SmallVec<[u64; 2]>,
-    /// Whether the op may write over its first input.
+    /// Whether the op may overwrite its first input.
     pub takes_first: bool,
     /// Whether the run is timed.
     pub timed: bool,
@@ -64,8 +64,8 @@ impl<B: BackendIr> Runner<B> {
         Ok(())
     }
 
-    /// Reads the tensor in `storage`. If the tensor is a view, the only input of `looks` says how
-    /// to make the view.
+    /// Reads the tensor in `storage`. If the tensor is a view, the only input of `looks` contains
+    /// the ops that make the view.
     pub fn read(
         &mut self,
         looks: Option<&Looks>,
@@ -233,7 +233,7 @@ impl<B: BackendIr> Runner<B> {
         if alone {
             return;
         }
-        // A flip of no axes gives the same tensor, always as a copy.
+        // A flip of no axes copies the tensor.
         let out = TensorIr { status: TensorStatus::NotInit, ..tensor.clone() };
         let copy = Base::Flip(FlipOpIr { input: tensor, out, axes: Vec::new() });
         self.interpreter.register_op(match dtype {

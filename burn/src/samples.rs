@@ -1,7 +1,7 @@
 //! Samples: one operation of each variant of Burn's IR, made by the IR's own `Deserialize`. If Burn
 //! adds a variant, `all` includes it without a change here.
 //!
-//! Tests use the samples to check properties of all operations. Most samples could not be run:
+//! Tests use the samples to check properties of all operations. Most samples cannot be run, because
 //! their shapes and numbers are arbitrary.
 
 use burn_ir::OperationIr;
@@ -24,8 +24,8 @@ pub(crate) fn all() -> Vec<OperationIr> {
         let mut maker = Maker { path, at: 0, number: 0 };
         made.push(OperationIr::deserialize(&mut maker).unwrap());
         path = maker.path;
-        // The next path: drop the choices at the end that have tried their last variant, and take
-        // the next variant of the choice before.
+        // The next path: remove all choices at the end that are at their last variant. The last
+        // remaining choice then takes its next variant.
         while path.last().is_some_and(|(choice, of)| choice + 1 == *of) {
             path.pop();
         }
@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<OperationIr> {
     }
 }
 
-/// Deserializer without input: makes up a value of each requested type.
+/// Deserializer without input: invents a value of each requested type.
 struct Maker {
     /// Choices of variants of an operation's enums, from the outermost enum inwards: the index of
     /// the chosen variant, and the number of variants.

@@ -19,13 +19,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most budgets that can be in use at once on one server.
+/// Maximum number of budgets in use at once on a server.
 const SLOTS: usize = 64;
 
-/// Server, which lives as long as the process.
+/// Server that lives as long as the process.
 ///
 /// Burn's client keeps a thread and a socket for each device of a server, and never releases them.
-/// Threads and sockets would leak if each budget had a server of its own.
+/// With a separate server for each budget, threads and sockets would leak.
 pub(crate) struct Server<B: BackendIr> {
     address: SocketAddr,
     host: RemoteHost,
@@ -85,8 +85,7 @@ impl<B: BackendIr> Server<B> {
             server = server.with_custom_op(id, forward::<B>);
         }
         let serving = server.serve_async(WebSocketTransport::from_listener(listener));
-        // Reads are served on these threads. There are two, so that a read that recomputes does not
-        // block all other reads.
+        // Two threads serve reads, so that a read that recomputes does not block all other reads.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("remat-burn")
@@ -130,7 +129,7 @@ impl<B: BackendIr> Server<B> {
     }
 }
 
-/// Slot in use. Dropping ends the session, and frees all memory of the session.
+/// Slot in use. Dropping it ends the session, and frees all memory of the session.
 pub(crate) struct Served<B: BackendIr> {
     index: usize,
     server: Arc<Server<B>>,
@@ -157,8 +156,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Random 128 bits as text. They come from hashes by the standard library's `RandomState`, which is
-/// keyed with random numbers of the system.
+/// Random 128 bits as text, from hashes by the standard library's `RandomState`. Random numbers of
+/// the system are the keys of `RandomState`.
 fn secret() -> String {
     let half = |word: u64| RandomState::new().hash_one(word);
     format!("{:016x}{:016x}", half(0), half(1))

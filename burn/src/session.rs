@@ -32,11 +32,11 @@ pub(crate) struct Session<B: BackendIr> {
     /// [`Builder::look_ahead`](crate::Builder::look_ahead) is 0.
     ahead: Option<Ahead>,
     waiting: VecDeque<Do<B>>,
-    /// Tensors with smaller numbers were made before this session was opened, and are gone. Their
-    /// operations may still arrive.
+    /// First tensor number of this session. Tensors with smaller numbers belong to closed sessions,
+    /// but operations on them may still arrive.
     first: TensorId,
-    /// Tensors without a value, and the reason: they were made from a tensor without a value, or
-    /// could not be moved to this device.
+    /// Tensors without a value, each with the reason. Such a tensor was computed from a tensor
+    /// without a value, or could not be moved to this device.
     lost: FxHashMap<TensorId, Error>,
     forms: Forms,
     seed: u64,
@@ -59,7 +59,7 @@ struct View {
 }
 
 /// Marks of the ends of training steps. At a mark, compute paths of earlier steps are cut. Without
-/// marks, they would pile up without limit.
+/// marks, compute paths would accumulate without limit.
 #[derive(Debug, Default)]
 struct Marks {
     /// Whether the user marks steps.
@@ -113,8 +113,8 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Declares all tensors made so far to be gone. To be called when the session is opened: until
-    /// then, clients of the slot's last session take numbers for tensors that have no value.
+    /// Declares all tensors with numbers up to now to have no value. Called when the session is
+    /// opened: until then, clients of the slot's last session may still reserve numbers.
     pub fn opened(&mut self) {
         self.first = numbers(0);
     }
@@ -125,8 +125,8 @@ impl<B: BackendIr> Session<B> {
             return;
         }
         self.mark_if_due();
-        // If the device uses the host's memory, a copy from which to restore the tensor would take
-        // as many bytes as its eviction frees. The tensor is therefore a leaf.
+        // If the device uses the host's memory, evicting an upload would free as many bytes as the
+        // host copy for restoring it takes. The tensor is therefore a leaf without a copy.
         let leaf = self.facts.on_host;
         self.push(Command::Put { tensor, host: Arc::new(Host::new(data, leaf)), leaf });
     }
@@ -167,8 +167,8 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// First input, and the output as a view, if the operation only makes a view of its first
-    /// input.
+    /// First input, and the output as a view, if the operation only makes a view. `None` for other
+    /// operations.
     fn look(&self, form: &Form, tensors: &Tensors) -> Option<(TensorId, View)> {
         let (input, _) = form.inputs_of(tensors).next()?;
         let seen = self.views.get(&input);
@@ -230,8 +230,8 @@ impl<B: BackendIr> Session<B> {
         Some(looks)
     }
 
-    /// Whether the first input may be written over. The backend must permit writing, Burn must
-    /// delete the input afterwards, and the input must be no view and occur once.
+    /// Whether the op may overwrite its first input. The backend must permit overwriting, Burn must
+    /// delete the input after the op, and the input must not be a view and must occur only once.
     fn ends_first(&self, form: &Form, tensors: &Tensors) -> bool {
         let mut inputs = form.inputs_of(tensors);
         self.facts.writes_over
@@ -242,9 +242,9 @@ impl<B: BackendIr> Session<B> {
             })
     }
 
-    /// Executes a command. An op may write over its first input if the engine would evict the input
-    /// at its deletion anyway. After the op, the input's content is invalid, so the input is
-    /// evicted at once: by its deletion, or by a `Drop` here.
+    /// Executes a command. An op may overwrite its first input if deleting the input would evict it
+    /// anyway. The input's content is invalid after the op, so the input is then evicted at once,
+    /// by its deletion or by a `Drop` in this function.
     fn execute(&mut self, command: Do<B>) {
         let given = match &command {
             Command::Apply(Apply { op, inputs, .. }) if op.ends_first => {
@@ -296,7 +296,7 @@ impl<B: BackendIr> Session<B> {
         Ok(data?.map_err(remat::Error::from)?)
     }
 
-    /// Waits until all work is done. Fails with the first failure that was not reported yet.
+    /// Waits until all work is done. Fails with the first unreported failure.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.mark_if_due();
         self.push(Command::Sync);
@@ -318,7 +318,7 @@ impl<B: BackendIr> Session<B> {
         (self.seed, self.randoms) = (seed, 0);
     }
 
-    /// Executes all commands so far, and calls `question`.
+    /// Executes all commands so far, and calls `question` on the driver.
     pub fn ask<T>(&mut self, question: impl FnOnce(&Driver<BurnDevice<B>>) -> T) -> T {
         self.mark_if_due();
         self.catch_up();
@@ -349,7 +349,7 @@ impl<B: BackendIr> Session<B> {
         self.driver.forecasts(turns)
     }
 
-    /// Writes what is left of the recording, if there is a recording.
+    /// Writes the remaining lines of the recording, if a recording is on.
     pub fn finish_recording(&mut self) -> Result<(), Error> {
         self.mark_if_due();
         self.catch_up();
@@ -385,7 +385,7 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Sets an automatic mark if there was no mark for many operations: see [`Marks::OPERATIONS`].
+    /// Sets an automatic mark after many operations without a mark: see [`Marks::OPERATIONS`].
     fn bound_history(&mut self) {
         self.marks.operations += 1;
         if self.marks.operations >= Marks::OPERATIONS {

@@ -38,7 +38,7 @@ fn looked_at<N: Net>(percents: &[u64]) {
 }
 
 /// Policy that keeps tensors after their last handle was dropped, to recompute other tensors from
-/// them. No operation may write over such tensors.
+/// them. No operation may overwrite such tensors.
 #[derive(Debug)]
 struct Keeps;
 
@@ -70,7 +70,7 @@ fn no_bytes_stay_counted_with_a_policy_that_keeps_unheld_tensors() {
     looked_at::<Transformer>();
 }
 
-/// A session may be made while another has its slot, and opened later.
+/// A session may be made while another session is open in its slot, and opened later.
 #[test]
 fn a_session_knows_no_tensor_made_before_it_is_opened() {
     let slot = Arc::new(Slot::new(SlotDevice::new(FlexDevice).unwrap()));
@@ -81,7 +81,7 @@ fn a_session_knows_no_tensor_made_before_it_is_opened() {
     let [gone, also_gone] = [upload(), upload()];
     let late = numbers(1);
     slot.open(session);
-    // This upload was begun before the session was opened, and arrives now.
+    // This upload has a number from before the session was opened, and arrives now.
     slot.with(|session| session.put(late, TensorData::from([1.0_f32]))).unwrap();
     assert_eq!(used(), 0);
     let error = slot.with(|session| session.read(&gone.into_ir())).unwrap().unwrap_err();

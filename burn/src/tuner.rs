@@ -1,4 +1,4 @@
-//! Choosing a budget before the first operation, from a rehearsal that computes nothing.
+//! Choice of a budget before the first operation, by a rehearsal that computes no values.
 
 use crate::builder::Builder;
 use crate::error::Error;
@@ -14,10 +14,10 @@ use remat::unstable::program::{Knowledge, KnownSteps, RecordedProgram};
 use remat::{ByteSize, PolicyKind, RecomputeLimit};
 use std::fmt::{self, Display};
 
-/// Budget of the rehearsal, in bytes: so large that nothing is evicted.
+/// Budget of the rehearsal, in bytes: so large that no tensor is evicted.
 const PLENTY: u64 = 1 << 50;
 
-/// Chooses a budget for a program, before the program computes anything.
+/// Chooses a budget for a program before its first operation.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -72,13 +72,13 @@ impl Tuner {
         self
     }
 
-    /// Rehearses `train` on a device that computes nothing, as [`Builder::sim`] makes it, and
-    /// settles on a budget that passes. Four steps are enough, each with [`Guard::step`] at its
-    /// end. Values that `train` reads are zeros.
+    /// Rehearses `train` on a simulated device ([`Builder::sim`]), and chooses a sufficient budget.
+    /// `train` should run four steps, each with [`Guard::step`] at its end. Values that `train`
+    /// reads are zeros.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] if the program does not pass in the budget; the error names a budget in
-    /// which it does. Also any error of `train`, or of a setting.
+    /// [`Error::TooSmall`] if the budget is too small; the error names a sufficient budget. Also
+    /// any error of `train`, or of a setting.
     pub fn tune<B: BackendIr>(
         self,
         device: B::Device,
@@ -102,9 +102,9 @@ impl Tuner {
     }
 }
 
-/// A budget that passed its rehearsal, and the steps of the program.
+/// Budget that suffices in the rehearsal, and the steps of the program.
 ///
-/// Prints as one line with the size of the budget.
+/// `Display` prints one line with the size of the budget.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     budget: u64,
@@ -113,7 +113,7 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// Builder of a device with this budget, which knows the program's steps from the first
+    /// Builder of a device with this budget. The device predicts the program's steps from the first
     /// operation on.
     pub fn builder(&self) -> Builder {
         crate::budget(self.budget).known_steps(self.steps.clone())
@@ -184,7 +184,7 @@ impl Rehearsal {
         replay
     }
 
-    /// Error of a replay under the budget; `None` if the budget passes.
+    /// Error of a replay under the budget; `None` if the budget suffices.
     fn fails(&self, budget: u64, ratio: f64) -> Result<Option<remat::Error>, remat::Error> {
         if budget >= self.full {
             return Ok(None);
@@ -195,7 +195,7 @@ impl Rehearsal {
         })
     }
 
-    /// Smallest passing percentage found, from `low` on. 100 % always passes.
+    /// Smallest sufficient percentage found, from `low` on. 100 % always suffices.
     fn passing(&self, low: u32, ratio: f64) -> Result<u32, Error> {
         let passes = |percent| Ok(self.fails(self.bytes(percent), ratio)?.is_none());
         Ok(smallest::<remat::Error>(low.min(100), 100, passes)?.unwrap_or(100))
@@ -214,7 +214,7 @@ impl Rehearsal {
         })
     }
 
-    /// The budget that the user gave, if it passes.
+    /// The budget that the user gave, if it suffices.
     fn asked(&self, budget: u64) -> Result<u64, Error> {
         let Some(error) = self.fails(budget, NAMED_RATIO)? else { return Ok(budget) };
         let above = (u128::from(budget) * 100 / u128::from(self.full.max(1))) as u32 + 1;

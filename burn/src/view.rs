@@ -16,22 +16,22 @@ pub(crate) struct Strides {
     strides: Vec<isize>,
 }
 
-/// Rule of a backend: the strides of an operation's output in the storage of its first input, or
+/// Rule of a backend: the strides of an operation's output in the storage of the first input, or
 /// `None` if the output has a storage of its own. The second argument computes the strides of the
-/// first input; for most operations, they are not computed.
+/// first input; most operations do not need them.
 pub(crate) type Rule = fn(&OperationIr, &dyn Fn() -> Strides) -> Option<Strides>;
 
 /// Rule for unknown backends: no output counts as a view.
 ///
-/// The budget counts more bytes than are in use if the backend shares buffers all the same. And if
-/// a storage is evicted while another tensor shares its buffer, the buffer stays in memory until
-/// that tensor is released.
+/// If the backend shares buffers nevertheless, the budget counts more bytes than are in use. If a
+/// storage is evicted while another tensor shares its buffer, the buffer stays in memory until that
+/// tensor is released.
 pub(crate) const fn never(_: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     None
 }
 
-/// Rule of Burn's Flex: every change of strides is a view, and an operation that changes nothing
-/// returns its input.
+/// Rule of Burn's Flex: the output of every operation that only changes strides is a view. An
+/// operation without any effect returns its input.
 pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Strides> {
     let same = |is_same: bool| is_same.then(input);
     let is_one = |exponent: ScalarIr| match exponent {
@@ -69,10 +69,10 @@ pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Stri
 
 /// Rule of Burn's CubeCL: operations whose output is a view for all strides of the input.
 ///
-/// Only the backend knows these strides: outputs of elementwise ops have the strides of their
-/// operands, and those of convolutions have channels last. Therefore this rule computes no strides.
-/// Slices, and reshapes that do not add dimensions, are views for some strides of the input only,
-/// so they do not count as views. Where such an output shares a buffer, it is copied
+/// Only the backend knows the strides of the input: outputs of elementwise ops have the strides of
+/// their operands, and outputs of convolutions have channels last. Therefore this rule computes no
+/// strides. Slices, and reshapes that do not add dimensions, are views only for some strides of the
+/// input, so they do not count as views. If such an output shares a buffer, it is copied
 /// ([`Facts::unshare`](crate::backend::Facts::unshare)).
 pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = ir

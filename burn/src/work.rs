@@ -5,12 +5,12 @@ use burn_ir::{
     TensorIr,
 };
 
-/// Floating-point operations of one run. Matrix products, convolutions and the like count each
-/// multiplication and each addition. Other ops count one operation for each element made;
-/// reductions, for each element read.
+/// Floating-point operations of one run. For matrix products and convolutions, each multiplication
+/// and each addition counts. Reductions count one operation for each element read, and all other
+/// ops one for each element made.
 pub(crate) fn flops(ir: &OperationIr) -> f64 {
     let made: f64 = ir.outputs().map(elements).sum();
-    // Multiplications for each element made: one for each element of a filter.
+    // Number of multiplications for each output element: the number of elements of a filter.
     let filter = |weight: &TensorIr| elements(weight) / first(weight).max(1.0);
     match ir {
         OperationIr::Float(_, Float::Matmul(op)) | OperationIr::Int(Int::Matmul(op)) => {

@@ -1,4 +1,4 @@
-//! Custom operations as an extension of Burn sends them: handlers, and the fate of outputs.
+//! Custom operations as an extension of Burn sends them: handlers, and whether outputs are evicted.
 
 use burn::backend::Remote;
 use burn::tensor::{Tensor, TensorData};
@@ -62,7 +62,7 @@ fn values(x: Tensor<1>) -> Vec<f32> {
 fn a_custom_op_runs_on_the_backend() {
     let (device, runs) = with_scale(1 << 20, false);
     let x = Tensor::<1>::from_data([1.0, 2.0, 3.0], &device);
-    // On a view, twice, and with two outputs.
+    // Apply the operation to a view, apply it twice, and make two outputs.
     let y = scale(scale(x.clone().flip([0]), 2.0), 0.5);
     assert_eq!(values(y), [3.0, 2.0, 1.0]);
     let two = send("scale", x.clone(), 10.0, 2);

@@ -1,4 +1,4 @@
-//! Tests of devices: errors, ends, and several devices at once.
+//! Tests of devices: errors, dropping a device, and several devices at once.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn a_tensor_that_does_not_fit_is_explained() {
 #[test]
 #[cfg(feature = "lab")]
 fn the_budget_that_an_out_of_memory_names_is_enough() {
-    // If nothing was read, the end of the step reports a failure.
+    // If no value is read, the end of the step reports a failure.
     let run = |budget: u64| {
         let device = remat_burn::budget(budget).serve::<Flex>(Default::default()).unwrap();
         let x = ones(&device, 8);
@@ -112,8 +112,8 @@ fn a_kernel_that_panics_loses_only_what_it_makes() {
 /// Tensors give errors after their device is dropped, also when another device has the slot.
 #[test]
 fn a_device_that_is_gone_takes_its_tensors_along() {
-    // A custom operation gives these devices a server of their own. On a server that is shared, a
-    // device of another test may get the slot, and lose the connection.
+    // Devices with this custom operation get a separate server. On a shared server, a device of
+    // another test could get the slot and lose the connection.
     let budgeted = || {
         let builder = remat_burn::budget("1MiB").custom_op::<Flex>("never run", |_, _, _| {});
         builder.serve::<Flex>(Default::default()).unwrap()
@@ -216,7 +216,7 @@ fn others_on_this_machine_are_not_served() {
     assert!(Device::remote_options(&host).init().is_err());
 }
 
-/// A connection ended by Burn's server loses a single device. Other and later devices work.
+/// When Burn's server ends a connection, only one device is lost. Other and later devices work.
 #[test]
 fn a_device_that_is_lost_is_lost_alone() {
     let other = budgeted("1MiB");
@@ -267,8 +267,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// History is cut at marks of steps: marks by the user, reads of values, or without either when the
-/// history has grown.
+/// History is cut at marks of steps: at marks by the user, or at reads of values. Without marks and
+/// reads, it is cut when it has grown.
 #[test]
 fn tables_stay_flat_however_steps_are_marked() {
     let paths = |device: &Guard| device.stats().unwrap().paths;
@@ -284,7 +284,7 @@ fn tables_stay_flat_however_steps_are_marked() {
         });
         assert!(seen[7] <= seen[2] + 16, "{seen:?}");
     }
-    // With neither marks nor reads.
+    // Without marks and reads.
     let device = budgeted("64MiB");
     let mut state = ones(&device, 1);
     let mut most = 0;

@@ -1,5 +1,5 @@
-//! Long runs without growth. The test needs its own process: memory, threads and files of the
-//! process are counted.
+//! Memory, threads and open files do not grow in long runs. The test needs a separate process,
+//! because it counts those of the whole process.
 //!
 //! `REMAT_STEPS=10000 cargo test --test endurance -- --ignored --nocapture` takes some minutes.
 
@@ -12,7 +12,7 @@ use remat_burn::Guard;
 use remat_burn::remat::Stats;
 use std::fs;
 
-/// Number of steps. In a thousand steps, a growth of one byte per operation is visible.
+/// Number of steps. A thousand steps are enough to detect a growth of one byte per operation.
 fn steps() -> usize {
     std::env::var("REMAT_STEPS").map_or(1000, |steps| steps.parse().expect("a number of steps"))
 }
@@ -73,7 +73,7 @@ fn held() -> (usize, usize, usize) {
     (pages * 4096, count("/proc/self/task"), count("/proc/self/fd"))
 }
 
-/// Checks everything in a single test, since the figures are of the whole process.
+/// Makes all checks in a single test, because the counters are of the whole process.
 #[test]
 #[ignore = "takes a minute: by hand"]
 fn nothing_grows_with_steps_or_with_devices() {

@@ -1,5 +1,5 @@
 //! Steps of Burn programs are recognized, although Burn's optimizers make new parameters in each
-//! step. A later run then knows the steps from its first operation on.
+//! step. A later run then predicts the steps from its first operation on.
 
 mod common;
 
@@ -14,15 +14,15 @@ use remat_burn::remat::{PolicyKind, Stats};
 use remat_burn::{Builder, Guard};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lock: a single test trains at a time. Burn's autodiff drops values of one thread while another
-/// thread trains, at moments that depend on both.
+/// Lock, so that only one test trains at a time. Otherwise Burn's autodiff would drop a thread's
+/// values at times that depend on the other threads.
 static TRAINS: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     TRAINS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Trains for `steps` steps, and calls `after` with the number of each.
+/// Trains for `steps` steps, and calls `after` with the number of each step.
 fn train<N: Net>(
     guard: &Guard,
     steps: u64,
@@ -60,9 +60,10 @@ fn recompute(stats: &Stats) -> f64 {
     stats.recompute_cost / stats.base_cost
 }
 
-/// Checks a run that knows its steps. The run meets no unknown command, and gives the bits of a run
-/// without a limit. The run recomputes at most 1.1 times as much as a run without known steps. (The
-/// tenth is allowed because the second step is then known better.)
+/// Checks a run with known steps. Every command of the run is predicted, and the bits are those of
+/// a run without a limit. The run recomputes at most 1.1 times as much as a run without known
+/// steps. The tolerance is a tenth because a run without known steps predicts its second step
+/// better.
 fn is_known<N: Net>(percents: &[u64], hopeless: &[u64]) {
     let name = std::any::type_name::<N>();
     let (known, free) = rehearsed::<N>();
@@ -84,8 +85,8 @@ fn is_known<N: Net>(percents: &[u64], hopeless: &[u64]) {
             continue;
         }
         trained.unwrap();
-        // The steps are recognized from the first eviction on. Their length is that of a first step
-        // and two similar ones, except for a few commands.
+        // The steps are recognized from the first eviction on. Except for a few commands, the
+        // recognizer keeps the commands of a first step and of two later steps.
         assert!(counts[5..].iter().all(|&commands| commands == counts[5]), "{name}: {counts:?}");
         assert!(counts[5] <= counts[2] + 8, "{name}: {counts:?}");
         let [with, without] = [&rehearsed, &guard.stats().unwrap()].map(recompute);
@@ -135,8 +136,7 @@ fn searches_find_better_ones_for_later_runs() {
             costs.push(guard.stats().unwrap().recompute_cost);
         });
         let forecasts = guard.forecasts(None).unwrap();
-        // The rehearsal read the parameters after its sixth step, which makes that step one of
-        // another kind.
+        // The rehearsal read the parameters after its sixth step, so that step is of another kind.
         (outcome.unwrap(), costs[5] - costs[4], forecasts)
     };
     let (expected, ahead, _) = run(Learn::Ahead, Vec::new());

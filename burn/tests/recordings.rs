@@ -14,7 +14,7 @@ use remat_burn::remat::{Listener, PolicyKind, RecomputeLimit};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-/// Evictions and regenerations in order: bytes, and whether it was an eviction.
+/// Evictions and regenerations in order, each with its bytes and whether it was an eviction.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Vec<(u64, bool)>>>);
 
@@ -34,7 +34,7 @@ impl Listener for Heard {
     }
 }
 
-/// Evictor that passes on all events.
+/// Evictor that passes all events to an inner evictor, and collects them.
 #[derive(Debug)]
 struct Overheard(Box<dyn Evictor>, Heard);
 
@@ -48,7 +48,8 @@ impl Evictor for Overheard {
         self.0.on(event, view);
     }
 
-    /// Kinds of events of the inner evictor only. Other events would mislead the inner evictor.
+    /// Selects only the events that the inner evictor requests. Other events would mislead the
+    /// inner evictor.
     fn hears(&self) -> Hears {
         self.0.hears()
     }
@@ -82,7 +83,7 @@ fn replays_knowing<N: Net>(
     known: Option<KnownSteps>,
 ) {
     let is_learned = matches!(policy, PolicyKind::Learned(_));
-    // Steps are recognized after five.
+    // Steps are recognized after five steps.
     let steps = if is_learned { 5 } else { 2 };
     let what = std::any::type_name::<N>();
     // Peak bytes without a limit.
@@ -139,7 +140,7 @@ fn replays_knowing<N: Net>(
         (ran.evictions, ran.recomputed_ops, ran.recompute_cost, ran.base_cost, ran.peak_bytes),
         "{what} by {policy} under {percent} %, {look_ahead} ahead"
     );
-    // `learned` also hears forecasts, which this evictor does not pass on.
+    // `learned` also receives forecasts, which this evictor does not pass on.
     if !is_learned {
         assert!(
             *again.0.lock().unwrap() == *heard.0.lock().unwrap(),

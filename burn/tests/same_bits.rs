@@ -15,8 +15,8 @@ fn budgeted(bytes: u64) -> Guard {
     remat_burn::budget(bytes).serve::<Flex>(Default::default()).unwrap()
 }
 
-/// Trains without a limit, and then with less memory by the default policy. All results must equal
-/// `expected`, if given.
+/// Trains without a limit, and then with less memory, by the default policy. All results must equal
+/// `expected`, if it is given.
 fn with_less<N: Net>(expected: Option<&Outcome>, steps: u64, percents: &[u64]) {
     with_less_by::<N>(None, expected, steps, percents);
 }
@@ -63,7 +63,7 @@ fn an_mlp() {
 #[test]
 fn a_cnn_with_batch_norm_and_max_pooling() {
     as_plain::<Cnn>(3, &[100, 70, 50, 40]);
-    // In a first step, which is not known yet, the older policies succeed with less memory.
+    // In the first step, which is not predicted yet, the older policies succeed with less memory.
     for policy in [PolicyKind::Dtr, PolicyKind::DtrEq] {
         with_less_by::<Cnn>(Some(policy), None, 3, &[30]);
     }
@@ -79,15 +79,15 @@ fn an_lstm() {
     as_plain::<Recurrent>(3, &[100, 70]);
 }
 
-/// Dropout masks come from the session's own random numbers: they are equal under any budget, and
-/// evictable.
+/// Dropout masks come from the session's own random numbers. The masks are equal under any budget,
+/// and can be evicted.
 #[test]
 fn with_dropout_the_bits_are_those_without_a_limit() {
     with_less::<MlpDropout>(None, 3, &[100, 70, 50, 30]);
     with_less::<TransformerDropout>(None, 3, &[100, 70, 50, 30]);
 }
 
-/// A simulated device has the peak, evictions and recomputation of a real one.
+/// A simulated device has the same peak, evictions and recomputation as a real device.
 #[test]
 fn a_simulated_device_counts_what_a_device_does() {
     fn counts<N: Net>(guard: &Guard) -> [u64; 5] {

@@ -1,5 +1,5 @@
-//! Budgets that are chosen before the first operation pass, and too small ones are refused with one
-//! that does.
+//! Budgets that a tuner chooses before the first operation suffice. The error for a budget that is
+//! too small names a sufficient budget.
 #![cfg(feature = "lab")]
 
 mod common;
@@ -10,7 +10,8 @@ use remat_burn::remat::tune::Share;
 use remat_burn::{Error, Guard, Tuned, Tuner};
 use std::sync::{Mutex, PoisonError};
 
-/// Tests train one at a time: what Burn's autodiff frees depends on all threads that train.
+/// Lock, so that only one test trains at a time: the values that Burn's autodiff frees depend on
+/// all threads that train.
 static TRAINS: Mutex<()> = Mutex::new(());
 
 fn train<N: Net>(guard: &Guard, steps: u64) -> Result<Outcome, Error> {
@@ -27,7 +28,7 @@ fn tune<N: Net>(tuner: Tuner) -> Result<Tuned, Error> {
     tuner.tune::<Flex>(Default::default(), |guard| train::<N>(guard, 4).map(drop))
 }
 
-/// Trains in the budget, whose first step is known, and compares bits.
+/// Trains in the tuned budget, with a predicted first step, and compares bits.
 fn passes<N: Net>(tuned: &Tuned, expected: &Outcome) {
     let what = format!("{} in {tuned}", std::any::type_name::<N>());
     let guard = tuned.builder().recompute_limit(12.0).serve::<Flex>(Default::default()).unwrap();

@@ -11,7 +11,7 @@ use common::{
 };
 use remat_burn::Guard;
 
-/// Software adapter, if any.
+/// The software adapter, if the machine has one.
 fn adapter() -> Option<CubeDevice> {
     let seed = CubeDevice::Wgpu(WgpuDevice::new(WgpuDeviceKind::Cpu));
     let found = CubeDevice::enumerate(seed.to_id()).first().map(|id| CubeDevice::from_id(*id));
@@ -32,8 +32,8 @@ fn trained<N: Net>(guard: &Guard) -> Outcome {
     outcome
 }
 
-/// Trains without a limit and with less memory, and then by plain Burn, if its random numbers are
-/// the same.
+/// Trains without a limit and with less memory. With `as_plain`, also compares with plain Burn,
+/// which must draw the same random numbers.
 fn with_less<N: Net>(percents: &[u64], as_plain: bool) {
     let Some(adapter) = adapter() else { return };
     let guard = budgeted(&adapter, 1 << 40);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Records the ops that depend on watched tensors, for backward passes.
 ///
-/// A watched tensor refers to its tape. All ops that depend on it are recorded, wherever they are
-/// called, as long as the tape exists. [`Tensor::detach`] gives a handle without a tape.
+/// A watched tensor refers to its tape. As long as the tape exists, the tape records all ops that
+/// depend on the tensor. [`Tensor::detach`] gives a handle without a tape.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -136,7 +136,7 @@ impl Gradients {
         if let Some(sum) = self.0.get_mut(&id) {
             return runtime.update(Accumulate, &mut [sum], &[gradient]);
         }
-        // A contiguous tensor, to which later gradients can be added in place.
+        // Later gradients can be added in place only to a contiguous tensor.
         let gradient = gradient.contiguous()?;
         runtime.commit(&gradient)?;
         self.0.insert(id, gradient);
@@ -223,9 +223,9 @@ impl Tape {
     /// Gradients of a scalar with respect to the watched tensors. The tape releases the tensors of
     /// each op as soon as the backward pass has used them.
     ///
-    /// The result and the gradients are committed, so that their history is freed and they are
-    /// never recomputed. A tensor that was replaced by [`Runtime::replace`] before the backward
-    /// pass, such as running statistics, stays replaced even if a later update fails.
+    /// The result and the gradients are committed: their compute paths are cut, and they are never
+    /// recomputed. A tensor that was replaced by [`Runtime::replace`] before the backward pass,
+    /// such as running statistics, keeps its new value even if a later update fails.
     /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo such replacements after
     /// a failure.
     ///
@@ -250,7 +250,7 @@ impl Tape {
     }
 
     /// Computes gradients and records the ops that compute them, for gradients of gradients. The
-    /// tape and all history are kept, and nothing is committed.
+    /// tape and all compute paths are kept, and no tensor is committed.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -309,12 +309,12 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// Adds the gradients of [`Tape::backward`] to `gradients`, in place and as soon as each is
-    /// complete.
+    /// Computes the gradients of [`Tape::backward`], and adds each gradient to `gradients` in place
+    /// as soon as it is complete.
     ///
-    /// Serves batches that are computed in parts, with one optimizer step on the sum. At no time
-    /// are all new gradients in memory beside the old gradients. Gradients belong to the current
-    /// values of tensors: update the watched tensors only after all parts are added.
+    /// Use this method to split a batch into parts, with one optimizer step on the sum of their
+    /// gradients. The new gradients are never all in memory at the same time. Gradients belong to
+    /// the current values of tensors, so update the watched tensors only after all parts are added.
     ///
     /// ```
     /// use remat::autograd::Gradients;
@@ -340,8 +340,8 @@ impl Tape {
         runtime.confirm()
     }
 
-    /// Adds gradients like [`Tape::backward_onto`], but does not make the replacements of the
-    /// forward pass final: they can still be undone.
+    /// Adds gradients like [`Tape::backward_onto`], but the replacements of the forward pass can
+    /// still be undone.
     pub(crate) fn gradients_onto(
         self,
         result: &Tensor,
@@ -352,8 +352,8 @@ impl Tape {
         })
     }
 
-    /// Calls `complete` with each gradient of [`Tape::backward`] as soon as it is complete, and
-    /// with the number of the watched tensor. Only the result is committed.
+    /// Computes the gradients of [`Tape::backward`], and calls `complete` with each gradient and
+    /// the number of its tensor as soon as the gradient is complete. Only the result is committed.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -393,7 +393,7 @@ impl Tape {
     ) -> Result<(), Error> {
         self.check(result)?;
         if graph == Graph::LetGo {
-            // Neither the gradients nor updates of parameters in between are recorded.
+            // From now on, neither ops of gradients nor updates of parameters are recorded.
             self.log.end();
             self.runtime.commit(result)?;
         }
@@ -404,7 +404,7 @@ impl Tape {
             Some(wanted) => wanted.iter().map(|&id| (id, 0)).collect(),
             None => self.watched().iter().map(|&id| (id, 0)).collect(),
         };
-        // Tensors that depend on a wanted one; `None`: all gradients are useful.
+        // Tensors that depend on a wanted tensor. `None`: all gradients are useful.
         let mut useful: Option<FxHashSet<TensorId>> = wanted.cloned();
         // Count the uses of each wanted tensor, and find the wanted tensors that recorded ops made.
         let (count, watched_outputs) = {
@@ -441,8 +441,8 @@ impl Tape {
             let is_reached = dys.iter().any(Option::is_some) && node.inputs.iter().any(leads_on);
             let dx = if is_reached { node.gradients(&dys)? } else { InputGradients::new() };
             let inputs = node.inputs.clone();
-            // The op's tensors are released now: a parameter is updated in place only if there is
-            // no other handle to it.
+            // Release the op's tensors now: a parameter is updated in place only if no other handle
+            // to it exists.
             match graph {
                 Graph::Kept => self.log.nodes()[at] = Some(node),
                 Graph::LetGo => drop(node),

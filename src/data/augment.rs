@@ -1,8 +1,7 @@
 use super::Images;
 use remat_rng::SplitMix64;
 
-/// Random shifts and reflections of training images, which do not change what an image shows. Each
-/// step draws new ones.
+/// Random shifts and reflections of training images. Each step draws new shifts and reflections.
 ///
 /// ```
 /// use remat::data::{Augment, Dataset};
@@ -15,14 +14,14 @@ use remat_rng::SplitMix64;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
-    /// Largest shift in pixels, up, down, left or right. Pixels that come from outside the image
-    /// become 0, which is the mean of all images.
+    /// Largest shift in pixels, up, down, left or right. Pixels from outside the image become 0,
+    /// the mean of all images.
     pub crop: usize,
     /// Whether to mirror images left to right, each with probability 1/2.
     pub flip: bool,
 }
 
-/// Changes drawn for an image.
+/// Random shift and reflection of one image.
 struct Change {
     down: isize,
     right: isize,

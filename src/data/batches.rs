@@ -1,7 +1,6 @@
 use remat_rng::SplitMix64;
 
-/// Order in which a model learns from images. Each epoch has a new random order, cut into full
-/// batches.
+/// Order of training images. Each epoch has a new random order, cut into full batches.
 ///
 /// ```
 /// use remat::data::Batches;
@@ -61,8 +60,8 @@ impl Batches {
         images.max(batch) / batch
     }
 
-    /// Indices of the next batch. Images that would not fill a batch at the end of an epoch are
-    /// left out.
+    /// Indices of the next batch. At the end of an epoch, remaining images that do not fill a batch
+    /// are skipped.
     ///
     /// ```
     /// use remat::data::Batches;

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 /// Limit on the bytes of the pixels of all images, which are held in memory.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Index within its class of the first test image: this image and every fifth image after it are
-/// for testing. Not used if there are folders of training and test images.
+/// Index within its class of the first test image. This image and every fifth image after it are
+/// test images. Unused if the data has separate folders of training and test images.
 const FIRST_TEST: usize = 1;
 
 /// Names of folders of test images.
 const TEST: [&str; 3] = ["test", "val", "validation"];
 
 pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, DataError> {
-    // If there are folders of training and test images, the images are taken from them. Without
-    // such folders, every fifth image of a class is for testing.
+    // Use separate folders of training and test images, if they exist. Otherwise every fifth image
+    // of a class is a test image.
     let whole = folder.join("train");
     let split = TEST.iter().map(|name| folder.join(name)).find(|test| test.is_dir());
     let mut empty = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
         }
     };
     let ((classes, train), test): ((Vec<String>, Vec<File>), Vec<File>) = (train, test);
-    // All images get the same size, and have to fit in memory.
+    // All images get the same size, and must fit in memory together.
     let size = match size {
         Some(size) => size,
         None => {
@@ -87,8 +87,9 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
 /// Path of an image, and the number of its class.
 type File = (PathBuf, usize);
 
-/// Reads the names of the classes in alphabetical order, and the paths of their images. There is at
-/// least one class, and each class has an image. Adds folders without images to `empty`.
+/// Reads the names of the classes in alphabetical order, and the paths of their images. The result
+/// has at least one class, and each class has an image. Folders without images are added to
+/// `empty`.
 fn files(folder: &Path, empty: &mut Vec<PathBuf>) -> Result<(Vec<String>, Vec<File>), DataError> {
     let mut classes = Vec::new();
     let mut files = Vec::new();
@@ -127,7 +128,7 @@ fn is_image(path: &Path) -> bool {
 fn decode(path: &Path) -> Result<DynamicImage, DataError> {
     let io = |error| DataError::Io { path: path.to_owned(), error };
     if !path.metadata().map_err(io)?.is_file() {
-        // Reading a pipe may wait for ever.
+        // Reading a pipe may block forever.
         let message = "not a regular file".to_owned();
         return Err(DataError::Format { path: path.to_owned(), message });
     }
@@ -140,8 +141,8 @@ fn decode(path: &Path) -> Result<DynamicImage, DataError> {
 }
 
 /// Pixels of all images, and their classes. The pixels of an image are stored by color: first all
-/// red values, then green, then blue. Images of a different size are cut and scaled as [`covering`]
-/// says.
+/// red values, then green, then blue. Images of a different size are cropped and resized by
+/// [`covering`].
 fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>), DataError> {
     let area = height * width;
     let mut pixels = vec![0; files.len() * 3 * area];
@@ -156,13 +157,13 @@ fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>
         Ok(())
     });
     crate::sync::shared(|| images.collect::<Result<(), DataError>>())?;
-    // A class number fits a byte: there are at most 256 classes.
+    // A class number fits in a byte, because there are at most 256 classes.
     Ok((pixels, files.iter().map(|(_, class)| *class as u8).collect()))
 }
 
-/// Cuts the middle out of an image in the proportions of the given size, and scales it to this
-/// size. The image is cut before it is scaled: an image of 4000x1 pixels, scaled until it covers an
-/// upright picture, would take gigabytes.
+/// Crops an image around its center to the proportions of the given size, and resizes it to this
+/// size. Cropping comes first: resizing an image of 4000x1 pixels until it covers an upright
+/// picture would take gigabytes.
 fn covering(image: DynamicImage, [height, width]: [u32; 2]) -> DynamicImage {
     let (is, wanted) = ([image.height(), image.width()], [height, width]);
     if is == wanted {
@@ -219,8 +220,8 @@ mod tests {
         let [remark] = data.train.remarks() else { panic!("{:?}", data.train.remarks()) };
         let none = folder.join("none").display().to_string();
         assert!(remark.starts_with(&none) && remark.contains("not a class"), "{remark}");
-        // All images get the size of the first image, which is of the class `blue`: it comes before
-        // `red`.
+        // All images get the size of the first image, which is in the class `blue`, because `blue`
+        // comes before `red`.
         assert_eq!((data.train.shape, data.train.classes), ([3, 8, 12], 2));
         let (images, labels) = data.train.batch(&[0, 15]);
         assert_eq!(labels.as_i32().unwrap(), [0, 1]);
@@ -250,8 +251,8 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// When images were scaled before they were cut, one image of 4000x1 among images of 1080x1920
-    /// took 14.7 GB.
+    /// Regression test: when images were resized before they were cropped, one image of 4000x1
+    /// among images of 1080x1920 took 14.7 GB.
     #[test]
     fn lines_among_pictures_are_cut_before_they_are_scaled() {
         for ([height, width], wanted) in
@@ -262,7 +263,7 @@ mod tests {
             assert_eq!([covering.height(), covering.width()], wanted);
             assert!(covering.to_rgb8().pixels().all(|pixel| pixel.0 == [9, 99, 199]));
         }
-        // Only the middle third of the image is left, which has one color.
+        // Only the middle third of the image remains, which has one color.
         let stripes = RgbImage::from_fn(9, 3, |x, _| Rgb([(x / 3 * 100) as u8; 3]));
         let middle = covering(stripes.into(), [6, 6]).to_rgb8();
         assert!(middle.pixels().all(|pixel| pixel.0 == [100; 3]));

@@ -38,7 +38,7 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { train, test })
 }
 
-/// Training or test part of the set, with as many labels as images, and at least one image.
+/// Training or test part of the data set, with at least one image, and as many labels as images.
 struct Part {
     images: IdxFile<3>,
     labels: IdxFile<1>,
@@ -66,14 +66,14 @@ impl Part {
 
     /// Reads pixels and labels.
     fn read(self) -> Result<(Vec<u8>, Vec<u8>), DataError> {
-        // Labels are read first: they are few.
+        // Labels are read first, because they have fewer bytes.
         let labels = self.labels.read()?;
         Ok((self.images.read()?, labels))
     }
 }
 
-/// Finds a file, which may be called `train-images-idx3-ubyte` or `train-images.idx3-ubyte`, with
-/// or without `.gz`.
+/// Finds a file, whose name may be `train-images-idx3-ubyte` or `train-images.idx3-ubyte`, with or
+/// without `.gz`.
 fn find(folder: &Path, name: &str, kind: &str) -> Result<PathBuf, DataError> {
     let wrong = |message| Err(DataError::Format { path: folder.to_owned(), message });
     if !folder.exists() {
@@ -100,11 +100,11 @@ fn find(folder: &Path, name: &str, kind: &str) -> Result<PathBuf, DataError> {
     }
 }
 
-/// A file of an array with `N` dimensions, which has been read up to the end of its header.
+/// A file with an array of `N` dimensions, read up to the end of its header.
 struct IdxFile<const N: usize> {
     path: PathBuf,
     sizes: [usize; N],
-    /// Bytes of data that come after the header, computed from `sizes`.
+    /// Bytes of data after the header, computed from `sizes`.
     bytes: u64,
     rest: Box<dyn Read>,
 }
@@ -121,8 +121,8 @@ impl<const N: usize> IdxFile<N> {
         let length = found.len();
         let file = File::open(&path).map_err(io)?;
         let mut file = BufReader::new(file);
-        // The content tells whether the file is packed. The name of the file does not: browsers
-        // unpack files and keep their names.
+        // Detect compression by the content of the file, not by its name: browsers unpack files and
+        // keep their names.
         let packed = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
         let mut rest: Box<dyn Read> =
             if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
@@ -166,7 +166,7 @@ impl<const N: usize> IdxFile<N> {
         Ok(Self { path, sizes: sizes.map(|size| size as usize), bytes, rest })
     }
 
-    /// Reads the data. Fails unless the file has exactly as many bytes as its header says.
+    /// Reads the data. Fails unless the file has exactly the number of bytes in its header.
     fn read(self) -> Result<Vec<u8>, DataError> {
         let Self { path, bytes, rest, .. } = self;
         let mut data = Vec::new();
@@ -176,7 +176,7 @@ impl<const N: usize> IdxFile<N> {
                 format!("this machine does not have the memory for {} of data", ByteSize(bytes));
             return Err(DataError::Format { path, message });
         }
-        // Reading one byte more than expected shows whether the file holds too many.
+        // Read one byte more than expected, to detect a file with too many bytes.
         if let Err(error) = rest.take(bytes + 1).read_to_end(&mut data) {
             return Err(DataError::Io { path, error });
         }

@@ -1,10 +1,10 @@
-//! Generated points in a plane.
+//! Synthetic points in a plane.
 
 use super::numbers;
 use crate::host::HostTensor;
 
 /// Points around the corners of a regular polygon: a mixture of Gaussians on a ring (Metz et al.,
-/// ICLR 2017). The data tests whether a generative network makes points of all Gaussians.
+/// ICLR 2017). The data tests whether a generative network generates points of all Gaussians.
 ///
 /// ```
 /// use remat::data::Ring;

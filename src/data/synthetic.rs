@@ -3,7 +3,7 @@
 use super::{DataError, Dataset, Images, Pixels};
 use remat_rng::SplitMix64;
 
-/// Images of noise, added to a faint pattern that all images of a class share.
+/// Images of noise plus a weak pattern that all images of a class share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Synthetic {
     pub(super) len: usize,

@@ -15,8 +15,8 @@ const MOST_BYTES: u64 = 1 << 30;
 const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
 
 /// A text as bytes or other tokens; a model predicts each token from the tokens before it. The
-/// first part of the text is for training, the rest for testing. Of a text of bytes, nine tenths
-/// are for training.
+/// first part of the text is training data, and the rest is test data. In a text of bytes, nine
+/// tenths are training data.
 ///
 /// ```
 /// use remat::data::Text;
@@ -61,7 +61,7 @@ pub struct Windows<'a> {
 }
 
 impl Text {
-    /// Number of different bytes, which are the tokens of a text of bytes.
+    /// Number of different tokens in a text of bytes.
     pub const VOCABULARY: usize = 256;
 
     /// Moby-Dick by Herman Melville, 1.2 MB, which comes with the crate.
@@ -124,7 +124,8 @@ impl Text {
         Self { tokens: Tokens::Bytes(bytes), train }
     }
 
-    /// Text of the given tokens; tokens after the first `train` are for testing.
+    /// Text of the given tokens. The first `train` tokens are training data, and the rest is test
+    /// data.
     ///
     /// ```
     /// use remat::data::Text;
@@ -203,7 +204,7 @@ impl Text {
         self.len() == 0
     }
 
-    /// Word that reports use for a token: `byte`, or `token` if the tokens are not bytes.
+    /// Name of a token in reports: `byte`, or `token` if the tokens are not bytes.
     #[must_use]
     pub const fn token_name(&self) -> &'static str {
         match &self.tokens {
@@ -238,7 +239,7 @@ impl<'a> Windows<'a> {
         Self { text, start, end, context }
     }
 
-    /// Number of full windows whose last token is followed by a token of the part.
+    /// Number of full windows that have a next token within the part.
     #[must_use]
     pub const fn len(&self) -> usize {
         (self.end - self.start).saturating_sub(1) / self.context
@@ -269,8 +270,8 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(|i| i * self.context).collect::<Vec<_>>())
     }
 
-    /// [`Windows::batch`] with each window shifted towards the end at random, by less than its
-    /// length and within the part. Two passes over the part then see different windows. `seed` and
+    /// Like [`Windows::batch`], but shifts each window at random towards the end, by less than its
+    /// length and within the part. Two passes over the part then have different windows. `seed` and
     /// `draw` determine the shifts; each batch should have its own `draw`.
     ///
     /// ```
@@ -288,8 +289,8 @@ impl<'a> Windows<'a> {
         self.shifted_from(0, indices, seed, draw)
     }
 
-    /// [`shifted`](Self::shifted) for a part of a batch that begins with window `first` of the
-    /// batch. Each window gets the same shift as in a call for the whole batch.
+    /// Like [`shifted`](Self::shifted), for a part of a batch that begins with window `first` of
+    /// the batch. Each window gets the same shift as in a call for the whole batch.
     ///
     /// ```
     /// use remat::data::Text;
@@ -321,8 +322,8 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(start).collect::<Vec<_>>())
     }
 
-    /// Windows that begin at the tokens `starts` of the part, and the windows that begin one token
-    /// later.
+    /// Windows that begin at the positions `starts` of the part, and the same windows shifted by
+    /// one token.
     fn at(&self, starts: &[usize]) -> (HostTensor, HostTensor) {
         let part = |from: usize, shift: usize| {
             let from = self.start + from + shift;

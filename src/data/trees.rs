@@ -1,4 +1,4 @@
-//! Generated trees of many shapes: nested minima and maxima of digits.
+//! Synthetic trees of many shapes: nested minima and maxima of digits.
 
 use super::numbers;
 use crate::host::HostTensor;
@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Node -> its children, whose numbers are smaller than that of the node. Each node but the
+    /// Node -> its children. Children have smaller numbers than their parent. Each node except the
     /// root is the child of exactly one node.
     children: Vec<Vec<usize>>,
 }
@@ -49,7 +49,7 @@ impl Tree {
         if leaves > 1 {
             let mut left = leaves;
             for others in (0..2 + numbers.below(2.min(leaves - 1))).rev() {
-                // At least one leaf is left for each of the other children.
+                // Leave at least one leaf for each remaining child.
                 let taken = if others == 0 { left } else { 1 + numbers.below(left - others) };
                 left -= taken;
                 children.push(self.grow(taken, numbers));
@@ -91,8 +91,8 @@ pub struct TreeBatch {
 ///
 /// Leaves are digits. Inner nodes are the minimum or the maximum of their two or three children.
 /// The data resembles ListOps (Nangia and Bowman, 2018), with fewer operators. Batches are
-/// generated when they are asked for, so the data takes no memory. The same number and seed always
-/// give the same batch.
+/// generated on demand, so the data takes no memory. The same batch number and seed always give the
+/// same batch.
 ///
 /// ```
 /// use remat::data::Trees;
@@ -270,7 +270,7 @@ mod tests {
         let [a, b, c] = [trees(1).batch(5, 4), trees(1).batch(5, 4), trees(2).batch(5, 4)];
         assert_eq!((&a.tree, &a.tokens, &a.labels), (&b.tree, &b.tokens, &b.labels));
         assert_ne!((a.tree, a.tokens), (c.tree, c.tokens));
-        // The random numbers stay the same in every version of the crate.
+        // The random numbers must stay the same in every version of the crate.
         let leaves = Trees::new(7, 1..=1).batch(2, 8);
         assert_eq!(leaves.tokens.as_i32().unwrap(), [8, 4, 6, 1, 0, 9, 8, 9]);
         let largest = trees(1).largest(3);

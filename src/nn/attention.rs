@@ -7,8 +7,8 @@ use crate::runtime::Runtime;
 
 /// Self-attention with several heads (Vaswani et al., NeurIPS 2017). Each row of `[n, t, width]`
 /// becomes a weighted mean of the values of all rows of its sequence. With
-/// [`causal`](Self::causal), only the row itself and earlier rows are read. The probabilities are
-/// never in memory as a whole; see [`Attention`](ops::Attention).
+/// [`causal`](Self::causal), a row reads only itself and earlier rows. The full matrix of
+/// probabilities is never in memory; see [`Attention`](ops::Attention).
 ///
 /// ```
 /// use remat::nn::{Mode, Module as _, MultiheadAttention};
@@ -22,7 +22,7 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Debug)]
 pub struct MultiheadAttention {
-    /// Projections to queries, keys and values, side by side.
+    /// Projections to queries, keys and values, in a single layer.
     input: Dense,
     output: Dense,
     heads: usize,
@@ -32,7 +32,7 @@ pub struct MultiheadAttention {
     names: Names,
 }
 
-/// Names of the state of a [`MultiheadAttention`].
+/// Names of the parameters of a [`MultiheadAttention`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub in_weight: &'static str,
@@ -47,7 +47,7 @@ pub(super) const NAMES: Names =
 impl MultiheadAttention {
     /// Makes `heads` heads of `width / heads` features each, with PyTorch's initial weights. The
     /// weights of queries, keys and values are drawn by `xavier_uniform`, and the weights of the
-    /// output evenly from `±1 / sqrt(width)`. Biases are 0.
+    /// output uniformly from `±1 / sqrt(width)`. Biases are 0.
     ///
     /// ```
     /// use remat::nn::MultiheadAttention;

@@ -86,7 +86,7 @@ impl Module for BatchNorm2d {
         }
         let BatchNormOutput { y, running_mean: mean, running_var: var, .. } =
             x.batch_norm(&parameters, Self::MOMENTUM, *eps)?;
-        // `replace` makes the statistics leaves, so recomputing `y` cannot apply the update twice.
+        // `replace` makes the statistics leaves, so recomputing `y` does not update them twice.
         self.running_mean.replace(&mean)?;
         self.running_var.replace(&var)?;
         Ok(y)

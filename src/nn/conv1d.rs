@@ -46,7 +46,8 @@ impl Conv1d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv })
     }
 
-    /// Adds a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as in PyTorch.
+    /// Adds a bias for each output channel, drawn uniformly from `±1 / sqrt(fan-in)`, as in
+    /// PyTorch.
     ///
     /// ```
     /// use remat::nn::{Conv1d, parameters};

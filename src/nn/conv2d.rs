@@ -56,8 +56,8 @@ impl Conv2d {
         Self::with(runtime, inputs, outputs, [kernel; 2], conv)
     }
 
-    /// Makes a layer with a kernel of this height and width, and any stride, padding, dilation and
-    /// groups. Weights are drawn as by [`Conv2d::new`].
+    /// Makes a layer with the kernel `[height, width]`, and the stride, padding, dilation and
+    /// groups of `conv`. Weights are drawn as in [`Conv2d::new`].
     ///
     /// ```
     /// use remat::nn::Conv2d;
@@ -105,7 +105,8 @@ impl Conv2d {
         Self { weight, bias: None, conv }
     }
 
-    /// Adds a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as in PyTorch.
+    /// Adds a bias for each output channel, drawn uniformly from `±1 / sqrt(fan-in)`, as in
+    /// PyTorch.
     ///
     /// ```
     /// use remat::nn::{Conv2d, parameters};
@@ -144,7 +145,7 @@ pub(super) fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error
     y.add(&bias.reshape(&shape)?)
 }
 
-/// Adds the state of a layer that has a weight, and perhaps a bias, to `found`.
+/// Adds the weight of a layer, and its bias if it has one, to `found`.
 pub(super) fn weight_and_bias<'a>(
     weight: &'a mut Tensor,
     bias: &'a mut Option<Tensor>,

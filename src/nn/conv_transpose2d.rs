@@ -33,8 +33,8 @@ pub struct ConvTranspose2d {
 impl ConvTranspose2d {
     /// Makes a layer with a kernel of this height and width, and no bias. Weights are Gaussian with
     /// variance `2 * stride / (inputs / groups * kernel)`, where `stride` and `kernel` are products
-    /// over both sides. Activations then keep their variance: each output is a sum over
-    /// `kernel / stride` pixels (He et al., ICCV 2015).
+    /// over both dimensions. With this variance, activations keep their variance, because each
+    /// output is a sum over `kernel / stride` pixels (He et al., ICCV 2015).
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -52,7 +52,7 @@ impl ConvTranspose2d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv, outputs })
     }
 
-    /// Adds a bias for each output channel, drawn evenly from
+    /// Adds a bias for each output channel, drawn uniformly from
     /// `±1 / sqrt(outputs / groups * height * width)`, as in PyTorch.
     ///
     /// # Errors

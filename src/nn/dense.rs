@@ -1,5 +1,5 @@
-//! Matrix products with weights and biases, for transformers. A product computes all outputs or a
-//! part of them.
+//! Matrix products with weights and biases, for transformers. A product computes all output
+//! features or a range of them.
 
 use super::{State, init, join};
 use crate::error::Error;
@@ -19,20 +19,21 @@ pub(super) struct Dense {
 }
 
 impl Dense {
-    /// Weights `[outputs, inputs]` drawn by `xavier_uniform`, and biases of 0.
+    /// Makes a layer with weights `[outputs, inputs]` drawn by `xavier_uniform`, and biases of 0.
     pub fn xavier(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
         let weight = init::xavier_uniform(runtime, &[outputs, inputs], 1.0)?;
         Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
     }
 
-    /// Weights `[outputs, inputs]` drawn evenly from `±1 / sqrt(inputs)`, and biases of 0.
+    /// Makes a layer with weights `[outputs, inputs]` drawn uniformly from `±1 / sqrt(inputs)`, and
+    /// biases of 0.
     pub fn even(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         let weight = runtime.uniform(&[outputs, inputs], -bound..bound)?;
         Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
     }
 
-    /// Gaussian weights `[inputs, outputs]`, and biases of 0.
+    /// Makes a layer with Gaussian weights `[inputs, outputs]`, and biases of 0.
     pub fn gaussian(
         runtime: &Runtime,
         inputs: usize,
@@ -43,7 +44,7 @@ impl Dense {
         Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: false })
     }
 
-    /// Gaussian weights `[outputs, inputs]`, and biases of 0.
+    /// Makes a layer with Gaussian weights `[outputs, inputs]`, and biases of 0.
     pub fn turned_gaussian(
         runtime: &Runtime,
         inputs: usize,
@@ -54,7 +55,7 @@ impl Dense {
         Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
     }
 
-    /// Redraws the biases evenly from `±1 / sqrt(inputs)`, like PyTorch's linear layers.
+    /// Redraws the biases uniformly from `±1 / sqrt(inputs)`, like PyTorch's linear layers.
     pub fn even_bias(mut self, runtime: &Runtime, inputs: usize) -> Result<Self, Error> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         self.bias = runtime.uniform(&[self.outputs()], -bound..bound)?;
@@ -69,8 +70,9 @@ impl Dense {
         self.product(x, &self.weight)? + &self.bias
     }
 
-    /// Computes some of the outputs. The weight is sliced, not the result, because the gradient of
-    /// a slice is as large as the tensor that was sliced, and weights are smaller than results.
+    /// Computes the output features in the range `outputs`. This method slices the weight, not the
+    /// result: the gradient of a slice is as large as the sliced tensor, and weights are smaller
+    /// than results.
     pub fn part(&self, x: &Tensor, outputs: Range<usize>) -> Result<Tensor, Error> {
         let weight = self.weight.slice(usize::from(!self.is_turned), outputs.clone())?;
         self.product(x, &weight)? + self.bias.slice(0, outputs)?

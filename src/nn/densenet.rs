@@ -45,7 +45,7 @@ pub fn densenet121(
 }
 
 /// A densely connected network for images `[n, channels, size, size]`, with torchvision's names.
-/// Images of 64 pixels and more get torchvision's stem, a 7x7 convolution and a pooling. Smaller
+/// Images of at least 64 pixels get torchvision's stem, a 7x7 convolution and a pooling. Smaller
 /// images get a 3x3 convolution that keeps their size.
 ///
 /// ```
@@ -109,7 +109,7 @@ fn transition(runtime: &Runtime, width: usize) -> Result<Sequential, Error> {
         .then_fn("relu", Tensor::relu)
         .then("conv", Conv2d::new(runtime, width, width / 2, 1, 1)?)
         .then_fn("pool", |x| {
-            // A side of one pixel is not halved.
+            // A dimension of one pixel is not halved.
             let kernel = [2, 3].map(|axis| x.shape()[axis].min(2));
             x.avg_pool2d(Pool2d { kernel, stride: kernel, padding: [0, 0] })
         }))

@@ -3,8 +3,8 @@ use crate::error::Error;
 use crate::ops::Tensor;
 
 /// Dropout: in training, zeroes each element with a probability, and scales the other elements up.
-/// In inference, the layer is the identity. The zeroed elements follow from the runtime's seed, and
-/// are the same when the op is recomputed.
+/// In inference, the layer is the identity. The runtime's seed decides which elements are zeroed.
+/// Recomputing the op zeroes the same elements.
 ///
 /// ```
 /// use remat::nn::Dropout;

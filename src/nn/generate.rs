@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 pub struct Sampling {
     /// Number of tokens to generate.
     pub length: usize,
-    /// Largest number of tokens that the network reads: the last ones of the text.
+    /// Maximum number of tokens that the network reads: the last `context` tokens of the text.
     pub context: usize,
     /// Divisor of the logits: below 1, likely tokens are chosen more often. At 0, the likeliest
     /// token is always chosen.
@@ -23,18 +23,19 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// 100 tokens, each from the last 128, with the network's own probabilities and seed 0.
+    /// Generates 100 tokens from a context of 128 tokens, with temperature 1, all tokens allowed,
+    /// and seed 0.
     fn default() -> Self {
         Self { length: 100, context: 128, temperature: 1.0, top_k: None, seed: 0 }
     }
 }
 
 /// Continues a text by a network that computes logits `[n, t, vocabulary]` for texts `[n, t]`, such
-/// as a [`gpt`](super::gpt). Each token is drawn by the probabilities that the network computes for
-/// the token after the text so far. `told` is called with each token, and may end the text.
+/// as a [`gpt`](super::gpt). Each token is drawn with the probabilities that the network computes
+/// for the next token of the text so far. `told` is called with each token, and may end the text.
 ///
-/// Random numbers come from Philox4x32-10, by the seed and the number of the token. The same
-/// network, prompt and sampling therefore give the same text.
+/// Random numbers come from Philox4x32-10, with the seed and the number of the token as key and
+/// counter. The same network, prompt and sampling therefore give the same text.
 ///
 /// ```
 /// use remat::nn::{Gpt, Sampling, generate, gpt};
@@ -103,7 +104,7 @@ pub fn generate(
         };
         let token = token as i32;
         text.push(token);
-        // Older tokens are not given to the network any more.
+        // Drop older tokens, which the network no longer reads.
         if text.len() > 2 * context {
             text.drain(..text.len() - context);
         }
@@ -116,8 +117,8 @@ pub fn generate(
 }
 
 impl Sampling {
-    /// Token that `number`, which is in `[0, 1)`, selects by the probabilities. `None` if a logit
-    /// is not finite.
+    /// Token that `number` in `[0, 1)` selects according to the probabilities. `None` if a logit is
+    /// not finite.
     fn choose(&self, logits: &[f32], number: f32) -> Option<usize> {
         if logits.iter().any(|x| !x.is_finite()) {
             return None;
@@ -136,8 +137,8 @@ impl Sampling {
             left -= weight(token);
             left < 0.0
         });
-        // By rounding, the probabilities may add up to less than `number`: take the last token
-        // then.
+        // Because of rounding, the probabilities may add up to less than `number`. Then take the
+        // last token.
         found.or(order.last()).copied()
     }
 }

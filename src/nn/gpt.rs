@@ -23,10 +23,10 @@ pub struct Gpt {
     pub layers: usize,
     /// Features of a token.
     pub width: usize,
-    /// Heads of each block; the number divides the width.
+    /// Number of heads of each block; it must divide the width.
     pub heads: usize,
-    /// Probability that an element is zeroed in training: in the embeddings, and in the results of
-    /// blocks, which are added to the embeddings.
+    /// Probability that an element is zeroed in training. Dropout applies to the embeddings, and to
+    /// the results that blocks add to them.
     pub dropout: f32,
 }
 
@@ -42,11 +42,11 @@ impl Gpt {
     }
 }
 
-/// A network that predicts, at each token of a text, how likely each token is to be the next; see
+/// A network that computes, for each token of a text, the probabilities of the next token; see
 /// [`gpt`].
 #[derive(Debug)]
 pub struct LanguageModel {
-    /// Embeddings of tokens and weights of the outputs, `[vocabulary, width]`.
+    /// Embeddings of tokens, `[vocabulary, width]`; also the weights of the output layer.
     tokens: Tensor,
     /// Embeddings of positions, `[context, width]`.
     positions: Tensor,
@@ -57,10 +57,10 @@ pub struct LanguageModel {
     storage: DType,
 }
 
-/// A GPT for texts `[n, t]` of integers, with logits `[n, t, vocabulary]`: the logits of a token
-/// depend on this token and earlier tokens. Parameters have the names, shapes and initial
+/// A GPT for texts `[n, t]` of integers, with logits `[n, t, vocabulary]`: the logits at a token
+/// depend only on this token and earlier tokens. Parameters have the names, shapes and initial
 /// distributions of GPT-2 in the transformers library. The matrix of embeddings is also the weight
-/// of the outputs; its only name is `wte.weight`.
+/// of the output layer; its only name is `wte.weight`.
 ///
 /// ```
 /// use remat::nn::{Gpt, Mode, Module as _, gpt};

@@ -4,12 +4,12 @@ use crate::op::OpError;
 use crate::ops::{self, Pool2d, Tensor};
 use crate::runtime::Runtime;
 
-/// Smallest height and width of images for [`inceptionv4`]. The layers would leave no pixels of
-/// smaller images.
+/// Smallest height and width of images for [`inceptionv4`]. For smaller images, the last layers
+/// would have no pixels.
 const LEAST: usize = 75;
 
-/// Inception-v4 (Szegedy et al., AAAI 2017) for images `[n, channels, h, w]` of at least 75 pixels
-/// a side; the paper has 299. The first convolution has `width` channels, 32 in the paper. The
+/// Inception-v4 (Szegedy et al., AAAI 2017) for images `[n, channels, h, w]` of at least 75x75
+/// pixels; the paper has 299x299. The first convolution has `width` channels, 32 in the paper. The
 /// other convolutions have the paper's numbers of channels, times `width / 32`, rounded up.
 /// Parameters have the names of timm's `inception_v4`.
 ///
@@ -96,8 +96,8 @@ struct Branches(Vec<Branch>);
 
 struct Branch {
     path: Sequential,
-    /// Continuations of the path: each reads the path's output, and their results are concatenated.
-    /// Empty if the path's output is the result.
+    /// Modules that read the path's output; their results are concatenated. Empty if the path's
+    /// output is the result.
     ends: Vec<Sequential>,
 }
 
@@ -130,8 +130,8 @@ impl Branches {
     }
 }
 
-/// A convolution whose number of channels is stated for a network with 32 channels in its first
-/// convolution.
+/// A convolution. `outputs` is the number of channels in a network whose first convolution has 32
+/// channels.
 #[derive(Clone, Copy)]
 struct Conv {
     outputs: usize,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ops::{Distribution, Tensor};
 use crate::runtime::Runtime;
 
-/// Number that scales initial weights, so that the variance is kept through a layer.
+/// Fan by which initial weights are scaled, so that a layer preserves the variance.
 ///
 /// ```
 /// use remat::nn::init::{self, Fan};
@@ -86,7 +86,7 @@ pub fn constant(runtime: &Runtime, shape: &[usize], value: f32) -> Result<Tensor
     runtime.full(shape, value)
 }
 
-/// Elements drawn evenly from `low` to `high`.
+/// Elements drawn uniformly from `low` to `high`.
 ///
 /// ```
 /// use remat::nn::init;
@@ -145,8 +145,8 @@ pub fn trunc_normal(runtime: &Runtime, shape: &[usize], std: f32) -> Result<Tens
     z.clamp(-2.0 * std, 2.0 * std)
 }
 
-/// Inverse of the error function, by Newton's method from a guess that is off by a few thousandths
-/// (Winitzki, 2008).
+/// Inverse of the error function, by Newton's method. The first guess has an error of a few
+/// thousandths (Winitzki, 2008).
 fn erf_inv(y: &Tensor) -> Result<Tensor, Error> {
     const A: f32 = 0.147;
     let log = y.square()?.affine(-1.0, 1.0)?.log()?;
@@ -160,7 +160,7 @@ fn erf_inv(y: &Tensor) -> Result<Tensor, Error> {
     Ok(x)
 }
 
-/// Elements drawn evenly from `±gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio, AISTATS
+/// Elements drawn uniformly from `±gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio, AISTATS
 /// 2010).
 ///
 /// ```
@@ -203,8 +203,8 @@ pub fn xavier_normal(runtime: &Runtime, shape: &[usize], gain: f32) -> Result<Te
     normal(runtime, shape, 0.0, std as f32)
 }
 
-/// Elements drawn evenly from `±gain * sqrt(3 / fan)` (He et al., ICCV 2015); `gain` is `sqrt(2)`
-/// before a relu.
+/// Elements drawn uniformly from `±gain * sqrt(3 / fan)` (He et al., ICCV 2015); `gain` is
+/// `sqrt(2)` before a relu.
 ///
 /// ```
 /// use remat::nn::init::{self, Fan};
@@ -259,8 +259,8 @@ impl Fan {
     }
 }
 
-/// A bias of `size` elements for a layer with this weight, drawn evenly from `±1 / sqrt(fan)`, as
-/// in PyTorch.
+/// A bias of `size` elements for a layer with this weight, drawn uniformly from `±1 / sqrt(fan)`,
+/// as in PyTorch.
 pub(super) fn bias_of(
     runtime: &Runtime,
     weight: &Tensor,

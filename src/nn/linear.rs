@@ -24,7 +24,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Makes a layer with weights and biases drawn evenly from `±1 / sqrt(inputs)`.
+    /// Makes a layer with weights and biases drawn uniformly from `±1 / sqrt(inputs)`.
     ///
     /// ```
     /// use remat::nn::{Linear, parameters};

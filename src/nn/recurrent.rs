@@ -14,22 +14,22 @@ use crate::ops::Tensor;
 use crate::runtime::Runtime;
 use std::marker::PhantomData;
 
-/// Weights of a cell. Each gate of each unit gets a sum: the input times its weights, plus the
-/// memory times its weights, plus biases.
+/// Weights of a cell. The value of each gate is the input times `weight_ih`, plus the memory times
+/// `weight_hh`, plus biases.
 #[derive(Debug)]
 pub struct Weights {
     /// `[gates * hidden, inputs]`
     weight_ih: Tensor,
     /// `[gates * hidden, hidden]`
     weight_hh: Tensor,
-    /// Two biases of `[gates * hidden]` each. One bias would be enough for most gates, but PyTorch
-    /// has two.
+    /// Two biases of `[gates * hidden]` each, as in PyTorch. For most gates, a single bias would
+    /// suffice.
     bias_ih: Tensor,
     bias_hh: Tensor,
 }
 
 impl Weights {
-    /// Draws all weights evenly from `±1 / sqrt(hidden)`, as in PyTorch.
+    /// Draws all weights uniformly from `±1 / sqrt(hidden)`, as in PyTorch.
     fn new(runtime: &Runtime, inputs: usize, hidden: usize, gates: usize) -> Result<Self, Error> {
         let bound = 1.0 / (hidden.max(1) as f32).sqrt();
         let rows = gates * hidden;
@@ -108,7 +108,7 @@ fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Erro
     })
 }
 
-/// Gates of a cell: their number, and the computation of the next memory from the sums of the
+/// Gates of a cell: their number, and the computation of the next memory from the values of the
 /// gates.
 pub trait Gates: Send {
     /// Number of gates of each unit.
@@ -131,12 +131,12 @@ pub trait Gates: Send {
         before: Option<&Self::Memory>,
     ) -> Result<(Tensor, Self::Memory), Error>;
 
-    /// Output of a step, taken from its memory.
+    /// Output of a step, taken from the memory after the step.
     fn output(memory: Self::Memory) -> Tensor;
 }
 
-/// A cell that computes one step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], it maps
-/// `x [n, inputs]` to the `h'` of a step from a memory of zeros.
+/// A cell that computes one step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], a cell
+/// computes one step from a memory of zeros: it maps `x [n, inputs]` to the new memory `h'`.
 ///
 /// ```
 /// use remat::nn::LstmCell;
@@ -157,7 +157,8 @@ pub struct RecurrentCell<G> {
 }
 
 impl<G: Gates> RecurrentCell<G> {
-    /// Makes a cell with weights and biases drawn evenly from `±1 / sqrt(hidden)`, as in PyTorch.
+    /// Makes a cell with weights and biases drawn uniformly from `±1 / sqrt(hidden)`, as in
+    /// PyTorch.
     ///
     /// ```
     /// use remat::nn::{GruCell, parameters};
@@ -243,15 +244,15 @@ impl<G: Gates> Module for RecurrentCell<G> {
     }
 }
 
-/// Smallest number of rows in the product of a piece's inputs and their weights. The product has a
-/// row for each step of the piece and each entry of the batch.
+/// Minimum number of rows in the product of a piece's inputs and the weights. The product has a row
+/// for each step of the piece and each entry of the batch.
 const ROWS: usize = 512;
 
 /// Smallest and largest number of steps of a piece.
 const STEPS: [usize; 2] = [8, 64];
 
-/// Number of steps of each piece that sequences are cut into. The values that a piece keeps for its
-/// gradient are evicted together.
+/// Number of steps of a piece. Sequences are cut into pieces, and the values that a piece keeps for
+/// its gradient are evicted together.
 fn piece(n: usize, length: usize) -> usize {
     let steps = ROWS.div_ceil(n.max(1)).clamp(STEPS[0], STEPS[1]);
     length.div_ceil(length.div_ceil(steps))
@@ -275,7 +276,7 @@ fn piece(n: usize, length: usize) -> usize {
 pub struct Recurrent<G>(Vec<RecurrentCell<G>>);
 
 impl<G: Gates> Recurrent<G> {
-    /// Makes `layers` layers of `hidden` units each. Weights and biases are drawn evenly from
+    /// Makes `layers` layers of `hidden` units each. Weights and biases are drawn uniformly from
     /// `±1 / sqrt(hidden)`, as in PyTorch.
     ///
     /// ```

@@ -7,13 +7,13 @@ use crate::runtime::Runtime;
 #[derive(Debug)]
 pub struct Residual {
     body: Sequential,
-    /// Path beside the body; `None` is the identity.
+    /// Shortcut; `None` is the identity.
     shortcut: Option<Sequential>,
 }
 
 impl Residual {
-    /// Makes a block of two 3x3 convolutions from `inputs` to `outputs` channels, the first with
-    /// `stride`.
+    /// Makes a block of two 3x3 convolutions from `inputs` to `outputs` channels. The first
+    /// convolution has stride `stride`.
     ///
     /// ```
     /// use remat::nn::Residual;
@@ -43,8 +43,8 @@ impl Residual {
         Ok(Self { body, shortcut: projection(runtime, inputs, outputs, stride)? })
     }
 
-    /// Makes a block of 1x1, 3x3 and 1x1 convolutions from `inputs` to `4 * width` channels, the
-    /// second with `stride`.
+    /// Makes a block of 1x1, 3x3 and 1x1 convolutions from `inputs` to `4 * width` channels. The
+    /// second convolution has stride `stride`.
     ///
     /// ```
     /// use remat::nn::Residual;

@@ -43,7 +43,7 @@ fn weights_begin_as_their_names_say() {
         ),
         (init::normal(&runtime, &shape, 0.0, 0.5), 0.5, None),
         (init::uniform(&runtime, &shape, -2.0, 2.0), 2.0 / 3f64.sqrt(), Some(3f64.sqrt())),
-        // Limited to two standard deviations, which leaves .8796 of the standard deviation.
+        // Limiting to two standard deviations reduces the standard deviation to .8796.
         (init::trunc_normal(&runtime, &shape, 0.02), 0.02 * 0.879_626, Some(2.0 / 0.879_626)),
     ];
     for (i, (weight, std, farthest)) in cases.into_iter().enumerate() {
@@ -66,7 +66,7 @@ fn weights_begin_as_their_names_say() {
     assert!(init::kaiming_uniform(&runtime, &[8], Fan::In, 1.0).is_ok());
 }
 
-/// Counts the elements within some known quantiles.
+/// Checks the share of elements within known quantiles.
 #[test]
 fn truncated_normals_have_the_right_shape() {
     let runtime = start();
@@ -142,7 +142,7 @@ fn embeddings_are_rows_and_get_gradients_of_their_uses() {
     assert_eq!(error, "embedding: weight is f32[] of rank 0, expected rank 2");
 }
 
-/// Adding the same number to the positions of queries and of keys changes no product.
+/// Adding the same number to the positions of queries and keys does not change their products.
 #[test]
 fn rotary_positions_are_relative() {
     let runtime = start();

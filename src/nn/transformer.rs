@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// A block of a transformer, `[n, t, width]` to the same shape: `y = x + attention(norm(x))`, and
-/// then `y + linear(gelu(linear(norm(y))))`, with four times the width between the two linear
-/// layers. The state has the names of PyTorch's
+/// A block of a transformer, `[n, t, width]` to the same shape. The block computes
+/// `y = x + attention(norm(x))`, and then `y + linear(gelu(linear(norm(y))))`, with `4 * width`
+/// features between the two linear layers. Parameters have the names of PyTorch's
 /// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 ///
 /// ```
@@ -29,7 +29,7 @@ pub struct TransformerBlock {
     style: &'static Style,
 }
 
-/// Names of a block's parts, and the kind of GELU, by the library that the block follows.
+/// Names of a block's parameters, and the kind of GELU, as in the library that the block imitates.
 #[derive(Debug)]
 pub(super) struct Style {
     attention: &'static str,
@@ -96,10 +96,9 @@ impl TransformerBlock {
         })
     }
 
-    /// Makes a block of GPT-2, which has `layers` blocks. The block is causal, and its weights are
-    /// Gaussian with standard deviation 0.02. Results of the attention and of the MLP are added to
-    /// the rows; the weights that make these results have a standard deviation of
-    /// `0.02 / sqrt(2 layers)`.
+    /// Makes a block of a GPT-2 with `layers` blocks. The block is causal, and its weights are
+    /// Gaussian with standard deviation 0.02. The last weights of the attention and of the MLP have
+    /// a standard deviation of `0.02 / sqrt(2 layers)`.
     pub(super) fn gpt2(
         runtime: &Runtime,
         width: usize,

@@ -15,8 +15,8 @@ use crate::runtime::Runtime;
 /// h = sigmoid(o) tanh(c)
 /// ```
 ///
-/// The ops depend on the shape of the tree. All trees of one batch have the same shape, and each
-/// has tokens of its own.
+/// The ops depend on the shape of the tree. All trees of a batch have the same shape, but different
+/// tokens.
 ///
 /// ```
 /// use remat::data::Trees;
@@ -84,8 +84,7 @@ impl TreeLstm {
         })
     }
 
-    /// Computes a value for each class, `[n, classes]`, of `n` trees of this shape with tokens
-    /// `[nodes, n]`.
+    /// Computes logits `[n, classes]` for `n` trees of this shape with tokens `[nodes, n]`.
     ///
     /// ```
     /// use remat::data::Tree;
@@ -117,7 +116,7 @@ impl TreeLstm {
         let tokens = tokens.split(1, 0)?;
         let mut cells: Vec<Option<Cell>> = vec![None; nodes];
         for node in 0..nodes {
-            // The parent is the only reader of a cell, so take the cells out.
+            // Only the parent reads a cell, so take the cells out.
             let children: Vec<Cell> =
                 tree.children(node).iter().filter_map(|&child| cells[child].take()).collect();
             let x = self.embedding.forward(&tokens[node].reshape(&[n])?, mode)?;

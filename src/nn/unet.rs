@@ -14,8 +14,8 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UNet {
-    /// Channels at full size: 64 in the paper. Each halving of the image doubles the number of
-    /// channels.
+    /// Number of channels at full image size: 64 in the paper. Each halving of the image doubles
+    /// the number of channels.
     pub width: usize,
     /// Number of times that images are halved: 4 in the paper.
     pub depth: usize,
@@ -26,8 +26,8 @@ pub struct UNet {
 /// Method to make images twice as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upsampling {
-    /// Interpolation between pixels. The deepest level then has as many channels as the level above
-    /// it.
+    /// Bilinear interpolation. With this method, the deepest level has as many channels as the
+    /// level above it.
     Bilinear,
     /// A transposed convolution, as in the paper.
     Transposed,
@@ -35,14 +35,14 @@ pub enum Upsampling {
 
 impl Default for UNet {
     /// Sizes of the paper. In contrast to the paper, convolutions are padded, so that images keep
-    /// their size, and there are batch norms.
+    /// their size, and followed by batch norms.
     fn default() -> Self {
         Self { width: 64, depth: 4, up: Upsampling::Transposed }
     }
 }
 
-/// A U-Net that maps images `[n, channels, h, w]` to `[n, classes, h, w]`. Convolutions are padded
-/// and normalized. Parameters have the names of the usual implementation in PyTorch
+/// A U-Net that maps images `[n, channels, h, w]` to `[n, classes, h, w]`. Convolutions are padded,
+/// and followed by batch norms. Parameters have the names of the usual implementation in PyTorch
 /// (milesial/Pytorch-UNet). Images may be of any size that can be halved `depth` times.
 ///
 /// ```
@@ -84,8 +84,7 @@ pub fn unet(
         let outputs = if i == 1 { width } else { inputs / 2 / factor };
         ups.push(Up::new(runtime, inputs, outputs, up)?);
     }
-    // PyTorch's initial weights. The fan-out is not a useful scale here, as no layer follows this
-    // one.
+    // PyTorch's initial weights. Scaling by the fan-out is not useful, because no layer follows.
     let bound = 1.0 / (width as f32).sqrt();
     let last = runtime.uniform(&[classes, width, 1, 1], -bound..bound)?;
     Ok(Net {
@@ -143,8 +142,8 @@ impl Module for Net {
     }
 }
 
-/// A step from one level to the level above: doubles the size, and appends the activations of that
-/// level from before the halving.
+/// A step from one level to the level above: doubles the image size, and appends the activations
+/// that the level above had before the halving.
 struct Up {
     /// Layer that doubles the size; `None` for bilinear interpolation.
     up: Option<ConvTranspose2d>,

@@ -14,10 +14,10 @@ pub struct UnrolledGanSize {
     pub hidden: usize,
     /// Numbers in an example: 2 for points in a plane.
     pub outputs: usize,
-    /// Number of steps of the discriminator that the generator looks ahead: 0 to 10 in the paper.
-    /// With 0, the network is a plain GAN.
+    /// Number of unrolled steps of the discriminator: 0 to 10 in the paper. With 0, the network is
+    /// a plain GAN.
     pub unroll: usize,
-    /// Learning rate of the discriminator's steps that the generator looks ahead.
+    /// Learning rate of the discriminator's unrolled steps.
     pub rate: f32,
 }
 
@@ -29,9 +29,9 @@ impl Default for UnrolledGanSize {
 }
 
 /// A generative adversarial network whose generator learns through `unroll` steps of the
-/// discriminator (Metz et al., ICLR 2017). The generator's loss comes from the discriminator after
-/// `unroll` steps of gradient descent. The gradient goes through these steps, so gradients of
-/// gradients are computed.
+/// discriminator (Metz et al., ICLR 2017). The generator's loss is computed by the discriminator
+/// after `unroll` steps of gradient descent. The gradient is backpropagated through these steps, so
+/// gradients of gradients are computed.
 ///
 /// As a [`Module`], the network is the generator: `z [n, latent]` to `[n, outputs]`.
 ///
@@ -65,10 +65,10 @@ pub struct GanLoss {
     /// Sum to minimize. The discriminator gets the gradient of its own loss, and the generator gets
     /// the gradient of the generator's loss.
     pub total: Tensor,
-    /// Loss of the discriminator before the steps ahead: `2 ln 2` if it cannot tell real examples
-    /// from generated examples.
+    /// Loss of the discriminator before the unrolled steps. It is `2 ln 2` if the discriminator
+    /// cannot distinguish real from generated examples.
     pub discriminator: Tensor,
-    /// Loss of the generator: the negated loss of the discriminator after the steps ahead.
+    /// Loss of the generator: the negated loss of the discriminator after the unrolled steps.
     pub generator: Tensor,
 }
 
@@ -132,8 +132,8 @@ impl UnrolledGan {
             return Err(OpError::new("unrolled_gan", message).into());
         }
         let discriminator = mistakes(&now, real, &made.detach())?;
-        // The steps ahead start from copies of the weights, so that the generator's loss gives the
-        // discriminator no gradient.
+        // The unrolled steps start from copies of the weights, so that the generator's loss gives
+        // the discriminator no gradient.
         let mut ahead = now
             .iter()
             .map(|tensor| tensor.detach().affine(1.0, 0.0))

@@ -11,18 +11,18 @@ use crate::runtime::Runtime;
 pub struct Vit {
     /// Channels, height and width of images.
     pub image: [usize; 3],
-    /// Side of a patch in pixels; it divides height and width.
+    /// Height and width of a patch in pixels; must divide the image's height and width.
     pub patch: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Features of a patch.
     pub width: usize,
-    /// Heads of each block; the number divides the width.
+    /// Number of heads of each block; it must divide the width.
     pub heads: usize,
     /// Classes of images.
     pub classes: usize,
-    /// Probability that an element is zeroed in training: in the embeddings, and in the results of
-    /// blocks, which are added to the embeddings.
+    /// Probability that an element is zeroed in training. Dropout applies to the embeddings, and to
+    /// the results that blocks add to them.
     pub dropout: f32,
 }
 
@@ -35,8 +35,8 @@ pub struct VisionTransformer {
     patches: Tensor,
     /// `[width]`
     bias: Tensor,
-    /// Row that is put in front of the patches, `[1, 1, width]`. The classes are computed from its
-    /// result.
+    /// Class token `[1, 1, width]`, the row before the rows of the patches. The logits are computed
+    /// from this row's result.
     class: Tensor,
     /// `[1, 1 + patches, width]`
     positions: Tensor,
@@ -47,8 +47,8 @@ pub struct VisionTransformer {
 }
 
 /// A vision transformer that maps images `[n, channels, height, width]` to `[n, classes]`.
-/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. The
-/// head is an exception: its weights are Gaussian with standard deviation 0.02, not 0.
+/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. Only
+/// the weights of the head differ: they are Gaussian with standard deviation 0.02, not 0.
 ///
 /// ```
 /// use remat::nn::{Vit, vit};

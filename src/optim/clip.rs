@@ -4,12 +4,13 @@ use crate::nn::{Module, parameters};
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// Scales the gradients of a module down if their common norm is above `max_norm`. Returns the norm
-/// before scaling.
+/// Scales down the gradients of a module if the norm of all gradients together is above `max_norm`.
+/// Returns the norm before scaling.
 ///
 /// The function works as PyTorch's `clip_grad_norm_`. All gradients are multiplied by the same
-/// factor, `max_norm / (norm + 1e-6)` or 1. The norm is computed on the device, without waiting for
-/// it. Gradients are replaced one by one; gradients of tensors outside the module are unchanged.
+/// factor, `max_norm / (norm + 1e-6)` or 1. The norm is computed on the device, and the call does
+/// not wait for it. Gradients are replaced one by one. Gradients of tensors outside the module are
+/// unchanged.
 ///
 /// ```
 /// use remat::nn::Linear;

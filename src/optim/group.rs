@@ -4,7 +4,7 @@ use std::fmt;
 /// Predicate on name and tensor: whether a parameter belongs to a group.
 type Has = dyn Fn(&str, &Tensor) -> bool + Send + Sync;
 
-/// Settings for some of the parameters.
+/// Group of parameters with their own settings.
 ///
 /// ```
 /// use remat::optim::{Group, Optimizer};
@@ -74,7 +74,7 @@ impl Group {
         Self::of(|_, parameter| parameter.rank() <= 1)
     }
 
-    /// Sets the learning rate of the group, as a multiple of the optimizer's.
+    /// Sets the learning rate of the group, as a multiple of the optimizer's learning rate.
     ///
     /// ```
     /// use remat::nn::Embedding;
@@ -122,8 +122,8 @@ impl Group {
         self
     }
 
-    /// Learning rate and weight decay of a parameter. The first group that contains the parameter
-    /// may change the given values.
+    /// Learning rate and weight decay of a parameter: the given values, as modified by the first
+    /// group that contains the parameter.
     pub(super) fn settings(
         groups: &[Self],
         name: &str,

@@ -19,16 +19,14 @@ pub enum Rule {
     },
     /// Adam with decoupled weight decay; see [`AdamW`].
     AdamW {
-        /// Fractions that remain after a step: of the average gradient, and of the average squared
-        /// gradient.
+        /// Decay rates per step of the average gradient and of the average squared gradient.
         betas: [f32; 2],
         /// Added to the divisor, to keep it away from 0.
         eps: f32,
     },
     /// The sign of an average gradient; see [`Lion`].
     Lion {
-        /// Weight of the average in the update, and fraction of the average that remains after a
-        /// step.
+        /// Weight of the average in the update, and decay rate of the average per step.
         betas: [f32; 2],
     },
 }

@@ -1,5 +1,5 @@
-/// Learning rate over a run: a function of the step's number alone. A resumed run therefore
-/// continues with the rates that it would have had.
+/// Learning rate over a run, as a function only of the step's number. A resumed run therefore has
+/// the same rates as an uninterrupted run.
 ///
 /// ```
 /// use remat::optim::Schedule;
@@ -9,7 +9,7 @@
 /// assert_eq!(schedule.rate(10), 0.1);
 /// assert_eq!(schedule.rate(100), 0.0);
 ///
-/// // The schedule of the article on residual networks.
+/// // The schedule of the paper on residual networks.
 /// let steps = Schedule::constant(0.01).then(400, Schedule::steps(0.1, 0.1, 32_000));
 /// assert_eq!((steps.rate(399), steps.rate(400)), (0.01, 0.1));
 /// assert!((steps.rate(32_400) - 0.01).abs() < 1e-8);
@@ -20,19 +20,19 @@ pub struct Schedule(Shape);
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Constant(f32),
-    /// Half a cosine wave from `from` to `to`; `to` from then on.
+    /// Half a cosine wave from `from` to `to`; afterwards the rate is `to`.
     Cosine {
         from: f32,
         to: f32,
         steps: usize,
     },
-    /// A straight line from `from` to `to`; `to` from then on.
+    /// A straight line from `from` to `to`; afterwards the rate is `to`.
     Linear {
         from: f32,
         to: f32,
         steps: usize,
     },
-    /// `from`, times `factor` after each `every` steps.
+    /// Rate `from`, multiplied by `factor` after each `every` steps.
     Steps {
         from: f32,
         factor: f32,
@@ -41,8 +41,8 @@ enum Shape {
     /// A linear rise over the given number of steps, in equal increments, up to the first rate of
     /// the schedule that follows.
     Warmup(usize, Box<Schedule>),
-    /// The first schedule for the given number of steps, and then the second schedule, whose steps
-    /// count from 0.
+    /// The first schedule for the given number of steps, then the second schedule, with steps
+    /// counted from 0.
     Then(Box<Schedule>, usize, Box<Schedule>),
 }
 
@@ -101,8 +101,8 @@ impl Schedule {
         Self(Shape::Steps { from, factor, every })
     }
 
-    /// Puts `steps` steps before this schedule, in which the rate rises evenly to this schedule's
-    /// first rate.
+    /// Adds a warmup of `steps` steps before this schedule, in which the rate rises linearly to the
+    /// schedule's first rate.
     ///
     /// ```
     /// use remat::optim::Schedule;
@@ -115,7 +115,7 @@ impl Schedule {
         if steps == 0 { self } else { Self(Shape::Warmup(steps, Box::new(self))) }
     }
 
-    /// Follows this schedule for `steps` steps, and `next` from then on.
+    /// Uses this schedule for `steps` steps, and `next` afterwards.
     ///
     /// ```
     /// use remat::optim::Schedule;

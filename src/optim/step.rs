@@ -1,4 +1,4 @@
-//! Steps of an optimizer: gradients in, updates out.
+//! Steps of an optimizer, which update parameters from gradients.
 
 use super::distributed::{Empty, Reduction};
 use super::{Group, Kept, Optimizer, clip_grad_norm};
@@ -28,10 +28,10 @@ impl Part<'_> {
 }
 
 impl Optimizer {
-    /// Plays a tape backwards from a scalar, and updates the parameters of `module`.
+    /// Runs the backward pass of a tape from a scalar, and updates the parameters of `module`.
     ///
-    /// Each parameter is updated as soon as its gradient is complete, or all are updated at the
-    /// end; see [`Optimizer::step_in_backward`].
+    /// Each parameter is updated as soon as its gradient is complete, or all parameters are updated
+    /// at the end; see [`Optimizer::step_in_backward`].
     ///
     /// ```
     /// use remat::nn::Embedding;
@@ -64,9 +64,9 @@ impl Optimizer {
         self.minimize_with(tape, loss, module, Gradients::default())
     }
 
-    /// [`Optimizer::minimize`] with the sum of `gradients` and the gradients of `loss`, for the
-    /// last of several micro-batches. To average the gradients over all micro-batches, divide each
-    /// loss by their number.
+    /// Like [`Optimizer::minimize`], but uses the sum of `gradients` and the gradients of `loss`.
+    /// Call it for the last of several micro-batches. To average the gradients over all
+    /// micro-batches, divide each loss by their number.
     ///
     /// ```
     /// use remat::autograd::Gradients;
@@ -151,7 +151,7 @@ impl Optimizer {
             Ok(())
         })?;
         let Some(reduction) = &mut reduction else {
-            // Parameters whose gradients come from earlier micro-batches only.
+            // Parameters that have gradients only from earlier micro-batches.
             for (name, parameter) in targets {
                 if let Some(gradient) = gradients.take(parameter) {
                     self.update(&runtime, &name, parameter, &gradient)?;
@@ -179,7 +179,7 @@ impl Optimizer {
     }
 
     /// Updates all parameters of a module that have a gradient, and frees the gradients. Gradients
-    /// are clipped if [`Optimizer::max_norm`] is set. Several parameters are updated at a time; see
+    /// are clipped if [`Optimizer::max_norm`] is set. One op updates several parameters; see
     /// [`Optimizer::fused_share`].
     ///
     /// ```
@@ -216,7 +216,7 @@ impl Optimizer {
             let Some(gradient) = gradients.take(parameter) else { continue };
             let gradient = gradient.contiguous()?;
             let op = self.prepare(runtime, &name, parameter)?;
-            // Taken out of the map, so that all states can be borrowed mutably at once.
+            // Take the states out of the map, so that all of them can be borrowed mutably at once.
             let kept = self.kept.remove(&name).unwrap_or_default();
             let part = Part { name, parameter, kept, gradient };
             match parts.iter_mut().find(|(other, _)| *other == op) {
@@ -237,7 +237,7 @@ impl Optimizer {
             })
         };
         let is_made = updated.is_ok();
-        // The states return to the map whether or not the updates succeeded.
+        // Put the states back into the map, whether or not the updates succeeded.
         for mut part in groups.into_iter().flat_map(|(_, parts)| parts) {
             part.kept.steps += u64::from(is_made);
             self.kept.insert(part.name, part.kept);

@@ -1,4 +1,4 @@
-//! Training by plain Burn and under a budget, side by side.
+//! Trains a model with plain Burn and then under a budget, and compares the results.
 
 #![allow(dead_code)] // Each example uses a part of this module.
 
@@ -51,8 +51,8 @@ impl FromStr for Budget {
 }
 
 impl Options {
-    /// Starts the device under the budget. For a budget as a share, `without` trains without a
-    /// limit to find the full memory.
+    /// Starts the device under the budget. If the budget is a share, `without` first trains without
+    /// a limit, to find the full memory.
     pub fn serve(
         &self,
         without: impl FnOnce(&Guard) -> Result<(), Failure>,
@@ -92,8 +92,8 @@ pub trait Task {
     type Model: Module;
     /// Number of steps.
     fn steps(&self) -> usize;
-    /// Whether training draws random numbers. Numbers under a budget differ from those of plain
-    /// Burn.
+    /// Whether training draws random numbers. Random numbers under a budget differ from those of
+    /// plain Burn.
     fn is_random(&self) -> bool;
     /// Makes the model.
     fn model(&self, device: &Device) -> Self::Model;
@@ -160,8 +160,8 @@ fn train<T: Task>(
     end: impl Fn() -> Result<(), Failure>,
 ) -> Result<Trained<T::Model>, Failure> {
     let start = Instant::now();
-    // All trainings begin with the same parameters. Clones of one model would share the running
-    // means of batch norm.
+    // All training runs begin with the same parameters. Clones of a single model would share the
+    // running means of batch norm.
     let flex = Device::flex();
     flex.seed(1);
     let model = task.model(&flex.with_autodiff_context_from(device));

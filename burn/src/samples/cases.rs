@@ -60,8 +60,8 @@ pub(crate) struct Spec {
     pub dtype: DType,
     pub shape: &'static [usize],
     pub lie: Lie,
-    /// Which setting of the variant's own parameters, such as its dimension. Taken modulo the
-    /// number of settings.
+    /// Index of the setting of the variant's own parameters, such as its dimension; taken modulo
+    /// the number of settings.
     pub way: usize,
 }
 
@@ -127,7 +127,7 @@ fn new_id() -> TensorId {
     TensorId::new(numbers(1).0)
 }
 
-/// Data of a shape and type; `value` gives the element at each position.
+/// Data of a shape and type; `value` returns the element at each position.
 fn values(shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> TensorData {
     fn of<E: Element>(shape: &[usize], value: impl Fn(usize) -> E) -> TensorData {
         let count = shape.iter().product();
@@ -182,7 +182,7 @@ impl Make {
         }
     }
 
-    /// Makes an input; `value` gives the element at each position.
+    /// Makes an input; `value` returns the element at each position.
     fn with(&mut self, shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> TensorIr {
         let rank = shape.len();
         let mut whole = shape.to_vec();
@@ -256,8 +256,9 @@ impl Make {
         self.of(shape)
     }
 
-    /// Makes an input of the case's type and shape. One of two settings has strange values: zeros
-    /// of both signs, infinities and NaNs among floats, and the least and greatest integers.
+    /// Makes an input of the case's type and shape. One of two settings has special values: zeros
+    /// of both signs, infinities and NaNs for floats, and the least and greatest values for
+    /// integers.
     fn strange(&mut self) -> TensorIr {
         let (shape, dtype) = (self.spec.shape, self.spec.dtype);
         if self.way(2) == 0 {
@@ -271,8 +272,8 @@ impl Make {
             (2, _) if dtype.is_float() => f64::INFINITY,
             (3, _) if dtype.is_float() => f64::NAN,
             (4, _) if dtype.is_float() => f64::NEG_INFINITY,
-            // Casts from `f64` to integers saturate, so these become the greatest and the least
-            // integer.
+            // Casts from `f64` to integers saturate, so these floats become the greatest and the
+            // least integer.
             (1, _) => f64::MAX,
             (2, _) => f64::MIN,
             _ => 1.0,
@@ -312,8 +313,8 @@ impl Make {
         UnaryOpIr::create(self.strange(), new_id)
     }
 
-    /// Makes two operands: two tensors of equal shape, or a tensor and one to broadcast, or the
-    /// same tensor twice.
+    /// Makes two operands: two tensors of equal shape, or a tensor and a tensor to broadcast, or
+    /// the same tensor twice.
     fn two(&mut self) -> (TensorIr, TensorIr) {
         match self.way(3) {
             0 => (self.x(), self.x()),
@@ -784,7 +785,7 @@ fn float(op: &mut Float, make: &mut Make) -> Option<()> {
             let qparams = QuantizationParametersIr { scales, global: None };
             *op = QuantizeOpIr::create(make.x(), qparams, op.scheme, new_id);
         }
-        // The input is a float tensor, because a test cannot make a quantized one.
+        // The input is a float tensor, because a test cannot make a quantized tensor.
         Float::Dequantize(op) => *op = DequantizeOpIr::create(make.x(), make.spec.dtype, new_id),
         Float::GridSample2d(op) => {
             let batch = make.batch()?;

@@ -1,5 +1,5 @@
 //! Under a budget, every operation of Burn's IR gives the same bits as Flex alone: with permission
-//! to write over inputs, after eviction of inputs, and after eviction of outputs.
+//! to overwrite inputs, after eviction of inputs, and after eviction of outputs.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -25,8 +25,8 @@ use std::thread::available_parallelism;
 
 const SEED: u64 = 7;
 
-/// Operations on which Flex, or Burn's interpreter around it, panics, at least for some types and
-/// settings. A session returns an error.
+/// Operations on which Flex or Burn's interpreter panics, at least for some types and settings. A
+/// session returns an error for them.
 const REFUSED: [&str; 17] = [
     "BaseBool Cast",
     "BaseBool GatherNd",
@@ -47,7 +47,7 @@ const REFUSED: [&str; 17] = [
     "NumericInt Mean",
 ];
 
-/// Operations whose outputs take more bytes in Flex than their shape and type say: indices have
+/// Operations whose outputs take more bytes in Flex than their shape and type need: indices have
 /// another type, or the gradient is a part of a larger buffer.
 const LARGER: [&str; 7] = [
     "NumericInt ArgMax",
@@ -59,8 +59,8 @@ const LARGER: [&str; 7] = [
     "Module ConvTranspose3dWeightBackward",
 ];
 
-/// Operations on which Flex panics, but a session gives a result: the session draws the random
-/// numbers itself, the operation makes nothing, or it makes an empty tensor from empty views.
+/// Operations on which Flex panics, but a session gives a result. The session draws random numbers
+/// itself, the operation has no outputs, or it makes an empty tensor from empty views.
 const ONLY_OURS: [&str; 8] = [
     "NumericFloat IntRandom",
     "Distributed SyncCollective",
@@ -94,7 +94,7 @@ type Way = fn(&mut Session<Flex>, &Case) -> Outcome;
 const WAYS: [(&str, Way); 2] = [("given away", given), ("evicted", evicted)];
 
 fn outputs(case: &Case) -> Vec<TensorIr> {
-    // These two variants make nothing.
+    // These two variants have no outputs.
     if matches!(case.ir, OperationIr::Init(_) | OperationIr::Drop(_)) {
         return Vec::new();
     }
@@ -102,7 +102,7 @@ fn outputs(case: &Case) -> Vec<TensorIr> {
     case.ir.outputs().map(read).collect()
 }
 
-/// The operation of a case, with permission to write over all its inputs, if no input occurs twice.
+/// The operation of a case, with permission to overwrite all its inputs, if no input occurs twice.
 fn giving(case: &Case) -> OperationIr {
     struct GiveAway;
     impl burn_ir::IrVisitorMut for GiveAway {
@@ -143,8 +143,8 @@ fn bare(case: &Case) -> Outcome {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::runner::words(&*panic))
 }
 
-/// Makes inputs that can be evicted. Uploads cannot, on a backend in the host's memory, so each
-/// input is made from an upload by an operation.
+/// Makes inputs that can be evicted. On a backend in the host's memory, uploads cannot be evicted,
+/// so an operation makes each input from an upload.
 fn upload(session: &mut Session<Flex>, case: &Case) {
     for input in &case.inputs {
         let whole = &input.uploaded;
@@ -185,7 +185,7 @@ fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {
     outputs(case).iter().map(read).collect()
 }
 
-/// Runs the operation with permission to write over its inputs. Reads the outputs, evicts them, and
+/// Runs the operation with permission to overwrite its inputs. Reads the outputs, evicts them, and
 /// reads them again.
 fn given(session: &mut Session<Flex>, case: &Case) -> Outcome {
     upload(session, case);
@@ -279,8 +279,8 @@ impl Found {
 
     /// Runs one sample. Returns the number of settings of the operation.
     fn look_at(&mut self, ir: &OperationIr, name: &str, spec: Spec) -> usize {
-        // Sessions are made before the tensors of the case: a session takes tensors with smaller
-        // numbers than its first for tensors of earlier sessions.
+        // Sessions are made before the tensors of the case: a session treats tensors with numbers
+        // below its first number as tensors of earlier sessions.
         let sessions = WAYS.map(|_| session(1 << 40));
         let made = catch_unwind(|| cases::case(ir, spec));
         let (case, ways) = made.unwrap_or_else(|panic| {

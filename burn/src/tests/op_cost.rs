@@ -36,7 +36,7 @@ fn data() -> TensorData {
     TensorData::new(vec![1.0_f32; 8], [8])
 }
 
-/// Nanoseconds per operation in the bare interpreter.
+/// Nanoseconds per operation in Burn's interpreter without a session.
 fn bare() -> f64 {
     let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
     (0..2).for_each(|id| flex.register_tensor_data_id(TensorId::new(id), data()));
@@ -46,7 +46,7 @@ fn bare() -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / OPS as f64
 }
 
-/// Nanoseconds per operation in a session. With `behind`, kernels run on a thread of their own.
+/// Nanoseconds per operation in a session. With `behind`, kernels run on a separate thread.
 fn ours(behind: bool) -> f64 {
     let facts = Facts::of::<Flex>(&FlexDevice);
     let mut device = BurnDevice::new(FlexDevice, facts, 1 << 40, Default::default());

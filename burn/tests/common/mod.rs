@@ -16,7 +16,7 @@ use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use remat_rng::SplitMix64;
 
-/// Model that can be trained on made-up data.
+/// Model that can be trained on synthetic data.
 pub trait Net: Module {
     fn new(device: &Device) -> Self;
     fn logits(&self, batch: u64, device: &Device) -> Tensor<2>;
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub params: u64,
 }
 
-/// Model that is trained by Adam, step by step.
+/// Model in training with Adam, step by step.
 pub struct Training<N> {
     device: Device,
     /// The model; `None` only after a step that failed.

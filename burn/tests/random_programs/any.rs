@@ -1,4 +1,4 @@
-//! Tensor of any rank from 1 to 4. Burn has the rank in the type.
+//! Tensor of any rank from 1 to 4. In Burn, the rank is part of the type.
 
 use burn::tensor::kind::Basic;
 use burn::tensor::{DType, Float, Tensor, TensorData};

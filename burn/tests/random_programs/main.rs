@@ -1,5 +1,5 @@
 //! Random programs over Burn's tensors, under any budget, policy and window. Their reads have the
-//! bits of plain Flex, unless there is no room, which an error explains.
+//! bits of plain Flex, or fail with an out-of-memory error.
 //!
 //! The programs are the same each time. `REMAT_RANDOM_PROGRAMS=N` runs N other programs;
 //! `REMAT_SEED=S` runs only the program of this seed.
@@ -137,7 +137,7 @@ fn run_on_new(program: &Program, guard: &Guard) -> Result<(Reads, Stats), String
     if stats.peak_bytes > stats.budget_bytes {
         return Err(format!("{} bytes of {}", stats.peak_bytes, stats.budget_bytes));
     }
-    // Burn takes apart gradient graphs that were not used for a backward pass at times of its own.
+    // Burn frees gradient graphs without a backward pass at unpredictable times.
     if stats.used_bytes != 0 && !program.autodiff {
         return Err(format!("{} bytes are left over", stats.used_bytes));
     }
@@ -145,7 +145,7 @@ fn run_on_new(program: &Program, guard: &Guard) -> Result<(Reads, Stats), String
 }
 
 /// Runs the program on an existing device, with the settings that can be changed. `None` if the
-/// device has no room for the budget, because of gradient graphs of earlier programs.
+/// budget is too small for the gradient graphs of earlier programs that the device still holds.
 fn run_on_old(
     program: &Program,
     setup: &Setup,
@@ -175,7 +175,7 @@ fn bits(a: &TensorData, b: &TensorData) -> bool {
 }
 
 /// Equality of bits, except for the signs of NaNs. Flex adds in place if an operand is not shared,
-/// and may then swap the operands. The sum of two NaNs has the sign of the first.
+/// and may then swap the operands. The sum of two NaNs has the sign of the first operand.
 fn bits_of_numbers(a: &TensorData, b: &TensorData) -> bool {
     let is_nan = |bytes: &[u8]| match a.dtype() {
         DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
@@ -226,7 +226,7 @@ fn compare(reads: &Reads, expected: &Reads, same: Same, what: &str) -> Result<u6
     Ok(refused)
 }
 
-/// Checks the program's reads on all devices. `old` is a device used by other programs before.
+/// Checks the program's reads on all devices. Other programs have used the device `old` before.
 fn holds(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, String> {
     let free = remat_burn::budget(PLENTY).seed(setup.seed).serve::<Flex>(Default::default());
     let (expected, free) = run_on_new(program, &free.unwrap())?;
@@ -269,10 +269,10 @@ fn outcome(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, Str
         })
     };
     match once(old) {
-        // Burn's autodiff drops tensors from any thread. On a busy machine, its server is sometimes
-        // asked for a tensor that it was told to drop before. Then it ends the connection ("Should
-        // have handle for tensor", in `burn_ir::handle`) before it calls our code, and there is
-        // nothing to compare.
+        // Burn's autodiff drops tensors from any thread. On a busy machine, Burn's server sometimes
+        // gets a request for a tensor that it has already dropped. The server then ends the
+        // connection ("Should have handle for tensor", in `burn_ir::handle`) before it calls our
+        // code, so no values can be compared.
         Err(why) if program.autodiff && why.contains(LOST) => {
             println!("Burn's server ended the connection; the program runs once more: {why}");
             once(&self::old())
@@ -281,7 +281,7 @@ fn outcome(program: &Program, setup: &Setup, old: &Guard) -> Result<Figures, Str
     }
 }
 
-/// Seed of the first program, number of programs, and whether the programs are the usual ones.
+/// Seed of the first program, number of programs, and whether these are the default programs.
 fn seeds() -> (u64, u64, bool) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;

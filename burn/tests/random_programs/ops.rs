@@ -1,4 +1,4 @@
-//! Operations of Burn's tensor API, drawn by number. Each draw makes sense for the shape.
+//! Operations of Burn's tensor API, chosen by random numbers. Each choice is valid for the shape.
 
 use super::any::Any;
 use super::program::Draw;
@@ -107,8 +107,8 @@ pub fn compare<const D: usize, K: Ordered>(
     }
 }
 
-/// Replaces NaNs by 0. The sign of a NaN decides its place in an order, and is arbitrary: where
-/// Flex adds in place, it may swap the operands.
+/// Replaces NaNs by 0. The sign of a NaN decides its position in a sorted order. The sign is
+/// arbitrary, because Flex may swap the operands of an addition in place.
 fn numbers<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let nan = x.clone().is_nan();
     x.mask_fill(nan, 0.0)
@@ -318,7 +318,7 @@ pub fn filler<const D: usize>(dims: [usize; D], like: (&burn::tensor::Device, DT
     numbers.sin().reshape(dims)
 }
 
-/// Layer of a network. If there is none for the rank, the tensor is returned unchanged.
+/// Applies a layer of a network. If no layer exists for the rank, the tensor is returned unchanged.
 pub fn layer(x: Any, draw: &mut Draw) -> Any {
     let (dims, dtype) = (x.dims(), x.dtype());
     let device = with!(&x, x => x.device());

@@ -1,4 +1,4 @@
-//! Runs a program on a device. Only values read by the program are observed.
+//! Runs a program on a device. The result is the list of values that the program reads.
 
 use super::any::Any;
 use super::ops;
@@ -8,15 +8,15 @@ use burn::nn::DropoutConfig;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, DType, Device, Distribution, Float, FloatDType, Int, Tensor, TensorData};
 
-/// Most values of each kind that a program keeps.
+/// Maximum number of values of each kind that a program keeps.
 const KEPT: usize = 24;
-/// Most elements of a value that a program keeps.
+/// Maximum number of elements of a value that a program keeps.
 const LARGEST: usize = 500;
 
 /// Values that a program read, in order; or the error of the read.
 pub type Reads = Vec<Result<TensorData, String>>;
 
-/// Runs the program, and calls `mark` at each end of a step.
+/// Runs the program, and calls `mark` at the end of each step.
 pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads {
     let device = if program.autodiff { device.clone().autodiff() } else { device.clone() };
     let mut state = State {
@@ -28,7 +28,7 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
         leaves: Vec::new(),
         reads: Vec::new(),
     };
-    // Some values to begin with.
+    // Some initial values.
     for word in 0..3 {
         state.make(&mut Draw::new(word));
     }
@@ -47,7 +47,7 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
             println!("{name}: {}", state.shapes());
         }
     }
-    // The remaining values are read as well, so that no operation is without effect.
+    // The remaining values are also read, so that every operation affects the result.
     let State { floats, ints, bools, mut reads, .. } = state;
     reads.extend(floats.into_iter().map(Any::read));
     reads.extend(ints.into_iter().map(Any::read));
@@ -78,13 +78,13 @@ fn keep<K: Basic>(kept: &mut Vec<Any<K>>, made: Any<K>, draw: &mut Draw) {
     kept[at] = made;
 }
 
-/// Takes a value, sometimes with the last handle.
+/// Takes a value: sometimes its last handle, otherwise a clone.
 fn take<K: Basic>(kept: &mut Vec<Any<K>>, draw: &mut Draw) -> Option<Any<K>> {
     let at = (!kept.is_empty()).then(|| draw.below(kept.len()))?;
     Some(if draw.percent(20) { kept.swap_remove(at) } else { kept[at].clone() })
 }
 
-/// Another value that fits, or the value itself.
+/// Another value with a compatible shape, or the value itself.
 fn partner<K: Basic>(
     kept: &[Any<K>],
     x: &Any<K>,
@@ -108,7 +108,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> bool {
 
 fn dims(draw: &mut Draw) -> Vec<usize> {
     match draw.below(5) {
-        // Most shapes are equal, so that many values fit together.
+        // Most shapes are equal, so that many pairs of values are compatible.
         0 | 1 => vec![12, 16],
         2 => vec![2, 3, 6, 6],
         3 => vec![4, 6, 8],
@@ -285,7 +285,7 @@ impl State<'_> {
         }
     }
 
-    /// Replaces elements by a mask. If no mask fits, one is made from the value.
+    /// Replaces elements by a mask. If no mask has the right shape, a mask is made from the value.
     fn mask(&mut self, draw: &mut Draw) {
         let Some(x) = take(&mut self.floats, draw) else { return };
         let dims = x.dims();
@@ -315,7 +315,7 @@ impl State<'_> {
         }
         match draw.below(5) {
             0 => one(&mut self.ints, draw, 10),
-            // Flex's select on booleans gives numbers, which no boolean operation takes.
+            // Flex's select on booleans gives numbers, which no boolean operation accepts.
             1 => one(&mut self.bools, draw, 9),
             _ => one(&mut self.floats, draw, 10),
         }
@@ -415,8 +415,8 @@ impl State<'_> {
         }
     }
 
-    /// Computes gradients of the leaves, and reads or keeps them. Afterwards there is no gradient
-    /// graph.
+    /// Computes gradients of the leaves, and reads or keeps them. Afterwards no gradient graph
+    /// exists.
     fn backward(&mut self, draw: &mut Draw) {
         let tracked = |x: &Any<Float>| with!(x, x => x.is_tracked()) && x.dtype() == DType::F32;
         let Some(loss) = self.floats.iter().rev().find(|x| tracked(x)).cloned() else { return };

@@ -1,10 +1,10 @@
-//! Program: a list of words, one for each step. The effect of a step depends on the values present
-//! when it runs. Any part of a program is a program, so a failing program is shortened by leaving
-//! out steps.
+//! Program: a list of random integers, one for each step. The effect of a step depends on the
+//! values that exist when the step runs. A program without some of its steps is also a program, so
+//! a failing program can be shortened by removing steps.
 
 use remat_rng::SplitMix64;
 
-/// Pseudo-random numbers from a word.
+/// Pseudo-random numbers from an integer.
 #[derive(Clone, Debug)]
 pub struct Draw(SplitMix64);
 
@@ -17,7 +17,8 @@ impl Draw {
         self.0.next()
     }
 
-    /// Number below `end`. Differs from `SplitMix64::below`: a seed must keep its program.
+    /// Number below `end`. Differs from `SplitMix64::below`, so that each seed still gives the same
+    /// program as before.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

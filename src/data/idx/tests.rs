@@ -25,7 +25,8 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(folder.join(name), bytes).unwrap();
 }
 
-/// Training and test set of three 2x2 images each. Image files are plain, label files are gzipped.
+/// Training and test set of three 2x2 images each. Image files are uncompressed, label files are
+/// compressed by gzip.
 fn small(name: &str) -> PathBuf {
     let folder = folder(name);
     for part in ["train", "t10k"] {
@@ -117,12 +118,12 @@ fn files_gone_wrong_are_told_apart() {
     }
 }
 
-/// A complete and consistent set. Its images take 4 MiB on disk and unpack to 4 GiB.
+/// A complete and consistent data set, whose images take 4 MiB on disk and unpack to 4 GiB.
 #[test]
 fn a_bomb_is_refused_by_its_header() {
     let folder = small("bomb");
     let mut images = packed(&file(0x803, &[1 << 20, 64, 64], &[]));
-    // Successive gzip files are one gzip file.
+    // Concatenated gzip files form a valid gzip file.
     let piece = packed(&vec![0; 1 << 22]);
     (0..1 << 10).for_each(|_| images.extend(&piece));
     write(&folder, "train-images-idx3-ubyte", &images);
@@ -132,8 +133,8 @@ fn a_bomb_is_refused_by_its_header() {
     assert!(said.contains("claims 4.00 GiB of data") && said.contains("gunzip"), "{said}");
 }
 
-/// The set has two faults: too few labels, and pixels that cannot be unpacked. The error must be
-/// about the labels, because the pixels have not been read when labels are counted.
+/// The data set has two faults: too few labels, and pixels that cannot be unpacked. The error must
+/// be about the labels, because labels are counted before pixels are read.
 #[test]
 fn nothing_is_unpacked_before_all_headers_fit() {
     let folder = small("order");
@@ -143,7 +144,8 @@ fn nothing_is_unpacked_before_all_headers_fit() {
     write(&folder, "train-images-idx3-ubyte", &images);
     let said = error(&folder);
     assert!(said.contains("3 labels for 1000 images of 64x64"), "{said}");
-    // Once there are as many labels as images, the shapes of training and test images are compared.
+    // With as many labels as images, the next check compares the shapes of training and test
+    // images.
     std::fs::remove_file(folder.join("train-labels-idx1-ubyte.gz")).unwrap();
     write(&folder, "train-labels-idx1-ubyte", &file(0x801, &[1000], &[1; 1000]));
     let said = error(&folder);

@@ -10,8 +10,8 @@ use crate::ops::Tensor;
 /// h' = (1 - sigmoid(z + Z)) tanh(n + sigmoid(r + R) N) + sigmoid(z + Z) h
 /// ```
 ///
-/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from a
-/// memory of zeros.
+/// As a [`Module`](crate::nn::Module), the cell computes one step from a memory of zeros: it maps
+/// `x [n, inputs]` to `h'`.
 pub type GruCell = RecurrentCell<GruGates>;
 
 /// Layers of [`GruCell`]s over a sequence; see [`Recurrent`].

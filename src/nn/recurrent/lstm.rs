@@ -11,8 +11,8 @@ use crate::ops::{AfterSteps, Tensor};
 /// h' = sigmoid(o) tanh(c')
 /// ```
 ///
-/// As a [`Module`](crate::nn::Module), the cell maps `x [n, inputs]` to the `h'` of a step from a
-/// memory of zeros.
+/// As a [`Module`](crate::nn::Module), the cell computes one step from a memory of zeros: it maps
+/// `x [n, inputs]` to `h'`.
 pub type LstmCell = RecurrentCell<LstmGates>;
 
 /// Layers of [`LstmCell`]s over a sequence; see [`Recurrent`].

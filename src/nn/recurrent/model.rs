@@ -20,9 +20,9 @@ pub struct LstmSize {
     pub storage: DType,
 }
 
-/// A language model for tokens `[n, length]`, with logits `[n, length, vocabulary]`: at each token,
-/// a number for each possible next token. Sequences may have any length. Parameters have the names
-/// of PyTorch's example `word_language_model`.
+/// A language model that maps tokens `[n, length]` to logits `[n, length, vocabulary]` of the next
+/// token. Sequences may have any length. Parameters have the names of PyTorch's example
+/// `word_language_model`.
 ///
 /// ```
 /// use remat::nn::{LstmSize, lstm};

@@ -140,7 +140,7 @@ impl Conv {
 }
 
 pub(super) fn module(op: &mut Module, make: &mut Make) -> Option<()> {
-    // Only shapes of rank 1 give a batch size. Batches of size 0 are left out: Flex 0.22.1 crashes
+    // Only shapes of rank 1 give a batch size. Batches of size 0 are omitted: Flex 0.22.1 crashes
     // (SIGSEGV) in a linear layer without rows.
     let batch = make.batch().filter(|&batch| batch > 0)?;
     match op {
