@@ -54,10 +54,14 @@
 
 mod fabric;
 mod header;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod ops;
 mod ranks;
 mod threads;
 
 pub use fabric::{Fabric, FabricError};
+#[cfg(feature = "mpi")]
+pub use mpi::Job;
 pub use ranks::Ranks;
 pub use threads::{Threads, threads};

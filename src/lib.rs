@@ -38,7 +38,8 @@
 //! | [`unstable`] | rooms that may change in any version: engine, graph, command language, lab, planners |
 //!
 //! Features: `data` adds data sets. `serde` adds traces, snapshots and ops as text. `lab` adds the
-//! lab. `cuda` adds NVIDIA GPUs. `cli`, a default feature, adds the program `remat`.
+//! lab. `cuda` adds NVIDIA GPUs. `mpi` adds ranks that are processes of an MPI job, and needs an MPI
+//! with `mpicc`. `cli`, a default feature, adds the program `remat`.
 //!
 //! # Errors
 //!

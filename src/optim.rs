@@ -2,7 +2,8 @@
 //! schedules.
 //!
 //! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
-//! the parameters. The state is committed, updated in place, and counts towards the budget.
+//! the parameters. The state is never evicted. It is updated in place, and counts towards the
+//! budget.
 //! [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters. The
 //! backward pass and the update can also be called separately:
 //!

@@ -36,7 +36,7 @@ impl Module for Branches {
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
         for (i, layer) in self.0.iter_mut().enumerate() {
-            layer.state(&join(prefix, &i.to_string()), found);
+            layer.state(&join(prefix, i.to_string()), found);
         }
     }
 }

@@ -23,8 +23,8 @@ use std::path::PathBuf;
 /// summary to stdout.
 ///
 /// On one device, the same model, data, batch, steps and seed give bit-identical results under
-/// every budget and policy, and with any number of threads. --tf32 changes the result, which is
-/// reproducible, too.
+/// every budget and policy, and with any number of threads. With --tf32 the result is
+/// different, and just as reproducible.
 ///
 /// Ctrl-C finishes the current step and prints the summary. A second Ctrl-C abandons the step, a
 /// third quits at once.

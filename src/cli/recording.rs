@@ -16,7 +16,7 @@ pub struct Recording {
     lines: Option<JsonLines>,
     /// Entries since the end of the last step.
     step: Vec<Entry>,
-    /// Issued steps that may not be done yet. At most two steps are open, because the training loop
+    /// Issued steps that may still be running. At most two steps are open, because the training loop
     /// issues a step before it waits for the previous step.
     open: VecDeque<Vec<Entry>>,
     /// Number of steps written.

@@ -52,16 +52,15 @@ impl Call {
         self.ranks.skip(self.header(DType::F32, 0), &why.to_string());
     }
 
-    /// Number of elements of `bytes` bytes of each rank that pass through half of the buffer at
-    /// once.
+    /// Number of elements of `bytes` bytes of each rank that pass through the buffer at once.
     fn piece(&self, bytes: usize) -> usize {
-        (self.ranks.buffer() / 2 / self.ranks.size() / bytes).max(1)
+        (self.ranks.buffer() / self.ranks.size() / bytes).max(1)
     }
 
     /// Bytes of a buffer for pieces of up to `elements` elements of `bytes` bytes of each rank, for
-    /// `halves` such sets of pieces.
-    fn workspace(&self, elements: usize, bytes: usize, halves: usize) -> u64 {
-        let bytes = elements.min(self.piece(bytes)) * bytes * self.ranks.size() * halves;
+    /// `sets` such sets of pieces.
+    fn workspace(&self, elements: usize, bytes: usize, sets: usize) -> u64 {
+        let bytes = elements.min(self.piece(bytes)) * bytes * self.ranks.size() * sets;
         // The device lends whole elements of four bytes.
         bytes.next_multiple_of(FLOAT_BYTES) as u64
     }
@@ -78,11 +77,9 @@ fn lost(error: FabricError) -> DeviceError {
     DeviceError::new(error.0)
 }
 
-/// Sums pieces of all ranks in the order of the ranks: `sum[i] = pieces[0][i] + pieces[1][i] + ..`.
-fn sum(sum: &mut [f32], pieces: &[f32]) {
-    let (first, others) = pieces.split_at(sum.len());
-    sum.copy_from_slice(first);
-    for piece in others.chunks_exact(sum.len()) {
+/// Adds the pieces of the other ranks to the piece of rank 0, in the order of the ranks.
+fn add_all(sum: &mut [f32], others: &[f32]) {
+    for piece in others.chunks_exact(sum.len().max(1)) {
         sum.iter_mut().zip(piece).for_each(|(sum, x)| *sum += x);
     }
 }
@@ -151,38 +148,47 @@ impl CustomOp for AllReduce {
     }
 
     fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
-        let each = inputs[0].elements().div_ceil(self.call.ranks.size());
-        self.call.workspace(each, FLOAT_BYTES, 2)
+        let size = self.call.ranks.size();
+        // Pieces of all ranks, and two rows for the last elements, of which some ranks have none.
+        let each = (inputs[0].elements() / size).min(self.call.piece(FLOAT_BYTES));
+        ((each + 2) * size * FLOAT_BYTES) as u64
     }
 
     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let Call { ranks, kind, .. } = &self.call;
+        let size = self.call.ranks.size();
         self.call.begin(operands.output(0), self.status, self.any.as_deref())?;
-        let (size, fabric) = (ranks.size(), ranks.fabric());
         let values: &mut [f32] = operands.write(0);
-        let buffer: &mut [f32] = operands.workspace();
-        let (send, receive) = buffer.split_at_mut(buffer.len() / 2);
-        let most = self.call.piece(FLOAT_BYTES);
-        for values in values.chunks_mut(most * size) {
-            // Each rank owns a piece of the values; the last pieces are filled up with zeros.
-            let piece = values.len().div_ceil(size);
-            let (send, receive) = (&mut send[..piece * size], &mut receive[..piece * size]);
-            send[..values.len()].copy_from_slice(values);
-            send[values.len()..].fill(0.0);
-            fabric
-                .all_to_all(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(receive))
-                .map_err(lost)?;
-            let mine = &mut send[..piece];
-            sum(mine, receive);
-            if *kind == Kind::Mean {
-                mine.iter_mut().for_each(|x| *x /= size as f32);
-            }
-            fabric
-                .all_gather(bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(receive))
-                .map_err(lost)?;
-            values.copy_from_slice(&receive[..values.len()]);
+        let workspace: &mut [f32] = operands.workspace();
+        let (last, buffer) = workspace.split_at_mut(size);
+        let even = values.len() / size * size;
+        for values in values[..even].chunks_mut(self.call.piece(FLOAT_BYTES) * size) {
+            self.sum_pieces(values, &mut buffer[..values.len()])?;
+        }
+        let rest = &mut values[even..];
+        if !rest.is_empty() {
+            last[..rest.len()].copy_from_slice(rest);
+            last[rest.len()..].fill(0.0);
+            self.sum_pieces(last, &mut buffer[..size])?;
+            rest.copy_from_slice(&last[..rest.len()]);
         }
         Ok(())
+    }
+}
+
+impl AllReduce {
+    /// Sums values over all ranks. Each rank owns a piece of the values, of the same length on all
+    /// ranks: it receives this piece from all ranks, and sends the sum to all ranks.
+    fn sum_pieces(&self, values: &mut [f32], received: &mut [f32]) -> Result<(), DeviceError> {
+        let (size, fabric) = (self.call.ranks.size(), self.call.ranks.fabric());
+        fabric
+            .all_to_all(bytemuck::cast_slice(values), bytemuck::cast_slice_mut(received))
+            .map_err(lost)?;
+        let (sum, others) = received.split_at_mut(values.len() / size);
+        add_all(sum, others);
+        if self.call.kind == Kind::Mean {
+            sum.iter_mut().for_each(|x| *x /= size as f32);
+        }
+        fabric.all_gather(bytemuck::cast_slice(sum), bytemuck::cast_slice_mut(values)).map_err(lost)
     }
 }
 
@@ -247,7 +253,9 @@ impl CustomOp for ReduceScatter {
             fabric
                 .all_to_all(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(receive))
                 .map_err(lost)?;
-            sum(part, receive);
+            let (first, others) = receive.split_at(piece);
+            part.copy_from_slice(first);
+            add_all(part, others);
         }
         Ok(())
     }

@@ -147,7 +147,7 @@ impl Attempts {
         (self.written, self.steps) = (None, 0);
     }
 
-    /// Drops the text at a mark, if the step succeeded.
+    /// Drops the written commands of a step that succeeded. Called at each mark.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
         // While a failure is unreported the text is kept: the failure may be an out-of-memory of
         // this step.

@@ -267,7 +267,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl Balance {
-    /// Upper bound of the balance. A bounded balance is soon negative if plans become useless.
+    /// Upper bound of the balance. Because of the bound, the balance soon becomes negative when plans
+    /// stop saving time.
     const MOST: i64 = 1 << 16;
 
     /// Number of bytes that a device is assumed to move in a unit of time.

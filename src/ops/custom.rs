@@ -129,7 +129,7 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// let x = runtime.tensor(&[2], vec![1.0, 2.0])?;
     /// Tensor::apply(Send(log.clone()), &[&x])?;
     /// // This tensor does not fit the budget, so there is nothing to send.
-    /// let large = x.reshape(&[2, 1])?.broadcast_to(&[2, 1000])?.contiguous()?;
+    /// let large = x.reshape(&[2, 1])?.broadcast(&[2, 1000])?.contiguous()?;
     /// Tensor::apply(Send(log.clone()), &[&large])?;
     /// assert!(runtime.sync().is_err());
     /// assert_eq!(*log.lock().unwrap(), ["[1.0, 2.0]", "skipped"]);

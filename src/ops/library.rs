@@ -178,7 +178,7 @@ pub enum LoadOpError {
 
 /// Error of registering a name that the library already has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an op is called `{name}` already: choose another name")]
+#[error("another op is called `{name}`: choose another name")]
 pub struct NameTakenError {
     /// Name that the library already has.
     pub name: String,

@@ -1,7 +1,7 @@
 //! Ops that update parameters in place from their gradients. One op updates one parameter or many.
 //!
-//! The inputs are each parameter with the states that the optimizer keeps for it, and then the
-//! gradients of all parameters in the same order. With one parameter, the inputs are `(param,
+//! The inputs list each parameter with its optimizer states, and then the gradients in the order of
+//! the parameters. With one parameter, the inputs are `(param,
 //! velocity, grad)`. With two parameters, the inputs are `(param, velocity, param, velocity, grad,
 //! grad)`.
 

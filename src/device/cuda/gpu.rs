@@ -134,7 +134,8 @@ impl Gpu {
         self.memory().zero(self.span_of(place)?)
     }
 
-    /// Makes a report for the next launch, which checks `numbers` against `0..limit`.
+    /// Makes the parameter by which the next launch reports those of `numbers` that are outside
+    /// `0..limit`.
     pub(crate) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
         self.reports = self.reports.checked_add(1).unwrap_or(1);
         let fault = self.memory().faults().first();

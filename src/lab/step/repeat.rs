@@ -14,7 +14,7 @@ pub enum RepeatError {
     #[error("a step cannot be repeated 0 times; give 1 or more")]
     Never,
     /// The program has no step mark.
-    #[error("the trace has no end of a step, so there is no step to repeat")]
+    #[error("no step ends in the trace, so there is no step to repeat")]
     NoStep,
     /// The step uses and deletes a tensor that the next step would need.
     #[error(

@@ -56,9 +56,9 @@ impl Known {
 }
 
 impl Steps {
-    /// Makes a new prediction that begins at the last command. Does so if commands left the course
-    /// and enough later commands were predicted. Otherwise, or if no successor is known, returns
-    /// `None`.
+    /// Makes a new prediction that begins at the last command. `None` if the commands follow the
+    /// current prediction, if too few of the last commands were predicted correctly, or if no
+    /// successor is known.
     pub fn look_ahead(&mut self) -> Option<Known> {
         if self.on_course.is_some() || self.as_expected < self.doubt.max(1) {
             return None;

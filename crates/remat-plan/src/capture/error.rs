@@ -33,7 +33,7 @@ pub enum CaptureError {
     },
     /// An op names a buffer more than once among its reads, makes and updates.
     #[error(
-        "op {op} (`{name}`) names buffer {buffer} twice: an op reads what it updates, so name each buffer once"
+        "op {op} (`{name}`) names buffer {buffer} twice: name each buffer once (an updated buffer counts as read)"
     )]
     NamedTwice {
         /// Position of the op.

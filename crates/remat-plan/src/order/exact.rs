@@ -55,7 +55,8 @@ struct Way {
 
 const START: usize = usize::MAX;
 
-/// Limit on the ops that are run again to restore states, for each set that `Exact::sets` allows.
+/// Reruns allowed per unit of `Exact::sets`: a search runs at most `sets * RUNS` ops again to
+/// restore states.
 const RUNS: usize = 128;
 
 impl Scheduler for Exact {
