@@ -8,11 +8,11 @@
 //! The argument is the budget of a rank. Rank 0 prints the loss; at the end each rank prints a hash
 //! of the parameters, which is the same on all ranks.
 
-use remat::collective::{FabricError, Job, Ranks};
 use remat::data::{Batches, Dataset};
 use remat::nn::{mlp, parameters};
 use remat::optim::Optimizer;
 use remat::prelude::*;
+use remat::unstable::collective::{FabricError, Job, Ranks};
 use std::hash::{DefaultHasher, Hasher as _};
 
 fn main() -> Result<(), FabricError> {

@@ -33,7 +33,7 @@
 //! on all ranks. So parameters never differ among ranks.
 //!
 //! ```
-//! use remat::collective::{Ranks, threads};
+//! use remat::unstable::collective::{Ranks, threads};
 //! use remat::prelude::*;
 //!
 //! let ranks = threads(2).into_iter().map(|fabric| {

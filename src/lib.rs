@@ -28,14 +28,13 @@
 //! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
 //! | `checkpoint` | networks and optimizers in files, PyTorch's among them |
-//! | [`collective`] | ops in which all ranks of one training take part |
 //! | [`ops`] | each op with its shapes, gradient and kernels; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`evict`] | choosing tensors to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`trace`] | recordings of programs |
 //! | `tune` | a budget that passes, and the best way to run in it, found before the first step |
 //! | [`error`] | all errors, by family |
-//! | [`unstable`] | rooms that may change in any version: engine, graph, command language, lab, planners |
+//! | [`unstable`] | rooms that may change in any version: engine, graph, command language, lab, planners, collectives |
 //!
 //! Features: `data` adds data sets. `serde` adds traces, snapshots and ops as text. `lab` adds the
 //! lab. `cuda` adds NVIDIA GPUs. `mpi` adds ranks that are processes of an MPI job, and needs an MPI
@@ -57,6 +56,7 @@ pub mod bound;
 mod capture;
 #[cfg(feature = "serde")]
 pub mod checkpoint;
+#[doc(hidden)]
 pub mod collective;
 #[doc(hidden)]
 pub mod command;

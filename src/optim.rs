@@ -243,7 +243,7 @@ impl Optimizer {
     /// data. [`Ranks::broadcast`] copies those of one rank to all.
     ///
     /// ```
-    /// use remat::collective::{Ranks, threads};
+    /// use remat::unstable::collective::{Ranks, threads};
     /// use remat::nn::Linear;
     /// use remat::optim::Optimizer;
     /// use remat::prelude::*;

@@ -10,6 +10,7 @@
 //! | [`event`] | the engine's events, for every [`Listener`](crate::Listener) |
 //! | [`program`] | the command language of runtimes, recordings and the lab, and its [`Driver`](program::Driver) |
 //! | [`step`] | a step that repeats, as a value |
+//! | [`collective`] | ops in which all ranks of one training take part |
 //! | [`ops`] | each op as a value, and samples of all ops |
 //! | [`evict`] | the evictors and policies of this crate |
 //! | `trace` | files that are read or written as a whole (feature `serde`) |
@@ -23,7 +24,7 @@
 #[doc(inline)]
 pub use crate::lab;
 #[doc(inline)]
-pub use crate::{bound, command, engine, event, graph, memory, plan, program, step};
+pub use crate::{bound, collective, command, engine, event, graph, memory, plan, program, step};
 
 /// Each op as a value for [`Runtime::apply`](crate::Runtime::apply) and
 /// [`Command::Apply`](crate::program::Command::Apply), and samples of all ops.

@@ -1,10 +1,10 @@
 //! Collectives among ranks that are threads: values, sums in the order of the ranks, and failures
 //! that all ranks learn of in the same collective.
 
-use remat::collective::{Ranks, Threads, threads};
 use remat::device::{DeviceError, cpu};
 use remat::ops::CustomOp;
 use remat::prelude::*;
+use remat::unstable::collective::{Ranks, Threads, threads};
 use remat::{Layout, PolicyKind};
 use remat_rng::SplitMix64;
 

@@ -2,12 +2,12 @@
 //! all ranks as micro-batches, whatever each rank evicts.
 
 use remat::autograd::Gradients;
-use remat::collective::{Ranks, threads};
 use remat::device::{DeviceError, cpu};
 use remat::nn::{Gpt, Linear, LstmSize, Module, State, Vit, gpt, join, lstm, mlp, parameters, vit};
 use remat::ops::CustomOp;
 use remat::optim::Optimizer;
 use remat::prelude::*;
+use remat::unstable::collective::{Ranks, threads};
 use remat::{Layout, Plan, PolicyKind, Stats};
 use remat_rng::SplitMix64;
 

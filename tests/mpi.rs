@@ -1,10 +1,10 @@
 //! Ranks under MPI: this program runs itself by `mpirun`. The parameters have the bits of ranks that
 //! are threads, and a job with a rank that fails ends.
 
-use remat::collective::{Fabric, Job, Ranks, threads};
 use remat::nn::{mlp, parameters};
 use remat::optim::Optimizer;
 use remat::prelude::*;
+use remat::unstable::collective::{Fabric, Job, Ranks, threads};
 use std::error::Error as StdError;
 use std::io::Read as _;
 use std::process::{Command, ExitCode, Stdio};

@@ -31,7 +31,7 @@ impl Job {
     /// `work` only if all ranks have come to their end.
     ///
     /// ```no_run
-    /// use remat::collective::{Job, Ranks};
+    /// use remat::unstable::collective::{Job, Ranks};
     /// use remat::prelude::*;
     ///
     /// fn work(job: &Job) -> Result<(), Error> {
@@ -43,7 +43,7 @@ impl Job {
     ///     Ok(())
     /// }
     ///
-    /// fn main() -> Result<(), remat::collective::FabricError> {
+    /// fn main() -> Result<(), remat::unstable::collective::FabricError> {
     ///     Job::run(Job::PATIENCE, work)
     /// }
     /// ```

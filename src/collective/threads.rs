@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// one process drives. A rank that is dropped is gone: calls of the other ranks then fail.
 ///
 /// ```
-/// use remat::collective::{Fabric, threads};
+/// use remat::unstable::collective::{Fabric, threads};
 ///
 /// let [first, second] = <[_; 2]>::try_from(threads(2)).unwrap();
 /// let waiting = std::thread::spawn(move || second.broadcast(0, &mut [0; 4]).unwrap_err());
