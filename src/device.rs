@@ -162,6 +162,12 @@ pub trait Device: 'static {
     /// makes the same call again.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
 
+    /// Passes over an op that was issued and will not run: tells the op that it is skipped. A
+    /// simulation, which runs no op, tells nothing.
+    fn skip(&mut self, op: &Self::Op, why: &(dyn std::error::Error + 'static)) {
+        op.skipped(why);
+    }
+
     /// Whether [`Device::bits`] works. A device that only counts bytes has no bits.
     fn has_bits(&self) -> bool {
         false

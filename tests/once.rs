@@ -248,6 +248,21 @@ fn each_call_runs_once_or_is_skipped_in_its_place() {
     assert!(ran > 1000 && skipped > 100 && recomputed > 1000 && planned > 100);
 }
 
+/// A rehearsal must have no effect, whether an op fits the budget or not.
+#[test]
+fn a_simulation_neither_runs_an_op_nor_tells_it_that_it_is_skipped() {
+    let runtime = Runtime::builder().budget("8KiB").sim().unwrap();
+    let log = Log::default();
+    let once = |call, kind| Once { kind, call, log: log.clone(), fails: false };
+    let x = runtime.ones(&[128]).unwrap();
+    let large = runtime.ones(&[1 << 20]).unwrap();
+    Tensor::apply(once(0, Kind::Effect), &[&x]).unwrap();
+    Tensor::apply(once(1, Kind::Effect), &[&large]).unwrap();
+    drop(Tensor::apply(once(2, Kind::Copy), &[&large]).unwrap());
+    assert!(runtime.sync().is_err());
+    assert_eq!(*log.0.lock().unwrap(), []);
+}
+
 #[test]
 fn an_own_op_updates_in_place() {
     /// Ten times the old value, plus the second input.

@@ -150,6 +150,9 @@ impl<O: Operation, H: HostValue> Device for Sim<O, H> {
         Ok(())
     }
 
+    /// Does nothing: no op ran before, and an op with an effect must have none in a simulation.
+    fn skip(&mut self, _op: &O, _why: &(dyn std::error::Error + 'static)) {}
+
     fn workspace(&self, op: &O, inputs: &[Layout], outputs: &[Layout]) -> u64 {
         (self.workspace)(op, inputs, outputs)
     }

@@ -319,7 +319,8 @@ impl<D: Device> Engine<D> {
     #[inline(never)]
     pub(crate) fn skip(&mut self, op: &D::Op, why: Error) -> Error {
         let what = || format!("{}: the notice that it is skipped", op.name());
-        if let Err(error) = caught(what, || op.skipped(&why)) {
+        let device = &mut self.store.device;
+        if let Err(error) = caught(what, || device.skip(op, &why)) {
             self.fail(error);
         }
         why

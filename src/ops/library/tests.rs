@@ -356,7 +356,7 @@ fn ops_of_ones_own_are_loaded_once_they_are_registered() {
     for taken in ["shift", "relu", "sum"] {
         let name = taken.to_owned();
         let error = library.register(taken, move |_| shift(&name, None)).unwrap_err();
-        let expected = format!("an op is called `{taken}` already: choose another name");
+        let expected = format!("another op is called `{taken}`: choose another name");
         assert_eq!(error.to_string(), expected);
     }
     assert_eq!(library.op("shift", attributes.as_deref()).unwrap(), op);
