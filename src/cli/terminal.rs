@@ -203,8 +203,7 @@ pub fn start_logging(quiet: bool) {
 /// warnings of the engine, the program prints its own warnings, which name the option to change.
 /// Errors are not shown, because they end the run and are printed at the end.
 fn is_warning(event: &Metadata<'_>) -> bool {
-    let from_engine =
-        event.module_path().is_some_and(|path| path.starts_with("remat::unstable::engine"));
+    let from_engine = event.module_path().is_some_and(|path| path.starts_with("remat::engine"));
     *event.level() == Level::WARN && !from_engine
 }
 
