@@ -30,7 +30,8 @@
 //! same error in that collective, and in all later ones. If a rank had to skip the collective,
 //! because its input was lost or memory was short, all ranks get that rank's failure in that
 //! collective. The output is then lost on all ranks, and an update that reads the output is skipped
-//! on all ranks. So parameters never differ among ranks.
+//! on all ranks. Only an update that itself fails on one rank, for lack of memory, is not undone on
+//! the other ranks.
 //!
 //! ```
 //! use remat::unstable::collective::{Ranks, threads};

@@ -17,6 +17,7 @@ use remat::{Builder, ByteSize, CostModelKind, DType, Plan, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Train a network on labelled images, or on a text
+///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory
 /// needed without evictions. A rehearsal on a simulated device, which only counts bytes, first finds
 /// out how much memory training takes and whether the budget suffices. Progress goes to stderr, the
@@ -47,6 +48,7 @@ Exit codes:
   0    done
   1    a file or the device failed, the loss became NaN or infinite, or --verify found other bits
   2    invalid arguments, or a budget that is too small
+  3    done, but a side file such as --log could not be written whole
   130  interrupted by Ctrl-C
 
 RUST_LOG=remat=debug logs evictions and recomputations to stderr.")]

@@ -1,8 +1,8 @@
 //! Several ranks train one network under MPI, each on its own part of every batch.
 //!
 //! ```text
-//! cargo build --release --features mpi --example 16_several_ranks
-//! mpirun -n 2 target/release/examples/16_several_ranks 272KiB
+//! cargo build --release --features mpi --example 18_several_ranks
+//! mpirun -n 2 target/release/examples/18_several_ranks 272KiB
 //! ```
 //!
 //! The argument is the budget of a rank. Rank 0 prints the loss; at the end each rank prints a hash
