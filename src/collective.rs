@@ -57,7 +57,7 @@ mod fabric;
 mod header;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod ops;
+mod op;
 mod ranks;
 mod threads;
 

@@ -32,6 +32,7 @@ pub use trees::{Tree, TreeBatch, Trees};
 use crate::host::HostTensor;
 use rayon::prelude::*;
 use remat_rng::SplitMix64;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Minimum number of values per thread. A thread makes this many values in about 100 us. For fewer
@@ -116,6 +117,19 @@ pub enum DataError {
     /// A size is 0 or too large.
     #[error("{0}")]
     Description(String),
+}
+
+/// Opens a regular file, and returns its size in bytes. Opening a pipe may wait for ever, and a
+/// device may be endless.
+fn regular(path: &Path) -> Result<(File, u64), DataError> {
+    let io = |error| DataError::Io { path: path.to_owned(), error };
+    if !path.metadata().map_err(io)?.is_file() {
+        let message = "not a regular file".to_owned();
+        return Err(DataError::Format { path: path.to_owned(), message });
+    }
+    let file = File::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    Ok((file, length))
 }
 
 impl Dataset {

@@ -21,20 +21,20 @@ pub trait Fabric: fmt::Debug + Send + Sync + 'static {
     /// pieces.
     ///
     /// # Errors
-    /// If a rank is gone, or the connection fails.
+    /// An error if a rank is gone, or the connection fails.
     fn all_to_all(&self, send: &[u8], receive: &mut [u8]) -> Result<(), FabricError>;
 
     /// Sends `send` to all ranks, and receives piece `i` of `receive` from rank `i`. `send` has the
     /// same length on all ranks; `receive` is [`Fabric::size`] times as long.
     ///
     /// # Errors
-    /// As for [`Fabric::all_to_all`].
+    /// Errors of [`Fabric::all_to_all`].
     fn all_gather(&self, send: &[u8], receive: &mut [u8]) -> Result<(), FabricError>;
 
     /// Copies the bytes of rank `root` to all ranks. `bytes` has the same length on all ranks.
     ///
     /// # Errors
-    /// As for [`Fabric::all_to_all`].
+    /// Errors of [`Fabric::all_to_all`].
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), FabricError>;
 }
 

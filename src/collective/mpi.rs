@@ -1,7 +1,7 @@
 //! Ranks that are processes of an MPI job.
 
 use super::fabric::{Fabric, FabricError};
-use crate::sync::{Condvar, Mutex, lock, thread};
+use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use ferrompi::{Communicator, ThreadLevel};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,7 +49,7 @@ impl Job {
     /// ```
     ///
     /// # Errors
-    /// As for [`Job::start`].
+    /// Errors of [`Job::start`].
     pub fn run<T, E: fmt::Display>(
         patience: Duration,
         work: impl FnOnce(&Self) -> Result<T, E>,
@@ -72,7 +72,7 @@ impl Job {
     /// the job: another rank hangs.
     ///
     /// # Errors
-    /// If MPI was started before, cannot be started, or permits calls from the main thread only.
+    /// An error if MPI was started before, cannot be started, or permits calls from the main thread only.
     pub fn start(patience: Duration) -> Result<Self, FabricError> {
         let mpi = ferrompi::Mpi::init_thread(ThreadLevel::Serialized).map_err(of_mpi)?;
         let given = mpi.thread_level();
@@ -99,7 +99,7 @@ impl Job {
     /// Waits for all ranks, and ends MPI in this process. To be called after the last collective.
     ///
     /// # Errors
-    /// If MPI fails; the job is then aborted.
+    /// An error if MPI fails; the job is then aborted.
     pub fn finish(mut self) -> Result<(), FabricError> {
         self.watch.during(|| self.world.barrier()).map_err(of_mpi)?;
         drop(self.mpi.take());
@@ -189,7 +189,7 @@ impl Watch {
         let mut since = lock(&self.since);
         loop {
             let Some(start) = *since else {
-                since = self.begun.wait(since).unwrap_or_else(PoisonError::into_inner);
+                since = wait(&self.begun, since);
                 continue;
             };
             let left = self.patience.saturating_sub(start.elapsed());

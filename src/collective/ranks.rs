@@ -2,8 +2,8 @@
 //! of each.
 
 use super::fabric::{Fabric, FabricError};
-use super::header::{self, Header, Status};
-use super::ops::{AllGather, AllReduce, Broadcast, ReduceScatter};
+use super::header::{self, Header, Kind, Status};
+use super::op::Collective;
 use crate::device::DeviceError;
 use crate::ops::Op;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -79,42 +79,42 @@ impl Ranks {
     /// Op that sums a tensor over all ranks, in place.
     #[must_use]
     pub fn all_reduce(&self, name: &str) -> Op {
-        AllReduce::new(self, name, false).into()
+        Collective::new(self, name, Kind::Sum).into()
     }
 
     /// Op of a rank that has no tensor for an [`Ranks::all_reduce`]: takes part with zeros, which the
     /// caller provides. When the op has run, `any` says whether another rank has a tensor.
     pub(crate) fn all_reduce_nothing(&self, name: &str, any: &Arc<AtomicBool>) -> Op {
-        AllReduce::new(self, name, false).empty(any).into()
+        Collective::new(self, name, Kind::Sum).empty(any).into()
     }
 
     /// Op that averages a tensor over all ranks, in place: the sum divided by the number of ranks.
     #[must_use]
     pub fn all_mean(&self, name: &str) -> Op {
-        AllReduce::new(self, name, true).into()
+        Collective::new(self, name, Kind::Mean).into()
     }
 
     /// Op that sums a tensor over all ranks, and returns a part of the sum on each rank: rank `r`
     /// gets part `r` of [`Ranks::size`] equal parts along the first dimension.
     #[must_use]
     pub fn reduce_scatter(&self, name: &str) -> Op {
-        ReduceScatter::new(self, name).into()
+        Collective::new(self, name, Kind::ReduceScatter).into()
     }
 
     /// Op that joins the tensors of all ranks along the first dimension, in the order of the ranks.
     #[must_use]
     pub fn all_gather(&self, name: &str) -> Op {
-        AllGather::new(self, name).into()
+        Collective::new(self, name, Kind::AllGather).into()
     }
 
     /// Op that copies the tensor of rank `root` to all ranks, in place.
     ///
     /// # Panics
-    /// If there is no rank `root`.
+    /// Panics if there is no rank `root`.
     #[must_use]
     pub fn broadcast(&self, name: &str, root: usize) -> Op {
         assert!(root < self.size(), "there is no rank {root} among {}", self.size());
-        Broadcast::new(self, name, root).into()
+        Collective::new(self, name, Kind::Broadcast { root: root as u32 }).into()
     }
 
     pub(super) fn fabric(&self) -> &dyn Fabric {

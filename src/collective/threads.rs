@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Panics
-/// If `count` is 0.
+/// Panics if `count` is 0.
 #[must_use]
 pub fn threads(count: usize) -> Vec<Threads> {
     assert!(count > 0, "a training has at least one rank");

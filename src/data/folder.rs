@@ -1,12 +1,12 @@
 //! Folders of images, with a folder for each class.
 
-use super::{DataError, Dataset, Images};
+use super::{DataError, Dataset, Images, regular};
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageReader};
 use rayon::prelude::*;
 use remat_memory::ByteSize;
 use std::fs;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 /// Limit on the bytes of the pixels of all images, which are held in memory.
@@ -127,12 +127,8 @@ fn is_image(path: &Path) -> bool {
 
 fn decode(path: &Path) -> Result<DynamicImage, DataError> {
     let io = |error| DataError::Io { path: path.to_owned(), error };
-    if !path.metadata().map_err(io)?.is_file() {
-        // Reading a pipe may block forever.
-        let message = "not a regular file".to_owned();
-        return Err(DataError::Format { path: path.to_owned(), message });
-    }
-    let reader = ImageReader::open(path).map_err(io)?.with_guessed_format().map_err(io)?;
+    let (file, _) = regular(path)?;
+    let reader = ImageReader::new(BufReader::new(file)).with_guessed_format().map_err(io)?;
     let format = |error: image::ImageError| DataError::Format {
         path: path.to_owned(),
         message: error.to_string(),

@@ -4,10 +4,9 @@
 //! checked against each other and against the lengths of the files, because a few kilobytes of gzip
 //! may unpack to gigabytes.
 
-use super::{DataError, Dataset, Images};
+use super::{DataError, Dataset, Images, regular};
 use flate2::bufread::MultiGzDecoder;
 use remat_memory::ByteSize;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -113,13 +112,7 @@ impl<const N: usize> IdxFile<N> {
     fn open(path: PathBuf) -> Result<Self, DataError> {
         let io = |error| DataError::Io { path: path.clone(), error };
         let wrong = |message: String| Err(DataError::Format { path: path.clone(), message });
-        let found = path.metadata().map_err(io)?;
-        if !found.is_file() {
-            // Opening a pipe may wait for ever, and a pipe has no length to check the header against.
-            return wrong("not a regular file".to_owned());
-        }
-        let length = found.len();
-        let file = File::open(&path).map_err(io)?;
+        let (file, length) = regular(&path)?;
         let mut file = BufReader::new(file);
         // Detect compression by the content of the file, not by its name: browsers unpack files and
         // keep their names.

@@ -42,19 +42,18 @@ impl<D: Device> Engine<D> {
     /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. In
     /// these cases nothing was done.
     pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
-        let mut works = Vec::with_capacity(updates.len());
-        let mut rest = Vec::with_capacity(updates.len());
-        for Issue { op, inputs, outputs } in updates {
-            works.push(Work::Op(op));
-            rest.push((inputs, outputs));
-        }
-        let parts = match self.parts_of(&works, rest) {
+        let (ops, rest): (Vec<D::Op>, Vec<_>) = updates
+            .into_iter()
+            .map(|Issue { op, inputs, outputs }| (op, (inputs, outputs)))
+            .unzip();
+        let parts = match self.parts_of(&ops, rest) {
             Ok(parts) => parts,
             Err(error) => {
-                self.tell_skipped(&Skipped::known(error.clone()), &works);
+                ops.iter().for_each(|op| _ = self.skip(op, error.clone()));
                 return Err(error);
             }
         };
+        let works: Vec<Work<D>> = ops.into_iter().map(Work::Op).collect();
         let mut parts_read = parts.iter().map(|part| &part.keys[part.outputs.targets()..]);
         let stale = parts_read.find_map(|keys| self.failures.of_stale_among(keys));
         let (done, skipped) = match self.failures.of_step().cloned().or(stale) {
@@ -84,13 +83,12 @@ impl<D: Device> Engine<D> {
     /// If the engine is broken, or an update is not as [`Engine::issue_all`] requires.
     fn parts_of(
         &mut self,
-        works: &[Work<D>],
+        ops: &[D::Op],
         rest: Vec<(Vec<TensorKey>, Outputs)>,
     ) -> Result<Vec<Part>, Error> {
         self.working()?;
         let mut parts = Vec::with_capacity(rest.len());
-        for (work, (keys, outputs)) in works.iter().zip(rest) {
-            let Work::Op(op) = work else { continue };
+        for (op, (keys, outputs)) in ops.iter().zip(rest) {
             if outputs.targets() < outputs.len() {
                 return Err(OpError::new(op.name(), "must only update its inputs in place").into());
             }

@@ -5,6 +5,7 @@
 //! first, which is about the order of the backward pass. A gradient that is complete before its
 //! turn waits.
 
+use crate::autograd::Gradients;
 use crate::collective::Ranks;
 use crate::error::Error;
 use crate::ops::Tensor;
@@ -16,56 +17,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Reduction<'a> {
     ranks: &'a Ranks,
     runtime: &'a Runtime,
-    /// Positions of the parameters to reduce, in order.
-    order: Vec<usize>,
-    /// Number of entries of `order` that are done.
-    done: usize,
+    /// Positions of the parameters that are not reduced yet. The last is reduced next.
+    left: Vec<usize>,
     /// Complete gradients that wait for their turn, by position.
     waiting: Vec<Option<Tensor>>,
 }
 
-/// Gradient to which this rank contributed zeros.
-pub(super) struct Empty {
-    pub position: usize,
-    pub gradient: Tensor,
-    /// Whether another rank has a gradient; known after the reduction has run.
-    any: Arc<AtomicBool>,
-}
-
-impl Empty {
-    /// Whether another rank has a gradient. To be called after the runtime has been waited for.
-    pub fn has_value(&self) -> bool {
-        self.any.load(Ordering::Acquire)
-    }
-}
-
 impl<'a> Reduction<'a> {
     /// Begins a step. `watched` says of each parameter whether it has a gradient in general.
-    pub fn new(ranks: &'a Ranks, runtime: &'a Runtime, watched: &[bool]) -> Self {
-        let order = (0..watched.len()).rev().filter(|&position| watched[position]).collect();
-        let waiting = watched.iter().map(|_| None).collect();
-        Self { ranks, runtime, order, done: 0, waiting }
+    pub fn new(
+        ranks: &'a Ranks,
+        runtime: &'a Runtime,
+        watched: impl ExactSizeIterator<Item = bool>,
+    ) -> Self {
+        let waiting = (0..watched.len()).map(|_| None).collect();
+        let left = watched.enumerate().filter_map(|(position, is)| is.then_some(position));
+        Self { ranks, runtime, left: left.collect(), waiting }
     }
 
-    /// Takes a complete gradient, and returns the gradients that can now be reduced, in order.
-    pub fn complete(&mut self, position: usize, gradient: Tensor) -> Vec<(usize, Tensor)> {
+    /// Takes a complete gradient, which waits for its turn.
+    pub fn complete(&mut self, position: usize, gradient: Tensor) {
         self.waiting[position] = Some(gradient);
-        let mut next = Vec::new();
-        while let Some(&position) = self.order.get(self.done)
-            && let Some(gradient) = self.waiting[position].take()
-        {
-            next.push((position, gradient));
-            self.done += 1;
-        }
-        next
     }
 
-    /// Positions that are not reduced yet, in order, each with its gradient if there is one.
-    pub fn rest(&mut self) -> Vec<(usize, Option<Tensor>)> {
-        let rest = self.order[self.done..].iter();
-        let rest = rest.map(|&position| (position, self.waiting[position].take())).collect();
-        self.done = self.order.len();
-        rest
+    /// The next gradient in order, if it is complete, with its position.
+    pub fn next(&mut self) -> Option<(usize, Tensor)> {
+        let &position = self.left.last()?;
+        let gradient = self.waiting[position].take()?;
+        self.left.pop();
+        Some((position, gradient))
     }
 
     /// Sums a gradient over all ranks.
@@ -77,20 +57,39 @@ impl<'a> Reduction<'a> {
         Ok(sum)
     }
 
-    /// Takes part in a sum with zeros, because this rank has no gradient of the parameter.
-    pub fn reduce_nothing(
-        &self,
-        name: &str,
-        position: usize,
-        parameter: &Tensor,
-    ) -> Result<Empty, Error> {
-        let any = Arc::new(AtomicBool::new(false));
-        let mut gradient = self.runtime.zeros(parameter.shape())?;
-        self.runtime.update(
-            self.ranks.all_reduce_nothing(name, &any),
-            &mut [&mut gradient],
-            &[],
-        )?;
-        Ok(Empty { position, gradient, any })
+    /// Reduces all gradients that are left: those that wait, and those in `gradients`. A parameter
+    /// without a gradient takes part with zeros. `took` gets each sum, with the position and the
+    /// parameter, except for parameters that have no gradient on any rank.
+    pub fn finish(
+        mut self,
+        targets: &mut [(String, &mut Tensor)],
+        gradients: &mut Gradients,
+        mut took: impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut empty = Vec::new();
+        while let Some(position) = self.left.pop() {
+            let (name, parameter) = &mut targets[position];
+            match self.waiting[position].take().or_else(|| gradients.take(parameter)) {
+                Some(gradient) => took(position, name, parameter, self.reduce(name, gradient)?)?,
+                None => {
+                    // Whether another rank has a gradient is known after the op has run.
+                    let any = Arc::new(AtomicBool::new(false));
+                    let mut zeros = self.runtime.zeros(parameter.shape())?;
+                    let op = self.ranks.all_reduce_nothing(name, &any);
+                    self.runtime.update(op, &mut [&mut zeros], &[])?;
+                    empty.push((position, zeros, any));
+                }
+            }
+        }
+        if !empty.is_empty() {
+            self.runtime.sync()?;
+        }
+        for (position, sum, any) in empty {
+            if any.load(Ordering::Acquire) {
+                let (name, parameter) = &mut targets[position];
+                took(position, name, parameter, sum)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Steps of an optimizer, which update parameters from gradients.
 
-use super::distributed::{Empty, Reduction};
+use super::distributed::Reduction;
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
 use crate::command::TensorId;
@@ -120,12 +120,19 @@ impl Optimizer {
             return Err(OpError::new("optimizer", message).into());
         }
         let ranks = self.ranks.clone();
-        let watched: Vec<bool> = targets.iter().map(|(_, target)| tape.watches(target)).collect();
-        let mut reduction = ranks.as_ref().map(|ranks| Reduction::new(ranks, &runtime, &watched));
+        let mut reduction = ranks.as_ref().map(|ranks| {
+            let watched = targets.iter().map(|(_, parameter)| tape.watches(parameter));
+            Reduction::new(ranks, &runtime, watched)
+        });
         if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
             tape.gradients_onto(loss, &mut gradients)?;
-            if let Some(reduction) = &mut reduction {
-                reduce_all(reduction, &runtime, &targets, &mut gradients)?;
+            if let Some(reduction) = reduction {
+                let mut sums = Vec::new();
+                reduction.finish(&mut targets, &mut gradients, |position, _, _, sum| {
+                    sums.push((position, sum));
+                    Ok(())
+                })?;
+                sums.into_iter().for_each(|(at, sum)| gradients.set(targets[at].1, sum));
             }
             self.step(&runtime, module, &mut gradients)?;
             return self.settle(&runtime);
@@ -143,37 +150,24 @@ impl Optimizer {
                 let (name, parameter) = &mut targets[place];
                 return self.update(&runtime, name, parameter, &gradient);
             };
-            for (place, gradient) in reduction.complete(place, gradient) {
+            reduction.complete(place, gradient);
+            while let Some((place, gradient)) = reduction.next() {
                 let (name, parameter) = &mut targets[place];
                 let sum = reduction.reduce(name, gradient)?;
                 self.update(&runtime, name, parameter, &sum)?;
             }
             Ok(())
         })?;
-        let Some(reduction) = &mut reduction else {
-            // Parameters that have gradients only from earlier micro-batches.
-            for (name, parameter) in targets {
-                if let Some(gradient) = gradients.take(parameter) {
-                    self.update(&runtime, &name, parameter, &gradient)?;
-                }
-            }
-            return Ok(());
-        };
-        let mut empty = Vec::new();
-        for (place, gradient) in reduction.rest() {
-            let (name, parameter) = &mut targets[place];
-            match gradient.or_else(|| gradients.take(parameter)) {
-                Some(gradient) => {
-                    let sum = reduction.reduce(name, gradient)?;
-                    self.update(&runtime, name, parameter, &sum)?;
-                }
-                None => empty.push(reduction.reduce_nothing(name, place, parameter)?),
-            }
+        if let Some(reduction) = reduction {
+            return reduction.finish(&mut targets, &mut gradients, |_, name, parameter, sum| {
+                self.update(&runtime, name, parameter, &sum)
+            });
         }
-        wait_for(&empty, &runtime)?;
-        for empty in empty.iter().filter(|empty| empty.has_value()) {
-            let (name, parameter) = &mut targets[empty.position];
-            self.update(&runtime, name, parameter, &empty.gradient)?;
+        // Parameters that have gradients only from earlier micro-batches.
+        for (name, parameter) in targets {
+            if let Some(gradient) = gradients.take(parameter) {
+                self.update(&runtime, &name, parameter, &gradient)?;
+            }
         }
         Ok(())
     }
@@ -292,33 +286,6 @@ impl Optimizer {
             Group::settings(&self.groups, name, parameter, [self.lr, self.weight_decay]);
         Ok(self.rule.op(lr, weight_decay, self.steps(name)))
     }
-}
-
-/// Sums all gradients over the ranks. A parameter without a gradient on any rank gets none.
-fn reduce_all(
-    reduction: &mut Reduction<'_>,
-    runtime: &Runtime,
-    targets: &[(String, &mut Tensor)],
-    gradients: &mut Gradients,
-) -> Result<(), Error> {
-    let mut empty = Vec::new();
-    for (place, _) in reduction.rest() {
-        let (name, parameter) = &targets[place];
-        match gradients.take(parameter) {
-            Some(gradient) => gradients.set(parameter, reduction.reduce(name, gradient)?),
-            None => empty.push(reduction.reduce_nothing(name, place, parameter)?),
-        }
-    }
-    wait_for(&empty, runtime)?;
-    for Empty { position, gradient, .. } in empty.into_iter().filter(Empty::has_value) {
-        gradients.set(targets[position].1, gradient);
-    }
-    Ok(())
-}
-
-/// Waits until it is known whether other ranks have the gradients that this rank has not.
-fn wait_for(empty: &[Empty], runtime: &Runtime) -> Result<(), Error> {
-    if empty.is_empty() { Ok(()) } else { runtime.sync() }
 }
 
 /// Cuts parameters with the same update into groups that pin at most `most` bytes. A parameter that

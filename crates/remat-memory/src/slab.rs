@@ -66,8 +66,8 @@ pub(super) struct Slot {
     /// Number of times that the slot was used or freed. Odd iff the slot is a block, a wall or
     /// [`EDGE`]; even in a hole or a vacant slot.
     pub generation: u32,
-    /// For a hole, its index in its bin, unless the bin is a tree. For a block, the granules beyond
-    /// its request. Meaningless in other slots.
+    /// Index of a hole in its bin, unless the bin is a tree; for a block, the granules beyond the
+    /// request. Meaningless in other slots.
     pub place_or_tail: u32,
 }
 

@@ -83,8 +83,8 @@ pub enum MatchRange {
     /// The storage may be at most this many times larger or smaller. With 0, no storage is reused;
     /// with 1, only storages of exactly the requested size.
     Times(u64),
-    /// Of the ranges 1, 2, 4, 8 and 16 times, the range that gives the smallest plan; the first on
-    /// a tie (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
+    /// The range of 1, 2, 4, 8 and 16 times that gives the smallest plan; the first of them on a
+    /// tie (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
     Auto,
 }
 

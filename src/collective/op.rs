@@ -1,0 +1,268 @@
+//! Op of collectives.
+//!
+//! A collective runs once, on the CPU. A rank that skips a collective takes part with its failure
+//! instead.
+
+use super::FabricError;
+use super::header::{Header, Kind, Status};
+use super::ranks::Ranks;
+use crate::device::{DeviceError, cpu};
+use crate::layout::{DType, Dims, Layout};
+use crate::ops::CustomOp;
+use crate::sync::atomic::AtomicBool;
+use rustc_hash::FxHasher;
+use std::error::Error;
+use std::fmt;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+
+/// Bytes of an `f32`.
+const FLOAT_BYTES: usize = size_of::<f32>();
+
+fn lost(error: FabricError) -> DeviceError {
+    DeviceError::new(error.0)
+}
+
+/// Adds the pieces of the other ranks to the piece of rank 0, in the order of the ranks.
+fn add_all(sum: &mut [f32], others: &[f32]) {
+    for piece in others.chunks_exact(sum.len().max(1)) {
+        sum.iter_mut().zip(piece).for_each(|(sum, x)| *sum += x);
+    }
+}
+
+/// Checks the one input of an op: floats, or any type.
+fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
+    match inputs {
+        [input] if floats && input.dtype() != DType::F32 => {
+            Err(format!("takes f32, {} was given; cast the tensor", input.dtype()))
+        }
+        [input] => Ok(input),
+        _ => Err(format!("takes 1 input, {} were given", inputs.len())),
+    }
+}
+
+/// A collective, of one kind for each method of [`Ranks`].
+///
+/// `x_r` is the input of rank `r`, of `N` ranks. Sums are made in the order of the ranks.
+///
+/// | kind | input | result on rank `r` |
+/// |---|---|---|
+/// | sum | f32 | in place: `x_0 + x_1 + .. + x_(N-1)` |
+/// | mean | f32 | in place: the sum, divided by `N` |
+/// | reduce-scatter | `[N * n, ..]`, f32 | `[n, ..]`: rows `r * n ..` of the sum |
+/// | all-gather | `[n, ..]`, any type | `[N * n, ..]`: `x_0`, then `x_1`, .. |
+/// | broadcast | any type | in place: `x_root` |
+#[derive(Clone)]
+pub(super) struct Collective {
+    ranks: Ranks,
+    /// Hash of the name of the tensor.
+    tensor: u64,
+    kind: Kind,
+    status: Status,
+    /// Set by the run: whether a rank has a value of its own.
+    any: Option<Arc<AtomicBool>>,
+}
+
+impl Collective {
+    pub fn new(ranks: &Ranks, name: &str, kind: Kind) -> Self {
+        let mut hasher = FxHasher::default();
+        name.hash(&mut hasher);
+        let tensor = hasher.finish();
+        Self { ranks: ranks.clone(), tensor, kind, status: Status::Ready, any: None }
+    }
+
+    /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
+    /// says whether another rank has a value.
+    pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
+        (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
+        self
+    }
+
+    fn header(&self, dtype: DType, bytes: u64) -> Header {
+        Header { number: 0, kind: self.kind, dtype, bytes, tensor: self.tensor }
+    }
+
+    /// Whether the result takes the place of the input.
+    const fn is_in_place(&self) -> bool {
+        matches!(self.kind, Kind::Sum | Kind::Mean | Kind::Broadcast { .. })
+    }
+
+    /// Number of elements of `bytes` bytes of each rank that pass through the buffer at once.
+    fn piece(&self, bytes: usize) -> usize {
+        (self.ranks.buffer() / self.ranks.size() / bytes).max(1)
+    }
+
+    /// Sends piece `i` of `send` to rank `i`, and receives a piece from each rank.
+    fn exchange(&self, send: &[f32], receive: &mut [f32]) -> Result<(), DeviceError> {
+        let (send, receive) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(receive));
+        self.ranks.fabric().all_to_all(send, receive).map_err(lost)
+    }
+
+    fn all_reduce(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let size = self.ranks.size();
+        let values: &mut [f32] = operands.write(0);
+        let workspace: &mut [f32] = operands.workspace();
+        let (last, buffer) = workspace.split_at_mut(size);
+        let even = values.len() / size * size;
+        for values in values[..even].chunks_mut(self.piece(FLOAT_BYTES) * size) {
+            self.sum_pieces(values, &mut buffer[..values.len()])?;
+        }
+        let rest = &mut values[even..];
+        if !rest.is_empty() {
+            last[..rest.len()].copy_from_slice(rest);
+            last[rest.len()..].fill(0.0);
+            self.sum_pieces(last, &mut buffer[..size])?;
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+        Ok(())
+    }
+
+    /// Sums values over all ranks. Each rank owns a piece of the values, of the same length on all
+    /// ranks: it receives this piece from all ranks, and sends the sum to all ranks.
+    fn sum_pieces(&self, values: &mut [f32], received: &mut [f32]) -> Result<(), DeviceError> {
+        let size = self.ranks.size();
+        self.exchange(values, received)?;
+        let (sum, others) = received.split_at_mut(values.len() / size);
+        add_all(sum, others);
+        if self.kind == Kind::Mean {
+            sum.iter_mut().for_each(|x| *x /= size as f32);
+        }
+        let (sum, values) = (bytemuck::cast_slice(sum), bytemuck::cast_slice_mut(values));
+        self.ranks.fabric().all_gather(sum, values).map_err(lost)
+    }
+
+    fn reduce_scatter(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let size = self.ranks.size();
+        let (values, part): (&[f32], &mut [f32]) = (operands.read(0), operands.write(0));
+        let buffer: &mut [f32] = operands.workspace();
+        let (send, receive) = buffer.split_at_mut(buffer.len() / 2);
+        let (each, most) = (part.len(), self.piece(FLOAT_BYTES));
+        for (i, part) in part.chunks_mut(most).enumerate() {
+            let piece = part.len();
+            let (send, receive) = (&mut send[..piece * size], &mut receive[..piece * size]);
+            for (rank, to) in send.chunks_exact_mut(piece).enumerate() {
+                to.copy_from_slice(&values[rank * each + i * most..][..piece]);
+            }
+            self.exchange(send, receive)?;
+            let (first, others) = receive.split_at(piece);
+            part.copy_from_slice(first);
+            add_all(part, others);
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let (input, output): (&[u8], &mut [u8]) = (operands.read(0), operands.write(0));
+        let buffer: &mut [u8] = operands.workspace();
+        let (each, most) = (input.len(), self.piece(1));
+        for (i, mine) in input.chunks(most).enumerate() {
+            let receive = &mut buffer[..mine.len() * self.ranks.size()];
+            self.ranks.fabric().all_gather(mine, receive).map_err(lost)?;
+            for (rank, from) in receive.chunks_exact(mine.len()).enumerate() {
+                output[rank * each + i * most..][..mine.len()].copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, operands: &mut cpu::Operands<'_>, root: u32) -> Result<(), DeviceError> {
+        let bytes: &mut [u8] = operands.write(0);
+        bytes
+            .chunks_mut(self.ranks.buffer())
+            .try_for_each(|bytes| self.ranks.fabric().broadcast(root as usize, bytes))
+            .map_err(lost)
+    }
+}
+
+impl fmt::Debug for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Ops with equal texts are equal. The rank is left out, so that recordings of ranks agree.
+        write!(f, "{} of {:x} ({:?})", self.kind, self.tensor, self.status)
+    }
+}
+
+impl CustomOp for Collective {
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::Sum | Kind::Mean => "all_reduce",
+            Kind::ReduceScatter => "reduce_scatter",
+            Kind::AllGather => "all_gather",
+            Kind::Broadcast { .. } => "broadcast_from",
+        }
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+        let adds = matches!(self.kind, Kind::Sum | Kind::Mean | Kind::ReduceScatter);
+        let (input, size) = (only(inputs, adds)?, self.ranks.size());
+        if self.is_in_place() {
+            return Ok(Vec::new());
+        }
+        let mut shape = input.shape().to_vec();
+        match (self.kind, shape.first_mut()) {
+            (Kind::AllGather, Some(rows)) => *rows = rows.saturating_mul(size),
+            (_, Some(rows)) if rows.is_multiple_of(size) => *rows /= size,
+            (Kind::AllGather, None) => {
+                return Err("takes a tensor with dimensions; reshape the scalar".to_owned());
+            }
+            _ => {
+                return Err(format!(
+                    "the first dimension of {:?} is not a multiple of the {size} ranks",
+                    input.shape()
+                ));
+            }
+        }
+        Ok(vec![Layout::contiguous(input.dtype(), Dims::new(&shape))])
+    }
+
+    fn once(&self) -> bool {
+        true
+    }
+
+    fn updates(&self, _inputs: usize) -> usize {
+        usize::from(self.is_in_place())
+    }
+
+    fn skipped(&self, why: &(dyn Error + 'static)) {
+        self.ranks.skip(self.header(DType::F32, 0), &why.to_string());
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        match self.kind {
+            Kind::AllGather | Kind::Broadcast { .. } => 0.0,
+            _ => outputs[0].elements() as f64,
+        }
+    }
+
+    fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        let size = self.ranks.size();
+        // Elements of a rank that pass through the buffer at once.
+        let most = |elements: usize, bytes: usize| elements.min(self.piece(bytes));
+        let bytes = match self.kind {
+            // Pieces of all ranks, and two rows for the last elements, of which some ranks have
+            // none.
+            Kind::Sum | Kind::Mean => {
+                (most(inputs[0].elements() / size, FLOAT_BYTES) + 2) * size * FLOAT_BYTES
+            }
+            // Pieces to send, and pieces received.
+            Kind::ReduceScatter => {
+                2 * most(outputs[0].elements(), FLOAT_BYTES) * size * FLOAT_BYTES
+            }
+            Kind::AllGather => most(inputs[0].bytes() as usize, 1) * size,
+            Kind::Broadcast { .. } => 0,
+        };
+        // The device lends whole elements of four bytes.
+        bytes.next_multiple_of(FLOAT_BYTES) as u64
+    }
+
+    fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let input = operands.input(0);
+        let header = self.header(input.dtype(), input.bytes());
+        self.ranks.begin(header, self.status, self.any.as_deref())?;
+        match self.kind {
+            Kind::Sum | Kind::Mean => self.all_reduce(&mut operands),
+            Kind::ReduceScatter => self.reduce_scatter(&mut operands),
+            Kind::AllGather => self.all_gather(&mut operands),
+            Kind::Broadcast { root } => self.broadcast(&mut operands, root),
+        }
+    }
+}
