@@ -30,8 +30,9 @@
 //! same error in that collective, and in all later ones. If a rank had to skip the collective,
 //! because its input was lost or memory was short, all ranks get that rank's failure in that
 //! collective. The output is then lost on all ranks, and an update that reads the output is skipped
-//! on all ranks. Only an update that itself fails on one rank, for lack of memory, is not undone on
-//! the other ranks.
+//! on all ranks. An update itself may fail on one rank alone, for lack of memory. With
+//! [`Optimizer::all_or_none`](crate::optim::Optimizer::all_or_none), all ranks agree before the
+//! first update; otherwise, the other ranks keep their updates, and the job must end.
 //!
 //! ```
 //! use remat::unstable::collective::{Ranks, threads};
@@ -60,6 +61,7 @@ mod mpi;
 mod op;
 mod ranks;
 mod threads;
+mod timed;
 
 pub use fabric::{Fabric, FabricError};
 #[cfg(feature = "mpi")]

@@ -334,3 +334,66 @@ fn a_failed_step_is_failed_on_all_ranks() {
     assert!(all[0] == all[1] && all[0] == all[2]);
     assert!(all[0][1] == all[0][2] && all[0][2] != all[0][3]);
 }
+
+/// An update that fails for lack of memory on one rank alone is made on no rank, if updates are all
+/// or none. Training goes on, and the ranks never differ.
+#[test]
+fn an_update_without_memory_on_one_rank_is_made_on_none() {
+    let train = |ranks: Ranks, budget: u64| {
+        let own = Own { budget, ..Own::plentiful() };
+        let runtime = own.start();
+        let mut net = mlp(&runtime, 16, &[24], 4).unwrap();
+        let mut optimizer = Optimizer::adamw(0.1, 0.0).distributed(&ranks);
+        optimizer.all_or_none = true;
+        let (mut after, mut failures) = (Vec::new(), Vec::new());
+        for step in 0..5 {
+            // A second handle on each parameter: the update needs a copy of the old value.
+            let held: Vec<Tensor> = match step % 2 {
+                0 => Vec::new(),
+                _ => parameters(&mut net).map(|(_, parameter)| parameter.clone()).collect(),
+            };
+            let x = runtime.full(&[2, 16], 0.1 * (1 + step + ranks.rank()) as f32).unwrap();
+            let tape = Tape::new(&runtime);
+            tape.watch(&mut net);
+            let loss = net.forward(&x, Mode::Train).unwrap().square().unwrap().mean().unwrap();
+            drop(x);
+            let made = optimizer.minimize(tape, &loss, &mut net);
+            drop(loss);
+            drop(held);
+            let ended = made.and_then(|()| runtime.step()).and_then(|()| runtime.sync());
+            failures.push(ended.err().map(|error| error.to_string()));
+            let values = parameters(&mut net).flat_map(|(_, w)| w.to_vec::<f32>().unwrap());
+            after.push(values.collect::<Vec<f32>>());
+        }
+        (after, failures, runtime.stats().unwrap().peak_bytes)
+    };
+    let on_ranks = |budgets: [u64; 3]| {
+        let start = |(fabric, budget)| {
+            std::thread::spawn(move || train(Ranks::with_buffer(fabric, 1 << 10), budget))
+        };
+        let ranks: Vec<_> = threads(3).into_iter().zip(budgets).map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+    };
+    let peak = on_ranks([64 << 20; 3])[0].2;
+    let (mut failed, mut all_made) = (0, 0);
+    for percent in (50..=100).step_by(2) {
+        let all = on_ranks([64 << 20, peak * percent / 100, 64 << 20]);
+        for (step, why) in all[1].1.iter().enumerate() {
+            let same = |rank: usize| all[rank].0[step] == all[1].0[step];
+            assert!(same(0) && same(2), "ranks differ at {percent} % after step {step}: {why:?}");
+            let fails = |rank: usize| all[rank].1[step].is_some();
+            assert!(fails(0) == fails(1) && fails(2) == fails(1), "{percent} %, {step}: {why:?}");
+            match why {
+                Some(why) => {
+                    assert!(why.contains("memory"), "{why}");
+                    if step > 0 {
+                        assert!(all[1].0[step] == all[1].0[step - 1], "{percent} %, step {step}");
+                    }
+                    failed += 1;
+                }
+                None => all_made += 1,
+            }
+        }
+    }
+    assert!(failed > 10 && all_made > 10, "{failed} failed, {all_made} made");
+}

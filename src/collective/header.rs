@@ -2,7 +2,9 @@
 
 use crate::layout::DType;
 use remat_memory::ByteSize;
+use rustc_hash::FxHasher;
 use std::fmt;
+use std::hash::{Hash as _, Hasher as _};
 
 /// Kind of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,13 @@ pub(super) enum Status {
 pub(super) const BYTES: usize = 40;
 
 impl Header {
+    /// Header of a collective of `bytes` bytes on each rank. Its number is given when it begins.
+    pub fn new(name: &str, kind: Kind, dtype: DType, bytes: u64) -> Self {
+        let mut hasher = FxHasher::default();
+        name.hash(&mut hasher);
+        Self { number: 0, kind, dtype, bytes, tensor: hasher.finish() }
+    }
+
     /// Whether another header is of the same collective, whatever the input.
     pub fn is_like(&self, other: &Self) -> bool {
         let of = |header: &Self| (header.number, header.kind, header.tensor);

@@ -10,10 +10,8 @@ use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Dims, Layout};
 use crate::ops::CustomOp;
 use crate::sync::atomic::AtomicBool;
-use rustc_hash::FxHasher;
 use std::error::Error;
 use std::fmt;
-use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 /// Bytes of an `f32`.
@@ -55,9 +53,8 @@ fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
 #[derive(Clone)]
 pub(super) struct Collective {
     ranks: Ranks,
-    /// Hash of the name of the tensor.
-    tensor: u64,
-    kind: Kind,
+    /// Header, without the layout of the input.
+    header: Header,
     status: Status,
     /// Set by the run: whether a rank has a value of its own.
     any: Option<Arc<AtomicBool>>,
@@ -65,10 +62,8 @@ pub(super) struct Collective {
 
 impl Collective {
     pub fn new(ranks: &Ranks, name: &str, kind: Kind) -> Self {
-        let mut hasher = FxHasher::default();
-        name.hash(&mut hasher);
-        let tensor = hasher.finish();
-        Self { ranks: ranks.clone(), tensor, kind, status: Status::Ready, any: None }
+        let header = Header::new(name, kind, DType::F32, 0);
+        Self { ranks: ranks.clone(), header, status: Status::Ready, any: None }
     }
 
     /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
@@ -78,13 +73,9 @@ impl Collective {
         self
     }
 
-    fn header(&self, dtype: DType, bytes: u64) -> Header {
-        Header { number: 0, kind: self.kind, dtype, bytes, tensor: self.tensor }
-    }
-
     /// Whether the result takes the place of the input.
     const fn is_in_place(&self) -> bool {
-        matches!(self.kind, Kind::Sum | Kind::Mean | Kind::Broadcast { .. })
+        matches!(self.header.kind, Kind::Sum | Kind::Mean | Kind::Broadcast { .. })
     }
 
     /// Number of elements of `bytes` bytes of each rank that pass through the buffer at once.
@@ -124,7 +115,7 @@ impl Collective {
         self.exchange(values, received)?;
         let (sum, others) = received.split_at_mut(values.len() / size);
         add_all(sum, others);
-        if self.kind == Kind::Mean {
+        if self.header.kind == Kind::Mean {
             sum.iter_mut().for_each(|x| *x /= size as f32);
         }
         let (sum, values) = (bytemuck::cast_slice(sum), bytemuck::cast_slice_mut(values));
@@ -177,13 +168,14 @@ impl Collective {
 impl fmt::Debug for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Ops with equal texts are equal. The rank is left out, so that recordings of ranks agree.
-        write!(f, "{} of {:x} ({:?})", self.kind, self.tensor, self.status)
+        let Header { kind, tensor, .. } = self.header;
+        write!(f, "{kind} of {tensor:x} ({:?})", self.status)
     }
 }
 
 impl CustomOp for Collective {
     fn name(&self) -> &str {
-        match self.kind {
+        match self.header.kind {
             Kind::Sum | Kind::Mean => "all_reduce",
             Kind::ReduceScatter => "reduce_scatter",
             Kind::AllGather => "all_gather",
@@ -192,13 +184,13 @@ impl CustomOp for Collective {
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
-        let adds = matches!(self.kind, Kind::Sum | Kind::Mean | Kind::ReduceScatter);
+        let adds = matches!(self.header.kind, Kind::Sum | Kind::Mean | Kind::ReduceScatter);
         let (input, size) = (only(inputs, adds)?, self.ranks.size());
         if self.is_in_place() {
             return Ok(Vec::new());
         }
         let mut shape = input.shape().to_vec();
-        match (self.kind, shape.first_mut()) {
+        match (self.header.kind, shape.first_mut()) {
             (Kind::AllGather, Some(rows)) => *rows = rows.saturating_mul(size),
             (_, Some(rows)) if rows.is_multiple_of(size) => *rows /= size,
             (Kind::AllGather, None) => {
@@ -223,11 +215,11 @@ impl CustomOp for Collective {
     }
 
     fn skipped(&self, why: &(dyn Error + 'static)) {
-        self.ranks.skip(self.header(DType::F32, 0), &why.to_string());
+        self.ranks.skip(self.header, &why.to_string());
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        match self.kind {
+        match self.header.kind {
             Kind::AllGather | Kind::Broadcast { .. } => 0.0,
             _ => outputs[0].elements() as f64,
         }
@@ -237,7 +229,7 @@ impl CustomOp for Collective {
         let size = self.ranks.size();
         // Elements of a rank that pass through the buffer at once.
         let most = |elements: usize, bytes: usize| elements.min(self.piece(bytes));
-        let bytes = match self.kind {
+        let bytes = match self.header.kind {
             // Pieces of all ranks, and two rows for the last elements, of which some ranks have
             // none.
             Kind::Sum | Kind::Mean => {
@@ -256,9 +248,9 @@ impl CustomOp for Collective {
 
     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
         let input = operands.input(0);
-        let header = self.header(input.dtype(), input.bytes());
-        self.ranks.begin(header, self.status, self.any.as_deref())?;
-        match self.kind {
+        let header = Header { dtype: input.dtype(), bytes: input.bytes(), ..self.header };
+        let _turn = self.ranks.begin(header, self.status, self.any.as_deref())?;
+        match self.header.kind {
             Kind::Sum | Kind::Mean => self.all_reduce(&mut operands),
             Kind::ReduceScatter => self.reduce_scatter(&mut operands),
             Kind::AllGather => self.all_gather(&mut operands),

@@ -4,15 +4,21 @@
 use super::fabric::{Fabric, FabricError};
 use super::header::{self, Header, Kind, Status};
 use super::op::Collective;
+use super::timed::Timed;
 use crate::device::DeviceError;
+use crate::layout::DType;
 use crate::ops::Op;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of the message by which a rank tells the others of a failure. Longer messages are cut.
 const MESSAGE_BYTES: usize = 1024;
+
+/// Bytes of a length on the wire.
+const LENGTH_BYTES: usize = 8;
 
 /// Default size of the buffer through which tensors pass.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -29,13 +35,14 @@ const LEAST_BUFFER_BYTES: usize = 1 << 10;
 pub struct Ranks(Arc<Inner>);
 
 struct Inner {
-    fabric: Box<dyn Fabric>,
+    fabric: Timed,
     buffer: usize,
+    /// Locked during a collective: the fabric takes one call at a time.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// Number of the next collective.
     next: u64,
     /// Error that ended all communication.
@@ -55,7 +62,7 @@ impl Ranks {
     #[must_use]
     pub fn with_buffer(fabric: impl Fabric, bytes: usize) -> Self {
         let buffer = bytes.max(LEAST_BUFFER_BYTES);
-        Self(Arc::new(Inner { fabric: Box::new(fabric), buffer, state: Mutex::default() }))
+        Self(Arc::new(Inner { fabric: Timed::new(fabric), buffer, state: Mutex::default() }))
     }
 
     /// Number of this rank, below [`Ranks::size`].
@@ -117,11 +124,69 @@ impl Ranks {
         Collective::new(self, name, Kind::Broadcast { root: root as u32 }).into()
     }
 
+    /// Time that this rank has spent in collectives: it sent, received, or waited for other ranks.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.0.fabric.time()
+    }
+
+    /// Gives the bytes of each rank to all ranks. Programs compare their options by this call, or
+    /// collect results. The lengths may differ. All ranks call with the same `name`.
+    ///
+    /// The call does not wait for ops that were issued before; call
+    /// [`Runtime::sync`](crate::Runtime::sync) first, or the order of collectives may differ among
+    /// the ranks.
+    ///
+    /// ```
+    /// use remat::unstable::collective::{FabricError, Ranks, threads};
+    ///
+    /// let ranks = threads(2).into_iter().map(|fabric| {
+    ///     std::thread::spawn(move || {
+    ///         let ranks = Ranks::new(fabric);
+    ///         ranks.exchange("budgets", &vec![7; 1 + ranks.rank()])
+    ///     })
+    /// });
+    /// for rank in ranks.collect::<Vec<_>>() {
+    ///     assert_eq!(rank.join().unwrap()?, [vec![7], vec![7, 7]]);
+    /// }
+    /// # Ok::<(), FabricError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a rank is gone, has failed, or runs another collective.
+    pub fn exchange(&self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, FabricError> {
+        // The lengths differ, so the header has none.
+        let header = Header::new(name, Kind::AllGather, DType::U8, 0);
+        let _turn = self.agree(header, Status::Ready, "", None).map_err(FabricError)?;
+        let mut lengths = vec![0; LENGTH_BYTES * self.size()];
+        self.fabric().all_gather(&(bytes.len() as u64).to_le_bytes(), &mut lengths)?;
+        let length = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let lengths = lengths.chunks_exact(LENGTH_BYTES).map(|bytes| length(bytes) as usize);
+        let lengths: Vec<usize> = lengths.collect();
+        let most = lengths.iter().copied().max().unwrap_or(0);
+        let mut found: Vec<Vec<u8>> =
+            lengths.iter().map(|&length| Vec::with_capacity(length)).collect();
+        // Pieces of at most the size of the buffer, padded with zeros.
+        let piece = most.min(self.buffer()).max(1);
+        let (mut send, mut receive) = (vec![0; piece], vec![0; piece * self.size()]);
+        for start in (0..most).step_by(piece) {
+            let mine = bytes.get(start..bytes.len().min(start + piece)).unwrap_or_default();
+            send[..mine.len()].copy_from_slice(mine);
+            self.fabric().all_gather(&send, &mut receive)?;
+            for (rank, part) in receive.chunks_exact(piece).enumerate() {
+                let left = lengths[rank].saturating_sub(start).min(piece);
+                found[rank].extend_from_slice(&part[..left]);
+            }
+        }
+        Ok(found)
+    }
+
     pub(super) fn fabric(&self) -> &dyn Fabric {
-        &*self.0.fabric
+        &self.0.fabric
     }
 
     /// Begins the next collective: compares headers. `any` is set if a rank has a value of its own.
+    /// The collective ends when the returned guard is dropped.
     ///
     /// # Errors
     /// The same error on all ranks, if the headers differ or a rank has failed.
@@ -130,7 +195,7 @@ impl Ranks {
         header: Header,
         status: Status,
         any: Option<&AtomicBool>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<MutexGuard<'_, State>, DeviceError> {
         self.agree(header, status, "", any).map_err(DeviceError::new)
     }
 
@@ -138,7 +203,7 @@ impl Ranks {
     pub(super) fn skip(&self, header: Header, why: &str) {
         // The failure is known here already. An error of the connection is told by the next
         // collective.
-        let _ = self.agree(header, Status::Failed, why, None);
+        drop(self.agree(header, Status::Failed, why, None));
     }
 
     fn agree(
@@ -147,7 +212,7 @@ impl Ranks {
         status: Status,
         why: &str,
         any: Option<&AtomicBool>,
-    ) -> Result<(), String> {
+    ) -> Result<MutexGuard<'_, State>, String> {
         let mut state = lock(&self.0.state);
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
@@ -159,7 +224,7 @@ impl Ranks {
                 if let Some(any) = any {
                     any.store(has_value, Ordering::Release);
                 }
-                Ok(())
+                Ok(state)
             }
             Ok(Agreed::Failed(message)) => Err(message),
             Err(message) => {

@@ -205,6 +205,14 @@ impl Optimizer {
         if let Some(max_norm) = self.max_norm {
             clip_grad_norm(runtime, module, gradients, max_norm)?;
         }
+        // The agreement of all ranks is the first of the updates: it runs when memory is found to
+        // suffice for all updates, and none is made yet.
+        let mut agreement = match &self.ranks {
+            Some(ranks) if self.all_or_none => {
+                Some((ranks.all_reduce("agreement"), runtime.zeros(&[1])?))
+            }
+            _ => None,
+        };
         let mut parts: Vec<(Op, Vec<Part<'_>>)> = Vec::new();
         for (name, parameter) in distinct(module)? {
             let Some(gradient) = gradients.take(parameter) else { continue };
@@ -222,7 +230,12 @@ impl Optimizer {
         let mut groups: Vec<(Op, Vec<Part<'_>>)> =
             parts.into_iter().flat_map(|(op, parts)| cut(&op, parts, most)).collect();
         let updated = if self.all_or_none {
-            runtime.update_all(groups.iter_mut().map(|(op, parts)| update_of(op, parts)).collect())
+            let mut updates = Vec::new();
+            if let Some((op, agreed)) = &mut agreement {
+                updates.push(Update { op: op.clone(), targets: vec![agreed], others: Vec::new() });
+            }
+            updates.extend(groups.iter_mut().map(|(op, parts)| update_of(op, parts)));
+            runtime.update_all(updates)
         } else {
             groups.iter_mut().try_for_each(|(op, parts)| {
                 let Update { op, mut targets, others } = update_of(op, parts);
