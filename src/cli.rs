@@ -27,11 +27,17 @@ mod labels;
 mod machine;
 mod matrix;
 mod model;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(not(feature = "mpi"))]
+#[path = "cli/no_mpi.rs"]
+mod mpi;
 mod named;
 mod optimizer;
 mod output;
 mod plan;
 mod progress;
+mod ranks;
 mod recording;
 mod report;
 mod resume;
@@ -80,8 +86,13 @@ pub fn run() -> ExitCode {
     let done = match command {
         Command::Train(args) => {
             let (_, matches) = matches.subcommand().expect("it is `train`");
-            resume::arguments(*args, matches)
-                .and_then(|(args, options)| train::run(&args, &options))
+            let ranks = args.ranks.clone();
+            ranks::join(&ranks, |world| {
+                let copy = world.copy(args.checkpoints.resume.as_deref())?;
+                let (mut args, options) = resume::arguments(*args, matches, copy.as_ref())?;
+                world.adapt(&mut args)?;
+                train::run(&args, &options, world)
+            })
         }
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Generate(args) => generate::run(&args),
@@ -100,6 +111,8 @@ pub fn run() -> ExitCode {
 fn finish(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
     match failure.code() {
+        // Another rank has told the failure.
+        _ if failure.is_told() => {}
         INTERRUPTED => say(&failure),
         _ => fail(&failure.to_string()),
     }

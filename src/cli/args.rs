@@ -6,9 +6,10 @@ use super::model::{ImageModel, Model, usual_data, usual_policy, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
+use super::ranks::RanksArgs;
 use super::sizes::SizeArgs;
 use super::source::Source;
-use super::values::{self, Budget, DeviceName, Share};
+use super::values::{self, Budget, Budgets, DeviceName, Share};
 use clap::{Args, ValueEnum};
 use remat::Dead;
 use remat::evict::{Exponents, Learn};
@@ -43,6 +44,7 @@ Examples:
   remat train --steps 3 --record run.jsonl.gz
   remat train --save net.safetensors --save-every 50
   remat train --resume net.safetensors --save net.safetensors
+  mpirun -n 2 remat train --distributed mpi --budget 60%,40%
 
 Exit codes:
   0    done
@@ -77,6 +79,9 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub output: OutputArgs,
+
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Options for the device that computes.
@@ -109,9 +114,10 @@ pub struct MemoryArgs {
     /// in the test. 100% is the smallest budget under which the same training evicts nothing. In K,
     /// M, G, T or KiB, MiB, GiB, TiB, powers of 1024; or KB, MB, GB, TB, powers of 1000. auto is
     /// the memory that is free on the device, less a margin. A budget that is too small is refused
-    /// before the first step, and the message names a budget that passes.
+    /// before the first step, and the message names a budget that passes. With --distributed, a
+    /// budget for each rank: 100%,40%.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    pub budget: Option<Budget>,
+    pub budget: Option<Budgets>,
 
     /// Evict before each op until at most this much is in use: 30%, 48MiB, ...
     ///
@@ -445,6 +451,11 @@ impl MemoryArgs {
         };
         let policy = self.rerun_factor.map_or(policy, |factor| policy.with_rerun_factor(factor));
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
+    }
+
+    /// Budget of this rank.
+    pub fn budget(&self) -> Option<Budget> {
+        self.budget.as_ref().map(Budgets::first)
     }
 
     /// Builder of a runtime with these options, but without budget and threshold.

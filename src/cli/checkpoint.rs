@@ -4,6 +4,7 @@ use super::args::TrainArgs;
 use super::command::{Cli, Command};
 use super::failure::Failure;
 use super::task::{Part, Task};
+use super::words::Counted;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use remat::checkpoint::{Checkpoint, CheckpointError};
@@ -28,17 +29,26 @@ pub struct Kept {
     examples: usize,
     /// Hash of the first examples.
     data_sha256: String,
+    /// Number of ranks.
+    #[serde(default = "one")]
+    ranks: usize,
+}
+
+/// Number of ranks of checkpoints that do not tell it.
+const fn one() -> usize {
+    1
 }
 
 impl Kept {
     /// Metadata of a run that has not begun.
-    pub fn new(options: &Options, task: &dyn Task) -> Self {
+    pub fn new(options: &Options, task: &dyn Task, ranks: usize) -> Self {
         Self {
             remat: env!("CARGO_PKG_VERSION").to_owned(),
             options: options.clone(),
             done: 0,
             examples: task.examples(),
             data_sha256: fingerprint(task),
+            ranks,
         }
     }
 
@@ -82,6 +92,13 @@ impl Kept {
                 "written by remat {was}, but this is remat {is}; use remat {was} to go on"
             ));
         }
+        let (was, is) = (self.ranks, new.ranks);
+        if was != is {
+            return refused(format!(
+                "trained on {}, but this run has {is}; start it with mpirun -n {was}",
+                Counted(was as u64, "rank")
+            ));
+        }
         let (was, is) = (self.examples, new.examples);
         if was != is {
             return refused(format!(
@@ -97,6 +114,35 @@ impl Kept {
             ));
         }
         Ok(())
+    }
+
+    /// First difference from the run of another rank: its name, and both values.
+    pub fn difference(&self, other: &Self) -> Option<(String, String, String)> {
+        let (mine, others) = (&self.options, &other.options);
+        let text = |options: &Options, id: &str| match options.get(id) {
+            None => "not given".to_owned(),
+            Some(values) => values.join(" "),
+        };
+        if self.remat != other.remat {
+            let what = "the version of remat".to_owned();
+            return Some((what, self.remat.clone(), other.remat.clone()));
+        }
+        for arg in options_of_training() {
+            let id = arg.get_id().as_str();
+            if !same(mine.get(id), others.get(id)) {
+                return Some((told(&arg), text(mine, id), text(others, id)));
+            }
+        }
+        let of = |value: usize| value.to_string();
+        let data = |kept: &Self| format!("data with the SHA-256 {}", &kept.data_sha256[..16]);
+        [
+            ("the number of examples", of(self.examples), of(other.examples)),
+            ("the beginning of the data", data(self), data(other)),
+            ("the number of finished steps", of(self.done), of(other.done)),
+        ]
+        .into_iter()
+        .find(|(_, mine, others)| mine != others)
+        .map(|(what, mine, others)| (what.to_owned(), mine, others))
     }
 }
 
@@ -121,8 +167,15 @@ pub struct Options(BTreeMap<String, Vec<String>>);
 
 /// Headings in `--help` whose options a checkpoint does not keep, because a resumed run may change
 /// them.
-const FREE_HEADINGS: [&str; 6] =
-    ["Device", "Memory", "Output", "Terminal", "Checkpoints", "Files of other libraries"];
+const FREE_HEADINGS: [&str; 7] = [
+    "Device",
+    "Memory",
+    "Output",
+    "Terminal",
+    "Checkpoints",
+    "Files of other libraries",
+    "Several ranks",
+];
 /// Options under other headings that a checkpoint does not keep.
 const FREE: [&str; 4] = ["no_test", "eval_every", "help", "version"];
 

@@ -100,7 +100,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let inputs = saved.file.files().chain([&**path]).chain(beside);
     distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
     let json = args.json.as_deref().map(Output::create).transpose()?;
-    let target = Target::open(device, args.quiet)?;
+    let target = Target::open(device, 1, args.quiet)?;
     let task = train::task(&trained)?;
     let fit = saved.fit(&*task, path)?;
     if saved.known.is_some() && !args.quiet {
@@ -108,7 +108,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     }
     // A simulated test gives the peak. The default budget, 100 %, is the peak plus extra bytes for
     // holes.
-    let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
+    let setup = Setup::alone(&*task, learning.batch, optimizer);
     let shows = Shows::now(args.quiet);
     let full = tuning::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;
     let full = full + full / HOLES;

@@ -33,6 +33,30 @@ impl Failure {
         Self { code: INTERRUPTED, message: message.into() }
     }
 
+    /// A failure of all ranks of a training.
+    pub fn of_all(code: u8, message: String) -> Self {
+        Self { code, message }
+    }
+
+    /// Empties the message unless this rank is the one that tells it. The program prints no empty
+    /// message.
+    #[must_use]
+    pub fn told_by(self, tells: bool) -> Self {
+        let message = if tells { self.message } else { String::new() };
+        Self { message, ..self }
+    }
+
+    /// Puts the place of the failure before its message.
+    #[must_use]
+    pub fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// Whether another rank tells the failure.
+    pub const fn is_told(&self) -> bool {
+        self.message.is_empty()
+    }
+
     /// Gives the failure exit code 3: the run did its work, but could not write a secondary file
     /// such as `--json`.
     #[must_use]
@@ -43,7 +67,11 @@ impl Failure {
     /// Joins two failures: the messages of both, and the exit code of `self`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self { message: format!("{}\n{}", self.message, other.message), ..self }
+        let message = match self.is_told() {
+            true => other.message,
+            false => format!("{}\n{}", self.message, other.message),
+        };
+        Self { message, ..self }
     }
 
     /// The exit code of the program.

@@ -50,7 +50,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         None => {}
     }
     let (memory, optimizer) = (&memory, &optimizer);
-    let target = Target::open(device, false)?;
+    let target = Target::open(device, 1, false)?;
     // The task has no data. Generating needs no data, and the data files of the training may no
     // longer exist.
     let task = TextTask::untaught(model, sizes, learning.precision.into());
@@ -59,7 +59,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         foreign::tell(&saved.file, &fit, path);
     }
     // The budget is the peak of a simulated test on one text, plus extra bytes for holes.
-    let setup = Setup { task: &task, batch: learning.batch, tests_between: false, optimizer };
+    let setup = Setup::alone(&task, learning.batch, optimizer);
     let full = tuning::peak(&target, &Blank::new(&setup, 1)?, memory)?;
     let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
     let mut session = Session::new(target.start(builder)?, &setup)?;

@@ -45,6 +45,11 @@ impl Done {
         self.0.steps.store(steps, Ordering::Relaxed);
     }
 
+    /// Number of steps reported as done.
+    pub fn count(&self) -> usize {
+        self.0.steps.load(Ordering::Relaxed)
+    }
+
     /// Reports that the run did not fail, so that the recording is kept.
     pub fn run(&self) {
         self.0.run.store(true, Ordering::Relaxed);

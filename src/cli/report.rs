@@ -1,8 +1,11 @@
+use super::failure::Failure;
 use super::target::About;
+use super::training_loop::Outcome;
 use super::words::{Counted, Seconds, at_least};
 use indicatif::HumanCount;
+use remat::tune::Tuned;
 use remat::{ByteSize, Stats};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Result of a run. Printed for people, serialized for programs.
@@ -13,8 +16,11 @@ pub struct Report {
     /// Name of one example of the data: `image`, `window`.
     pub example: &'static str,
     pub batch: usize,
-    /// Number of batches in a step.
+    /// Number of batches in a step of each rank.
     pub accumulate: usize,
+    /// Results of each rank, in order; empty for one rank.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<OfRank>,
     pub optimizer: String,
     pub ending: EndingName,
     /// Number of finished steps.
@@ -111,6 +117,65 @@ impl fmt::Display for Verified {
         let [hashed, held] = [hashed_bytes, hash_bytes].map(ByteSize);
         writeln!(f, "  verified    {verified} of {all}, all with the same bits")?;
         write!(f, "{:14}{hashed} hashed; hashes take {held} of host memory", "")
+    }
+}
+
+/// Results of one of several ranks.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct OfRank {
+    rank: usize,
+    budget_bytes: u64,
+    peak_bytes: u64,
+    evictions: u64,
+    recomputed_ops: u64,
+    recompute_ratio: f64,
+    /// Time in which the rank sent, received, or waited for other ranks.
+    waited_seconds: f64,
+    train_seconds: f64,
+    params_sha256: Option<String>,
+}
+
+impl OfRank {
+    /// Results of this rank.
+    pub fn new(rank: usize, tuned: &Tuned<'_>, outcome: &Outcome) -> Self {
+        let stats = &outcome.training.stats;
+        Self {
+            rank,
+            budget_bytes: tuned.chosen().budget(),
+            peak_bytes: outcome.peak_bytes,
+            evictions: stats.evictions,
+            recomputed_ops: stats.recomputed_ops,
+            recompute_ratio: stats.recompute_cost / stats.base_cost,
+            waited_seconds: to_a_nanosecond(outcome.training.waited.as_secs_f64()),
+            train_seconds: outcome.training.seconds.as_secs_f64(),
+            params_sha256: outcome.params_sha256.clone(),
+        }
+    }
+
+    /// Fails if two ranks have different parameters.
+    pub fn alike(all: &[Self]) -> Result<(), Failure> {
+        let differs = |other: &&Self| other.params_sha256 != all[0].params_sha256;
+        match all.iter().find(differs) {
+            None => Ok(()),
+            Some(other) => Err(Failure::new(format!(
+                "rank 0 and rank {} have different parameters after the same steps; please report this",
+                other.rank
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for OfRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("rank {}", self.rank);
+        write!(
+            f,
+            "  {name:12}peak {} of {}; recomputed {:.1} %, waited {:.1} %",
+            ByteSize(self.peak_bytes),
+            ByteSize(self.budget_bytes),
+            100.0 * self.recompute_ratio,
+            100.0 * self.waited_seconds / self.train_seconds.max(f64::MIN_POSITIVE),
+        )
     }
 }
 
@@ -214,7 +279,8 @@ impl fmt::Display for Report {
         let Self { model, data, counters, .. } = self;
         let of_time = |seconds: f64| 100.0 * seconds / self.train_seconds;
         let asked = Counted(self.steps_asked as u64, "step");
-        let images = Counted((self.batch * self.accumulate) as u64, self.example);
+        let parts = self.accumulate * self.ranks.len().max(1);
+        let images = Counted((self.batch * parts) as u64, self.example);
         write!(f, "{model} on {data}: ")?;
         if self.steps < self.steps_asked {
             write!(f, "{} of ", HumanCount(self.steps as u64))?;
@@ -259,6 +325,9 @@ impl fmt::Display for Report {
             of_time(counters.recompute_seconds),
         )?;
         write!(f, "{}", OfPlans(counters))?;
+        for rank in &self.ranks {
+            writeln!(f, "{rank}")?;
+        }
         if let Some(verified) = &self.verified {
             writeln!(f, "{verified}")?;
         }

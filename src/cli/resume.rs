@@ -4,6 +4,7 @@ use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
 use super::failure::Failure;
 use super::foreign;
+use super::ranks::Copy;
 use super::task::Task;
 use clap::ArgMatches;
 use remat::checkpoint::{Checkpoint, Fit, Known};
@@ -11,12 +12,14 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Returns the arguments of the run, and the options among them that a checkpoint keeps. With
-/// `--resume`, options that are not given have the values of the checkpoint.
+/// `--resume`, options that are not given have the values of the checkpoint, which is read from
+/// `copy` if there is one.
 pub fn arguments(
     args: TrainArgs,
     matches: &ArgMatches,
+    copy: Option<&Copy>,
 ) -> Result<(Box<TrainArgs>, Options), Failure> {
-    let Some(path) = args.checkpoints.resume.clone() else {
+    let Some(path) = copy.map(|copy| copy.path.clone()).or(args.checkpoints.resume.clone()) else {
         return Ok((Box::new(args), Options::of(matches)));
     };
     let (checkpoint, known) = args.checkpoints.names.open(&path)?;
@@ -30,7 +33,9 @@ pub fn arguments(
         None => Kept::of(&checkpoint, &path)?.options.merge(matches, rest, &path)?,
     };
     let all = std::iter::once(OsString::from("remat")).chain(front.iter().cloned()).chain(merged);
-    checkpoint::parse(all, &path)
+    let (mut args, options) = checkpoint::parse(all, &path)?;
+    args.checkpoints.resume = Some(path);
+    Ok((args, options))
 }
 
 /// State at the beginning of a run.

@@ -1,6 +1,7 @@
 //! A session is a network with its optimizer on a runtime. A rehearsal on a simulated device runs
 //! the same code as the training.
 
+use super::failure::Failure;
 use super::interrupt;
 use super::optimizer::OptimizerArgs;
 use super::task::{Batch, Network, Score, Task};
@@ -8,6 +9,7 @@ use remat::autograd::{Gradients, Tape};
 use remat::checkpoint::{Checkpoint, CheckpointError, Writer};
 use remat::nn::{Sampling, State, generate, parameters, state};
 use remat::optim::Optimizer;
+use remat::unstable::collective::Ranks;
 use remat::{Error, HostTensor, Pending, Runtime, Stats, Tensor};
 use sha2::{Digest as _, Sha256};
 use std::ops::ControlFlow;
@@ -21,12 +23,54 @@ pub struct Setup<'a> {
     /// Whether the network is also tested between steps.
     pub tests_between: bool,
     pub optimizer: &'a OptimizerArgs,
+    /// The ranks that train together, if there are several.
+    pub several: Option<&'a Several>,
 }
 
-impl Setup<'_> {
-    /// Number of examples in a step.
-    pub const fn examples(&self) -> usize {
-        self.batch.saturating_mul(self.optimizer.accumulate)
+impl<'a> Setup<'a> {
+    /// Settings of one rank, which is not tested between steps.
+    pub const fn alone(task: &'a dyn Task, batch: usize, optimizer: &'a OptimizerArgs) -> Self {
+        Self { task, batch, tests_between: false, optimizer, several: None }
+    }
+
+    /// Number of batches in a step of all ranks.
+    pub fn parts(&self) -> usize {
+        let ranks = self.several.map_or(1, |several| several.ranks.size());
+        self.optimizer.accumulate.saturating_mul(ranks)
+    }
+
+    /// Number of examples in a step of all ranks.
+    pub fn examples(&self) -> usize {
+        self.batch.saturating_mul(self.parts())
+    }
+}
+
+/// Several ranks that train together. Their parts of a step are numbered through: part `i` of rank
+/// `r` of `N` ranks is the part `i * N + r` of the step.
+#[derive(Clone)]
+pub struct Several {
+    pub ranks: Ranks,
+    /// Number of random ops in a part of a step. With it, each rank draws the numbers that one rank
+    /// would draw for the part.
+    draws: u64,
+}
+
+impl Several {
+    /// Ranks that train with batches of `batch` examples.
+    pub fn new(ranks: &Ranks, task: &dyn Task, batch: usize) -> Result<Self, Failure> {
+        let dry = Runtime::builder().budget(1u64 << 60).sim()?;
+        let mut network = task.network(&dry)?;
+        let (_, before) = dry.random_position();
+        let tape = Tape::new(&dry);
+        tape.watch(network.module());
+        network.loss(&dry, &tape, task.blank(batch)?)?;
+        let (_, after) = dry.random_position();
+        Ok(Self { ranks: ranks.clone(), draws: after - before })
+    }
+
+    /// Adds up a value over all ranks.
+    fn sum(&self, runtime: &Runtime, name: &str, value: &mut Tensor) -> Result<(), Error> {
+        runtime.update(self.ranks.all_reduce(name), &mut [value], &[]).map(drop)
     }
 }
 
@@ -35,23 +79,55 @@ pub struct Session {
     runtime: Runtime,
     network: Box<dyn Network>,
     optimizer: Optimizer,
-    /// Number of batches whose gradients are added up in a step.
+    /// Number of batches whose gradients this rank adds up in a step.
     accumulate: usize,
+    several: Option<Several>,
 }
 
 /// Results of an issued step. The results arrive when the runtime's worker thread has executed the
 /// step.
 pub struct Step {
-    loss: Pending<HostTensor>,
+    given: Given,
     stats: Pending<Stats>,
+}
+
+/// Results of an issued step, without statistics.
+pub struct Given {
+    loss: Pending<HostTensor>,
+    /// Whether a rank was interrupted before it issued the step; `None` for one rank.
+    interrupted: Option<Pending<HostTensor>>,
+}
+
+impl Given {
+    /// Waits for the loss, and for whether a rank was interrupted. Fails if the step failed: either
+    /// answer may bring the error.
+    pub fn wait(self) -> Result<(f32, bool), Error> {
+        let loss = number(self.loss)?;
+        let interrupted = self.interrupted.map(number).transpose()?;
+        Ok((loss, interrupted.is_some_and(|ranks| ranks > 0.0)))
+    }
+}
+
+/// Results of a step.
+pub struct Answer {
+    /// Mean loss of all parts of the step.
+    pub loss: f32,
+    pub stats: Stats,
+    /// Whether one of several ranks was interrupted before it issued the step.
+    pub is_interrupted: bool,
+}
+
+/// The number in a tensor of one element.
+fn number(pending: Pending<HostTensor>) -> Result<f32, Error> {
+    let host = pending.wait()?;
+    Ok(host.as_f32().and_then(|values| values.first().copied()).expect("it is one number"))
 }
 
 impl Step {
     /// Waits for the loss, and for the statistics after the step. Fails if the step failed.
-    pub fn wait(self) -> Result<(f32, Stats), Error> {
-        let loss = self.loss.wait()?;
-        let loss = loss.as_f32().and_then(|loss| loss.first().copied());
-        Ok((loss.expect("a loss is a number"), self.stats.wait()?))
+    pub fn wait(self) -> Result<Answer, Error> {
+        let (loss, is_interrupted) = self.given.wait()?;
+        Ok(Answer { loss, stats: self.stats.wait()?, is_interrupted })
     }
 }
 
@@ -65,7 +141,12 @@ impl Session {
             runtime.label(tensor, name)?;
         }
         let OptimizerArgs { accumulate, .. } = *setup.optimizer;
-        Ok(Self { runtime, network, optimizer: setup.optimizer.build(), accumulate })
+        let mut optimizer = setup.optimizer.build();
+        let several = setup.several.cloned();
+        if let Some(Several { ranks, .. }) = &several {
+            optimizer = optimizer.distributed(ranks);
+        }
+        Ok(Self { runtime, network, optimizer, accumulate, several })
     }
 
     /// Runtime of the session.
@@ -75,27 +156,35 @@ impl Session {
 
     /// Issues a step, and requests the statistics after the step.
     pub fn step(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Step, Error> {
-        let loss = self.give(batch, lr)?;
-        Ok(Step { loss, stats: self.runtime.stats_later()? })
+        let given = self.give(batch, lr)?;
+        Ok(Step { given, stats: self.runtime.stats_later()? })
     }
 
-    /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every
-    /// handle is dropped as soon as the last op that reads its tensor is issued.
-    pub fn give(
-        &mut self,
-        batch: impl Fn(usize) -> Batch,
-        lr: f32,
-    ) -> Result<Pending<HostTensor>, Error> {
-        let Self { runtime, network, optimizer, accumulate } = self;
+    /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every handle is dropped as soon as
+    /// the last op that reads its tensor is issued.
+    pub fn give(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Given, Error> {
+        let Self { runtime, network, optimizer, accumulate, several } = self;
         optimizer.lr = lr;
         let last = *accumulate - 1;
+        let several = several.as_ref();
+        let (rank, ranks) =
+            several.map_or((0, 1), |several| (several.ranks.rank(), several.ranks.size()));
+        let parts = *accumulate * ranks;
+        let (_, drawn) = runtime.random_position();
+        let draw = |part: usize| {
+            if let Some(Several { draws, .. }) = several {
+                runtime.set_random_position(drawn + part as u64 * draws);
+            }
+        };
         let (mut gradients, mut sum) = (Gradients::default(), None::<Tensor>);
         for part in 0..=last {
+            let number = part * ranks + rank;
+            draw(number);
             let tape = Tape::new(runtime);
             tape.watch(network.module());
-            let mut loss = network.loss(runtime, &tape, batch(part))?;
-            if last > 0 {
-                loss = (loss / *accumulate as f32)?;
+            let mut loss = network.loss(runtime, &tape, batch(number))?;
+            if parts > 1 {
+                loss = (loss / parts as f32)?;
             }
             if part < last {
                 tape.backward_onto(&loss, &mut gradients)?;
@@ -109,11 +198,19 @@ impl Session {
                 None => loss,
             });
         }
-        let loss = sum.expect("at least one batch");
-        let answer = runtime.get_later(&loss)?;
-        drop(loss);
+        draw(parts);
+        let mut loss = sum.expect("at least one batch");
+        let mut interrupted = None;
+        if let Some(several) = several {
+            several.sum(runtime, "loss", &mut loss)?;
+            let flag = f32::from(u8::from(interrupt::is_requested()));
+            let mut flag = runtime.tensor(&[1], vec![flag])?;
+            several.sum(runtime, "interrupted", &mut flag)?;
+            interrupted = Some(runtime.get_later(&flag)?);
+        }
+        let loss = runtime.get_later(&loss)?;
         runtime.step()?;
-        Ok(answer)
+        Ok(Given { loss, interrupted })
     }
 
     /// Writes a checkpoint: the network, the states of the optimizer and of the random numbers, and

@@ -16,7 +16,11 @@ use std::sync::Arc;
 
 /// A device, ready for use.
 pub enum Target {
-    Cpu { threads: usize },
+    Cpu {
+        threads: usize,
+        /// Number of ranks on this machine.
+        ranks: usize,
+    },
     Gpu(Gpu),
 }
 
@@ -45,9 +49,9 @@ impl fmt::Display for About {
 }
 
 impl Target {
-    /// Opens the chosen device. The number of threads is limited to the number of cores, with a
-    /// warning, because more threads would only wait.
-    pub fn open(args: &DeviceArgs, quiet: bool) -> Result<Self, Failure> {
+    /// Opens the chosen device, whose memory and cores `ranks` ranks share. The number of threads is
+    /// limited to the number of cores, with a warning, because more threads would only wait.
+    pub fn open(args: &DeviceArgs, ranks: usize, quiet: bool) -> Result<Self, Failure> {
         match args.device {
             DeviceName::Cpu => {
                 let (cores, wanted) = (cores(), args.threads);
@@ -57,7 +61,8 @@ impl Target {
                         "--threads {wanted}: this program has {cores}; one thread per core is used"
                     ));
                 }
-                Ok(Self::Cpu { threads: wanted.map_or(cores, |wanted| wanted.min(cores)) })
+                let share = (cores / ranks).max(1);
+                Ok(Self::Cpu { threads: wanted.map_or(share, |wanted| wanted.min(cores)), ranks })
             }
             DeviceName::Cuda(number) => Gpu::open(number, args.tf32).map(Self::Gpu),
         }
@@ -76,11 +81,14 @@ impl Target {
     /// Free memory in bytes, less a margin.
     pub fn available_bytes(&self) -> Result<u64, Failure> {
         match self {
-            Self::Cpu { .. } => Machine::look().available_bytes().ok_or_else(|| {
-                Failure::new(
-                    "this system does not say how much memory is free; give --budget a size",
-                )
-            }),
+            Self::Cpu { ranks, .. } => {
+                let free = Machine::look().available_bytes().ok_or_else(|| {
+                    Failure::new(
+                        "this system does not say how much memory is free; give --budget a size",
+                    )
+                });
+                free.map(|bytes| bytes / *ranks as u64)
+            }
             Self::Gpu(gpu) => gpu.available_bytes(),
         }
     }
@@ -88,7 +96,7 @@ impl Target {
     /// Description of the device.
     pub fn about(&self) -> About {
         match self {
-            Self::Cpu { threads } => {
+            Self::Cpu { threads, .. } => {
                 About { device: "cpu".to_owned(), threads: Some(*threads), tf32: None }
             }
             Self::Gpu(gpu) => {
@@ -100,7 +108,7 @@ impl Target {
     /// Starts a runtime on the device.
     pub fn start(self, builder: Builder) -> Result<Runtime, Error> {
         match self {
-            Self::Cpu { threads } => builder.threads(threads).cpu(),
+            Self::Cpu { threads, .. } => builder.threads(threads).cpu(),
             Self::Gpu(gpu) => gpu.start(builder),
         }
     }

@@ -10,9 +10,10 @@ use super::journal::Journal;
 use super::model::{Model, OwnModel};
 use super::output::{self, Output};
 use super::recording::{Done, Recording};
-use super::report::{Counters, EndingName, Report, Verified};
+use super::ranks::World;
+use super::report::{Counters, EndingName, OfRank, Report, Verified};
 use super::resume::{Resumed, resume};
-use super::session::Setup;
+use super::session::{Setup, Several};
 use super::sizes::SizeArgs;
 use super::source::Source;
 use super::sync::{Mutex, lock};
@@ -37,7 +38,7 @@ use remat::{ByteSize, Error, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Rehearses, trains, tests and reports.
-pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
+pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Failure> {
     let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
     // Check the arguments before any file or device is opened.
     let contradiction = device.contradiction().or_else(|| memory.contradiction());
@@ -71,18 +72,22 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let title = format!("{} on {data}", args.model);
     let done = Done::default();
     let recording = record(output, &done)?;
-    let target = Target::open(device, output.quiet)?;
+    let target = Target::open(device, world.local(), output.quiet)?;
     let task = task(args)?;
+    let several = world.several();
+    let several = several.map(|ranks| Several::new(ranks, &*task, learning.batch)).transpose()?;
     let setup = Setup {
         task: &*task,
         batch: learning.batch,
         tests_between: learning.eval_every.is_some(),
         optimizer,
+        several: several.as_ref(),
     };
+    world.fits(task.examples(), setup.examples(), task.example())?;
     // The run begins with a checkpoint of `remat train`, with weights of another library, or with a
     // new network.
     let steps = steps(args, &setup);
-    let new = Kept::new(options, &*task);
+    let new = Kept::new(options, &*task, world.size());
     let resumed = resumed.zip(opened);
     let resumed = resumed.map(|(path, opened)| resume(path, opened, &new, &*task)).transpose()?;
     let resumed = resumed.unwrap_or(Resumed::Nothing);
@@ -90,6 +95,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         Resumed::Run(_, kept) => kept.clone(),
         Resumed::Weights(..) | Resumed::Nothing => new,
     };
+    world.compare(&kept)?;
     let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
     let mut journal = Journal::create(log, plot, title, kept.done, output.quiet)?;
     let about = target.about();
@@ -139,7 +145,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     };
     let stop_waiting = || drop(lock(&waiting).take());
     let mut tuner = tuning::tuner(&target, memory, learning.seed, plan).steps(steps).progress(told);
-    if let Some(budget) = memory.budget {
+    if let Some(budget) = memory.budget() {
         tuner = tuner.budget(budget);
     }
     if let Some(threshold) = memory.eviction_threshold {
@@ -149,7 +155,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tuner = tuner.cache(path);
     }
     let rehearsal = Rehearsal::new(&tuner, &blank)?;
-    let chosen = rehearsal.choose()?;
+    let chosen = world.agree(rehearsal.choose().map_err(Failure::from))?;
     stop_waiting();
     journal.unbudgeted(chosen.unbudgeted_peak());
     if !output.quiet {
@@ -176,6 +182,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         builder = builder.record(recording);
     }
     let runtime = target.start(verifying(builder, memory.verify))?;
+    let before = kept.done;
     let course = Course {
         setup: &setup,
         seed: learning.seed,
@@ -190,16 +197,29 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         shows,
         quiet: output.quiet,
     };
-    let outcome =
-        training_loop::run(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
-            Stop::Error(error) if error.is_of_memory() => {
+    let outcome = training_loop::run(runtime, &course, &mut journal, &done).map_err(|stop| {
+        let failure = match stop {
+            // Several ranks do not rehearse again: the others end the job meanwhile.
+            Stop::Error(error) if error.is_of_memory() && setup.several.is_none() => {
                 let failure = too_small(&tuned, &rehearsal, &error);
                 stop_waiting();
                 failure
             }
             Stop::Error(error) => error.into(),
             Stop::Failure(failure) => failure,
-        })?;
+        };
+        match setup.several {
+            Some(_) => failure.at(&format!("step {}", 1 + before.max(done.count()))),
+            None => failure,
+        }
+    })?;
+    let ranks = match several {
+        None => Vec::new(),
+        Some(_) => {
+            world.exchange("results", OfRank::new(world.rank(), &tuned, &outcome))?
+        }
+    };
+    world.end();
     let thrashed = outcome.training.stats.thrashed_steps;
     // A warning that was given before the run is not repeated.
     if thrashed > 0 && !chosen.rehearsed().thrashes && !output.quiet {
@@ -208,8 +228,9 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         warn(format_args!("{thrashed} recomputed several times the work of a step; {cure}"));
     }
     // The report and all files are delivered even if the run ended early.
-    let report = report(args, &*task, &tuned, steps, about, &outcome);
-    let judged = judge(&outcome, steps, args);
+    let alike = OfRank::alike(&ranks);
+    let report = Report { ranks, ..report(args, &*task, &tuned, steps, about, &outcome) };
+    let judged = judge(&outcome, steps, args).and(alike);
     let recorded = match (outcome.recorded, &output.record) {
         (Err(error), Some(path)) => Err(output::unwritten(path, error)),
         _ => Ok(()),
@@ -217,7 +238,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     // The first failure in the list determines the exit code, so the failure of the run precedes
     // the failures of its files.
     output::all([
-        judged,
+        judged.map_err(|failure| failure.told_by(world.is_first())),
         outcome.saved,
         print(&report, args),
         recorded.map_err(Failure::beside),
@@ -408,6 +429,7 @@ fn report(
         example: task.example(),
         batch: learning.batch,
         accumulate: optimizer.accumulate,
+        ranks: Vec::new(),
         optimizer: optimizer.optimizer.to_string(),
         ending,
         steps: training.steps(),

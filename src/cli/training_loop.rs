@@ -7,7 +7,7 @@ use super::journal::{self, Journal};
 use super::progress::Progress;
 use super::recording::Done;
 use super::resume::Resumed;
-use super::session::{Session, Setup, Step};
+use super::session::{Answer, Session, Setup, Step};
 use super::task::{Part, Score};
 use super::terminal::{Shows, warn};
 use remat::checkpoint::CheckpointError;
@@ -96,8 +96,12 @@ pub struct Training {
     /// Statistics after the last step, also if that step was abandoned.
     pub stats: Stats,
     pub seconds: Duration,
+    /// Time in which this rank sent, received, or waited for other ranks.
+    pub waited: Duration,
     /// Whether a step was abandoned halfway.
     is_given_up: bool,
+    /// Whether the run was interrupted, as all ranks agree.
+    is_interrupted: bool,
 }
 
 /// Result of the test.
@@ -135,7 +139,7 @@ impl Training {
             Some(step) => {
                 Ending::Diverged { since: self.before + step + 1, loss: self.losses[step] }
             }
-            None if interrupt::is_requested() => Ending::Interrupted,
+            None if self.is_interrupted => Ending::Interrupted,
             None => Ending::Done,
         }
     }
@@ -231,6 +235,8 @@ fn train(
     tracing::debug!(target: "remat", steps, "training");
     let before = course.kept.done;
     let mut training = Training { before, ..Training::default() };
+    let waited = || setup.several.map_or(Duration::ZERO, |several| several.ranks.waited());
+    let waited_before = waited();
     let start = Instant::now();
     let mut then = start;
     let mut given = before;
@@ -245,7 +251,9 @@ fn train(
         let is_due =
             |every: Option<usize>| given > before && every.is_some_and(|n| given.is_multiple_of(n));
         let (is_tested, is_saved) = (is_due(course.eval_every), is_due(course.save_every));
-        let goes_on = given < *steps && !interrupt::is_requested() && training.is_sound();
+        // Several ranks agree in each step whether one of them was interrupted.
+        training.is_interrupted |= setup.several.is_none() && interrupt::is_requested();
+        let goes_on = given < *steps && !training.is_interrupted && training.is_sound();
         // A test or a checkpoint waits until the previous step is done. No further step is issued
         // in the meantime.
         let waits = (is_tested || is_saved) && under_way.is_some();
@@ -264,10 +272,14 @@ fn train(
             // The step counts as abandoned whatever its answer, because some of its updates may not
             // have been done.
             if interrupt::is_abandoned() {
+                if setup.several.is_some() {
+                    return Err(Failure::interrupted("the step was abandoned").into());
+                }
                 training.is_given_up = true;
                 break;
             }
-            let (loss, stats) = answer?;
+            let Answer { loss, stats, is_interrupted } = answer?;
+            training.is_interrupted |= is_interrupted;
             let now = Instant::now();
             let time = now - std::mem::replace(&mut then, now);
             training.times.push(time);
@@ -296,7 +308,9 @@ fn train(
             break;
         }
     }
+    training.is_interrupted |= setup.several.is_none() && interrupt::is_requested();
     training.seconds = start.elapsed();
+    training.waited = waited() - waited_before;
     training.stats = session.runtime().stats()?;
     Ok(training)
 }

@@ -1,5 +1,6 @@
 //! Parsers of values on the command line.
 
+use super::failure::Failure;
 use remat::ByteSize;
 use remat::evict::Exponents;
 pub use remat::tune::{Budget, Share};
@@ -89,6 +90,40 @@ pub fn shares(text: &str) -> Result<Vec<Share>, String> {
         }));
     }
     Ok(shares)
+}
+
+/// Budgets of all ranks: one for all of them, or one for each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budgets(Vec<Budget>);
+
+impl Budgets {
+    /// The first budget.
+    pub fn first(&self) -> Budget {
+        self.0[0]
+    }
+
+    /// Budget of rank `rank` of `size` ranks.
+    pub fn of_rank(&self, rank: usize, size: usize) -> Result<Self, Failure> {
+        let Self(budgets) = self;
+        match budgets.len() {
+            1 => Ok(self.clone()),
+            many if many == size => Ok(Self(vec![budgets[rank]])),
+            many if size == 1 => Err(Failure::usage(format!(
+                "--budget has {many} values, but there is one rank; give one, or use --distributed"
+            ))),
+            many => Err(Failure::usage(format!(
+                "--budget has {many} values for {size} ranks; give one for all, or {size}"
+            ))),
+        }
+    }
+}
+
+impl FromStr for Budgets {
+    type Err = <Budget as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
 }
 
 /// Parses a number of threads.

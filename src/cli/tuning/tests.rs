@@ -27,7 +27,7 @@ fn digits(model: ImageModel) -> ImageTask {
 }
 
 fn setup<'a>(task: &'a dyn Task, batch: usize, args: &'a TrainArgs) -> Setup<'a> {
-    Setup { task, batch, tests_between: false, optimizer: &args.optimizer }
+    Setup::alone(task, batch, &args.optimizer)
 }
 
 fn args(args: &str) -> TrainArgs {
@@ -187,7 +187,7 @@ fn rehearse_steps<R>(
     let setup = setup(&task, args.learning.batch, &args);
     let blank = Blank::new(&setup, 40).unwrap();
     let mut tuner = tuner(&CPU, &args.memory, 0, Plan::Off).steps(steps);
-    if let Some(budget) = args.memory.budget {
+    if let Some(budget) = args.memory.budget() {
         tuner = tuner.budget(budget);
     }
     if let Some(threshold) = args.memory.eviction_threshold {

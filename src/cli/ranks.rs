@@ -1,0 +1,304 @@
+//! The ranks of a training: this process alone, or all processes of an MPI job.
+
+use super::args::TrainArgs;
+use super::checkpoint::Kept;
+use super::failure::Failure;
+use super::mpi;
+use super::terminal::say;
+use super::values::{self, DeviceName};
+use super::words::Counted;
+use clap::{Args, ValueEnum};
+use remat::ByteSize;
+use remat::unstable::collective::{Fabric, FabricError, Ranks};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Placeholder for the number of the rank in names of files.
+const RANK: &str = "{rank}";
+
+/// Options for a training on several ranks.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Several ranks")]
+pub struct RanksArgs {
+    /// Train on all ranks of a job that was started by mpirun, srun or the like
+    ///
+    /// Each rank trains on its own part of a step, and the gradients of all ranks are added up in
+    /// the order of the ranks. The results have the bits of one rank with --accumulate N, for N
+    /// ranks. --batch, --budget and --accumulate are those of each rank. Rank 0 reports, and writes
+    /// all files.
+    #[arg(long, value_name = "HOW")]
+    pub distributed: Option<Distributed>,
+
+    /// Seconds that a rank waits for the others before it ends the job
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::above_zero, allow_hyphen_values = true)]
+    pub patience: f32,
+
+    /// Buffer through which each rank sends and receives tensors; counts towards the budget
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", allow_hyphen_values = true)]
+    pub rank_buffer: ByteSize,
+}
+
+/// Connection of the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distributed {
+    /// MPI: one process for each rank
+    Mpi,
+}
+
+impl RanksArgs {
+    /// Most time that a rank waits for the others.
+    pub fn patience(&self) -> Duration {
+        Duration::try_from_secs_f32(self.patience).unwrap_or(Duration::MAX)
+    }
+}
+
+/// Runs the work of this process among its ranks.
+pub fn join(
+    args: &RanksArgs,
+    work: impl FnOnce(&World) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match args.distributed {
+        None => work(&World::alone()),
+        Some(Distributed::Mpi) => mpi::run(args, work),
+    }
+}
+
+/// All ranks, as one of them sees them.
+pub struct World {
+    /// `None` without `--distributed`.
+    ranks: Option<Ranks>,
+    /// Number of ranks on this machine.
+    local: usize,
+    /// Whether all ranks come to their end in the same way, so that none waits for another.
+    ends: Cell<bool>,
+}
+
+impl World {
+    /// This process alone.
+    pub const fn alone() -> Self {
+        Self { ranks: None, local: 1, ends: Cell::new(true) }
+    }
+
+    /// The ranks that a fabric joins.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for ranks of an MPI job"))]
+    pub fn of(fabric: impl Fabric, args: &RanksArgs) -> Self {
+        let (_, local) = fabric.local();
+        let ByteSize(buffer) = args.rank_buffer;
+        let ranks = Ranks::with_buffer(fabric, usize::try_from(buffer).unwrap_or(usize::MAX));
+        Self { ranks: Some(ranks), local, ends: Cell::new(false) }
+    }
+
+    /// The ranks, if there are several.
+    pub fn several(&self) -> Option<&Ranks> {
+        self.ranks.as_ref().filter(|ranks| ranks.size() > 1)
+    }
+
+    /// Number of this rank.
+    pub fn rank(&self) -> usize {
+        self.ranks.as_ref().map_or(0, Ranks::rank)
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.ranks.as_ref().map_or(1, Ranks::size)
+    }
+
+    /// Number of ranks on this machine, which share its processors and its memory.
+    pub const fn local(&self) -> usize {
+        self.local
+    }
+
+    /// Whether this rank reports.
+    pub fn is_first(&self) -> bool {
+        self.rank() == 0
+    }
+
+    /// Whether all ranks come to their end, so that the job need not be aborted.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for ranks of an MPI job"))]
+    pub const fn ends(&self) -> bool {
+        self.ends.get()
+    }
+
+    /// Says that all ranks come to their end from here on without another exchange.
+    pub fn end(&self) {
+        self.ends.set(true);
+    }
+
+    /// Gives a value of each rank to all ranks.
+    pub fn exchange<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        value: T,
+    ) -> Result<Vec<T>, Failure> {
+        let Some(ranks) = self.several() else { return Ok(vec![value]) };
+        let failed = |error: serde_json::Error| Failure::new(format!("{name} of ranks: {error}"));
+        let text = serde_json::to_vec(&value).map_err(failed)?;
+        let all = ranks.exchange(name, &text)?;
+        all.iter().map(|text| serde_json::from_slice(text).map_err(failed)).collect()
+    }
+
+    /// Fails on all ranks if a rank has failed. Rank 0 tells the failures of all ranks.
+    pub fn agree<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        if self.several().is_none() {
+            return result;
+        }
+        let mine = result.as_ref().err().map(|failure| (failure.code(), failure.to_string()));
+        let all = self.exchange("failures", mine)?;
+        let Some((code, first)) = all.iter().flatten().next() else { return result };
+        self.end();
+        let message = if all.iter().flatten().count() == all.len()
+            && all.iter().flatten().all(|(_, message)| message == first)
+        {
+            first.clone()
+        } else {
+            let told = all.iter().enumerate().filter_map(|(rank, failure)| {
+                failure.as_ref().map(|(_, message)| format!("rank {rank}: {message}"))
+            });
+            told.collect::<Vec<_>>().join("\n")
+        };
+        Err(Failure::of_all(*code, message).told_by(self.is_first()))
+    }
+
+    /// Fails unless all ranks have the same options and data.
+    pub fn compare(&self, run: &Kept) -> Result<(), Failure> {
+        let all = self.exchange("options", run.clone())?;
+        let differs = |(rank, other)| Some((rank, all[0].difference(other)?));
+        let Some((rank, (what, first, other))) = all.iter().enumerate().find_map(differs) else {
+            return Ok(());
+        };
+        self.end();
+        let failure = Failure::usage(format!(
+            "ranks differ: {what} is {first} on rank 0, but {other} on rank {rank}; give all ranks the same"
+        ));
+        Err(failure.told_by(self.is_first()))
+    }
+
+    /// Makes the arguments those of this rank: its budget, its share of the cores, its names of
+    /// files. Rank 0 alone writes files without a rank in their names.
+    pub fn adapt(&self, args: &mut TrainArgs) -> Result<(), Failure> {
+        let TrainArgs { device, memory, checkpoints, output, ranks, .. } = args;
+        if let Some(budgets) = &mut memory.budget {
+            *budgets = budgets.of_rank(self.rank(), self.size())?;
+        }
+        if ranks.distributed.is_none() {
+            return Ok(());
+        }
+        if matches!(device.device, DeviceName::Cuda(_)) {
+            return Err(Failure::usage(
+                "--distributed needs --device cpu: collectives of GPUs are not supported; drop --device",
+            ));
+        }
+        if self.size() == 1 && !output.quiet {
+            say("one rank: start several with mpirun -n N remat train --distributed mpi ..");
+        }
+        let name = |path: &Path| {
+            let text = path.to_str().filter(|text| text.contains(RANK))?;
+            Some(PathBuf::from(text.replace(RANK, &self.rank().to_string())))
+        };
+        if let Some(path) = &mut output.record {
+            match name(path) {
+                Some(own) => *path = own,
+                None if self.size() == 1 => {}
+                None => {
+                    return Err(Failure::usage(format!(
+                        "--record {}: each of the {} ranks writes a recording; write {RANK} in the name, such as \
+                         run.{RANK}.jsonl",
+                        path.display(),
+                        self.size()
+                    )));
+                }
+            }
+        }
+        let files = [
+            &mut output.json,
+            &mut output.log,
+            &mut output.plot,
+            &mut checkpoints.save,
+            &mut memory.learn_cache,
+        ];
+        for file in files {
+            let own = file.as_deref().and_then(name);
+            if own.is_some() {
+                *file = own;
+            } else if !self.is_first() {
+                *file = None;
+            }
+        }
+        output.quiet |= !self.is_first();
+        Ok(())
+    }
+
+    /// Copies a file of rank 0 to the ranks that do not have it. Returns the copy of this rank.
+    pub fn copy(&self, path: Option<&Path>) -> Result<Option<Copy>, Failure> {
+        let Some((ranks, path)) = self.several().zip(path) else { return Ok(None) };
+        if self.exchange("files", path.exists())?.into_iter().all(|is_there| is_there) {
+            return Ok(None);
+        }
+        let failed = |error: io::Error| Failure::new(format!("{}: {error}", path.display()));
+        let mut source = match self.is_first() {
+            true => Some(File::open(path).map_err(failed)?),
+            false => None,
+        };
+        let mut copy = match self.is_first() {
+            true => None,
+            false => Some(Copy::create(self.rank()).map_err(failed)?),
+        };
+        let mut chunk = vec![0; COPIED_AT_ONCE];
+        loop {
+            let read = source.as_mut().map_or(Ok(0), |file| file.read(&mut chunk));
+            let all = ranks.exchange("file", &chunk[..read.map_err(failed)?])?;
+            match &mut copy {
+                _ if all[0].is_empty() => return Ok(copy),
+                Some(copy) => copy.file.write_all(&all[0]).map_err(failed)?,
+                None => {}
+            }
+        }
+    }
+
+    /// Fails if the data has fewer examples than a step of all ranks takes.
+    pub fn fits(&self, examples: usize, step: usize, example: &'static str) -> Result<(), Failure> {
+        if self.size() == 1 || step <= examples {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "a step of {} ranks takes {}, but the data has {examples}; lower --batch, or the number of ranks",
+            self.size(),
+            Counted(step as u64, example)
+        )))
+    }
+}
+
+/// Bytes of a file that are copied at once.
+const COPIED_AT_ONCE: usize = 1 << 20;
+
+/// Copy of a file of rank 0, removed in the end.
+pub struct Copy {
+    pub path: PathBuf,
+    file: File,
+}
+
+impl Copy {
+    fn create(rank: usize) -> io::Result<Self> {
+        let name = format!("remat-{}-{rank}.safetensors", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        Ok(Self { file: File::create_new(&path)?, path })
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // The system clears its temporary files in any case.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl From<FabricError> for Failure {
+    fn from(error: FabricError) -> Self {
+        Self::new(error.to_string())
+    }
+}
