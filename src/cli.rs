@@ -89,8 +89,12 @@ pub fn run() -> ExitCode {
             let ranks = args.ranks.clone();
             ranks::join(&ranks, |world| {
                 let copy = world.copy(args.checkpoints.resume.as_deref())?;
-                let (mut args, options) = resume::arguments(*args, matches, copy.as_ref())?;
-                world.adapt(&mut args)?;
+                let resumed = resume::arguments(*args, matches, copy.as_ref());
+                let adapted = resumed.and_then(|(mut args, options)| {
+                    world.adapt(&mut args)?;
+                    Ok((args, options))
+                });
+                let (args, options) = world.agree(adapted)?;
                 train::run(&args, &options, world)
             })
         }

@@ -9,8 +9,8 @@ use super::interrupt;
 use super::journal::Journal;
 use super::model::{Model, OwnModel};
 use super::output::{self, Output};
-use super::recording::{Done, Recording};
 use super::ranks::World;
+use super::recording::{Done, Recording};
 use super::report::{Counters, EndingName, OfRank, Report, Verified};
 use super::resume::{Resumed, resume};
 use super::session::{Setup, Several};
@@ -39,65 +39,19 @@ use std::path::PathBuf;
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Failure> {
-    let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
-    // Check the arguments before any file or device is opened.
-    let contradiction = device.contradiction().or_else(|| memory.contradiction());
-    if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
-        return Err(Failure::usage(contradiction));
-    }
-    // No output may overwrite another output or an input.
-    let outputs = [
-        ("--record", &output.record),
-        ("--json", &output.json),
-        ("--log", &output.log),
-        ("--plot", &output.plot),
-        ("--save", &checkpoints.save),
-        ("--learn-cache", &memory.learn_cache),
-    ];
-    let mut inputs = Input::kept(learning.data.path());
-    inputs.extend(Input::kept(learning.tokenizer.as_deref()));
-    let resumed = checkpoints.resume.as_deref();
-    let opened = resumed.map(|path| checkpoints.names.open(path)).transpose()?;
-    // `--save` may replace the checkpoint that the run resumes from. `--save` may not replace a
-    // file of another library.
-    let may_become = matches!(opened, Some((_, None))).then_some("--save");
-    let files = opened.iter().flat_map(|(file, _)| file.files()).chain(resumed);
-    inputs.extend(files.map(|path| Input { path, may_become }));
-    distinct::check(&outputs, &inputs)?;
-    interrupt::listen(output.quiet)?;
-    checkpoints.check()?;
-    // Open the outputs before the training, so that a file that cannot be written fails early.
-    let json = output.json.as_deref().map(Output::create).transpose()?;
+    let TrainArgs { memory, learning, optimizer, checkpoints, output, .. } = args;
+    let done = Done::default();
+    // A failure on one rank alone is told by all: the others must not wait for it.
+    let opened = world.agree(Opened::new(args, options, world, &done))?;
+    let Opened { json, recording, target, task, several, resumed, kept } = opened;
+    world.compare(&kept)?;
+    let setup = setup(args, &*task, several.as_ref());
+    let steps = steps(args, &setup);
     let data = &learning.data;
     let title = format!("{} on {data}", args.model);
-    let done = Done::default();
-    let recording = record(output, &done)?;
-    let target = Target::open(device, world.local(), output.quiet)?;
-    let task = task(args)?;
-    let several = world.several();
-    let several = several.map(|ranks| Several::new(ranks, &*task, learning.batch)).transpose()?;
-    let setup = Setup {
-        task: &*task,
-        batch: learning.batch,
-        tests_between: learning.eval_every.is_some(),
-        optimizer,
-        several: several.as_ref(),
-    };
-    world.fits(task.examples(), setup.examples(), task.example())?;
-    // The run begins with a checkpoint of `remat train`, with weights of another library, or with a
-    // new network.
-    let steps = steps(args, &setup);
-    let new = Kept::new(options, &*task, world.size());
-    let resumed = resumed.zip(opened);
-    let resumed = resumed.map(|(path, opened)| resume(path, opened, &new, &*task)).transpose()?;
-    let resumed = resumed.unwrap_or(Resumed::Nothing);
-    let kept = match &resumed {
-        Resumed::Run(_, kept) => kept.clone(),
-        Resumed::Weights(..) | Resumed::Nothing => new,
-    };
-    world.compare(&kept)?;
     let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
-    let mut journal = Journal::create(log, plot, title, kept.done, output.quiet)?;
+    let journal = Journal::create(log, plot, title, kept.done, output.quiet);
+    let mut journal = world.agree(journal)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
@@ -215,9 +169,7 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     })?;
     let ranks = match several {
         None => Vec::new(),
-        Some(_) => {
-            world.exchange("results", OfRank::new(world.rank(), &tuned, &outcome))?
-        }
+        Some(_) => world.exchange("results", OfRank::new(world.rank(), &tuned, &outcome))?,
     };
     world.end();
     let thrashed = outcome.training.stats.thrashed_steps;
@@ -261,6 +213,83 @@ fn too_small(
         ));
     }
     rehearsal.too_small(tuned.chosen(), error).into()
+}
+
+/// Parts of a run that are opened before it begins, so that a wrong argument or a file that cannot
+/// be written fails early.
+struct Opened {
+    json: Option<Output>,
+    recording: Option<Recording>,
+    target: Target,
+    task: Box<dyn Task>,
+    several: Option<Several>,
+    /// The run begins with a checkpoint of `remat train`, with weights of another library, or with
+    /// a new network.
+    resumed: Resumed,
+    kept: Kept,
+}
+
+impl Opened {
+    fn new(
+        args: &TrainArgs,
+        options: &Options,
+        world: &World,
+        done: &Done,
+    ) -> Result<Self, Failure> {
+        let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
+        // Check the arguments before any file or device is opened.
+        let contradiction = device.contradiction().or_else(|| memory.contradiction());
+        if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
+            return Err(Failure::usage(contradiction));
+        }
+        // No output may overwrite another output or an input.
+        let outputs = [
+            ("--record", &output.record),
+            ("--json", &output.json),
+            ("--log", &output.log),
+            ("--plot", &output.plot),
+            ("--save", &checkpoints.save),
+            ("--learn-cache", &memory.learn_cache),
+        ];
+        let mut inputs = Input::kept(learning.data.path());
+        inputs.extend(Input::kept(learning.tokenizer.as_deref()));
+        let resumed = checkpoints.resume.as_deref();
+        let opened = resumed.map(|path| checkpoints.names.open(path)).transpose()?;
+        // `--save` may replace the checkpoint that the run resumes from. `--save` may not replace a
+        // file of another library.
+        let may_become = matches!(opened, Some((_, None))).then_some("--save");
+        let files = opened.iter().flat_map(|(file, _)| file.files()).chain(resumed);
+        inputs.extend(files.map(|path| Input { path, may_become }));
+        distinct::check(&outputs, &inputs)?;
+        interrupt::listen(output.quiet)?;
+        checkpoints.check()?;
+        let json = output.json.as_deref().map(Output::create).transpose()?;
+        let recording = record(output, done)?;
+        let target = Target::open(device, world.local(), output.quiet)?;
+        let task = task(args)?;
+        let several = world.several();
+        let several =
+            several.map(|ranks| Several::new(ranks, &*task, learning.batch)).transpose()?;
+        let examples = setup(args, &*task, several.as_ref()).examples();
+        world.fits(task.examples(), examples, task.example())?;
+        let new = Kept::new(options, &*task, world.size());
+        let resumed = resumed.zip(opened);
+        let resumed =
+            resumed.map(|(path, opened)| resume(path, opened, &new, &*task)).transpose()?;
+        let resumed = resumed.unwrap_or(Resumed::Nothing);
+        let kept = match &resumed {
+            Resumed::Run(_, kept) => kept.clone(),
+            Resumed::Weights(..) | Resumed::Nothing => new,
+        };
+        Ok(Self { json, recording, target, task, several, resumed, kept })
+    }
+}
+
+/// Settings of the training.
+fn setup<'a>(args: &'a TrainArgs, task: &'a dyn Task, several: Option<&'a Several>) -> Setup<'a> {
+    let TrainArgs { learning, optimizer, .. } = args;
+    let tests_between = learning.eval_every.is_some();
+    Setup { tests_between, several, ..Setup::alone(task, learning.batch, optimizer) }
 }
 
 /// Makes the task: a network with data.
