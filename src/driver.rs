@@ -13,11 +13,14 @@
 //! record     the executed command is written to the recording          (books/record.rs)
 //! ```
 //!
-//! The other stages do not see the single commands of a turn that runs by plan. When the driver
-//! leaves a plan, it gives the recognizer the turns that ran by plan. The commands of the
-//! unfinished turn then pass all stages again. The second pass only updates the engine's tables;
-//! the device does not repeat the work. No turn runs by plan while commands are recorded or written
-//! down for a learner.
+//! A *turn* is one execution of a step. While a turn runs by plan, the other stages do not see its
+//! commands. A command that differs from the plan makes the driver *leave* the plan. The recognizer
+//! then receives the whole turns that ran by plan, and the commands of the unfinished turn pass all
+//! stages again. This second pass only updates the engine's tables: the device does not repeat the
+//! work.
+//!
+//! A plan skips the stages that write commands down. Therefore no turn runs by plan while commands
+//! are recorded or written down for a learner.
 
 mod admit;
 mod allowance;
@@ -73,9 +76,9 @@ use std::time::Instant;
 
 /// Executes commands on an engine, in order. Maps each tensor number to the engine's tensor.
 ///
-/// The engine keeps failures: see [`Engine::take_failure`]. Tensors that could not be made are
-/// lost, with the failure as the reason. An update that could not be made is skipped, as
-/// [`Engine::issue`] says.
+/// The engine keeps failures: see [`Engine::take_failure`]. A tensor that could not be made is
+/// lost, with the failure as the reason. An update that could not be made is skipped: see
+/// [`Engine::issue`].
 pub struct Driver<D: Device> {
     books: Books<D>,
     attempts: Attempts,
@@ -151,8 +154,8 @@ impl<D: Device> Driver<D> {
 
     /// Executes a program from its start, up to the first failure.
     ///
-    /// Call this on a driver that has no tensors yet. If the program gives a number a new tensor,
-    /// an older tensor of the same number is not deleted.
+    /// Call this on a driver without tensors. An older tensor loses its number to a tensor of the
+    /// program with the same number, but is not deleted.
     ///
     /// # Errors
     /// The first failure of a command.
@@ -226,14 +229,14 @@ impl<D: Device> Driver<D> {
         Some(self.attempts.explain(&self.books, failure))
     }
 
-    /// Lets out-of-memory errors name a budget that `rehearse` finds, such as
-    /// `lab::passing_budget`.
+    /// Lets out-of-memory errors name a budget that suffices. `rehearse` finds the budget by
+    /// simulated runs: `lab::passing_budget` is such a function.
     ///
     /// The search applies to errors of [`Driver::get`], [`Driver::visit`] and
     /// [`Driver::take_failure`]. For the search, the driver writes down the commands of the first
-    /// two steps, and of two steps after an out-of-memory. In each of these steps, writing begins
-    /// when more than a quarter of the budget is in use. Steps that are not written down cost
-    /// nothing.
+    /// two steps, and of two steps after an out-of-memory error. In each of these steps, writing
+    /// begins when more than a quarter of the budget is in use. Steps that are not written down
+    /// cost nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
         self.attempts.rehearse_by(rehearse);
     }
@@ -329,12 +332,12 @@ impl<D: Device> Driver<D> {
         Some((planning.as_mut()?, Beside { books, recognition, waits }))
     }
 
-    /// Admits a command that waits: evictors may read its effects in
-    /// [`Graph::future`](crate::graph::Graph::future).
+    /// Announces a command that waits to be executed. Evictors can then read the effects of the
+    /// command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission changes nothing else. The command must be executed later, after commands admitted
-    /// earlier and before any command that was not admitted: executed commands are matched to
-    /// admitted commands by order.
+    /// Admission changes nothing else. Executed commands are matched to admitted commands by order.
+    /// Therefore admitted commands must be executed in the order of admission, and before any
+    /// command that was not admitted.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         self.admitted.admit(&mut self.books, command);
     }
@@ -466,7 +469,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// Stops recognizing steps. If the evictor uses foresight, recognition starts again at the
-    /// first eviction. Recognition costs nothing while memory is plentiful.
+    /// first eviction. Therefore recognition costs nothing while memory suffices.
     pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.books.report(told);
@@ -499,9 +502,8 @@ impl<D: Device> Driver<D> {
         self.recognition.learning.learn_by(learner);
     }
 
-    /// Adds a forecast found in an earlier run: how a step is best run in the forecast's budget,
-    /// whenever that step is recognized. A forecast of a step that never comes is unused and
-    /// harmless.
+    /// Adds a forecast that an earlier run found. The forecast is used whenever its step is
+    /// recognized in its budget. A forecast of a step that never comes is unused and harmless.
     pub fn remember(&mut self, forecast: Forecast) {
         self.recognition.learning.remember(forecast);
     }

@@ -154,7 +154,7 @@ fn budgets_below_every_threshold_are_named() {
     let output = sweep(&["--budget", "40%,30%", "--eviction-threshold", "60%,50%"]);
     assert_eq!(output.status.code(), Some(2));
     let said = stderr(&output);
-    assert!(said.contains("reaches the lowest eviction threshold, 50% (70.88 KiB);"), "{said}");
+    assert!(said.contains("below the lowest eviction threshold, 50% (70.88 KiB);"), "{said}");
 }
 
 #[test]

@@ -52,7 +52,8 @@ fn events_are_told_as_readable_lines() {
         assert_eq!(log.take(), ["did compact wanted=32 moves=1 moved=16"]);
         engine.commit(keys[1]).unwrap();
         assert!(!engine.drop_now(keys[1]).unwrap());
-        let line = "not evicted: a leaf cannot be recomputed tensor=put bytes=16";
+        let line =
+            "drop_now() did not evict this tensor: a leaf cannot be recomputed tensor=put bytes=16";
         assert_eq!(log.take(), [line]);
         let op = Toy::Break { bytes: vec![1], salt: 1, run: 1, how: Broken::Fails };
         engine.apply(op, &[]).unwrap_err();

@@ -23,7 +23,7 @@ pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     let budgets = args.budget.as_ref().map_or(0, Vec::len);
     if args.lp.is_some() && (args.source.traces.len(), budgets) != (1, 1) {
         return Err(Failure::usage(
-            "--lp writes one problem; give one trace and one --budget, or drop it",
+            "--lp writes one problem; give one trace and one --budget, or drop --lp",
         ));
     }
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();

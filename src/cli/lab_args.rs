@@ -148,7 +148,7 @@ pub struct BoundArgs {
     #[arg(long, value_name = "LIST", value_parser = values::shares, allow_hyphen_values = true)]
     pub budget: Option<Shares>,
 
-    /// Write a JSON object a line for each budget; - is stdout, names in .gz are compressed
+    /// Write each budget as a line with a JSON object; - is stdout, names in .gz are compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -254,7 +254,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub jobs: Option<usize>,
 
-    /// Write a JSON object a line for each replay; - is stdout, names in .gz are compressed
+    /// Write each replay as a line with a JSON object; - is stdout, names in .gz are compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

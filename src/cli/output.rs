@@ -13,7 +13,8 @@ pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
     let mut text = String::new();
     for row in rows {
         let object = serde_json::to_string(row);
-        text += &object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        text +=
+            &object.map_err(|e| Failure::new(format!("a row cannot be written as JSON: {e}")))?;
         text.push('\n');
     }
     Ok(text)
@@ -22,7 +23,7 @@ pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
 /// JSON text of one object, over several lines.
 pub fn json(report: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(report);
-    text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))
+    text.map_err(|e| Failure::new(format!("the result cannot be written as JSON: {e}")))
 }
 
 /// Destination of a result. A result is written at the end, as a whole.

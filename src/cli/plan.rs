@@ -28,8 +28,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Planners for comparisons, which run only if `--reuse` names them. Where one of these planners is
-/// best, a default planner is hardly worse.
+/// Planners that run only if `--reuse` names them, for comparisons. Where one of these planners is
+/// best, a planner that runs by default is hardly worse.
 const LEFT_OUT: [&str; 9] = [
     "gaps-life",
     "gaps-birth",

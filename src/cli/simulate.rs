@@ -30,7 +30,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let outputs = [("--json", &args.json), ("--plot", &args.plot)];
     distinct::check(&outputs, &Input::kept(traces))?;
     if args.plot.is_some() && traces.len() > 1 {
-        return Err(Failure::usage("--plot draws one trace; give one, or drop it"));
+        return Err(Failure::usage("--plot draws one trace; give one trace, or drop --plot"));
     }
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, drawing) = (create(&args.json)?, create(&args.plot)?);
@@ -90,7 +90,7 @@ impl<'a> Trial<'a> {
             like.policy = all[0];
         } else if args.as_run && args.policy.is_some_and(|policy| !policy.looks_ahead()) {
             return Err(Failure::usage(
-                "--as-run needs --policy learned; add that, or drop --as-run",
+                "--as-run needs --policy learned; add --policy learned, or drop --as-run",
             ));
         }
         // With this window, the evictor knows as many later commands as in the run. Otherwise the

@@ -53,7 +53,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     }
     if jobs.is_empty() {
         return Err(Failure::usage(format!(
-            "no budget reaches the lowest eviction threshold, {}; lower --eviction-threshold",
+            "every budget is below the lowest eviction threshold, {}; lower --eviction-threshold, or raise --budget",
             given.lowest_threshold()
         )));
     }
@@ -189,7 +189,9 @@ fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
 }
 
 fn commas(rows: &[Row]) -> Result<String, Failure> {
-    let broken = |error: &dyn std::fmt::Display| Failure::new(format!("no CSV form: {error}"));
+    let broken = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("the rows cannot be written as CSV: {error}"))
+    };
     let mut writer = csv::Writer::from_writer(Vec::new());
     rows.iter().try_for_each(|row| writer.serialize(row)).map_err(|e| broken(&e))?;
     let bytes = writer.into_inner().map_err(|e| broken(&e))?;

@@ -1,5 +1,5 @@
-//! Rehearsals: gives the library's tuner a training to rehearse, with steps and tests on blank
-//! batches.
+//! Rehearsals: a training on blank batches, with steps and tests, which the library's tuner runs on
+//! a simulated device.
 
 use super::args::MemoryArgs;
 use super::failure::Failure;

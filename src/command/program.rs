@@ -48,7 +48,7 @@ pub enum ProgramError {
     #[error("a size of {0} bytes is more than any device has")]
     Size(u64),
     /// An output that refers to a missing input.
-    #[error("an output refers to input {input}, but the op has {count}")]
+    #[error("an output refers to input {input}, but the op has {count} inputs, counted from 0")]
     Input {
         /// Index of the input.
         input: usize,

@@ -1,4 +1,5 @@
-//! Admission of waiting commands: evictors can read a command's effects before the command runs.
+//! Admission of waiting commands, so that evictors can read a command's effects before the command
+//! runs.
 
 use super::books::Books;
 use crate::command::{Command, TensorId};
@@ -38,12 +39,12 @@ struct Effects {
 }
 
 impl Admitted {
-    /// Admits a command that waits: evictors may read its effects in
-    /// [`Graph::future`](crate::graph::Graph::future).
+    /// Announces a command that waits to be executed. Evictors can then read the effects of the
+    /// command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission changes nothing else. The command must be executed later, after commands admitted
-    /// earlier and before any command that was not admitted: executed commands are matched to
-    /// admitted commands by order.
+    /// Admission changes nothing else. Executed commands are matched to admitted commands by order.
+    /// Therefore admitted commands must be executed in the order of admission, and before any
+    /// command that was not admitted.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
@@ -68,8 +69,9 @@ impl Admitted {
     }
 
     /// Assigns a root to each output of a command. A view has the root of its source, and a
-    /// replacement the root of its value. Every other output gets a new root. Whether an update
-    /// takes over the storage of its input is known only when the update runs.
+    /// replacement the root of its value. Every other output gets a new root. An update gets a new
+    /// root too: whether the update takes over the storage of its input is known only when the
+    /// update runs.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,

@@ -8,8 +8,8 @@
 //! explain  for an out-of-memory error, the text is simulated with other budgets
 //! ```
 //!
-//! The stage writes down the first steps of a program, and the steps after an out-of-memory. If
-//! these steps fit in memory, later steps are assumed to fit too, and are not written down.
+//! The stage writes down the first steps of a program, and the steps after an out-of-memory error.
+//! If these steps fit in memory, later steps are assumed to fit too, and are not written down.
 
 use super::books::Books;
 use super::transcript::Transcript;

@@ -1,5 +1,5 @@
 //! Execution of commands on the engine, with the driver's own tables. The tables map tensor numbers
-//! to the engine's tensors and to values of a known step, and have the recording.
+//! to the engine's tensors, and to values of a known step. The recording is kept beside the tables.
 
 mod foresee;
 mod record;
@@ -299,8 +299,8 @@ impl<D: Device> Books<D> {
         Ok(())
     }
 
-    /// Collects the engine's keys of an op's inputs. Consumed inputs leave the table. A target of
-    /// an update that is not consumed is replaced by an alias.
+    /// Collects the engine's keys of an op's inputs. Consumed inputs leave the table. If an update
+    /// does not consume its target, an alias takes the place of the target.
     #[inline]
     fn give(
         &mut self,

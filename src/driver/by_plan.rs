@@ -1,4 +1,5 @@
-//! Steps that run by plan: a repeated turn runs again without evictor, allocator or bookkeeping.
+//! Steps that run by plan: a turn that repeats an earlier turn runs without evictor, allocator or
+//! bookkeeping. A *turn* is one execution of a step. Turns with equal commands are of one *kind*.
 //!
 //! ```text
 //! watch    a turn is compared with earlier turns, command by command       (watch.rs, turns.rs)
@@ -21,7 +22,7 @@
 //! A turn that repeats leaves the tables of the engine unchanged, so turns by plan do not write to
 //! these tables. A turn may replace a value that was made before the turn, such as the running
 //! statistics of a batch norm. At the end of the turn, the new value is then copied over the old
-//! value and takes over its tensor slot.
+//! value, and takes over the old value's slot in the table of live tensors (`boundary.rs`).
 //!
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
 //! which is as large as the largest plan needs.
@@ -109,8 +110,8 @@ struct StepPlan {
     firsts: Vec<(u32, u32)>,
     /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// For each storage that lost its last handle, in that order, whether the storage stayed
-    /// resident. Storages without an entry were freed.
+    /// Whether each storage stayed resident when it lost its last handle, in the order of these
+    /// losses. Storages without an entry were freed.
     unheld_stays: Vec<bool>,
     took: Totals,
     /// Maps each action whose outputs are evicted or made again to its index among the first runs.
@@ -236,8 +237,8 @@ impl<D: Device> Planning<D> {
         self.rest.begin();
     }
 
-    /// Called at the end of a turn after a rest. Returns whether turns are still only hashed, which
-    /// is so until a hash repeats.
+    /// Returns whether turns are still hashed instead of compared. Hashing ends when a hash
+    /// repeats. Called at the end of a turn after a rest.
     fn only_glances(&mut self) -> bool {
         let Some(glance) = &mut self.glance else { return false };
         match glance.turn_ends() {

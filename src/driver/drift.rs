@@ -16,9 +16,9 @@ const TURNS: u32 = 2;
 /// State of the comparison for one step with a forecast.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// Expected share of recomputation in turns with the forecast. Set after a trial without the
-    /// forecast was no better, to the share before that trial. `None` means that the simulated
-    /// share is expected.
+    /// Expected share of recomputation in turns with the forecast. `None` stands for the share of
+    /// the simulated turns. After a trial without the forecast that was no better, the expected
+    /// share is the share before the trial.
     expected: Option<f64>,
     /// Share recomputed with the forecast before the current trial. `None` while turns run with the
     /// forecast.
@@ -32,7 +32,7 @@ pub(super) struct Drift {
 pub(super) enum Next {
     /// The next turn runs like the current turn.
     Same,
-    /// The next turn runs without the forecast, as a trial, or after a trial with the forecast
+    /// The next turn begins a trial without the forecast, or ends the trial and uses the forecast
     /// again.
     Changed,
     /// The next turn and all later turns run without the forecast.

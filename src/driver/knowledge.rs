@@ -1,5 +1,5 @@
-//! The type for knowledge of a program before the program runs. `Driver::know` decides whether
-//! steps are recognized; `learning.rs` decides whether steps are learned.
+//! Knowledge of a program before the program runs. `Driver::know` decides whether steps are
+//! recognized; `learning.rs` decides whether steps are learned.
 
 use crate::evict::Forecast;
 use crate::step::KnownSteps;

@@ -154,9 +154,8 @@ impl Learning {
         }
     }
 
-    /// Adds a forecast found in an earlier run: how a step is best run in the forecast's budget,
-    /// whenever that step is recognized. A forecast of a step that never comes is unused and
-    /// harmless.
+    /// Adds a forecast that an earlier run found. The forecast is used whenever its step is
+    /// recognized in its budget. A forecast of a step that never comes is unused and harmless.
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
         let kind = self.kinds.entry(key).insert_entry(StepKind::default()).into_mut();

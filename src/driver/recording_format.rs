@@ -11,7 +11,8 @@ use std::fmt;
 /// command or change. Memory events of the storages that the command itself makes come after the
 /// command's entry.
 ///
-/// `used` is the number of resident bytes after the entry. `None` in recordings of version 1 or 2.
+/// The field `used` is the number of resident bytes after the entry, and `None` in recordings of
+/// version 1 or 2.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]

@@ -1,9 +1,9 @@
 //! Comparison of turns in which the evictor gets predictions with turns in which it does not.
 //!
-//! A turn is *foreseen* if its commands were predicted to the evictor, and *guessed* if none or few
-//! of them were. The first turns of each kind are guessed. Later turns are compared with them. If
-//! foreseen turns recompute more than guessed turns, a number of turns is guessed again. The number
-//! of these turns doubles each time.
+//! A turn is *foreseen* if the evictor got predictions of its commands, and *guessed* if the
+//! evictor got none or few. The first turns of each kind are guessed. Later turns are compared with
+//! them. If foreseen turns recompute more than guessed turns, a number of turns is guessed again.
+//! The number of these turns doubles each time.
 //!
 //! All costs are in units of the cost model. Therefore runs are reproducible.
 
@@ -65,13 +65,14 @@ pub(super) struct Trust {
     commands: u64,
     foreseen: u64,
     has_failed: bool,
-    /// Whether the last guessed turn ran out of memory. If true, turns without predictions are no
-    /// alternative.
+    /// Whether the last guessed turn ran out of memory. If true, turns without predictions are
+    /// expected to fail too.
     guess_fails: bool,
     /// Number of commands of the guessed turn that ran out of memory.
     too_many: u64,
-    /// Whether one of the current and the previous turn is guessed and the other is foreseen. The
-    /// current turn begins with the storages that the previous turn left resident.
+    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. Such a
+    /// turn counts less, because it begins with the storages that a turn of the other sort left
+    /// resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,

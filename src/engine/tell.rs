@@ -163,7 +163,7 @@ impl<D: Device> Engine<D> {
             Event::DidStep { step, used } => tracing::debug!(target: "remat", step, used, "step"),
             Event::DidKeepLeaf { storage, bytes } => tracing::warn!(
                 target: "remat", tensor = %store.name_of(storage), bytes,
-                "not evicted: a leaf cannot be recomputed"
+                "drop_now() did not evict this tensor: a leaf cannot be recomputed"
             ),
             Event::Thrash { step, path, times, raise } => tracing::warn!(
                 target: "remat", op = store.op_of_path(path), times, step,
@@ -171,12 +171,13 @@ impl<D: Device> Engine<D> {
             ),
             Event::AboveThreshold { threshold, kept } => tracing::warn!(
                 target: "remat", threshold, kept,
-                "the eviction threshold cannot be met: more bytes than the threshold cannot be evicted; raise the \
-                 threshold"
+                "the eviction threshold cannot be met: the bytes that cannot be evicted are more than the threshold; \
+                 raise the threshold"
             ),
             Event::KeepsHistory { storage } => tracing::warn!(
                 target: "remat", op = op(storage), tensor = %tensor(storage),
-                "history is kept across the end of a step"
+                "history is kept across the end of a step, because the budget cannot hold this tensor as a leaf; raise \
+                 the budget"
             ),
             Event::HistoryGrows { storages, tensors } => tracing::warn!(
                 target: "remat", storages, tensors,

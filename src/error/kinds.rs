@@ -94,8 +94,9 @@ pub enum RegenerationError {
     },
     /// Regenerating the inputs of one command needs far more runs than the number of different ops.
     #[error(
-        "regenerating evicted tensors takes too many runs: {runs} runs of {paths} ops cost more than {limit} times \
-         one run of each, the regeneration limit; raise the budget or the limit, or keep or commit a value in between"
+        "regenerating evicted tensors was given up after {runs} runs of {paths} ops, which cost more than {limit} \
+         times one run of each op, the regeneration limit; raise the budget or the limit, or hold or commit() a value \
+         in between"
     )]
     RegenerationLimit {
         /// Number of runs before the regeneration was given up.

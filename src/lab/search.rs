@@ -1,12 +1,13 @@
 //! Search, by simulated runs, for the best way to run a step in a budget.
 //!
 //! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best
-//! forecast. A search has three phases.
+//! forecast. The *clock* of a forecast measures the distance to a value's next use. A search has
+//! three phases.
 //!
 //! 1. The forecast setting that is best on average over many programs.
-//! 2. A portfolio of other forecasts (`portfolio.rs`). Some use clocks made of [prices of
-//!    memory](crate::bound). Others are rounded solutions of the relaxed problem that gives the
-//!    prices.
+//! 2. A portfolio of other forecasts (`portfolio.rs`). Some have a clock made of [prices of
+//! memory](crate::bound). The prices come from a relaxed problem, in which a share of a value may
+//! be evicted; other forecasts are rounded solutions of that problem.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!

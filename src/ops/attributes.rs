@@ -32,7 +32,11 @@ pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
         };
     }
     let op: O = serde_json::from_str(attributes).map_err(|error| error.to_string())?;
-    if op.name() == like.name() { Ok(op) } else { Err(format!("they belong to `{}`", op.name())) }
+    if op.name() == like.name() {
+        Ok(op)
+    } else {
+        Err(format!("these are attributes of `{}`", op.name()))
+    }
 }
 
 fn is_object(text: &str) -> bool {

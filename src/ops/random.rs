@@ -94,7 +94,9 @@ impl Tensor {
     /// [`Error::Op`] if `p` is not in `[0, 1]`, or this tensor does not hold floats.
     pub fn dropout(&self, p: f32) -> Result<Self, Error> {
         if !(0.0..=1.0).contains(&p) {
-            return Err(OpError::new("dropout", format!("p is {p}, not a probability")).into());
+            return Err(
+                OpError::new("dropout", format!("p is {p}, expected between 0 and 1")).into()
+            );
         }
         let runs = self.runs()?;
         let (key, counter) = runs.next_random();

@@ -293,7 +293,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
         (
             Concat { axis: 0 }.into(),
             vec![f(&[2, 3]), f(&[2, 4])],
-            "concat: x1 is f32[2, 4], expected f32[2, 3] but for axis 0",
+            "concat: x1 is f32[2, 4], expected f32[2, 3] except along axis 0",
         ),
         (
             Gather { axis: 0 }.into(),

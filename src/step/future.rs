@@ -111,7 +111,7 @@ impl StepFuture {
         self.uses.len() + self.bytes.len()
     }
 
-    /// Number of the gap that contains position `at` for a value.
+    /// Number of the value's gap that contains position `at`.
     #[must_use]
     #[inline]
     pub fn gap(&self, ordinal: u32, at: u32) -> usize {
@@ -214,9 +214,9 @@ impl StepFutureBuilder {
         }
     }
 
-    /// Adds reads by the current command of all held values from which the values `restored` would
-    /// be recomputed. `sources` gives the inputs of a value's command, and is followed through
-    /// unheld values up to held values.
+    /// Adds reads by the current command: it reads all held values from which the values `restored`
+    /// would be recomputed. `sources` gives the inputs of a value's command. The walk along
+    /// `sources` passes through unheld values, and stops at held values.
     pub fn read_sources<'a>(&mut self, mut restored: Vec<u32>, sources: impl Fn(u32) -> &'a [u32]) {
         let mut seen: FxHashSet<u32> = restored.iter().copied().collect();
         while let Some(value) = restored.pop() {

@@ -1,7 +1,7 @@
 //! Recognition of repeated steps, whether or not the program marks them.
 //!
 //! Each distinct command is a node, linked to the node that followed it last time. While commands
-//! follow the links, later commands are predicted along the links; the predicted nodes are the
+//! follow the links, the nodes further along the links are predicted: they are the
 //! [course](course). A command that matches no node nearby gets a new node. New nodes form a new
 //! sequence, until commands match known nodes again. As a result, training, evaluation and periodic
 //! steps are separate sequences. If several sequences continue from one node, a [`Branch`] counts
@@ -35,7 +35,8 @@ const MOST: usize = 1 << 16;
 /// find a known sequence again. Beyond the limit, the last [`context::LENGTH`] commands must match
 /// a known sequence.
 const NEAR: usize = 8;
-/// Value of [`Steps::doubt`] after a first failure, and its limit, in commands.
+/// `DOUBT` is the value of [`Steps::doubt`] after a first failure, and `MOST_DOUBT` its limit, both
+/// in commands.
 const DOUBT: usize = 8;
 const MOST_DOUBT: usize = 1 << 12;
 /// Number of commands that are compared backwards to find a known sequence.

@@ -1,5 +1,5 @@
 //! Residence, pins and use of storages. The methods here change the graph and the list of
-//! candidates together.
+//! candidates together. A candidate is a storage that may be evicted now.
 
 use super::{Store, Work};
 use crate::device::Device;

@@ -32,8 +32,8 @@ pub(crate) struct Script {
 }
 
 impl<D: Device> Store<D> {
-    /// Allocates the next block of the script. If the script and the tables disagree, notes that in
-    /// `lost` and allocates any free block.
+    /// Allocates the next block of the script. If the script and the tables disagree, sets `lost`
+    /// and allocates any free block.
     #[cold]
     pub(super) fn place_by_script(&mut self, bytes: u64, owner: u64) -> Option<Held> {
         let script = self.script.as_mut()?;

@@ -121,8 +121,8 @@ impl Record {
         self.spots.insert(held.block(), Some(Spot::Taken(self.lives.len() as u32 - 1)));
     }
 
-    /// Marks the record as impossible to plan if `is_so` is true. If there are several reasons, the
-    /// first is kept.
+    /// Marks the record as impossible to plan if `is_so` is true. `why` is the reason; only the
+    /// first reason is kept.
     pub fn spoil_if(&mut self, is_so: bool, why: &'static str) {
         self.spoiled = self.spoiled.or(is_so.then_some(why));
     }

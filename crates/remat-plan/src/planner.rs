@@ -108,7 +108,9 @@ pub enum PlanError {
     #[error("all buffers together have 2^64 bytes or more")]
     TooLarge,
     /// Too many buffers for the planner to place in reasonable time.
-    #[error("{planner} places at most {limit} buffers, but there are {buffers}")]
+    #[error(
+        "{planner} places at most {limit} buffers, but there are {buffers}: use another planner, such as pushdown"
+    )]
     TooMany {
         /// Name of the planner.
         planner: String,
@@ -118,7 +120,9 @@ pub enum PlanError {
         buffers: usize,
     },
     /// Gaps cut the buffers into too many pieces for the planner to place in reasonable time.
-    #[error("{planner} places at most {limit} pieces, but gaps cut the buffers into {pieces}")]
+    #[error(
+        "{planner} places at most {limit} pieces, but gaps cut the buffers into {pieces}: use another planner"
+    )]
     TooManyPieces {
         /// Name of the planner.
         planner: String,
@@ -147,6 +151,6 @@ pub enum PlanError {
         what: &'static str,
     },
     /// The result of the planner is no valid placement: a bug of the planner.
-    #[error("an error in the planner: {0}")]
+    #[error("the planner made an invalid placement, please report this: {0}")]
     Placement(#[from] PlacementError),
 }

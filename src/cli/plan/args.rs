@@ -45,7 +45,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub step: Option<usize>,
 
-    /// Read upper in a file of buffers as the last instant of a buffer's life, like end
+    /// Read the column upper of a file of buffers as the last instant of a life, as end is read
     #[arg(long)]
     pub closed: bool,
 
@@ -55,7 +55,7 @@ pub struct PlanArgs {
 
     /// Planners of addresses: names, separated by commas [default: the quick ones and the best]
     ///
-    /// The numbers of nnvm:N and two-level:N may be others than those listed.
+    /// nnvm:N and two-level:N also take numbers that are not listed.
     #[arg(long, value_name = "LIST", value_parser = planners())]
     pub reuse: Option<Names>,
 
@@ -70,7 +70,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub time: f64,
 
-    /// Write a JSON object a line for each row of the table; - is stdout, names in .gz are
+    /// Write each row of the table as a line with a JSON object; - is stdout, names in .gz are
     /// compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

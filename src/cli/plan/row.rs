@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 #[derive(Serialize)]
 pub struct Row {
     trace: String,
-    /// Name of the trace again, under the JSON key that versions before 0.2 used.
+    /// Name of the trace a second time, under the JSON key that versions before 0.2 used.
     name: String,
     /// Order of the ops; `None` for a file of buffers.
     order: Option<String>,

@@ -21,8 +21,8 @@ pub(super) struct Stopwatch {
 pub(super) struct Unplanned {
     /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// Number of evictions in the last turn that ran before a turn was written on a tape for a
-    /// plan.
+    /// Number of evictions in the last turn before a turn was taped. Later turns do not count,
+    /// because memory is compacted for the tape.
     evictions: u64,
 }
 

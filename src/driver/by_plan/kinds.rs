@@ -59,7 +59,7 @@ const MOST_COMMANDS: usize = 1 << 18;
 const PAST: usize = 256;
 const CONTEXT: usize = 16;
 
-/// Number of turns from which on a kind is frequent.
+/// Number of turns after which a kind counts as frequent.
 const FREQUENT: u32 = 24;
 
 /// Number of consecutive misses after which a plan is given up.
@@ -186,7 +186,8 @@ impl Kinds {
     ///
     /// Finds the earlier turn whose predecessors match the latest turns over the longest stretch.
     /// On a tie, the latest of these turns is used. The prediction is the kind of the turn found.
-    /// If no turn is found, the prediction is the latest known kind.
+    /// If no turn is found, the prediction is the latest known kind. Example: after turns of the
+    /// kinds `A B C A B`, the prediction is `C`.
     pub fn next(&self) -> Option<usize> {
         let past = &self.past;
         let mut most = 0;

@@ -12,11 +12,11 @@ use std::time::Instant;
 /// The reason why a command was not done by plan.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// An action that makes room in memory for the command failed. The number is that of the
-    /// command's actions done before the failure.
+    /// An action that makes room in memory for the command failed. The field is the number of the
+    /// command's actions that were done before.
     ForRoom(usize),
-    /// The command itself failed, after this number of its actions were done. [`Left::taken`]
-    /// includes the command.
+    /// The command itself failed. The field is the number of the command's actions that were done
+    /// before. [`Left::taken`] includes the command.
     Itself(usize, Error),
 }
 

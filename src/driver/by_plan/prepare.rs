@@ -21,14 +21,15 @@ use std::sync::Arc;
 /// A whole turn with its tape.
 pub(super) struct Taken {
     pub tape: Tape,
-    /// Lengths of the tape's two records after each command.
+    /// Lengths of the tape's two records after each command. [`Tape`] describes both records.
     pub ends: Vec<Ends>,
     pub before: Boundary,
     /// Engine totals before the turn.
     pub began: Totals,
-    /// Storages made before the turn, by their numbers in each of the tape's two records. Each has
-    /// the slot of a tensor that used the storage.
+    /// Storages made before the turn, in the order of their numbers in the tape's record
+    /// `plentiful`. `None` for a storage without a slot.
     pub plentiful: Vec<Option<Root>>,
+    /// Storages made before the turn, in the order of their numbers in the tape's record `short`.
     pub short: Vec<Option<Root>>,
     pub turned: Turned,
 }

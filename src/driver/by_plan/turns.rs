@@ -45,7 +45,8 @@ impl Expected {
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
-    /// Slot that each tensor of this turn takes over; `NONE` for a new tensor.
+    /// For each tensor made in this turn, the slot that the tensor takes over; `NONE` if it takes
+    /// over no slot.
     heirs: Vec<u32>,
     /// Whether `this` is not in ascending order, because several threads send commands.
     is_mixed: bool,
@@ -67,7 +68,8 @@ const NONE: u32 = u32::MAX;
 /// Bit that marks a slot in a name.
 const SLOT: u64 = 1 << 62;
 
-/// Name of a number without a tensor: a consumed handle that is dropped later.
+/// The name for any number without a tensor, such as the number of a consumed handle that is
+/// dropped later.
 const NOTHING: TensorId = TensorId(1 << 63);
 
 impl Numbering {

@@ -40,7 +40,8 @@ pub(super) struct Watched {
 const MOST_STRANGE: u32 = 5;
 
 impl<D: Device> Planning<D> {
-    /// Compares a command that does not run by plan, before it is executed.
+    /// Compares a command with the known kinds of turns. Called before the execution of a command
+    /// that does not run by plan.
     pub(super) fn watch(&mut self, beside: &mut Beside<'_, D>, command: &Command<D::Op, D::Host>) {
         self.hear(command, beside.books.engine.next_on_tape());
     }
@@ -247,8 +248,7 @@ impl<D: Device> Planning<D> {
         is_refused
     }
 
-    /// Takes over the commands of a turn whose plan was left, to compare them as those of a turn
-    /// without a plan.
+    /// Goes on comparing a turn whose plan was left. `taken` are the commands of the turn so far.
     pub(super) fn hear_left(&mut self, kind: usize, taken: &[Command<D::Op, D::Host>]) {
         self.numbers.restart();
         taken.iter().for_each(|command| self.numbers.make_heirs(command));

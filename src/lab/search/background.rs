@@ -102,7 +102,10 @@ pub fn learner(learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
     match Background::new(learn, seed) {
         Ok(background) => Some(Box::new(background)),
         Err(error) => {
-            tracing::warn!(target: "remat", %error, "no thread for the search of forecasts");
+            tracing::warn!(
+                target: "remat", %error,
+                "the search for forecasts could not start its thread; steps run without new forecasts"
+            );
             None
         }
     }

@@ -61,11 +61,11 @@ impl Definition for Concat {
                 || x.rank() != first.rank()
                 || x.shape().with(axis, 0) != first.shape().with(axis, 0)
             {
-                return Err(format!("x{i} is {x}, expected {first} but for axis {axis}"));
+                return Err(format!("x{i} is {x}, expected {first} except along axis {axis}"));
             }
             size = size
                 .checked_add(x.shape()[axis])
-                .ok_or_else(|| format!("axis {axis} is too large from x{i} {x} on"))?;
+                .ok_or_else(|| format!("axis {axis} of the output overflows at x{i} {x}"))?;
         }
         Ok(Outputs::fresh([fresh(first.dtype(), first.shape().with(axis, size))?]))
     }

@@ -242,7 +242,7 @@ fn errors_say_what_does_not_fit() {
         ("relu", r#"{"alpha":0.1}"#, "unknown field `alpha`, there are no fields"),
         ("conv2d", r#"{"stride":[1],"padding":[0,0]}"#, "invalid length 1"),
         ("conv2d", r#"{"stride":[1,1,1],"padding":[0,0]}"#, "trailing characters"),
-        ("max", r#"{"kind":"sum","axes":[],"keep_dims":false}"#, "they belong to `sum`"),
+        ("max", r#"{"kind":"sum","axes":[],"keep_dims":false}"#, "these are attributes of `sum`"),
         (
             "sum",
             r#"{"kind":"least","axes":[],"keep_dims":false}"#,
@@ -251,7 +251,7 @@ fn errors_say_what_does_not_fit() {
         (
             "normal",
             r#"{"distribution":{"kind":"bernoulli","p":0.5},"shape":[],"key":0,"counter":0}"#,
-            "they belong to `bernoulli`",
+            "these are attributes of `bernoulli`",
         ),
         (
             "normal",

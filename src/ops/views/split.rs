@@ -63,7 +63,9 @@ impl Definition for Split {
                 .and_then(|distance| distance.checked_add(x.offset()))
                 .and_then(|_| x.slice(axis, start, len))
                 .ok_or_else(|| {
-                    format!("part {start} along axis {axis} of x {x} is out of reach")
+                    format!(
+                        "the part from {start} on along axis {axis} of x {x} is beyond all memory"
+                    )
                 })?;
             start += len;
             Ok(Look { input: 0, layout })

@@ -62,7 +62,7 @@ impl Branch {
         }
     }
 
-    /// Corrects the last successor from `node` to `known`. `None` means that no successor came.
+    /// Replaces the last successor, `node`, by `known`. `None` means that no successor came.
     pub fn mistook(&mut self, node: NodeId, known: Option<NodeId>) {
         if self.runs.last() == Some(&(node, 1)) {
             self.runs.pop();

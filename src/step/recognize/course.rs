@@ -82,7 +82,8 @@ impl Steps {
         let at = self.at?;
         self.after(at)?;
         if self.on_course.is_some() && self.since >= self.course.len() {
-            // The course has held for at least its own length.
+            // The old course was right for at least as many commands as it has, so trust is
+            // restored.
             self.doubt = 0;
         }
         self.courses += 1;

@@ -23,13 +23,15 @@ pub enum CsvError {
     #[error("the file is empty: write id,lower,upper,size and a line for each buffer")]
     Empty,
     /// A line is longer than the limit for a line.
-    #[error("line {line} has {LONGEST} bytes or more, too many for a line")]
+    #[error(
+        "line {line} has {LONGEST} bytes or more, which is too long: write one line for each buffer"
+    )]
     LongLine {
         /// Number of the line.
         line: usize,
     },
     /// Too many empty lines follow each other.
-    #[error("line {line}: there are more than {BLANK} bytes without a buffer")]
+    #[error("line {line}: there are more than {BLANK} bytes without a buffer: remove empty lines")]
     Blank {
         /// Number of the line.
         line: usize,

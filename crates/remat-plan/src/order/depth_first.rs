@@ -47,8 +47,8 @@ impl Scheduler for DepthFirst {
 /// results is about to run.
 ///
 /// CANN and XLA (`PostOrder`) have this order. Time: O(operands). The order is weak on training
-/// steps whose updates are at the end. Before each update, only the part of the backward pass runs
-/// that this update needs, and the values for later updates stay in memory.
+/// steps whose updates are at the end. Just before each update, only the part of the backward pass
+/// runs that this update needs. Meanwhile, the values for later updates stay in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReverseDepthFirst;
 

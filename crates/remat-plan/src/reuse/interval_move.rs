@@ -274,7 +274,7 @@ mod tests {
         let error = IntervalMove.plan(&many(601), &Limits::none()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "interval-move places at most 600 buffers, but there are 601"
+            "interval-move places at most 600 buffers, but there are 601: use another planner, such as pushdown"
         );
     }
 

@@ -126,11 +126,10 @@ impl fmt::Display for MatchRange {
 /// At each instant, the buffers that end are released first, in the order of their numbers. Then
 /// the buffers that begin request storages: the largest first, and buffers of equal size in the
 /// order of their numbers. (In a graph, the outputs of a node request storages before its inputs
-/// are released. In half-open lifetimes, an input of a node ends one instant after its outputs
-/// begin. If an input ends at the instant at which the output begins, the output may get the
-/// storage of the input.) Storages lie one after another, each aligned to a multiple of all
-/// alignments of its buffers. Buffers of different colours never share a storage. Gaps are not
-/// supported.
+/// are released. Lifetimes say the same if each input ends one instant after the outputs begin. An
+/// input that ends when an output begins may give its storage to that output.) Storages lie one
+/// after another, each aligned to a multiple of all alignments of its buffers. Buffers of different
+/// colours never share a storage. Gaps are not supported.
 ///
 /// Time: O(n log n) for n buffers, and five times as long for [`MatchRange::Auto`], without a limit
 /// on n. The planner is weak if sizes differ much: even a large storage holds only one buffer at a

@@ -65,7 +65,9 @@ pub enum ScheduleError {
         op: usize,
     },
     /// The rematerializer found no schedule whose load is within the budget.
-    #[error("{name} finds no schedule within {budget} bytes: the smallest takes {least}")]
+    #[error(
+        "{name} finds no schedule within {budget} bytes: the smallest found takes {least}, so give that budget or more"
+    )]
     Budget {
         /// Name of the rematerializer.
         name: &'static str,

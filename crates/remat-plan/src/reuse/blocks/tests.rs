@@ -239,8 +239,10 @@ fn too_many_blocks_are_refused() {
     };
     let all_differ = lives(|i| 512 * (i + 1));
     let error = TwoLevel::of(2).plan(&all_differ, &Limits::none()).unwrap_err();
-    let text =
-        format!("two-level places at most {} buffers, but there are {count}", TwoLevel::LIMIT);
+    let text = format!(
+        "two-level places at most {} buffers, but there are {count}: use another planner, such as pushdown",
+        TwoLevel::LIMIT
+    );
     assert_eq!(error.to_string(), text);
     assert_eq!(plan(&TwoLevel::of(1), &all_differ).placement.bytes(), all_differ.total());
     // All buffers share one block.

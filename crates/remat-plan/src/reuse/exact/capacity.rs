@@ -1,5 +1,5 @@
 //! Descent to the least capacity into which buffers fit. The searches use lower and lower
-//! capacities and more and more nodes.
+//! capacities, and more and more nodes. A node is one placed buffer.
 
 use super::preorder::Preorder;
 use super::restarts::Restarts;

@@ -376,7 +376,10 @@ fn only_buffers_linked_in_time_count_towards_the_limit() {
     let most = Exact::LIMIT as u64;
     assert!(Exact::default().plan(&chain(most), &Limits::none()).unwrap().proven);
     let error = Exact::default().plan(&chain(most + 1), &Limits::none()).unwrap_err();
-    assert_eq!(error.to_string(), "exact places at most 2000 buffers, but there are 2001");
+    assert_eq!(
+        error.to_string(),
+        "exact places at most 2000 buffers, but there are 2001: use another planner, such as pushdown"
+    );
     // The limit applies to each group of linked buffers, so many buffers that are not linked are
     // allowed.
     let apart = (0..3 * most).map(|i| Buffer::new(i, i + 1, 1));

@@ -391,10 +391,10 @@ impl NnvmGraph {
 #[non_exhaustive]
 pub enum GraphError {
     /// No node of the graph has this output.
-    #[error("there is no output {} of a node {} so far", .0.output, .0.node)]
+    #[error("node {} has no output {}, or does not exist yet", .0.node, .0.output)]
     Missing(NodeEntry),
     /// The op does not have the input or the output of a pair.
-    #[error("the op has no input {} or no output {}", .0.input, .0.output)]
+    #[error("the op does not have both input {} and output {} of a pair", .0.input, .0.output)]
     Pair(InPlace),
     /// Two variables have the same name.
     #[error("two variables are called {0}")]
