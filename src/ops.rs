@@ -69,6 +69,7 @@ mod tests;
 mod update;
 mod views;
 
+pub(crate) use batch_norm::{ApplyStatistics, Deferred};
 pub use batch_norm::{BatchNormOutput, BatchNormParameters};
 pub use conv2d::{Conv1d, ConvTranspose2d};
 #[doc(hidden)]

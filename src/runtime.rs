@@ -25,10 +25,11 @@ use crate::host::HostTensor;
 use crate::interpreter::{Control, Message, Question, What};
 use crate::layout::Layout;
 use crate::op::{Operation, Outputs, check_outputs};
-use crate::ops::{Home, Log, Op, Runs, Tensor, Tensors};
+use crate::ops::{Deferred, Home, Log, Op, Runs, Tensor, Tensors};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::channel::{Receiver, Sender, TrySendError};
 use crate::sync::thread::JoinHandle;
+use crate::sync::{Mutex, lock};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::convert::Infallible;
@@ -69,6 +70,9 @@ struct Shared<O: Operation, H> {
     control: Arc<Control>,
     home: Arc<Home>,
     next_random: AtomicU64,
+    /// Statistics of the batches since the last update; `None` if batch norms update their running
+    /// statistics themselves.
+    deferred: Mutex<Option<Vec<Deferred>>>,
     budget: AtomicU64,
     seed: u64,
     sqrt_sampling: bool,
@@ -101,6 +105,53 @@ impl Runtime {
     pub fn builder() -> Builder {
         Builder::default()
     }
+
+    /// Leaves the running statistics of batch norms to the optimizer from now on.
+    ///
+    /// Several ranks of one training call this method, each on its own runtime. A batch norm then
+    /// keeps the statistics of its batch, and
+    /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) applies the statistics of all
+    /// ranks to the running statistics, in the order of the ranks. All ranks must run the same
+    /// batch norms equally often in a step. Without the call, each rank has running statistics of
+    /// its own part of the data.
+    ///
+    /// ```
+    /// use remat::nn::BatchNorm2d;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    /// use remat::unstable::collective::{Ranks, threads};
+    ///
+    /// let train = |ranks: Ranks| -> Result<Vec<f32>, Error> {
+    ///     let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    ///     runtime.defer_statistics();
+    ///     let mut norm = BatchNorm2d::new(&runtime, 1)?;
+    ///     let mut sgd = Optimizer::sgd(0.1, 0.0, 0.0).distributed(&ranks);
+    ///     let x = runtime.full(&[2, 1, 2, 2], 10.0 * (1 + ranks.rank()) as f32)?;
+    ///     let tape = Tape::new(&runtime);
+    ///     tape.watch(&mut norm);
+    ///     let loss = norm.forward(&x, Mode::Train)?.sum()?;
+    ///     sgd.minimize(tape, &loss, &mut norm)?;
+    ///     let mut state = remat::nn::state(&mut norm);
+    ///     let Some((_, remat::nn::State::Buffer(mean))) = state.nth(2) else { panic!() };
+    ///     mean.to_vec()
+    /// };
+    /// let ranks = threads(2).into_iter().map(|fabric| {
+    ///     std::thread::spawn(move || train(Ranks::new(fabric)))
+    /// });
+    /// for rank in ranks.collect::<Vec<_>>() {
+    ///     // .9 (.9 * 0 + .1 * 10) + .1 * 20
+    ///     assert_eq!(rank.join().unwrap()?, [2.9]);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn defer_statistics(&self) {
+        lock(&self.shared.deferred).get_or_insert_default();
+    }
+
+    /// Takes the statistics of the batches since the last call.
+    pub(crate) fn take_statistics(&self) -> Vec<Deferred> {
+        lock(&self.shared.deferred).as_mut().map(std::mem::take).unwrap_or_default()
+    }
 }
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
@@ -113,6 +164,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             control,
             home,
             next_random: AtomicU64::new(0),
+            deferred: Mutex::default(),
             budget: AtomicU64::new(budget),
             seed,
             sqrt_sampling,
@@ -672,6 +724,19 @@ impl Runs for Shared<Op, HostTensor> {
 
     fn next_random(&self) -> (u64, u64) {
         self.next_random()
+    }
+
+    fn defers_statistics(&self) -> bool {
+        lock(&self.deferred).is_some()
+    }
+
+    fn defer(&self, deferred: Deferred) -> Result<(), Error> {
+        // Leaves, so that the batch is not kept to compute the statistics again.
+        self.command(Command::Commit(deferred.statistics.id()))?;
+        if let Some(all) = &mut *lock(&self.deferred) {
+            all.push(deferred);
+        }
+        Ok(())
     }
 }
 

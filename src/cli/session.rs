@@ -145,6 +145,7 @@ impl Session {
         let several = setup.several.cloned();
         if let Some(Several { ranks, .. }) = &several {
             optimizer = optimizer.distributed(ranks);
+            runtime.defer_statistics();
         }
         Ok(Self { runtime, network, optimizer, accumulate, several })
     }

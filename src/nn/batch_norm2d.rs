@@ -86,6 +86,11 @@ impl Module for BatchNorm2d {
         }
         let BatchNormOutput { y, running_mean: mean, running_var: var, .. } =
             x.batch_norm(&parameters, Self::MOMENTUM, *eps)?;
+        if x.defers_statistics()? {
+            let running = [&self.running_mean, &self.running_var].map(Tensor::id);
+            x.defer(running, Self::MOMENTUM)?;
+            return Ok(y);
+        }
         // `replace` makes the statistics leaves, so recomputing `y` does not update them twice.
         self.running_mean.replace(&mean)?;
         self.running_var.replace(&var)?;

@@ -4,10 +4,12 @@
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod deferred;
 mod grad;
 mod infer;
 mod train;
 
+pub(crate) use deferred::{ApplyStatistics, Deferred};
 pub use grad::BatchNormGrad;
 pub use infer::BatchNormInfer;
 pub use train::{BatchNorm, BatchNormOutput};

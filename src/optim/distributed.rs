@@ -7,9 +7,12 @@
 
 use crate::autograd::Gradients;
 use crate::collective::Ranks;
+use crate::command::TensorId;
 use crate::error::Error;
-use crate::ops::Tensor;
-use crate::runtime::Runtime;
+use crate::nn::{Module, State, state};
+use crate::ops::{ApplyStatistics, Deferred, Op, Tensor};
+use crate::runtime::{Runtime, Update};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -92,4 +95,49 @@ impl<'a> Reduction<'a> {
         }
         Ok(())
     }
+}
+
+/// Applies the statistics of the batches of all ranks to the running statistics of `module`, part by
+/// part of the step, and within a part in the order of the ranks.
+pub(super) fn apply_statistics(
+    ranks: &Ranks,
+    runtime: &Runtime,
+    statistics: Vec<Deferred>,
+    module: &mut dyn Module,
+) -> Result<(), Error> {
+    if statistics.is_empty() {
+        return Ok(());
+    }
+    // Statistics by running mean, in the order of their batches.
+    let mut of_norms: FxHashMap<TensorId, Vec<Deferred>> = FxHashMap::default();
+    for deferred in statistics {
+        of_norms.entry(deferred.running[0]).or_default().push(deferred);
+    }
+    let buffers = state(module).into_iter().filter_map(|(name, state)| match state {
+        State::Buffer(buffer) => Some((name, buffer)),
+        State::Parameter(_) => None,
+    });
+    let (names, mut buffers): (Vec<String>, Vec<Option<&mut Tensor>>) =
+        buffers.map(|(name, buffer)| (name, Some(buffer))).unzip();
+    let ids: Vec<TensorId> = buffers.iter().flatten().map(|buffer| buffer.id()).collect();
+    let place = |id: TensorId| ids.iter().position(|other| *other == id);
+    let mut norms = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        let Some(own) = of_norms.remove(&ids[at]) else { continue };
+        let var = place(own[0].running[1]).and_then(|at| buffers[at].take());
+        let Some((mean, var)) = buffers[at].take().zip(var) else { continue };
+        let op = ApplyStatistics { momentum: own[0].momentum };
+        let mut all = Vec::with_capacity(own.len());
+        for Deferred { statistics, .. } in own {
+            all.extend(Tensor::apply(ranks.all_gather(name), &[&statistics])?);
+        }
+        norms.push((op, [mean, var], all));
+    }
+    let updates = norms.iter_mut().map(|(op, targets, all)| Update {
+        op: Op::from(*op),
+        targets: targets.iter_mut().map(|target| &mut **target).collect(),
+        others: all.iter().collect(),
+    });
+    // None of the statistics is updated if the step has failed before.
+    runtime.update_all(updates.collect())
 }

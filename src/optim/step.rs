@@ -1,6 +1,6 @@
 //! Steps of an optimizer, which update parameters from gradients.
 
-use super::distributed::Reduction;
+use super::distributed::{Reduction, apply_statistics};
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
 use crate::command::TensorId;
@@ -120,6 +120,7 @@ impl Optimizer {
             return Err(OpError::new("optimizer", message).into());
         }
         let ranks = self.ranks.clone();
+        let statistics = runtime.take_statistics();
         let mut reduction = ranks.as_ref().map(|ranks| {
             let watched = targets.iter().map(|(_, parameter)| tape.watches(parameter));
             Reduction::new(ranks, &runtime, watched)
@@ -135,6 +136,9 @@ impl Optimizer {
                 sums.into_iter().for_each(|(at, sum)| gradients.set(targets[at].1, sum));
             }
             self.step(&runtime, module, &mut gradients)?;
+            if let Some(ranks) = &ranks {
+                apply_statistics(ranks, &runtime, statistics, module)?;
+            }
             return self.settle(&runtime);
         }
         tape.backward_with(loss, |id, gradient| {
@@ -158,10 +162,11 @@ impl Optimizer {
             }
             Ok(())
         })?;
-        if let Some(reduction) = reduction {
-            return reduction.finish(&mut targets, &mut gradients, |_, name, parameter, sum| {
+        if let Some((reduction, ranks)) = reduction.zip(ranks.as_ref()) {
+            reduction.finish(&mut targets, &mut gradients, |_, name, parameter, sum| {
                 self.update(&runtime, name, parameter, &sum)
-            });
+            })?;
+            return apply_statistics(ranks, &runtime, statistics, module);
         }
         // Parameters that have gradients only from earlier micro-batches.
         for (name, parameter) in targets {

@@ -135,26 +135,15 @@ pub fn train(
         return;
     }
     let count = (x.len() / of.c) as f64;
-    let mix = |old: f32, new: f64| {
-        ((1.0 - f64::from(momentum)) * f64::from(old) + f64::from(momentum) * new) as f32
-    };
     let ([scale, summand], partial) = of.scratch(workspace);
     let Statistics { mean, inv_std, running_mean, running_var } = out;
-    sums(
-        [x, x],
+    moments(
+        x,
         of,
-        |channel| average(&x[channel * of.inner..][..of.inner]),
-        #[inline(always)]
-        |about, x, _| [x - about, (x - about) * (x - about)],
         partial,
         [&mut *mean, inv_std, running_mean, running_var, &mut *scale, &mut *summand],
-        |channel, about, [sum, squares]| {
-            let shift = sum / count;
-            let mean = f64::from(about) + shift;
-            // Values below zero are rounding errors, and the comparison below sets them to 0. The
-            // comparison keeps NaN.
-            let spread = squares - sum * shift;
-            let spread = if spread < 0.0 { 0.0 } else { spread };
+        |channel, about, sums| {
+            let [mean, spread] = mean_and_spread(about, sums, count);
             let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
             let scale = inv_std * f64::from(with.gamma[channel]);
             // `normalize` computes `(x - mean) * scale + summand` with the mean rounded to f32. The
@@ -163,8 +152,8 @@ pub fn train(
             [
                 mean as f32,
                 inv_std as f32,
-                mix(with.running_mean[channel], mean),
-                mix(with.running_var[channel], spread / (count - 1.0).max(1.0)),
+                mix(momentum, with.running_mean[channel], mean),
+                mix(momentum, with.running_var[channel], spread / (count - 1.0).max(1.0)),
                 scale as f32,
                 (f64::from(with.beta[channel]) - lost * scale) as f32,
             ]
@@ -175,6 +164,60 @@ pub fn train(
         scales.copy_from_slice(&scale[channels.clone()]);
         summands.copy_from_slice(&summand[channels]);
     });
+}
+
+/// Computes the mean and the unbiased variance of each channel. `kept` makes the values that are
+/// written to `out`.
+pub fn statistics<const N: usize>(
+    x: &[f32],
+    of: Channels,
+    workspace: &mut [u32],
+    out: [&mut [f32]; N],
+    kept: impl Fn(f64, f64) -> [f32; N] + Sync,
+) {
+    if x.is_empty() {
+        return;
+    }
+    let count = (x.len() / of.c) as f64;
+    let (_, partial) = of.scratch(workspace);
+    moments(x, of, partial, out, |_, about, sums| {
+        let [mean, spread] = mean_and_spread(about, sums, count);
+        kept(mean, spread / (count - 1.0).max(1.0))
+    });
+}
+
+/// Running statistic after a batch with the statistic `new`, which has the weight `momentum`.
+pub fn mix(momentum: f32, old: f32, new: f64) -> f32 {
+    ((1.0 - f64::from(momentum)) * f64::from(old) + f64::from(momentum) * new) as f32
+}
+
+/// Adds up the differences from `about`, and their squares, over each channel; see [`sums`].
+fn moments<const N: usize>(
+    x: &[f32],
+    of: Channels,
+    partial: &mut [Sums],
+    out: [&mut [f32]; N],
+    finish: impl Fn(usize, f32, Sums) -> [f32; N] + Sync,
+) {
+    sums(
+        [x, x],
+        of,
+        |channel| average(&x[channel * of.inner..][..of.inner]),
+        #[inline(always)]
+        |about, x, _| [x - about, (x - about) * (x - about)],
+        partial,
+        out,
+        finish,
+    );
+}
+
+/// Mean of a channel of `count` elements, and the sum of the squares of the differences from it.
+fn mean_and_spread(about: f32, [sum, squares]: Sums, count: f64) -> [f64; 2] {
+    let shift = sum / count;
+    // Values below zero are rounding errors, and the comparison below sets them to 0. The
+    // comparison keeps NaN.
+    let spread = squares - sum * shift;
+    [f64::from(about) + shift, if spread < 0.0 { 0.0 } else { spread }]
 }
 
 /// Computes `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.

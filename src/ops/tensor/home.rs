@@ -4,7 +4,7 @@ use super::{Tensor, Tensors};
 use crate::command::{Ids, TensorId};
 use crate::error::{Error, RuntimeError};
 use crate::host::HostTensor;
-use crate::ops::Op;
+use crate::ops::{Deferred, Op};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::channel::{Receiver, Sender};
 use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
@@ -23,6 +23,10 @@ pub(crate) trait Runs: Send + Sync {
     fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error>;
     /// See [`Runtime::next_random`](crate::Runtime::next_random).
     fn next_random(&self) -> (u64, u64);
+    /// Whether [`Runtime::defer_statistics`](crate::Runtime::defer_statistics) was called.
+    fn defers_statistics(&self) -> bool;
+    /// Keeps statistics for [`Runtime::take_statistics`](crate::Runtime::take_statistics).
+    fn defer(&self, statistics: Deferred) -> Result<(), Error>;
 }
 
 /// Link from a tensor to its runtime.
