@@ -90,7 +90,9 @@ impl World {
         let (_, local) = fabric.local();
         let ByteSize(buffer) = args.rank_buffer;
         let ranks = Ranks::with_buffer(fabric, usize::try_from(buffer).unwrap_or(usize::MAX));
-        Self { ranks: Some(ranks), local, ends: Cell::new(false) }
+        // One rank waits for none.
+        let ends = Cell::new(ranks.size() == 1);
+        Self { ranks: Some(ranks), local, ends }
     }
 
     /// The ranks, if there are several.

@@ -1,7 +1,7 @@
 use super::failure::Failure;
 use super::target::About;
 use super::training_loop::Outcome;
-use super::words::{Counted, Seconds, at_least};
+use super::words::{Counted, OnRanks, Seconds, at_least};
 use indicatif::HumanCount;
 use remat::tune::Tuned;
 use remat::{ByteSize, Stats};
@@ -285,7 +285,8 @@ impl fmt::Display for Report {
         if self.steps < self.steps_asked {
             write!(f, "{} of ", HumanCount(self.steps as u64))?;
         }
-        writeln!(f, "{asked} of {images} in {}", Seconds(self.train_seconds))?;
+        let ranks = OnRanks(self.ranks.len());
+        writeln!(f, "{asked} of {images}{ranks} in {}", Seconds(self.train_seconds))?;
         writeln!(f, "  device      {}", self.device)?;
         if let Some(loss) = self.final_loss {
             write!(f, "  training    last loss {loss:.4}")?;

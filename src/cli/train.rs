@@ -29,7 +29,7 @@ use super::tokenizer::Tokenizer;
 use super::training_loop::{self, Course, Ending, Outcome, Stop};
 use super::tuning::{self, Blank};
 use super::waiting::Waiting;
-use super::words::Counted;
+use super::words::{Counted, OnRanks};
 use indicatif::HumanCount;
 use remat::data::{Augment, Batches, Text};
 use remat::tune::{self, Forecasts, Rehearsal, Tuned, Warning};
@@ -56,11 +56,12 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     let shows = Shows::now(output.quiet);
     if !output.quiet {
         say(format_args!(
-            "{} on {data}: {}, {} of {}",
+            "{} on {data}: {}, {} of {}{}",
             args.model,
             Counted(task.examples() as u64, task.example()),
             Counted(steps as u64, "step"),
-            setup.examples()
+            setup.examples(),
+            OnRanks(world.size())
         ));
         if let Some(path) = &checkpoints.resume {
             match &resumed {

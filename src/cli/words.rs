@@ -14,6 +14,15 @@ impl fmt::Display for Counted {
     }
 }
 
+/// Number of ranks of a run: prints as ` on 4 ranks`, or as nothing for one rank.
+pub struct OnRanks(pub usize);
+
+impl fmt::Display for OnRanks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > 1 { write!(f, " on {} ranks", self.0) } else { Ok(()) }
+    }
+}
+
 /// Duration in seconds: prints as `1.2 ms`, `3.45 s` or `12 min 3 s`.
 pub struct Seconds(pub f64);
 
