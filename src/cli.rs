@@ -61,9 +61,9 @@ mod wrap;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use command::{Cli, Command};
-use failure::{Failure, INTERRUPTED};
+use failure::Failure;
 use std::process::ExitCode;
-use terminal::{fail, print_result, say};
+use terminal::print_result;
 
 /// Runs the program.
 pub fn run() -> ExitCode {
@@ -114,13 +114,7 @@ pub fn run() -> ExitCode {
 /// Reports the failure of the program, if it failed, and returns the exit code.
 fn finish(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
-    match failure.code() {
-        // Another rank has told the failure.
-        _ if failure.is_told() => {}
-        INTERRUPTED => say(&failure),
-        _ => fail(&failure.to_string()),
-    }
-    failure.code().into()
+    failure.tell().code().into()
 }
 
 /// Prints help, the version, or an error in the arguments.

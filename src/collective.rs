@@ -56,12 +56,14 @@
 
 mod fabric;
 mod header;
+mod later;
+mod link;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod op;
 mod ranks;
+mod sum;
 mod threads;
-mod timed;
 
 pub use fabric::{Fabric, FabricError};
 #[cfg(feature = "mpi")]

@@ -131,6 +131,8 @@ pub struct Optimizer {
     groups: Vec<Group>,
     /// Ranks over which gradients are summed.
     ranks: Option<Ranks>,
+    /// Reserved memory of the buffer in which gradients wait for their sums.
+    buffer: Option<Tensor>,
     /// Name of a parameter -> its optimizer state, which is made by the first update.
     kept: FxHashMap<String, Kept>,
 }
@@ -167,6 +169,7 @@ impl Optimizer {
             rule,
             groups: Vec::new(),
             ranks: None,
+            buffer: None,
             kept: FxHashMap::default(),
         }
     }

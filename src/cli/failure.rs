@@ -1,3 +1,4 @@
+use super::terminal::{fail, say};
 use remat::Error;
 use remat::data::DataError;
 use remat::device::DeviceError;
@@ -38,8 +39,7 @@ impl Failure {
         Self { code, message }
     }
 
-    /// Empties the message unless this rank is the one that tells it. The program prints no empty
-    /// message.
+    /// Empties the message unless this rank is the one that tells it. No empty message is printed.
     #[must_use]
     pub fn told_by(self, tells: bool) -> Self {
         let message = if tells { self.message } else { String::new() };
@@ -50,6 +50,17 @@ impl Failure {
     #[must_use]
     pub fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// Prints the failure, unless it was printed before.
+    #[must_use]
+    pub fn tell(self) -> Self {
+        match self.code {
+            _ if self.is_told() => {}
+            INTERRUPTED => say(&self),
+            _ => fail(&self.message),
+        }
+        self.told_by(false)
     }
 
     /// Whether another rank tells the failure.

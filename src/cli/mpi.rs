@@ -13,7 +13,11 @@ pub fn run(
 ) -> Result<(), Failure> {
     Job::run(args.patience(), |job| {
         let world = World::of(job.fabric(), args);
-        let ended = work(&world);
-        if ended.is_ok() || world.ends() { Ok(ended) } else { ended.map(Ok) }
+        match work(&world) {
+            Err(failure) if !world.ends() => Err(failure),
+            // All ranks end here. Tell a failure before the others may exit: the launcher ends the
+            // job at the first exit code that is not 0.
+            ended => Ok(ended.map_err(Failure::tell)),
+        }
     })?
 }

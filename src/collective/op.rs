@@ -5,7 +5,8 @@
 
 use super::FabricError;
 use super::header::{Header, Kind, Status};
-use super::ranks::Ranks;
+use super::link::Link;
+use super::sum::{self, Of};
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Dims, Layout};
 use crate::ops::CustomOp;
@@ -21,13 +22,6 @@ fn lost(error: FabricError) -> DeviceError {
     DeviceError::new(error.0)
 }
 
-/// Adds the pieces of the other ranks to the piece of rank 0, in the order of the ranks.
-fn add_all(sum: &mut [f32], others: &[f32]) {
-    for piece in others.chunks_exact(sum.len().max(1)) {
-        sum.iter_mut().zip(piece).for_each(|(sum, x)| *sum += x);
-    }
-}
-
 /// Checks the one input of an op: floats, or any type.
 fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
     match inputs {
@@ -39,7 +33,7 @@ fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
     }
 }
 
-/// A collective, of one kind for each method of [`Ranks`].
+/// A collective, of one kind for each method of [`Ranks`](super::Ranks).
 ///
 /// `x_r` is the input of rank `r`, of `N` ranks. Sums are made in the order of the ranks.
 ///
@@ -52,7 +46,7 @@ fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
 /// | broadcast | any type | in place: `x_root` |
 #[derive(Clone)]
 pub(super) struct Collective {
-    ranks: Ranks,
+    link: Arc<Link>,
     /// Header, without the layout of the input.
     header: Header,
     status: Status,
@@ -61,9 +55,9 @@ pub(super) struct Collective {
 }
 
 impl Collective {
-    pub fn new(ranks: &Ranks, name: &str, kind: Kind) -> Self {
+    pub fn new(link: &Arc<Link>, name: &str, kind: Kind) -> Self {
         let header = Header::new(name, kind, DType::F32, 0);
-        Self { ranks: ranks.clone(), header, status: Status::Ready, any: None }
+        Self { link: Arc::clone(link), header, status: Status::Ready, any: None }
     }
 
     /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
@@ -80,50 +74,17 @@ impl Collective {
 
     /// Number of elements of `bytes` bytes of each rank that pass through the buffer at once.
     fn piece(&self, bytes: usize) -> usize {
-        (self.ranks.buffer() / self.ranks.size() / bytes).max(1)
+        (self.link.buffer() / self.link.size() / bytes).max(1)
     }
 
-    /// Sends piece `i` of `send` to rank `i`, and receives a piece from each rank.
-    fn exchange(&self, send: &[f32], receive: &mut [f32]) -> Result<(), DeviceError> {
-        let (send, receive) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(receive));
-        self.ranks.fabric().all_to_all(send, receive).map_err(lost)
-    }
-
-    fn all_reduce(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let size = self.ranks.size();
-        let values: &mut [f32] = operands.write(0);
-        let workspace: &mut [f32] = operands.workspace();
-        let (last, buffer) = workspace.split_at_mut(size);
-        let even = values.len() / size * size;
-        for values in values[..even].chunks_mut(self.piece(FLOAT_BYTES) * size) {
-            self.sum_pieces(values, &mut buffer[..values.len()])?;
-        }
-        let rest = &mut values[even..];
-        if !rest.is_empty() {
-            last[..rest.len()].copy_from_slice(rest);
-            last[rest.len()..].fill(0.0);
-            self.sum_pieces(last, &mut buffer[..size])?;
-            rest.copy_from_slice(&last[..rest.len()]);
-        }
-        Ok(())
-    }
-
-    /// Sums values over all ranks. Each rank owns a piece of the values, of the same length on all
-    /// ranks: it receives this piece from all ranks, and sends the sum to all ranks.
-    fn sum_pieces(&self, values: &mut [f32], received: &mut [f32]) -> Result<(), DeviceError> {
-        let size = self.ranks.size();
-        self.exchange(values, received)?;
-        let (sum, others) = received.split_at_mut(values.len() / size);
-        add_all(sum, others);
-        if self.header.kind == Kind::Mean {
-            sum.iter_mut().for_each(|x| *x /= size as f32);
-        }
-        let (sum, values) = (bytemuck::cast_slice(sum), bytemuck::cast_slice_mut(values));
-        self.ranks.fabric().all_gather(sum, values).map_err(lost)
+    fn all_reduce(&self, of: Of, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let piece = self.piece(FLOAT_BYTES);
+        let fabric = self.link.fabric();
+        sum::all_reduce(fabric, of, operands.write(0), piece, operands.workspace()).map_err(lost)
     }
 
     fn reduce_scatter(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let size = self.ranks.size();
+        let size = self.link.size();
         let (values, part): (&[f32], &mut [f32]) = (operands.read(0), operands.write(0));
         let buffer: &mut [f32] = operands.workspace();
         let (send, receive) = buffer.split_at_mut(buffer.len() / 2);
@@ -134,10 +95,10 @@ impl Collective {
             for (rank, to) in send.chunks_exact_mut(piece).enumerate() {
                 to.copy_from_slice(&values[rank * each + i * most..][..piece]);
             }
-            self.exchange(send, receive)?;
+            sum::exchange(self.link.fabric(), send, receive).map_err(lost)?;
             let (first, others) = receive.split_at(piece);
             part.copy_from_slice(first);
-            add_all(part, others);
+            sum::add_all(part, others);
         }
         Ok(())
     }
@@ -147,8 +108,8 @@ impl Collective {
         let buffer: &mut [u8] = operands.workspace();
         let (each, most) = (input.len(), self.piece(1));
         for (i, mine) in input.chunks(most).enumerate() {
-            let receive = &mut buffer[..mine.len() * self.ranks.size()];
-            self.ranks.fabric().all_gather(mine, receive).map_err(lost)?;
+            let receive = &mut buffer[..mine.len() * self.link.size()];
+            self.link.fabric().all_gather(mine, receive).map_err(lost)?;
             for (rank, from) in receive.chunks_exact(mine.len()).enumerate() {
                 output[rank * each + i * most..][..mine.len()].copy_from_slice(from);
             }
@@ -159,8 +120,8 @@ impl Collective {
     fn broadcast(&self, operands: &mut cpu::Operands<'_>, root: u32) -> Result<(), DeviceError> {
         let bytes: &mut [u8] = operands.write(0);
         bytes
-            .chunks_mut(self.ranks.buffer())
-            .try_for_each(|bytes| self.ranks.fabric().broadcast(root as usize, bytes))
+            .chunks_mut(self.link.buffer())
+            .try_for_each(|bytes| self.link.fabric().broadcast(root as usize, bytes))
             .map_err(lost)
     }
 }
@@ -185,7 +146,7 @@ impl CustomOp for Collective {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
         let adds = matches!(self.header.kind, Kind::Sum | Kind::Mean | Kind::ReduceScatter);
-        let (input, size) = (only(inputs, adds)?, self.ranks.size());
+        let (input, size) = (only(inputs, adds)?, self.link.size());
         if self.is_in_place() {
             return Ok(Vec::new());
         }
@@ -215,7 +176,7 @@ impl CustomOp for Collective {
     }
 
     fn skipped(&self, why: &(dyn Error + 'static)) {
-        self.ranks.skip(self.header, &why.to_string());
+        self.link.skip(self.header, &why.to_string());
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -226,14 +187,13 @@ impl CustomOp for Collective {
     }
 
     fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        let size = self.ranks.size();
+        let size = self.link.size();
         // Elements of a rank that pass through the buffer at once.
         let most = |elements: usize, bytes: usize| elements.min(self.piece(bytes));
         let bytes = match self.header.kind {
-            // Pieces of all ranks, and two rows for the last elements, of which some ranks have
-            // none.
             Kind::Sum | Kind::Mean => {
-                (most(inputs[0].elements() / size, FLOAT_BYTES) + 2) * size * FLOAT_BYTES
+                let piece = self.piece(FLOAT_BYTES);
+                sum::workspace(inputs[0].elements(), piece, size) * FLOAT_BYTES
             }
             // Pieces to send, and pieces received.
             Kind::ReduceScatter => {
@@ -249,12 +209,15 @@ impl CustomOp for Collective {
     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
         let input = operands.input(0);
         let header = Header { dtype: input.dtype(), bytes: input.bytes(), ..self.header };
-        let _turn = self.ranks.begin(header, self.status, self.any.as_deref())?;
-        match self.header.kind {
-            Kind::Sum | Kind::Mean => self.all_reduce(&mut operands),
-            Kind::ReduceScatter => self.reduce_scatter(&mut operands),
-            Kind::AllGather => self.all_gather(&mut operands),
-            Kind::Broadcast { root } => self.broadcast(&mut operands, root),
-        }
+        self.link.waiting(|| {
+            let _turn = self.link.begin(header, self.status, self.any.as_deref())?;
+            match self.header.kind {
+                Kind::Sum => self.all_reduce(Of::Sum, &mut operands),
+                Kind::Mean => self.all_reduce(Of::Mean, &mut operands),
+                Kind::ReduceScatter => self.reduce_scatter(&mut operands),
+                Kind::AllGather => self.all_gather(&mut operands),
+                Kind::Broadcast { root } => self.broadcast(&mut operands, root),
+            }
+        })
     }
 }

@@ -8,15 +8,22 @@
 use crate::autograd::Gradients;
 use crate::collective::Ranks;
 use crate::command::TensorId;
+use crate::device::{DeviceError, cpu};
 use crate::error::Error;
+use crate::layout::{DType, Dims, Layout};
 use crate::nn::{Module, State, state};
-use crate::ops::{ApplyStatistics, Deferred, Op, Tensor};
+use crate::ops::{ApplyStatistics, CustomOp, Deferred, Op, Tensor};
 use crate::runtime::{Runtime, Update};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A step's reduction of gradients. Parameters are named by their positions in the module.
+///
+/// Sums are made beside the ops of the backward pass. Gradients wait for their sums in a buffer of
+/// fixed size. When the buffer is full, the oldest sum is taken out first, so what happens in which
+/// order does not depend on times.
 pub(super) struct Reduction<'a> {
     ranks: &'a Ranks,
     runtime: &'a Runtime,
@@ -24,7 +31,26 @@ pub(super) struct Reduction<'a> {
     left: Vec<usize>,
     /// Complete gradients that wait for their turn, by position.
     waiting: Vec<Option<Tensor>>,
+    /// Size of the buffer in bytes.
+    room: usize,
+    /// Gradients in the buffer, the oldest first.
+    under_way: VecDeque<Sum>,
+    /// Bytes of the gradients in the buffer, at most half of [`Reduction::room`].
+    bytes: u64,
+    /// Whether all ranks agree at the end of the step whether to use the sums.
+    is_agreed: bool,
 }
+
+/// Sum that is being made.
+struct Sum {
+    position: usize,
+    bytes: u64,
+    /// Op that returns the sum.
+    wait: Op,
+}
+
+/// Sum of a gradient, and the position of its parameter.
+pub(super) type Summed = (usize, Tensor);
 
 impl<'a> Reduction<'a> {
     /// Begins a step. `watched` says of each parameter whether it has a gradient in general.
@@ -32,32 +58,72 @@ impl<'a> Reduction<'a> {
         ranks: &'a Ranks,
         runtime: &'a Runtime,
         watched: impl ExactSizeIterator<Item = bool>,
+        room: usize,
+        is_agreed: bool,
     ) -> Self {
         let waiting = (0..watched.len()).map(|_| None).collect();
         let left = watched.enumerate().filter_map(|(position, is)| is.then_some(position));
-        Self { ranks, runtime, left: left.collect(), waiting }
+        let (left, under_way) = (left.collect(), VecDeque::new());
+        Self { ranks, runtime, left, waiting, room, under_way, bytes: 0, is_agreed }
     }
 
-    /// Takes a complete gradient, which waits for its turn.
-    pub fn complete(&mut self, position: usize, gradient: Tensor) {
+    /// Takes a complete gradient, which waits for its turn. Starts the sums of all gradients whose
+    /// turn it is. `took` gets the sums that leave the buffer.
+    pub fn complete(
+        &mut self,
+        (position, gradient): Summed,
+        targets: &mut [(String, &mut Tensor)],
+        took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.waiting[position] = Some(gradient);
+        while let Some(&position) = self.left.last() {
+            let Some(gradient) = self.waiting[position].take() else { break };
+            self.left.pop();
+            self.sum((position, gradient), targets, took)?;
+        }
+        Ok(())
     }
 
-    /// The next gradient in order, if it is complete, with its position.
-    pub fn next(&mut self) -> Option<(usize, Tensor)> {
-        let &position = self.left.last()?;
-        let gradient = self.waiting[position].take()?;
-        self.left.pop();
-        Some((position, gradient))
-    }
-
-    /// Sums a gradient over all ranks.
-    pub fn reduce(&self, name: &str, gradient: Tensor) -> Result<Tensor, Error> {
+    /// Starts the sum of a gradient. A gradient that is too large for the buffer is summed at once.
+    fn sum(
+        &mut self,
+        (position, gradient): Summed,
+        targets: &mut [(String, &mut Tensor)],
+        took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut sum = gradient.contiguous()?;
-        // With one handle only, the sum takes over the storage of the gradient.
+        // With one handle only, the op takes over the storage of the gradient.
         drop(gradient);
-        self.runtime.update(self.ranks.all_reduce(name), &mut [&mut sum], &[])?;
-        Ok(sum)
+        let bytes = sum.layout().bytes();
+        let most = self.room as u64 / 2;
+        while self.bytes + bytes > most && self.finish_oldest(targets, took)? {}
+        let (name, parameter) = &mut targets[position];
+        if bytes > most {
+            self.runtime.update(self.ranks.all_reduce(name), &mut [&mut sum], &[])?;
+            return took(position, name, parameter, sum);
+        }
+        let [start, wait] =
+            self.ranks.all_reduce_later(name, *sum.layout(), self.room, self.is_agreed);
+        self.runtime.update(start, &mut [&mut sum], &[])?;
+        self.under_way.push_back(Sum { position, bytes, wait });
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Takes the oldest sum out of the buffer. Returns whether there was one.
+    fn finish_oldest(
+        &mut self,
+        targets: &mut [(String, &mut Tensor)],
+        took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let Some(Sum { position, bytes, wait }) = self.under_way.pop_front() else {
+            return Ok(false);
+        };
+        self.bytes -= bytes;
+        let sum = self.runtime.apply(wait, &[])?.remove(0);
+        let (name, parameter) = &mut targets[position];
+        took(position, name, parameter, sum)?;
+        Ok(true)
     }
 
     /// Reduces all gradients that are left: those that wait, and those in `gradients`. A parameter
@@ -73,7 +139,7 @@ impl<'a> Reduction<'a> {
         while let Some(position) = self.left.pop() {
             let (name, parameter) = &mut targets[position];
             match self.waiting[position].take().or_else(|| gradients.take(parameter)) {
-                Some(gradient) => took(position, name, parameter, self.reduce(name, gradient)?)?,
+                Some(gradient) => self.sum((position, gradient), targets, &mut took)?,
                 None => {
                     // Whether another rank has a gradient is known after the op has run.
                     let any = Arc::new(AtomicBool::new(false));
@@ -84,6 +150,7 @@ impl<'a> Reduction<'a> {
                 }
             }
         }
+        while self.finish_oldest(targets, &mut took)? {}
         if !empty.is_empty() {
             self.runtime.sync()?;
         }
@@ -93,6 +160,32 @@ impl<'a> Reduction<'a> {
                 took(position, name, parameter, sum)?;
             }
         }
+        Ok(())
+    }
+}
+
+/// Op that returns the memory of the buffer, so that it counts towards the budget. The buffer itself
+/// is memory of the host: nothing is written to the op's output.
+#[derive(Debug)]
+pub(super) struct ReserveBuffer {
+    /// Size in bytes.
+    pub bytes: usize,
+}
+
+impl CustomOp for ReserveBuffer {
+    fn name(&self) -> &str {
+        "reserve_buffer"
+    }
+
+    fn infer(&self, _inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+        Ok(vec![Layout::contiguous(DType::U8, Dims::new(&[self.bytes]))])
+    }
+
+    fn once(&self) -> bool {
+        true
+    }
+
+    fn cpu(&self, _operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! Steps of an optimizer, which update parameters from gradients.
 
-use super::distributed::{Reduction, apply_statistics};
+use super::distributed::{Reduction, ReserveBuffer, apply_statistics};
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
+use crate::collective::Ranks;
 use crate::command::TensorId;
 use crate::error::Error;
 use crate::nn::{Module, parameters};
@@ -121,10 +122,14 @@ impl Optimizer {
         }
         let ranks = self.ranks.clone();
         let statistics = runtime.take_statistics();
-        let mut reduction = ranks.as_ref().map(|ranks| {
-            let watched = targets.iter().map(|(_, parameter)| tape.watches(parameter));
-            Reduction::new(ranks, &runtime, watched)
-        });
+        let mut reduction = match &ranks {
+            None => None,
+            Some(ranks) => {
+                let watched = targets.iter().map(|(_, parameter)| tape.watches(parameter));
+                let room = self.reserve(ranks, &runtime, &targets)?;
+                Some(Reduction::new(ranks, &runtime, watched, room, self.all_or_none))
+            }
+        };
         if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
             tape.gradients_onto(loss, &mut gradients)?;
             if let Some(reduction) = reduction {
@@ -154,13 +159,11 @@ impl Optimizer {
                 let (name, parameter) = &mut targets[place];
                 return self.update(&runtime, name, parameter, &gradient);
             };
-            reduction.complete(place, gradient);
-            while let Some((place, gradient)) = reduction.next() {
-                let (name, parameter) = &mut targets[place];
-                let sum = reduction.reduce(name, gradient)?;
-                self.update(&runtime, name, parameter, &sum)?;
-            }
-            Ok(())
+            reduction.complete(
+                (place, gradient),
+                &mut targets,
+                &mut |_, name, parameter, sum: Tensor| self.update(&runtime, name, parameter, &sum),
+            )
         })?;
         if let Some((reduction, ranks)) = reduction.zip(ranks.as_ref()) {
             reduction.finish(&mut targets, &mut gradients, |_, name, parameter, sum| {
@@ -267,6 +270,24 @@ impl Optimizer {
         runtime.sync().inspect_err(|_| {
             self.kept.values_mut().for_each(|kept| kept.steps = kept.steps.saturating_sub(1));
         })
+    }
+
+    /// Reserves the buffer in which gradients wait for their sums. Returns its size in bytes: that of
+    /// the buffer of the ranks, or of all gradients if that is less.
+    fn reserve(
+        &mut self,
+        ranks: &Ranks,
+        runtime: &Runtime,
+        targets: &[(String, &mut Tensor)],
+    ) -> Result<usize, Error> {
+        let gradients = targets.iter().map(|(_, parameter)| parameter.layout().bytes() as usize);
+        let bytes = gradients.sum::<usize>().min(ranks.buffer());
+        if self.buffer.as_ref().is_none_or(|buffer| buffer.layout().bytes() as usize != bytes) {
+            let buffer = runtime.apply(ReserveBuffer { bytes }, &[])?.remove(0);
+            runtime.label(&buffer, "buffer of the ranks")?;
+            self.buffer = Some(buffer);
+        }
+        Ok(bytes)
     }
 
     fn update(
