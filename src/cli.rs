@@ -33,6 +33,7 @@ mod mpi;
 #[path = "cli/no_mpi.rs"]
 mod mpi;
 mod named;
+mod network_args;
 mod optimizer;
 mod output;
 mod plan;

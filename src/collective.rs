@@ -64,9 +64,14 @@ mod op;
 mod ranks;
 mod sum;
 mod threads;
+// Only the lab predicts traffic.
+#[cfg_attr(not(feature = "lab"), allow(dead_code))]
+mod traffic;
 
 pub use fabric::{Fabric, FabricError};
 #[cfg(feature = "mpi")]
 pub use mpi::Job;
 pub use ranks::Ranks;
 pub use threads::{Threads, threads};
+#[cfg(feature = "lab")]
+pub(crate) use traffic::{Pattern, START, Traffic, WAIT};

@@ -36,6 +36,8 @@ mod cli_plan;
 #[cfg(feature = "cli")]
 mod cli_plans;
 #[cfg(feature = "cli")]
+mod cli_ranks;
+#[cfg(feature = "cli")]
 mod cli_settings;
 #[cfg(feature = "cli")]
 mod cli_texts;
@@ -75,6 +77,8 @@ mod models;
 #[cfg(feature = "lab")]
 mod named_budgets;
 mod narration;
+#[cfg(feature = "lab")]
+mod network;
 #[cfg(feature = "serde")]
 mod once;
 mod optimizers;

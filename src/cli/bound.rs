@@ -3,13 +3,15 @@
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::BoundArgs;
+use super::network_args::ranks_of;
 use super::output::{self, Output, json_lines};
 use super::terminal::{muted, show};
 use super::values::shares;
-use super::words::{Counted, at_least, percent, rounded_down};
+use super::words::{Counted, Seconds, at_least, percent, rounded_down};
 use remat::ByteSize;
 use remat::unstable::bound::{Bound, Effort, Misfit};
-use remat::unstable::lab::{Trace, Unbudgeted};
+use remat::unstable::lab::{Cluster, Trace, Unbudgeted};
+use remat::unstable::program::RecordedProgram;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -70,7 +72,10 @@ fn of_trace(
         *problem = relaxation.map_err(|misfit| Failure::new(misfit.to_string()))?;
     }
     for (budget, bound) in budgets.into_iter().zip(bounds) {
-        let found = Found::new(trace.name(), budget, full_budget, bound, &unit_name);
+        let mut found = Found::new(trace.name(), budget, full_budget, bound, &unit_name);
+        if let (Some(cluster), Some(least)) = (&like.cluster, found.least_cost) {
+            found.bound_times(cluster, trace.program(), cost + least);
+        }
         *lines += &json_lines(slice::from_ref(&found))?;
         let _ = write!(
             text,
@@ -82,6 +87,17 @@ fn of_trace(
             (Some(least), _) => write!(text, "at least {} % is recomputed", at_least(least)),
             (None, refusal) => write!(text, "{}", refusal.as_deref().unwrap_or_default()),
         };
+        text += &found.times();
+    }
+    if let Some(cluster) = &like.cluster {
+        let network = cluster
+            .network_seconds()
+            .map(|(ranks, seconds)| format!("{} on {}", Seconds(seconds), ranks_of(ranks)));
+        let _ = write!(
+            text,
+            "\nTimes are of the whole trace. The network alone takes {}.",
+            network.collect::<Vec<_>>().join(", ")
+        );
     }
     text += "\nPercentages are of the cost of the trace. They hold for any choice of evictions, with ops in program order.";
     Ok(text)
@@ -105,6 +121,20 @@ struct Found<'a> {
     /// Reason why no run fits the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
+    /// Least seconds of the whole trace on one rank, with `--ranks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    least_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    on_ranks: Vec<Least>,
+}
+
+/// Lower bound on the time of the whole trace on several ranks.
+#[derive(Serialize)]
+struct Least {
+    ranks: u64,
+    /// Seconds that the network alone takes.
+    network_seconds: f64,
+    least_seconds: f64,
 }
 
 impl<'a> Found<'a> {
@@ -126,6 +156,31 @@ impl<'a> Found<'a> {
             least_cost: found.map(|bound| bound.cost),
             unit,
             refusal: bound.as_ref().err().map(Misfit::to_string),
+            least_seconds: None,
+            on_ranks: Vec::new(),
         }
+    }
+
+    /// Adds lower bounds on times. `cost` is the least cost of the trace, recomputation included.
+    fn bound_times(&mut self, cluster: &Cluster, program: &RecordedProgram, cost: f64) {
+        let (alone, least) = cluster.least_seconds(program, cost);
+        self.least_seconds = Some(rounded_down(alone, 9));
+        let network = cluster.network_seconds().zip(least);
+        let least = network.map(|((ranks, network_seconds), least)| Least {
+            ranks,
+            network_seconds,
+            least_seconds: rounded_down(least, 9),
+        });
+        self.on_ranks = least.collect();
+    }
+
+    /// Text of the lower bounds on times; empty without such bounds.
+    fn times(&self) -> String {
+        let Some(alone) = self.least_seconds else { return String::new() };
+        let on = |least: &Least| {
+            format!(", {} on {}", Seconds(least.least_seconds), ranks_of(least.ranks))
+        };
+        let on_ranks: String = self.on_ranks.iter().map(on).collect();
+        format!("; at least {} on 1 rank{on_ranks}", Seconds(alone))
     }
 }

@@ -1,5 +1,6 @@
 use super::args::{DeadArg, LearnArg};
 use super::named::{policies, policy};
+use super::network_args::NetworkArgs;
 use super::output::svg;
 use super::values::{self, Share, distinct};
 use clap::{Args, ValueEnum};
@@ -26,6 +27,9 @@ pub struct TraceArgs {
     /// Run the last step of each trace N times
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true, help_heading = "Replay")]
     pub repeat_step: usize,
+
+    #[command(flatten)]
+    pub network: NetworkArgs,
 }
 
 /// Options for replays.
@@ -66,6 +70,7 @@ Examples:
   remat simulate run.jsonl
   remat simulate run.jsonl --budget 40% --policy lru --plot memory.svg
   remat simulate run.jsonl.gz --budget 64MiB --json -
+  remat simulate run.jsonl --ranks 8,64,1024 --network 100Gbit,5us
   remat train --steps 3 --record - | remat simulate -
 
 Exit codes:
@@ -132,6 +137,7 @@ Examples:
   remat bound run.jsonl
   remat bound run.jsonl --budget 30%,64MiB
   remat bound run.jsonl --budget 10%..100%:5% --json -
+  remat bound run.jsonl --ranks 8,64 --network 100Gbit,5us
   remat train --steps 3 --record - | remat bound -
 
 Exit codes:
@@ -200,6 +206,7 @@ Examples:
   remat sweep run.jsonl --policy 'dtr,own/(size*stale^2)' --csv rows.csv
   remat sweep run.jsonl --policy learned,dtr --learn ahead,search
   remat sweep run.jsonl --policy dtr-eq --feasibility
+  remat sweep run.jsonl --ranks 8 --network 100Gbit,5us --csv rows.csv
 
 A formula is a policy: the tensor with the lowest value is evicted first. The numerator is 1, or a sum of \
 own (the cost of the tensor) and one of exact, eq, sources or ancestors (the cost of evicted tensors around \

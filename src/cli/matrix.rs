@@ -1,9 +1,10 @@
 //! Table of a sweep, for people, with a line for each policy and a column for each budget.
 
 use super::labels::{BOUND, Labels};
+use super::network_args::ranks_of;
 use super::values::distinct;
 use super::words::{Counted, rounded_down};
-use remat::unstable::lab::{Row, Spread, Verdict};
+use remat::unstable::lab::{Row, Spread, StepTimes, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
@@ -27,7 +28,7 @@ impl fmt::Display for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for trace in distinct(self.rows.iter().map(|row| row.trace.as_str())) {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.trace == trace).collect();
-            self.table(f, trace, &rows)?;
+            self.table(f, (trace, trace.to_owned()), &rows, &Figure::Slowdown)?;
         }
         write!(f, "Slowdown; oom: out of memory, limit: recomputed more than the limit.")?;
         if self.rows.iter().any(|row| row.least_slowdown.is_some()) {
@@ -43,28 +44,79 @@ impl fmt::Display for Matrix<'_> {
                 "\nMedians of {}; a failed run counts as the worst.",
                 Counted(seeds as u64, "seed")
             ),
-        }
+        }?;
+        self.times(f)
     }
 }
 
 /// Line of a table: the name of the line, and the text of each cell.
 type Line = (String, Vec<String>);
 
+/// Figure that a table shows of each row.
+enum Figure {
+    Slowdown,
+    /// Time of a step on a number of ranks, which is the place in [`StepTimes::on_ranks`], divided
+    /// by a number of seconds.
+    Step {
+        place: usize,
+        unit: f64,
+    },
+}
+
+impl Figure {
+    fn of(&self, row: &Row) -> Option<f64> {
+        match self {
+            Self::Slowdown => row.slowdown,
+            Self::Step { place, unit } => {
+                Some(row.step.as_ref()?.on_ranks.get(*place)?.seconds / unit)
+            }
+        }
+    }
+}
+
 impl Matrix<'_> {
-    fn table(&self, f: &mut fmt::Formatter<'_>, trace: &str, rows: &[&Row]) -> fmt::Result {
+    /// Writes a table of the time of a step for each number of ranks, if rows have such times.
+    fn times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps = || self.rows.iter().filter_map(|row| row.step.as_ref());
+        let Some(StepTimes { on_ranks, .. }) = steps().next() else { return Ok(()) };
+        let most = steps().flat_map(|step| &step.on_ranks).map(|on| on.seconds).fold(0.0, f64::max);
+        let (name, unit) = [("s", 1.0), ("ms", 1e-3)]
+            .into_iter()
+            .find(|(_, unit)| most >= *unit)
+            .unwrap_or(("\u{b5}s", 1e-6));
+        write!(f, "\n\n")?;
+        for trace in distinct(self.rows.iter().map(|row| row.trace.as_str())) {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.trace == trace).collect();
+            for (place, on) in on_ranks.iter().enumerate() {
+                let heading = format!("{trace}, {}", ranks_of(on.ranks));
+                self.table(f, (trace, heading), &rows, &Figure::Step { place, unit })?;
+            }
+        }
+        write!(f, "Time of a step in {name} on several ranks.")
+    }
+
+    fn table(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        (trace, name): (&str, String),
+        rows: &[&Row],
+        figure: &Figure,
+    ) -> fmt::Result {
         let budgets: BTreeSet<u64> = rows.iter().map(|row| row.budget_bytes).collect();
         let heading = |&budget: &u64| self.labels.budget(trace, budget);
-        let mut lines = vec![(trace.to_owned(), budgets.iter().map(heading).collect())];
+        let mut lines = vec![(name, budgets.iter().map(heading).collect())];
         for label in distinct(rows.iter().map(|row| self.labels.label(row))) {
             let of_label: Vec<&Row> =
                 rows.iter().copied().filter(|row| self.labels.label(row) == label).collect();
-            let cells: Vec<Cell> = budgets.iter().map(|&b| Cell::of(&of_label, b)).collect();
+            let cells: Vec<Cell> =
+                budgets.iter().map(|&b| Cell::of(&of_label, b, figure)).collect();
             lines.push((label, cells.iter().map(Cell::median).collect()));
             if cells.iter().any(Cell::varies) {
                 lines.push(("  range".to_owned(), cells.iter().map(Cell::range).collect()));
             }
         }
-        if rows.iter().any(|row| row.least_slowdown.is_some()) {
+        let bounded = rows.iter().any(|row| row.least_slowdown.is_some());
+        if bounded && matches!(figure, Figure::Slowdown) {
             let least = |budget: &u64| {
                 let row = rows.iter().find(|row| row.budget_bytes == *budget)?;
                 Some(match row.least_slowdown {
@@ -125,11 +177,11 @@ struct Cell {
 }
 
 impl Cell {
-    fn of(rows: &[&Row], budget: u64) -> Self {
+    fn of(rows: &[&Row], budget: u64, figure: &Figure) -> Self {
         let rows: Vec<&&Row> = rows.iter().filter(|row| row.budget_bytes == budget).collect();
         let failed = rows.iter().find(|row| row.slowdown.is_none());
         Self {
-            spread: Spread::of(rows.iter().map(|row| row.slowdown)),
+            spread: Spread::of(rows.iter().map(|row| figure.of(row))),
             failure: failed.map_or("", |row| match row.status {
                 Verdict::Oom => "oom",
                 Verdict::RecomputeLimit => "limit",

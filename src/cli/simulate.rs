@@ -4,6 +4,7 @@ use super::args::exponents_are_lost;
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs, TraceArgs};
+use super::network_args;
 use super::output::{self, Output, is_standard, json_lines};
 use super::terminal::{Shows, muted, show};
 use super::values::Share;
@@ -252,6 +253,7 @@ impl TraceArgs {
             replay.settings.min_evict_bytes = None;
         }
         replay.costs = costs;
+        replay.cluster = self.network.cluster(trace, &replay)?;
         Ok(replay)
     }
 }
@@ -388,7 +390,8 @@ impl std::fmt::Display for Report {
             "  took        {:.1} ms, {:.1} ms of it choosing what to evict",
             1e3 * self.row.seconds,
             1e3 * self.row.search_seconds
-        )
+        )?;
+        self.row.step.iter().try_for_each(|step| f.write_str(&network_args::lines(step)))
     }
 }
 

@@ -8,16 +8,17 @@ use super::matrix::Matrix;
 use super::output::{self, Output, json_lines, table_width};
 use super::terminal::{BARS, Shows, muted, say, show, warn};
 use super::values::{Share, distinct, shares};
-use super::words::Counted;
+use super::words::{Counted, rounded};
 use super::wrap::Stream;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use remat::ByteSize;
 use remat::unstable::bound::Effort;
 use remat::unstable::lab::plot::{self, Line, Panel, Point};
 use remat::unstable::lab::{
-    Feasibility, Grid, Job, Replay, Row, Trace, Unbudgeted, feasibility, sweep,
+    Feasibility, Grid, Job, OnRanks, Replay, Row, Trace, Unbudgeted, feasibility, sweep,
 };
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -67,7 +68,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let drawn = || plot::slowdown(&panels(&rows, &given), HIGHEST_SLOWDOWN);
     let files = [
         Output::deliver_to(json, || json_lines(&rows)),
-        Output::deliver_to(csv, || commas(&rows)),
+        Output::deliver_to(csv, || commas(&rows, args.replay.source.network.ranks.as_deref())),
         Output::deliver_to(drawing, || drawn().map_err(output::no_drawing)),
     ];
     let text = match &found {
@@ -188,14 +189,50 @@ fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
     Ok(rows?)
 }
 
-fn commas(rows: &[Row]) -> Result<String, Failure> {
+fn commas(rows: &[Row], ranks: Option<&[u64]>) -> Result<String, Failure> {
     let broken = |error: &dyn std::fmt::Display| {
         Failure::new(format!("the rows cannot be written as CSV: {error}"))
     };
     let mut writer = csv::Writer::from_writer(Vec::new());
-    rows.iter().try_for_each(|row| writer.serialize(row)).map_err(|e| broken(&e))?;
+    // A line has no nested values. The times of a step are columns of their own.
+    let flat = |row: &Row| Row { step: None, ..row.clone() };
+    rows.iter().try_for_each(|row| writer.serialize(flat(row))).map_err(|e| broken(&e))?;
     let bytes = writer.into_inner().map_err(|e| broken(&e))?;
-    String::from_utf8(bytes).map_err(|e| broken(&e))
+    let text = String::from_utf8(bytes).map_err(|e| broken(&e))?;
+    match ranks {
+        Some(ranks) => with_times(&text, rows, ranks).map_err(|e| broken(&e)),
+        None => Ok(text),
+    }
+}
+
+/// Adds the columns with the times of a step to the lines of all rows. A row that failed has empty
+/// cells.
+fn with_times(text: &str, rows: &[Row], ranks: &[u64]) -> Result<String, Box<dyn Error>> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let columns =
+        |n: &u64| ["step_seconds", "waiting_seconds", "efficiency"].map(|of| format!("{of}_{n}"));
+    let mut steps = rows.iter().map(|row| row.step.as_ref());
+    for (line, record) in reader.records().enumerate() {
+        let mut record = record?;
+        if line == 0 {
+            record.push_field("step_seconds");
+            ranks.iter().flat_map(columns).for_each(|name| record.push_field(&name));
+        } else if let Some(step) = steps.next().flatten() {
+            record.push_field(&rounded(step.seconds, 9).to_string());
+            for on in &step.on_ranks {
+                let OnRanks { seconds, waiting_seconds, efficiency, .. } = *on;
+                let times = [(seconds, 9), (waiting_seconds, 9), (efficiency, 6)];
+                times
+                    .iter()
+                    .for_each(|&(x, digits)| record.push_field(&rounded(x, digits).to_string()));
+            }
+        } else {
+            (0..1 + 3 * ranks.len()).for_each(|_| record.push_field(""));
+        }
+        writer.write_record(&record)?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
 /// Panels of the plot: one for each trace. A panel has a line for each combination of policy,

@@ -20,6 +20,21 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses numbers of ranks, such as `8,64,1024`.
+pub fn ranks(text: &str) -> Result<Vec<u64>, String> {
+    const MOST: u64 = 1 << 20;
+    // `1,024` would be 1 and 24 ranks.
+    let number = |part: &str| {
+        let is_written_so = |ranks: &u64| ranks.to_string() == part;
+        let ranks = part.parse().ok().filter(is_written_so);
+        ranks.filter(|ranks| (1..=MOST).contains(ranks)).ok_or_else(|| {
+            format!("`{part}` is no number of ranks; give whole numbers from 1 to {MOST}, such as 8,64,1024")
+        })
+    };
+    let ranks = text.split(',').map(|part| number(part.trim())).collect::<Result<Vec<_>, _>>()?;
+    Ok(distinct(ranks.into_iter()))
+}
+
 /// Parses the number of batches in a step, from 1 to 65,536.
 pub fn parts(text: &str) -> Result<usize, String> {
     count(text)
@@ -274,6 +289,15 @@ mod tests {
         for text in ["", "10%..20%", "20%..10%:1%", "10%..20%:1KiB", "1%..1000000%:0.0001%", "10%,"]
         {
             assert!(shares(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_whole_numbers_without_marks() {
+        assert_eq!(ranks("8, 64,8,1024"), Ok(vec![8, 64, 1024]));
+        assert_eq!(ranks("1"), Ok(vec![1]));
+        for text in ["", "0", "8,", "1,024", "-8", "+8", "8.5", "1048577", "8;64"] {
+            assert!(ranks(text).unwrap_err().contains("from 1 to 1048576"), "{text}");
         }
     }
 

@@ -56,6 +56,12 @@ pub fn rounded_down(number: f64, decimals: i32) -> f64 {
     (number * scale).floor() / scale
 }
 
+/// Rounds a number to a number of decimals.
+pub fn rounded(number: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (number * scale).round() / scale
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

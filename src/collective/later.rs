@@ -15,6 +15,7 @@ use super::header::{Header, Kind, Status};
 use super::link::Link;
 use super::ranks::Ranks;
 use super::sum::{self, Of};
+use super::traffic::{START, WAIT};
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Layout};
 use crate::ops::CustomOp;
@@ -124,7 +125,7 @@ impl fmt::Debug for Wait {
 
 impl CustomOp for Start {
     fn name(&self) -> &str {
-        "all_reduce_start"
+        START
     }
 
     fn infer(&self, _inputs: &[Layout]) -> Result<Vec<Layout>, String> {
@@ -162,7 +163,7 @@ impl CustomOp for Start {
 
 impl CustomOp for Wait {
     fn name(&self) -> &str {
-        "all_reduce_wait"
+        WAIT
     }
 
     fn infer(&self, _inputs: &[Layout]) -> Result<Vec<Layout>, String> {

@@ -7,6 +7,7 @@ use super::FabricError;
 use super::header::{Header, Kind, Status};
 use super::link::Link;
 use super::sum::{self, Of};
+use super::traffic::Pattern;
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Dims, Layout};
 use crate::ops::CustomOp;
@@ -136,12 +137,13 @@ impl fmt::Debug for Collective {
 
 impl CustomOp for Collective {
     fn name(&self) -> &str {
-        match self.header.kind {
-            Kind::Sum | Kind::Mean => "all_reduce",
-            Kind::ReduceScatter => "reduce_scatter",
-            Kind::AllGather => "all_gather",
-            Kind::Broadcast { .. } => "broadcast_from",
-        }
+        let pattern = match self.header.kind {
+            Kind::Sum | Kind::Mean => Pattern::AllReduce,
+            Kind::ReduceScatter => Pattern::ReduceScatter,
+            Kind::AllGather => Pattern::AllGather,
+            Kind::Broadcast { .. } => Pattern::Broadcast,
+        };
+        pattern.name()
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {

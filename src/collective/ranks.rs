@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Default size of the buffer through which tensors pass.
-const BUFFER_BYTES: usize = 1 << 20;
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
 /// Smallest buffer: pieces of one element for a hundred ranks fit.
 const LEAST_BUFFER_BYTES: usize = 1 << 10;

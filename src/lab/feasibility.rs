@@ -121,6 +121,7 @@ mod tests {
             moved_bytes: 0,
             search_seconds: 0.0,
             seconds: 0.0,
+            step: None,
         }
     }
 

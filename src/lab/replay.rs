@@ -3,6 +3,7 @@
 use super::CostUnit;
 use super::changes::Changed;
 use super::device::TraceDevice;
+use super::network::{Cluster, StepTimes};
 use super::search::{Search, learner};
 use crate::command::{
     Ahead, Apply, Command, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue, TensorId,
@@ -106,6 +107,8 @@ pub struct Replay {
     /// Changes of settings during the run, in order. [`Trace::settings`](super::Trace::settings)
     /// has the changes of a recording.
     pub changes: Vec<Changed>,
+    /// Ranks whose times are measured beside the run; the run itself does not depend on them.
+    pub cluster: Option<Arc<Cluster>>,
 }
 
 /// End of a run.
@@ -131,6 +134,8 @@ pub struct Outcome {
     pub stats: Stats,
     /// Wall-clock time of the run.
     pub time: Duration,
+    /// Time of a step of the program on several ranks, if the replay has a cluster and passed.
+    pub step: Option<StepTimes>,
 }
 
 impl Outcome {
@@ -168,6 +173,7 @@ impl Replay {
             foresight: None,
             as_run: None,
             changes: Vec::new(),
+            cluster: None,
         }
     }
 
@@ -208,8 +214,8 @@ impl Replay {
         program: &RecordedProgram,
         evictor: Box<dyn Evictor>,
     ) -> Result<Outcome, Error> {
-        let start = Instant::now();
-        Ok(Machine::with_evictor(self, program, evictor)?.outcome(start, |_, _, _| {}))
+        let machine = Machine::with_evictor(self, program, evictor)?;
+        Ok(self.outcome(machine, Instant::now(), |_, _, _| {}))
     }
 
     /// The replay with the forecast that a search found; `None` if the policy requires no search.
@@ -239,7 +245,25 @@ impl Replay {
     ) -> Result<Outcome, Error> {
         let learned = self.learned(program)?;
         let start = Instant::now();
-        Ok(Machine::new(learned.as_ref().unwrap_or(self), program)?.outcome(start, watch))
+        Ok(self.outcome(Machine::new(learned.as_ref().unwrap_or(self), program)?, start, watch))
+    }
+
+    /// Runs a machine, beside the clocks of the cluster if there is one.
+    fn outcome(
+        &self,
+        machine: Machine<'_>,
+        start: Instant,
+        mut watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
+    ) -> Outcome {
+        let Some(cluster) = &self.cluster else { return machine.outcome(start, watch) };
+        let (program, mut clocks) = (machine.program, cluster.clocks());
+        let outcome = machine.outcome(start, |at, done, engine| {
+            let Stats { base_cost, recompute_cost, .. } = engine.stats();
+            clocks.ran(at, &program.commands()[at], base_cost + recompute_cost);
+            watch(at, done, engine);
+        });
+        let step = clocks.times().filter(|_| matches!(outcome.status, Status::Done));
+        Outcome { step, ..outcome }
     }
 }
 
@@ -386,7 +410,7 @@ impl<'a> Machine<'a> {
         watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
     ) -> Outcome {
         let status = self.run(watch);
-        Outcome { status, stats: self.stats(), time: start.elapsed() }
+        Outcome { status, stats: self.stats(), time: start.elapsed(), step: None }
     }
 
     /// Runs the program. Calls `watch` after each command with its position and whether it

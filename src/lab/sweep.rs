@@ -1,5 +1,6 @@
 //! Sweeps: a replay for every policy at every budget, on all cores.
 
+use super::network::StepTimes;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::command::RecordedProgram;
@@ -101,6 +102,9 @@ pub struct Row {
     /// Seconds of the whole run.
     #[serde(serialize_with = "to_a_nanosecond")]
     pub seconds: f64,
+    /// Time of a step on several ranks: [`Outcome::step`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepTimes>,
 }
 
 impl Job<'_> {
@@ -141,6 +145,7 @@ impl Job<'_> {
             moved_bytes: stats.moved_bytes,
             search_seconds: stats.search_seconds,
             seconds: outcome.time.as_secs_f64(),
+            step: outcome.step.clone(),
         }
     }
 }
@@ -169,7 +174,7 @@ fn ratio(budget: u64, full: u64) -> f64 {
     shortest.into_iter().find(is_it).unwrap_or_else(|| to_digits(exact, 6))
 }
 
-fn to_digits(value: f64, digits: i32) -> f64 {
+pub(super) fn to_digits(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
 }
@@ -185,7 +190,10 @@ fn down_to_a_millionth<S: Serializer>(
     value.map(|value| (value * 1e6).floor() / 1e6).serialize(serializer)
 }
 
-fn to_a_nanosecond<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn to_a_nanosecond<S: Serializer>(
+    value: &f64,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     to_digits(*value, 9).serialize(serializer)
 }
 

@@ -41,6 +41,16 @@ impl CostUnit {
         }
     }
 
+    /// Seconds of one unit; `None` if the unit is no time.
+    #[must_use]
+    pub const fn seconds(&self) -> Option<f64> {
+        match self {
+            Self::Nanoseconds => Some(1e-9),
+            Self::Milliseconds => Some(1e-3),
+            _ => None,
+        }
+    }
+
     /// Text of a cost, for people.
     ///
     /// ```

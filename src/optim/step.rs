@@ -273,7 +273,7 @@ impl Optimizer {
     }
 
     /// Reserves the buffer in which gradients wait for their sums. Returns its size in bytes: that of
-    /// the buffer of the ranks, or of all gradients if that is less.
+    /// the buffer of the ranks, or less if all gradients have room in less.
     fn reserve(
         &mut self,
         ranks: &Ranks,
@@ -281,7 +281,9 @@ impl Optimizer {
         targets: &[(String, &mut Tensor)],
     ) -> Result<usize, Error> {
         let gradients = targets.iter().map(|(_, parameter)| parameter.layout().bytes() as usize);
-        let bytes = gradients.sum::<usize>().min(ranks.buffer());
+        let (all, most) = gradients.fold((0, 0), |(all, most), one| (all + one, one.max(most)));
+        // Half of the buffer has room for the largest gradient, if the ranks' buffer is that large.
+        let bytes = all.max(2 * most).min(ranks.buffer());
         if self.buffer.as_ref().is_none_or(|buffer| buffer.layout().bytes() as usize != bytes) {
             let buffer = runtime.apply(ReserveBuffer { bytes }, &[])?.remove(0);
             runtime.label(&buffer, "buffer of the ranks")?;

@@ -13,6 +13,8 @@ pub mod history;
 pub mod learner;
 pub mod log;
 pub mod program;
+#[cfg(feature = "lab")]
+pub mod slow_fabric;
 pub mod torch;
 pub mod toy;
 #[cfg(feature = "lab")]

@@ -27,6 +27,7 @@ fn row(policy: &str, budget: u64, seed: u64, slowdown: Option<f64>) -> Row {
         moved_bytes: 0,
         search_seconds: 0.0,
         seconds: 0.0,
+        step: None,
     }
 }
 
