@@ -261,8 +261,8 @@ pub enum Cause {
     Failed,
     /// The storage was evicted before this evictor took over. Sent only to the new evictor.
     Before,
-    /// The storage was never made: memory did not suffice for its first run, so the run was
-    /// postponed.
+    /// The storage was never made. Memory did not suffice for the first run of the storage's
+    /// compute path, so the run was postponed.
     Postponed,
 }
 

@@ -63,7 +63,7 @@ impl ForeignArgs {
             if self.heads.is_some() {
                 let path = path.display();
                 return Err(Failure::usage(format!(
-                    "{path} has its number of heads; drop --heads"
+                    "{path} already contains the number of heads; drop --heads"
                 )));
             }
             let kept = Kept::of(&file, path)?;

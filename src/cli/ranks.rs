@@ -151,17 +151,19 @@ impl World {
         }
         let mine = result.as_ref().err().map(|failure| (failure.code(), failure.to_string()));
         let all = self.exchange("failures", mine)?;
-        let Some((code, first)) = all.iter().flatten().next() else { return result };
+        let told =
+            all.iter().enumerate().filter_map(|(rank, failure)| Some((rank, failure.as_ref()?)));
+        let told: Vec<(usize, &(u8, String))> = told.collect();
+        let Some(&(_, (code, first))) = told.first() else { return result };
         self.end();
-        let message = if all.iter().flatten().count() == all.len()
-            && all.iter().flatten().all(|(_, message)| message == first)
-        {
-            first.clone()
-        } else {
-            let told = all.iter().enumerate().filter_map(|(rank, failure)| {
-                failure.as_ref().map(|(_, message)| format!("rank {rank}: {message}"))
-            });
-            told.collect::<Vec<_>>().join("\n")
+        let is_one = told.len() == all.len() && told.iter().all(|(_, (_, other))| other == first);
+        let message = match is_one {
+            true => first.clone(),
+            false => {
+                let lines =
+                    told.iter().map(|(rank, (_, message))| format!("rank {rank}: {message}"));
+                lines.collect::<Vec<_>>().join("\n")
+            }
         };
         Err(Failure::of_all(*code, message).told_by(self.is_first()))
     }
@@ -236,7 +238,7 @@ impl World {
     }
 
     /// Copies a file of rank 0 to the ranks that do not have it. Returns the copy of this rank.
-    pub fn copy(&self, path: Option<&Path>) -> Result<Option<Copy>, Failure> {
+    pub fn copy(&self, path: Option<&Path>) -> Result<Option<CopiedFile>, Failure> {
         let Some((ranks, path)) = self.several().zip(path) else { return Ok(None) };
         if self.exchange("files", path.exists())?.into_iter().all(|is_there| is_there) {
             return Ok(None);
@@ -248,7 +250,7 @@ impl World {
         };
         let mut copy = match self.is_first() {
             true => None,
-            false => Some(Copy::create(self.rank()).map_err(failed)?),
+            false => Some(CopiedFile::create(self.rank()).map_err(failed)?),
         };
         let mut chunk = vec![0; COPIED_AT_ONCE];
         loop {
@@ -279,12 +281,12 @@ impl World {
 const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// Copy of a file of rank 0, removed in the end.
-pub struct Copy {
+pub struct CopiedFile {
     pub path: PathBuf,
     file: File,
 }
 
-impl Copy {
+impl CopiedFile {
     fn create(rank: usize) -> io::Result<Self> {
         let name = format!("remat-{}-{rank}.safetensors", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -292,7 +294,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for CopiedFile {
     fn drop(&mut self) {
         // The system clears its temporary files in any case.
         let _ = fs::remove_file(&self.path);

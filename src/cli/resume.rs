@@ -4,7 +4,7 @@ use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
 use super::failure::Failure;
 use super::foreign;
-use super::ranks::Copy;
+use super::ranks::CopiedFile;
 use super::task::Task;
 use clap::ArgMatches;
 use remat::checkpoint::{Checkpoint, Fit, Known};
@@ -17,7 +17,7 @@ use std::path::Path;
 pub fn arguments(
     args: TrainArgs,
     matches: &ArgMatches,
-    copy: Option<&Copy>,
+    copy: Option<&CopiedFile>,
 ) -> Result<(Box<TrainArgs>, Options), Failure> {
     let Some(path) = copy.map(|copy| copy.path.clone()).or(args.checkpoints.resume.clone()) else {
         return Ok((Box::new(args), Options::of(matches)));

@@ -161,8 +161,8 @@ impl Session {
         Ok(Step { given, stats: self.runtime.stats_later()? })
     }
 
-    /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every handle is dropped as soon as
-    /// the last op that reads its tensor is issued.
+    /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every
+    /// handle is dropped as soon as the last op that reads its tensor is issued.
     pub fn give(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Given, Error> {
         let Self { runtime, network, optimizer, accumulate, several } = self;
         optimizer.lr = lr;

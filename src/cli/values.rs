@@ -124,7 +124,7 @@ impl Budgets {
             1 => Ok(self.clone()),
             many if many == size => Ok(Self(vec![budgets[rank]])),
             many if size == 1 => Err(Failure::usage(format!(
-                "--budget has {many} values, but there is one rank; give one, or use --distributed"
+                "--budget has {many} values, but there is one rank; give one value, or use --distributed"
             ))),
             many => Err(Failure::usage(format!(
                 "--budget has {many} values for {size} ranks; give one for all, or {size}"

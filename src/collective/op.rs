@@ -73,7 +73,8 @@ impl Collective {
         matches!(self.header.kind, Kind::Sum | Kind::Mean | Kind::Broadcast { .. })
     }
 
-    /// Number of elements of `bytes` bytes of each rank that pass through the buffer at once.
+    /// Number of each rank's elements that pass through the buffer at once. Each element has
+    /// `bytes` bytes.
     fn piece(&self, bytes: usize) -> usize {
         (self.link.buffer() / self.link.size() / bytes).max(1)
     }

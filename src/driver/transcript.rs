@@ -25,7 +25,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Appends a command given in the driver's numbers.
+    /// Appends a command that names tensors by their numbers in the driver.
     pub fn push(&mut self, command: &RecordedCommand) {
         let next = self.program.next();
         let mut made = 0;
@@ -44,7 +44,7 @@ impl Transcript {
         self.tensors.contains_key(&tensor)
     }
 
-    /// Appends a command given in the program's numbers.
+    /// Appends a command that names tensors by their numbers in the program.
     pub fn add(&mut self, command: RecordedCommand) {
         self.is_lost |= self.program.push(command).is_err();
     }

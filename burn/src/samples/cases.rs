@@ -72,8 +72,8 @@ pub(crate) const BOOL: DType = DType::Bool(BoolStore::Native);
 /// Types of booleans. Flex has no kernels for booleans of four bytes.
 pub(crate) const BOOLS: [DType; 2] = [BOOL, DType::Bool(BoolStore::U8)];
 
-/// Shapes of ranks 1 to 4, with sizes 0 and 1 among them. Modules need inputs of other ranks; a
-/// shape of rank 1 gives their batch size.
+/// Shapes of ranks 1 to 4, with sizes 0 and 1 among them. Each module fixes the ranks of its
+/// inputs. A shape of rank 1 gives the batch size of a module's inputs.
 pub(crate) const SHAPES: [&[usize]; 12] = [
     &[5],
     &[1],

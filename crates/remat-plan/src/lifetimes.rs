@@ -204,9 +204,11 @@ impl Lifetimes {
         Ok(self)
     }
 
-    /// Sets the hint of a buffer: the address at which a search first places the buffer. If buffers
-    /// with lower hints take these bytes, the search uses the lowest free address. Planners that do
-    /// not search ignore hints.
+    /// Sets the hint of a buffer: an address for the buffer in the first placement of a search.
+    ///
+    /// If every buffer has a hint and no two buffers overlap there, the first placement is that of
+    /// the hints. Otherwise, the buffers get the lowest free addresses in the order of their hints.
+    /// Planners that do not search ignore hints.
     ///
     /// # Panics
     ///

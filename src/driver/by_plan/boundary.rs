@@ -11,8 +11,9 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// A hash of all live tensors by slot. The hash covers the layouts, and which tensors share a
-/// storage. Two boundaries are equal if their numbers of tensors and their hashes are equal.
+/// Fingerprint of all live tensors: their number, and one hash. The hash covers the slots, the
+/// layouts, and which tensors share a storage. Two boundaries are equal if their numbers of tensors
+/// and their hashes are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,

@@ -236,7 +236,8 @@ impl<D: Device> Planning<D> {
             return Ok(None);
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
-        // Check all calls before the first call runs: an update in place cannot be repeated.
+        // Check all calls before the first call runs. If a check fails, all calls run without the
+        // plan, and an update in place must not run twice.
         let own = plan.own(&actions);
         let mut ops = calls();
         for action in own.clone() {

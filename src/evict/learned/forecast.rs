@@ -80,7 +80,7 @@ pub enum Clock {
         /// Pairs of a position and a price. Positions rise, and prices are at least 0. Only ratios
         /// of prices matter.
         prices: Vec<(u32, f64)>,
-        /// Weight of the total cost of the step's commands, relative to the sum of all prices.
+        /// Weight of the cost of all commands of the step. The sum of all prices has weight 1.
         slack: f64,
     },
     /// No measure: the distance to the next use is taken to be the time since the last use, as

@@ -1,8 +1,8 @@
 //! Matrix products of tensors on a GPU, divided into batches that cuBLAS can compute.
 //!
 //! cuBLAS reads an operand without a copy if the operand's matrices have contiguous rows or
-//! columns. Any other operand is packed first. Matrices at equal distances are one batch; other
-//! leading dimensions become loops over batches.
+//! columns. Any other operand is packed first. A batch consists of matrices at equal distances in
+//! memory. The leading dimensions that a batch does not cover become loops over batches.
 
 #![allow(unsafe_code)]
 

@@ -35,8 +35,8 @@ impl KnownSteps {
     /// Knowledge that the program marks its steps, without any known command.
     ///
     /// Repeated commands within a marked step count as different commands, for example if a step
-    /// adds up the gradients of several batches. With this knowledge, the rule applies to the first
-    /// step, too.
+    /// adds up the gradients of several batches. If a run begins with `KnownSteps::marked()`,
+    /// repeated commands count as different commands in the first step, too.
     #[must_use]
     pub fn marked() -> Self {
         Self(Kept { marked: true, ..Kept::default() })

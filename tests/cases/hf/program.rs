@@ -237,7 +237,7 @@ fn a_run_begins_with_weights_alone_and_says_so() {
     let more = ["--steps", "30", "--save", saved, "--no-test"];
     let (_, said) = told(&[&["train", "--resume", saved], &more[..]].concat());
     assert!(said.contains("after 30 steps"), "{said}");
-    refused(&["evaluate", saved, "--heads", "4"], 2, "has its number of heads");
+    refused(&["evaluate", saved, "--heads", "4"], 2, "already contains the number of heads");
     // Options beside the file must agree with the file.
     let resume = |more: &[&str], code, part: &str| {
         refused(&[&["train", "--resume", &file], &options[..], more].concat(), code, part);

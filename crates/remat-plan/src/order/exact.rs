@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 /// depend on the way. So only one way with the least peak is kept for each set. Three rules keep
 /// the number of sets small:
 ///
-/// - If the load of the best order of all other schedulers equals the [`floor`], this best order is
-///   the answer.
+/// - The order with the least load among the orders of the other schedulers is the answer if this
+///   load equals the [`floor`].
 /// - A way is dropped if its peak is at least the load of the best order of the other schedulers.
 /// - If an op does not raise the peak and does not increase the bytes in use, this op runs next,
 ///   and no other op is tried in its place. Running such an op early never makes a later op need
