@@ -133,6 +133,9 @@ pub struct Optimizer {
     ranks: Option<Ranks>,
     /// Reserved memory of the buffer in which gradients wait for their sums.
     buffer: Option<Tensor>,
+    /// Order in which all ranks sum the gradients, by positions of the parameters; empty before the
+    /// first step.
+    order: Vec<usize>,
     /// Name of a parameter -> its optimizer state, which is made by the first update.
     kept: FxHashMap<String, Kept>,
 }
@@ -170,6 +173,7 @@ impl Optimizer {
             groups: Vec::new(),
             ranks: None,
             buffer: None,
+            order: Vec::new(),
             kept: FxHashMap::default(),
         }
     }

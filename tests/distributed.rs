@@ -80,7 +80,8 @@ impl Net {
             }
             Self::ResNet => Box::new(resnet20(runtime, 1, 10).unwrap()),
             Self::Branches => {
-                let layer = || Linear::new(runtime, 16, 4).unwrap();
+                // Larger than the smallest buffer.
+                let layer = || Linear::new(runtime, 16, 40).unwrap();
                 Box::new(Branches([layer(), layer(), layer()]))
             }
         }

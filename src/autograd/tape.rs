@@ -384,6 +384,20 @@ impl Tape {
         self.runtime.confirm()
     }
 
+    /// Watched tensors in the order in which the backward pass completes their gradients: a gradient
+    /// is complete when the first op of the forward pass that reads the tensor is passed.
+    pub(crate) fn order(&self) -> Vec<TensorId> {
+        let mut left = self.watched().clone();
+        let mut order: Vec<TensorId> = Vec::with_capacity(left.len());
+        let nodes = self.log.nodes();
+        for node in nodes.iter().flatten() {
+            // Inputs of one op are complete in the order of the inputs.
+            order.extend(node.inputs.iter().rev().filter(|id| left.remove(id)));
+        }
+        order.reverse();
+        order
+    }
+
     fn play(
         &self,
         result: &Tensor,

@@ -14,11 +14,11 @@
 use super::header::{Header, Kind, Status};
 use super::link::Link;
 use super::ranks::Ranks;
-use super::sum::{self, Of};
-use super::traffic::{START, WAIT};
+use super::traffic::{Pattern, START, WAIT};
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Layout};
 use crate::ops::CustomOp;
+use crate::sync::atomic::AtomicBool;
 use crate::sync::channel::{Receiver, Sender, bounded, unbounded};
 use crate::sync::{Mutex, lock, thread};
 use std::error::Error;
@@ -61,18 +61,21 @@ impl Queue {
 }
 
 fn run(link: &Link, jobs: &Receiver<Job>) {
-    let mut workspace = Vec::new();
     for Job { header, mut values, piece, done } in jobs {
-        workspace.resize(sum::workspace(values.len(), piece, link.size()), 0.0);
         let summed = link.agree(header, Status::Ready, "", None).and_then(|_turn| {
-            sum::all_reduce(link.fabric(), Of::Sum, &mut values, piece, &mut workspace)
-                .map_err(|error| error.0)?;
+            link.sum(&mut values, piece).map_err(|error| error.0)?;
             Ok(values)
         });
         // Nobody waits for the sum if the op that would is gone.
         let _ = done.send(summed);
         link.end();
     }
+}
+
+/// Number of values of each rank that are sent at once. Half of the buffer's `room` bytes is for the
+/// values of all ranks, and half for values that wait.
+fn piece(room: usize, ranks: usize) -> usize {
+    (room / 2 / size_of::<f32>() / ranks).saturating_sub(2).max(1)
 }
 
 /// State that the two ops share.
@@ -94,7 +97,7 @@ pub(super) struct Start(Arc<Shared>);
 pub(super) struct Wait(Arc<Shared>);
 
 impl Start {
-    /// Both ops. The buffer has `room` bytes, of which half is for values that are sent.
+    /// Both ops. The buffer has `room` bytes.
     pub fn new(
         ranks: &Ranks,
         name: &str,
@@ -103,11 +106,74 @@ impl Start {
         is_agreed: bool,
     ) -> (Self, Wait) {
         let header = Header::new(name, Kind::Sum, DType::F32, 0);
-        let piece = (room / 2 / size_of::<f32>() / ranks.size()).saturating_sub(2).max(1);
+        let piece = piece(room, ranks.size());
         let sum = Mutex::default();
         let shared =
             Arc::new(Shared { ranks: ranks.clone(), header, layout, piece, is_agreed, sum });
         (Self(Arc::clone(&shared)), Wait(shared))
+    }
+}
+
+/// Sum of a tensor that has no room in the buffer: `x -> sum`, in place. The tensor passes through
+/// the buffer in pieces.
+pub(super) struct Now {
+    link: Arc<Link>,
+    header: Header,
+    status: Status,
+    /// Set by the run: whether a rank has a value of its own.
+    any: Option<Arc<AtomicBool>>,
+    /// Number of values of each rank that are sent at once.
+    piece: usize,
+}
+
+impl Now {
+    pub fn new(link: &Arc<Link>, name: &str, room: usize) -> Self {
+        let header = Header::new(name, Kind::Sum, DType::F32, 0);
+        let piece = piece(room, link.size());
+        Self { link: Arc::clone(link), header, status: Status::Ready, any: None, piece }
+    }
+
+    /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
+    /// says whether another rank has a value.
+    pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
+        (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
+        self
+    }
+}
+
+impl fmt::Debug for Now {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sum of {:x} ({:?})", self.header.tensor, self.status)
+    }
+}
+
+impl CustomOp for Now {
+    fn name(&self) -> &str {
+        Pattern::AllReduce.name()
+    }
+
+    fn infer(&self, _inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+        Ok(Vec::new())
+    }
+
+    fn once(&self) -> bool {
+        true
+    }
+
+    fn updates(&self, _inputs: usize) -> usize {
+        1
+    }
+
+    fn skipped(&self, why: &(dyn Error + 'static)) {
+        self.link.skip(self.header, &why.to_string());
+    }
+
+    fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let header = Header { bytes: operands.input(0).bytes(), ..self.header };
+        self.link.waiting(|| {
+            let _turn = self.link.begin(header, self.status, self.any.as_deref())?;
+            self.link.sum(operands.write(0), self.piece).map_err(|error| DeviceError::new(error.0))
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::fabric::{Fabric, FabricError};
 use super::header::{self, Header, Kind, Status};
+use super::sum::{self, Of};
 use crate::device::DeviceError;
 use crate::layout::DType;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,6 +28,8 @@ pub(super) struct Link {
     under_way: Mutex<usize>,
     /// Notified when no collective is under way.
     idle: Condvar,
+    /// Buffer of [`later`](super::later): values of all ranks that are being summed.
+    received: Mutex<Vec<f32>>,
     /// Time in which ops waited for collectives, in nanoseconds.
     waited: AtomicU64,
 }
@@ -49,6 +52,7 @@ impl Link {
             state: Mutex::default(),
             under_way: Mutex::default(),
             idle: Condvar::new(),
+            received: Mutex::default(),
             waited: AtomicU64::new(0),
         }
     }
@@ -67,6 +71,14 @@ impl Link {
 
     pub const fn buffer(&self) -> usize {
         self.buffer
+    }
+
+    /// Replaces `values` by their sum over all ranks, by way of a buffer that this link keeps. At
+    /// most `piece` values of each rank are sent at once.
+    pub fn sum(&self, values: &mut [f32], piece: usize) -> Result<(), FabricError> {
+        let mut received = lock(&self.received);
+        received.resize(sum::workspace(values.len(), piece, self.size()), 0.0);
+        sum::all_reduce(self.fabric(), Of::Sum, values, piece, &mut received)
     }
 
     /// Time in which ops waited for collectives.

@@ -11,7 +11,6 @@ use super::traffic::Pattern;
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Dims, Layout};
 use crate::ops::CustomOp;
-use crate::sync::atomic::AtomicBool;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -50,22 +49,12 @@ pub(super) struct Collective {
     link: Arc<Link>,
     /// Header, without the layout of the input.
     header: Header,
-    status: Status,
-    /// Set by the run: whether a rank has a value of its own.
-    any: Option<Arc<AtomicBool>>,
 }
 
 impl Collective {
     pub fn new(link: &Arc<Link>, name: &str, kind: Kind) -> Self {
         let header = Header::new(name, kind, DType::F32, 0);
-        Self { link: Arc::clone(link), header, status: Status::Ready, any: None }
-    }
-
-    /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
-    /// says whether another rank has a value.
-    pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
-        (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
-        self
+        Self { link: Arc::clone(link), header }
     }
 
     /// Whether the result takes the place of the input.
@@ -132,7 +121,7 @@ impl fmt::Debug for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Ops with equal texts are equal. The rank is left out, so that recordings of ranks agree.
         let Header { kind, tensor, .. } = self.header;
-        write!(f, "{kind} of {tensor:x} ({:?})", self.status)
+        write!(f, "{kind} of {tensor:x}")
     }
 }
 
@@ -213,7 +202,7 @@ impl CustomOp for Collective {
         let input = operands.input(0);
         let header = Header { dtype: input.dtype(), bytes: input.bytes(), ..self.header };
         self.link.waiting(|| {
-            let _turn = self.link.begin(header, self.status, self.any.as_deref())?;
+            let _turn = self.link.begin(header, Status::Ready, None)?;
             match self.header.kind {
                 Kind::Sum => self.all_reduce(Of::Sum, &mut operands),
                 Kind::Mean => self.all_reduce(Of::Mean, &mut operands),

@@ -2,7 +2,7 @@
 
 use super::fabric::{Fabric, FabricError};
 use super::header::Kind;
-use super::later::{Queue, Start};
+use super::later::{Now, Queue, Start};
 use super::link::Link;
 use super::op::Collective;
 use crate::layout::Layout;
@@ -78,12 +78,6 @@ impl Ranks {
         Collective::new(&self.0.link, name, Kind::Sum).into()
     }
 
-    /// Op of a rank that has no tensor for an [`Ranks::all_reduce`]: takes part with zeros, which the
-    /// caller provides. When the op has run, `any` says whether another rank has a tensor.
-    pub(crate) fn all_reduce_nothing(&self, name: &str, any: &Arc<AtomicBool>) -> Op {
-        Collective::new(&self.0.link, name, Kind::Sum).empty(any).into()
-    }
-
     /// Op that averages a tensor over all ranks, in place: the sum divided by the number of ranks.
     #[must_use]
     pub fn all_mean(&self, name: &str) -> Op {
@@ -111,6 +105,18 @@ impl Ranks {
     pub fn broadcast(&self, name: &str, root: usize) -> Op {
         assert!(root < self.size(), "there is no rank {root} among {}", self.size());
         Collective::new(&self.0.link, name, Kind::Broadcast { root: root as u32 }).into()
+    }
+
+    /// Op that sums a tensor over all ranks, in place, by way of the buffer of
+    /// [`Ranks::all_reduce_later`] in place of a workspace.
+    pub(crate) fn all_reduce_now(&self, name: &str, room: usize) -> Op {
+        Now::new(&self.0.link, name, room).into()
+    }
+
+    /// Op of a rank that has no tensor for a sum: takes part with zeros, which the caller provides.
+    /// When the op has run, `any` says whether another rank has a tensor.
+    pub(crate) fn all_reduce_nothing(&self, name: &str, room: usize, any: &Arc<AtomicBool>) -> Op {
+        Now::new(&self.0.link, name, room).empty(any).into()
     }
 
     /// Two ops that sum a tensor over all ranks. The first takes the tensor, and leaves it as it is.

@@ -1,11 +1,10 @@
 //! Gradients of all ranks, summed before the parameters are updated.
 //!
 //! All ranks must reduce the same parameters in the same order, whatever order the backward pass of
-//! a rank completes the gradients in. The order is from the last parameter of the module to the
-//! first, which is about the order of the backward pass. A gradient that is complete before its
-//! turn waits.
+//! a rank completes the gradients in. The order is that of the first backward pass of rank 0. A
+//! gradient that is complete before its turn waits.
 
-use crate::autograd::Gradients;
+use crate::autograd::{Gradients, Tape};
 use crate::collective::Ranks;
 use crate::command::TensorId;
 use crate::device::{DeviceError, cpu};
@@ -27,8 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Reduction<'a> {
     ranks: &'a Ranks,
     runtime: &'a Runtime,
-    /// Positions of the parameters that are not reduced yet. The last is reduced next.
-    left: Vec<usize>,
+    /// Positions of the parameters that are not reduced yet, in their order.
+    left: VecDeque<usize>,
     /// Complete gradients that wait for their turn, by position.
     waiting: Vec<Option<Tensor>>,
     /// Size of the buffer in bytes.
@@ -53,17 +52,18 @@ struct Sum {
 pub(super) type Summed = (usize, Tensor);
 
 impl<'a> Reduction<'a> {
-    /// Begins a step. `watched` says of each parameter whether it has a gradient in general.
+    /// Begins a step. `order` has the positions of the parameters that have a gradient in general,
+    /// of `count` parameters.
     pub fn new(
         ranks: &'a Ranks,
         runtime: &'a Runtime,
-        watched: impl ExactSizeIterator<Item = bool>,
+        order: impl Iterator<Item = usize>,
+        count: usize,
         room: usize,
         is_agreed: bool,
     ) -> Self {
-        let waiting = (0..watched.len()).map(|_| None).collect();
-        let left = watched.enumerate().filter_map(|(position, is)| is.then_some(position));
-        let (left, under_way) = (left.collect(), VecDeque::new());
+        let waiting = (0..count).map(|_| None).collect();
+        let (left, under_way) = (order.collect(), VecDeque::new());
         Self { ranks, runtime, left, waiting, room, under_way, bytes: 0, is_agreed }
     }
 
@@ -76,9 +76,9 @@ impl<'a> Reduction<'a> {
         took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.waiting[position] = Some(gradient);
-        while let Some(&position) = self.left.last() {
+        while let Some(&position) = self.left.front() {
             let Some(gradient) = self.waiting[position].take() else { break };
-            self.left.pop();
+            self.left.pop_front();
             self.sum((position, gradient), targets, took)?;
         }
         Ok(())
@@ -99,7 +99,8 @@ impl<'a> Reduction<'a> {
         while self.bytes + bytes > most && self.finish_oldest(targets, took)? {}
         let (name, parameter) = &mut targets[position];
         if bytes > most {
-            self.runtime.update(self.ranks.all_reduce(name), &mut [&mut sum], &[])?;
+            let op = self.ranks.all_reduce_now(name, self.room);
+            self.runtime.update(op, &mut [&mut sum], &[])?;
             return took(position, name, parameter, sum);
         }
         let [start, wait] =
@@ -136,7 +137,7 @@ impl<'a> Reduction<'a> {
         mut took: impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut empty = Vec::new();
-        while let Some(position) = self.left.pop() {
+        while let Some(position) = self.left.pop_front() {
             let (name, parameter) = &mut targets[position];
             match self.waiting[position].take().or_else(|| gradients.take(parameter)) {
                 Some(gradient) => self.sum((position, gradient), targets, &mut took)?,
@@ -144,7 +145,7 @@ impl<'a> Reduction<'a> {
                     // Whether another rank has a gradient is known after the op has run.
                     let any = Arc::new(AtomicBool::new(false));
                     let mut zeros = self.runtime.zeros(parameter.shape())?;
-                    let op = self.ranks.all_reduce_nothing(name, &any);
+                    let op = self.ranks.all_reduce_nothing(name, self.room, &any);
                     self.runtime.update(op, &mut [&mut zeros], &[])?;
                     empty.push((position, zeros, any));
                 }
@@ -161,6 +162,42 @@ impl<'a> Reduction<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Order in which all ranks reduce the parameters: that of the backward pass of rank 0. A simulation
+/// runs no collective, and has the order of its own backward pass.
+///
+/// # Errors
+/// Errors of the step so far.
+pub(super) fn agree_order(
+    ranks: &Ranks,
+    runtime: &Runtime,
+    tape: &Tape,
+    targets: &[(String, &mut Tensor)],
+) -> (Vec<usize>, Result<(), Error>) {
+    let places = targets.iter().enumerate().map(|(place, (_, parameter))| (parameter.id(), place));
+    let places: FxHashMap<TensorId, usize> = places.collect();
+    let mut own: Vec<usize> =
+        tape.order().iter().filter_map(|id| places.get(id).copied()).collect();
+    let mut is_left = vec![true; targets.len()];
+    own.iter().for_each(|&place| is_left[place] = false);
+    own.extend((0..targets.len()).rev().filter(|&place| is_left[place]));
+    let agreed = (|| {
+        let own = own.iter().map(|&place| place as i32).collect();
+        let mut order = runtime.tensor(&[targets.len()], own)?;
+        runtime.update(ranks.broadcast("order of gradients", 0), &mut [&mut order], &[])?;
+        order.to_vec::<i32>()
+    })();
+    match agreed {
+        Ok(agreed) => {
+            let agreed: Vec<usize> = agreed.into_iter().map(|place| place as usize).collect();
+            let mut sorted = agreed.clone();
+            sorted.sort_unstable();
+            let is_order = sorted.into_iter().eq(0..targets.len());
+            (if is_order { agreed } else { own }, Ok(()))
+        }
+        Err(error) => (own, Err(error)),
     }
 }
 

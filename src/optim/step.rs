@@ -1,6 +1,6 @@
 //! Steps of an optimizer, which update parameters from gradients.
 
-use super::distributed::{Reduction, ReserveBuffer, apply_statistics};
+use super::distributed::{Reduction, ReserveBuffer, agree_order, apply_statistics};
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
 use crate::collective::Ranks;
@@ -122,12 +122,18 @@ impl Optimizer {
         }
         let ranks = self.ranks.clone();
         let statistics = runtime.take_statistics();
+        let mut failed = Ok(());
         let mut reduction = match &ranks {
             None => None,
             Some(ranks) => {
-                let watched = targets.iter().map(|(_, parameter)| tape.watches(parameter));
+                let count = targets.len();
+                if self.order.len() != count {
+                    (self.order, failed) = agree_order(ranks, &runtime, &tape, &targets);
+                }
                 let room = self.reserve(ranks, &runtime, &targets)?;
-                Some(Reduction::new(ranks, &runtime, watched, room, self.all_or_none))
+                let has_gradient = |&place: &usize| tape.watches(targets[place].1);
+                let order = self.order.iter().copied().filter(has_gradient);
+                Some(Reduction::new(ranks, &runtime, order, count, room, self.all_or_none))
             }
         };
         if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
@@ -144,7 +150,7 @@ impl Optimizer {
             if let Some(ranks) = &ranks {
                 apply_statistics(ranks, &runtime, statistics, module)?;
             }
-            return self.settle(&runtime);
+            return self.settle(&runtime).and(failed);
         }
         tape.backward_with(loss, |id, gradient| {
             let Some(place) = places.remove(&id) else { return Ok(()) };
@@ -169,7 +175,7 @@ impl Optimizer {
             reduction.finish(&mut targets, &mut gradients, |_, name, parameter, sum| {
                 self.update(&runtime, name, parameter, &sum)
             })?;
-            return apply_statistics(ranks, &runtime, statistics, module);
+            return apply_statistics(ranks, &runtime, statistics, module).and(failed);
         }
         // Parameters that have gradients only from earlier micro-batches.
         for (name, parameter) in targets {
