@@ -9,7 +9,7 @@
 //! two kinds of steps alternate; medians count. Another row is one rank with two threads on the
 //! same batch, which is how much faster or slower two ranks of one thread are.
 
-use remat::nn::{Module, resnet20};
+use remat::nn::{Module, ResNet, resnet};
 use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::unstable::collective::{Fabric, FabricError, Ranks, Threads, threads};
@@ -81,7 +81,7 @@ impl Fabric for Delayed {
 fn train(ranks: Option<Ranks>, steps: &Receiver<()>, done: &Sender<()>) -> Result<(), Error> {
     let threads = if ranks.is_some() { 1 } else { 2 };
     let runtime = Runtime::builder().budget("2GiB").threads(threads).seed(3).cpu()?;
-    let mut net = resnet20(&runtime, 3, 10)?;
+    let mut net = resnet(&runtime, ResNet::Cifar { n: 3 }, 3, [32, 32], 10)?;
     let mut sgd = Optimizer::sgd(0.1, 0.9, 1e-4);
     let (mut batch, mut rank) = (2 * BATCH, 0);
     if let Some(ranks) = &ranks {

@@ -4,8 +4,8 @@
 use remat::autograd::Gradients;
 use remat::device::{DeviceError, cpu};
 use remat::nn::{
-    Gpt, Linear, LstmSize, Module, State, Vit, gpt, join, lstm, mlp, parameters, resnet20, state,
-    vit,
+    Gpt, Linear, LstmSize, Module, ResNet, State, Vit, gpt, join, lstm, mlp, parameters, resnet,
+    state, vit,
 };
 use remat::ops::CustomOp;
 use remat::optim::Optimizer;
@@ -78,7 +78,9 @@ impl Net {
                 };
                 Box::new(vit(runtime, &size).unwrap())
             }
-            Self::ResNet => Box::new(resnet20(runtime, 1, 10).unwrap()),
+            Self::ResNet => {
+                Box::new(resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10).unwrap())
+            }
             Self::Branches => {
                 // Larger than the smallest buffer.
                 let layer = || Linear::new(runtime, 16, 40).unwrap();

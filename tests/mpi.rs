@@ -178,7 +178,7 @@ fn check() -> Done<()> {
         (Fault::Kill, "signal 9"),
         (Fault::Exit, "mpirun"),
         (Fault::Stop, "has waited for the other ranks for 3 s"),
-        (Fault::MoreCollectives, "ranks differ: on rank 0, collective 24 is an all-reduce"),
+        (Fault::MoreCollectives, "ranks differ: on rank 0, collective 25 is an all-reduce"),
     ] {
         for ranks in [2, 3] {
             let (ended_well, text) = run(ranks, "16MiB", fault)?;
