@@ -576,3 +576,81 @@ fn the_engine_tells_what_it_does_when_asked() {
     let output = remat(&args).env("RUST_LOG", "foo=bar=baz").output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
 }
+
+/// A program without MPI says what to install, and how to build one with MPI.
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn several_ranks_need_a_program_with_mpi() {
+    let output = run(&["train", "--distributed", "mpi"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("--features mpi") && text.contains("libopenmpi-dev"), "{text}");
+}
+
+#[test]
+fn budgets_for_several_ranks_are_refused_on_one() {
+    let output = run(&["train", "mlp", "--budget", "60%,40%"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("--budget has 2 values, but there is one rank"), "{text}");
+}
+
+#[test]
+fn absurd_numbers_of_layers_are_refused_at_once() {
+    for layers in ["0", "4097", "4294967296", "-1", "1e3"] {
+        let output = run(&["train", "gpt", "--layers", layers]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{layers}: {text}");
+        assert!(text.contains("give a whole number from 1 to 4096"), "{layers}: {text}");
+    }
+}
+
+/// A damaged tokenizer is refused in words, although the library that reads it panics.
+#[test]
+fn damaged_tokenizers_are_refused() {
+    let folder = folder("damaged-tokenizer");
+    let [text, tokenizer] = ["text", "t.json"].map(|name| folder.join(name));
+    std::fs::write(&text, "a b c ".repeat(200)).unwrap();
+    for json in [
+        r#"{"version":"1.0","decoder":{"type":"ByteLevel" "x":1}}"#,
+        r#"{"version":"1.0","decoder":{"type":"ByteLevel","x":1}}"#,
+        "{}",
+        "",
+        "[1",
+    ] {
+        std::fs::write(&tokenizer, json).unwrap();
+        let data = format!("text:{}", text.display());
+        let output =
+            run(&["train", "gpt", "--data", &data, "--tokenizer", tokenizer.to_str().unwrap()]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{json}: {text}");
+        assert!(text.contains("not a tokenizer.json") && !text.contains("panicked"), "{text}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// SIGTERM ends a program that waits for its data.
+#[test]
+#[cfg(unix)]
+fn a_signal_ends_the_wait_for_data() {
+    let folder = folder("waits-for-data");
+    let fifo = folder.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let data = format!("text:{}", fifo.display());
+    let mut child =
+        remat(&["train", "gpt", "--data", &data]).stderr(Stdio::piped()).spawn().unwrap();
+    let kill = || Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(kill().success());
+    let status = child.wait().unwrap();
+    // Before the program handles the signal, the system ends it.
+    assert!(matches!(status.code(), None | Some(130)), "{status:?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Names of files do not steer the terminal.
+#[test]
+fn control_characters_of_names_are_escaped() {
+    let output = run(&["plan", "x\u{1b}[31mred"]);
+    let text = stderr(&output);
+    assert!(text.contains(r"x\u{1b}[31mred") && !text.contains("x\u{1b}"), "{text}");
+}

@@ -57,10 +57,27 @@ impl Failure {
     pub fn tell(self) -> Self {
         match self.code {
             _ if self.is_told() => {}
-            INTERRUPTED => say(&self),
-            _ => fail(&self.message),
+            INTERRUPTED => say(self.printable()),
+            _ => fail(&self.printable()),
         }
         self.told_by(false)
+    }
+
+    /// Message without control characters, which names of files may have, except for ends of lines.
+    fn printable(&self) -> String {
+        let escaped = |c: char| match c {
+            '\n' => Ok(c),
+            c if c.is_control() => Err(c.escape_default()),
+            c => Ok(c),
+        };
+        let mut text = String::with_capacity(self.message.len());
+        for c in self.message.chars().map(escaped) {
+            match c {
+                Ok(c) => text.push(c),
+                Err(escape) => text.extend(escape),
+            }
+        }
+        text
     }
 
     /// Whether another rank tells the failure.

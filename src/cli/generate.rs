@@ -5,7 +5,7 @@ use super::checkpoint;
 use super::command::GenerateArgs;
 use super::failure::Failure;
 use super::foreign;
-use super::interrupt;
+use super::interrupt::{self, Phase};
 use super::model::Model;
 use super::session::{Session, Setup};
 use super::target::Target;
@@ -64,6 +64,8 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
     let mut session = Session::new(target.start(builder)?, &setup)?;
     session.load_network(&saved.file).map_err(checkpoint::failure)?;
+    // From here on, Ctrl-C ends the text after the current token.
+    Phase::Test.begin();
     let sampling = Sampling {
         length: args.length,
         context: sizes.context(model),

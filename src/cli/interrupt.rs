@@ -16,16 +16,18 @@ static PRESSED: AtomicUsize = AtomicUsize::new(0);
 /// Phase of the program, for the message about Ctrl-C. Ctrl-C ends the current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// Arguments are checked, and data is read.
+    Opening,
     Rehearsal,
     Training,
     Test,
 }
 
 /// Current phase, as the number of the variant.
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Rehearsal as u8);
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Opening as u8);
 
 impl Phase {
-    const ALL: [Self; 3] = [Self::Rehearsal, Self::Training, Self::Test];
+    const ALL: [Self; 4] = [Self::Opening, Self::Rehearsal, Self::Training, Self::Test];
 
     /// Makes `self` the current phase.
     pub fn begin(self) {
@@ -39,6 +41,8 @@ impl Phase {
     /// Texts for the effect of the first and of the second Ctrl-C in this phase.
     const fn ends(self) -> [&'static str; 2] {
         match self {
+            // The first signal quits.
+            Self::Opening => ["", ""],
             Self::Rehearsal => ["ending the rehearsal", "abandoning the rehearsal"],
             Self::Training => ["finishing the current step", "abandoning the current step"],
             Self::Test => ["ending the test", "abandoning the test"],
@@ -50,13 +54,16 @@ impl Phase {
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 
 /// Handles Ctrl-C from now on. The first Ctrl-C only sets a flag ([`is_requested`]). The second
-/// also cancels regenerations. The third quits.
+/// also cancels regenerations. The third quits. Before the rehearsal, the first quits.
 pub fn listen(quiet: bool) -> Result<(), Failure> {
     // The handler runs on a thread of its own, not in the signal, so it may lock and wait.
     handle(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
-        let [first, second] = Phase::at_hand().ends();
+        let phase = Phase::at_hand();
+        let [first, second] = phase.ends();
         let what = match pressed {
+            // Nothing has begun that would be lost.
+            _ if phase == Phase::Opening => quit(),
             0 => format!("{first}; press Ctrl-C again to abandon it"),
             1 => format!("{second}; press Ctrl-C again to quit at once"),
             _ => quit(),

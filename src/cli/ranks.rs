@@ -52,6 +52,7 @@ pub enum Distributed {
 
 impl RanksArgs {
     /// Most time that a rank waits for the others.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for ranks of an MPI job"))]
     pub fn patience(&self) -> Duration {
         Duration::try_from_secs_f32(self.patience).unwrap_or(Duration::MAX)
     }

@@ -13,7 +13,7 @@ use remat::nn::{Gpt, LstmSize, Vit};
 #[command(next_help_heading = "Sizes of gpt, gpt2, lstm and vit")]
 pub struct SizeArgs {
     /// Blocks or layers [default: 4, 12 with gpt2, 2 with lstm]
-    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", value_parser = values::layers, allow_hyphen_values = true)]
     layers: Option<usize>,
 
     /// Features of a token or a patch of an image [default: 128, 768 with gpt2, 256 with lstm]

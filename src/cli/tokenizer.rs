@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use remat::unstable::trace::read_whole;
+use std::panic::catch_unwind;
 use std::path::Path;
 
 /// Size limit of a tokenizer's file, in bytes.
@@ -22,8 +23,13 @@ impl Tokenizer {
         let bytes = read_whole(path, "tokenizers", MOST_BYTES);
         let bytes =
             bytes.map_err(|error| wrong(&format_args!("{error}; name a tokenizer.json")))?;
-        let read = tokenizers::Tokenizer::from_bytes(&bytes);
-        read.map(Self).map_err(|error| wrong(&format_args!("not a tokenizer.json: {error}")))
+        let not_one =
+            |what: &dyn std::fmt::Display| wrong(&format_args!("not a tokenizer.json: {what}"));
+        // The library panics on some texts that are no JSON.
+        serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|error| not_one(&error))?;
+        let read = catch_unwind(|| tokenizers::Tokenizer::from_bytes(&bytes));
+        let read = read.map_err(|_| not_one(&"the tokenizers library panicked"))?;
+        read.map(Self).map_err(|error| not_one(&error))
     }
 
     /// Number of tokens: the largest token number plus 1.

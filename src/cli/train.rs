@@ -5,7 +5,7 @@ use super::checkpoint::{Kept, Options};
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::foreign;
-use super::interrupt;
+use super::interrupt::{self, Phase};
 use super::journal::Journal;
 use super::model::{Model, OwnModel};
 use super::output::{self, Output};
@@ -88,6 +88,7 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
             ));
         }
     }
+    Phase::Rehearsal.begin();
     // A rehearsal on blank batches chooses the budget and the threshold.
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
     let blank = Blank::new(&setup, tested)?;

@@ -43,6 +43,15 @@ pub fn parts(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a whole number from 1 to 65536".to_owned())
 }
 
+/// Parses a number of layers, from 1 to 4,096. A larger network takes minutes to build, and is
+/// probably a typing mistake.
+pub fn layers(text: &str) -> Result<usize, String> {
+    count(text)
+        .ok()
+        .filter(|&n| n <= 4096)
+        .ok_or_else(|| "give a whole number from 1 to 4096".to_owned())
+}
+
 /// Parses a number of steps, from 0 up.
 pub fn from_no_steps(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "give a whole number from 0 up".to_owned())

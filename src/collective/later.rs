@@ -14,6 +14,7 @@
 use super::header::{Header, Kind, Status};
 use super::link::Link;
 use super::ranks::Ranks;
+use super::sum;
 use super::traffic::{Pattern, START, WAIT};
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Layout};
@@ -72,12 +73,6 @@ fn run(link: &Link, jobs: &Receiver<Job>) {
     }
 }
 
-/// Number of values of each rank that are sent at once. Half of the buffer's `room` bytes is for the
-/// values of all ranks, and half for values that wait.
-fn piece(room: usize, ranks: usize) -> usize {
-    (room / 2 / size_of::<f32>() / ranks).saturating_sub(2).max(1)
-}
-
 /// State that the two ops share.
 struct Shared {
     ranks: Ranks,
@@ -106,7 +101,7 @@ impl Start {
         is_agreed: bool,
     ) -> (Self, Wait) {
         let header = Header::new(name, Kind::Sum, DType::F32, 0);
-        let piece = piece(room, ranks.size());
+        let piece = sum::piece(room, ranks.size());
         let sum = Mutex::default();
         let shared =
             Arc::new(Shared { ranks: ranks.clone(), header, layout, piece, is_agreed, sum });
@@ -129,7 +124,7 @@ pub(super) struct Now {
 impl Now {
     pub fn new(link: &Arc<Link>, name: &str, room: usize) -> Self {
         let header = Header::new(name, Kind::Sum, DType::F32, 0);
-        let piece = piece(room, link.size());
+        let piece = sum::piece(room, link.size());
         Self { link: Arc::clone(link), header, status: Status::Ready, any: None, piece }
     }
 

@@ -69,7 +69,7 @@ impl Collective {
     }
 
     fn all_reduce(&self, of: Of, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let piece = self.piece(FLOAT_BYTES);
+        let piece = sum::piece(self.link.buffer(), self.link.size());
         let fabric = self.link.fabric();
         sum::all_reduce(fabric, of, operands.write(0), piece, operands.workspace()).map_err(lost)
     }
@@ -184,7 +184,7 @@ impl CustomOp for Collective {
         let most = |elements: usize, bytes: usize| elements.min(self.piece(bytes));
         let bytes = match self.header.kind {
             Kind::Sum | Kind::Mean => {
-                let piece = self.piece(FLOAT_BYTES);
+                let piece = sum::piece(self.link.buffer(), size);
                 sum::workspace(inputs[0].elements(), piece, size) * FLOAT_BYTES
             }
             // Pieces to send, and pieces received.

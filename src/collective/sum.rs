@@ -9,6 +9,12 @@ pub(super) enum Of {
     Mean,
 }
 
+/// Number of values of each rank that are sent at once. Half of a buffer of `bytes` bytes is for the
+/// values of all ranks. The other half is for values that wait to be sent.
+pub(super) fn piece(bytes: usize, size: usize) -> usize {
+    (bytes / 2 / size_of::<f32>() / size).max(1)
+}
+
 /// Floats of workspace of [`all_reduce`], for `len` values of which at most `piece` of each rank
 /// are sent at once.
 pub(super) fn workspace(len: usize, piece: usize, size: usize) -> usize {

@@ -78,7 +78,9 @@ impl Pattern {
         match self {
             Self::AllReduce => {
                 let (each, rest) = (numbers / ranks, u64::from(!numbers.is_multiple_of(ranks)));
-                let times = each.div_ceil(most(FLOAT_BYTES)) + rest;
+                // Half of the buffer is for values that wait to be sent.
+                let most = (buffer / 2 / ranks / FLOAT_BYTES).max(1);
+                let times = each.div_ceil(most) + rest;
                 let once = Traffic::to_others(ranks, times, (each + rest) * FLOAT_BYTES);
                 once.and(once)
             }

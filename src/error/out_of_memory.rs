@@ -103,7 +103,10 @@ impl fmt::Debug for OutOfMemory {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes| ByteSize(bytes);
-        let [budget, needed] = ByteSize::apart(self.budget, self.op_needed());
+        // A policy that does not evict needs room for all bytes in use.
+        let evicts = self.op_needed() > self.budget;
+        let needed = if evicts { self.op_needed() } else { self.used + self.wanted };
+        let [budget, needed] = ByteSize::apart(self.budget, needed);
         // The request, and the bytes in use.
         writeln!(
             f,
@@ -150,12 +153,9 @@ impl fmt::Display for OutOfMemory {
                  free memory that others use on the device"
             );
         }
-        let would_do = match self.op_needed() > self.budget {
+        let would_do = match evicts {
             true => format!("at this point, this op needs a budget of {needed}"),
-            false => format!(
-                "the policy does not evict; this op needs a budget of {}",
-                size(self.used + self.wanted)
-            ),
+            false => format!("the policy does not evict; this op needs a budget of {needed}"),
         };
         match &self.passing {
             Some(PassingBudget { bytes, ops }) => write!(

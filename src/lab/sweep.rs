@@ -216,7 +216,9 @@ pub fn sweep(
     done: impl Fn(&Row) + Sync,
 ) -> Result<Vec<Row>, Error> {
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|e| RuntimeError::Settings(format!("{threads} threads: {e}")))?;
+    let pool = pool.map_err(|e| RuntimeError::Settings(format!(
+            "the threads could not be started: {e}; use fewer, or raise the limit on processes (ulimit -u)"
+        )))?;
     let rows = pool.install(|| {
         // Threads take one job at a time, because the durations of jobs differ by orders of
         // magnitude.

@@ -243,30 +243,31 @@ pub(super) fn apply_statistics(
     for deferred in statistics {
         of_norms.entry(deferred.running[0]).or_default().push(deferred);
     }
-    let buffers = state(module).into_iter().filter_map(|(name, state)| match state {
-        State::Buffer(buffer) => Some((name, buffer)),
+    let buffers = state(module).into_iter().filter_map(|(_, state)| match state {
+        State::Buffer(buffer) => Some(Some(buffer)),
         State::Parameter(_) => None,
     });
-    let (names, mut buffers): (Vec<String>, Vec<Option<&mut Tensor>>) =
-        buffers.map(|(name, buffer)| (name, Some(buffer))).unzip();
+    let mut buffers: Vec<Option<&mut Tensor>> = buffers.collect();
     let ids: Vec<TensorId> = buffers.iter().flatten().map(|buffer| buffer.id()).collect();
     let place = |id: TensorId| ids.iter().position(|other| *other == id);
-    let mut norms = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let Some(own) = of_norms.remove(&ids[at]) else { continue };
+    let (mut norms, mut own_statistics, mut first) = (Vec::new(), Vec::new(), 0);
+    for (at, id) in ids.iter().enumerate() {
+        let Some(own) = of_norms.remove(id) else { continue };
         let var = place(own[0].running[1]).and_then(|at| buffers[at].take());
         let Some((mean, var)) = buffers[at].take().zip(var) else { continue };
-        let op = ApplyStatistics { momentum: own[0].momentum };
-        let mut all = Vec::with_capacity(own.len());
-        for Deferred { statistics, .. } in own {
-            all.extend(Tensor::apply(ranks.all_gather(name), &[&statistics])?);
-        }
-        norms.push((op, [mean, var], all));
+        let parts = own.len();
+        norms.push((ApplyStatistics { momentum: own[0].momentum, first, parts }, [mean, var]));
+        first += parts * own[0].statistics.shape()[2];
+        own_statistics.extend(own.into_iter().map(|deferred| deferred.statistics));
     }
-    let updates = norms.iter_mut().map(|(op, targets, all)| Update {
+    // One exchange for all norms: a message for each norm would take longer than its few bytes.
+    let own = Tensor::concat(&own_statistics.iter().collect::<Vec<_>>(), 2)?;
+    drop(own_statistics);
+    let all = Tensor::apply(ranks.all_gather("statistics of batch norms"), &[&own])?.remove(0);
+    let updates = norms.iter_mut().map(|(op, targets)| Update {
         op: Op::from(*op),
         targets: targets.iter_mut().map(|target| &mut **target).collect(),
-        others: all.iter().collect(),
+        others: vec![&all],
     });
     // None of the statistics is updated if the step has failed before.
     runtime.update_all(updates.collect())

@@ -881,7 +881,9 @@ impl Builder {
                 thread.run(|| serving.serve(), work);
             })
             .map_err(|e| {
-                RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
+                RuntimeError::Settings(format!(
+                    "the worker thread could not be started: {e}; raise the limit on processes (ulimit -u)"
+                ))
             })?;
         // The engine's budget, which is smaller if the device has less memory.
         let budget = start.recv().map_err(|_| controlled.stopped())??;

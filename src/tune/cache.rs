@@ -60,7 +60,14 @@ impl Cache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { origin: here, forecasts: Vec::new() });
             }
-            bytes => bytes.map_err(|error| refused(&error))?,
+            // Not a regular file, or not readable: there is nothing to delete.
+            bytes => bytes.map_err(|error| {
+                TuneError::Cache(format!(
+                    "{} {}: {error}; choose another",
+                    names.cache,
+                    path.display()
+                ))
+            })?,
         };
         let cache: Self = serde_json::from_slice(&bytes)
             .map_err(|error| refused(&format_args!("not a file of forecasts ({error})")))?;

@@ -97,12 +97,18 @@ impl CustomOp for BatchStatistics {
     }
 }
 
-/// Updates running statistics in place: `(mean [c], var [c], statistics [n, 6, c], ..)`. Each entry
-/// of each further input is the statistics of a batch, applied one after the other.
+/// Updates the running statistics of a batch norm in place: `(mean [c], var [c], all [n, 6, total])`.
+/// `all` has the statistics of all batch norms, from `n` ranks. Those of this norm are `parts`
+/// batches of `c` channels, from channel `first` on. They are applied batch by batch, and for each
+/// batch in the order of the ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApplyStatistics {
     /// Weight of each batch in the running statistics.
     pub momentum: f32,
+    /// First channel of the norm.
+    pub first: usize,
+    /// Batches of each rank.
+    pub parts: usize,
 }
 
 impl CustomOp for ApplyStatistics {
@@ -119,18 +125,20 @@ impl CustomOp for ApplyStatistics {
     }
 
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let inputs = run.inputs();
+        let &Self { momentum, first, parts } = self;
         let (mean, var): (&mut [f32], &mut [f32]) = (run.write(0), run.write(1));
-        let c = mean.len();
-        for input in 2..inputs {
-            let batches: &[f32] = run.read(input);
-            for batch in batches.chunks_exact((2 * FLOATS * c).max(1)) {
+        let total = run.input(2).shape()[2];
+        let all: &[f32] = run.read(2);
+        for part in 0..parts {
+            let start = first + part * mean.len();
+            for rank in all.chunks_exact((2 * FLOATS * total).max(1)) {
                 let value = |statistic: usize, channel: usize| {
-                    joined(std::array::from_fn(|i| batch[(statistic * FLOATS + i) * c + channel]))
+                    let row = |i: usize| (statistic * FLOATS + i) * total;
+                    joined(std::array::from_fn(|i| rank[row(i) + start + channel]))
                 };
-                for channel in 0..c {
-                    mean[channel] = mix(self.momentum, mean[channel], value(0, channel));
-                    var[channel] = mix(self.momentum, var[channel], value(1, channel));
+                for channel in 0..mean.len() {
+                    mean[channel] = mix(momentum, mean[channel], value(0, channel));
+                    var[channel] = mix(momentum, var[channel], value(1, channel));
                 }
             }
         }
