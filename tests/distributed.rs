@@ -22,13 +22,13 @@ enum Net {
     Gpt,
     Lstm,
     Vit,
-    /// With batch norms, which have running statistics.
-    ResNet,
+    /// A residual net with batch norms, which have running statistics.
+    Norms,
     /// Three layers, of which the data choose one.
     Branches,
 }
 
-const NETS: [Net; 6] = [Net::Mlp, Net::Gpt, Net::Lstm, Net::Vit, Net::ResNet, Net::Branches];
+const NETS: [Net; 6] = [Net::Mlp, Net::Gpt, Net::Lstm, Net::Vit, Net::Norms, Net::Branches];
 
 /// See [`Net::Branches`].
 struct Branches([Linear; 3]);
@@ -78,7 +78,7 @@ impl Net {
                 };
                 Box::new(vit(runtime, &size).unwrap())
             }
-            Self::ResNet => {
+            Self::Norms => {
                 Box::new(resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10).unwrap())
             }
             Self::Branches => {
@@ -101,7 +101,7 @@ impl Net {
         };
         let (x, rows, classes) = match self {
             Self::Mlp | Self::Vit => (floats(&[24, 1, 8, 8]), 24, 10),
-            Self::ResNet => (floats(&[4, 1, 8, 8]), 4, 10),
+            Self::Norms => (floats(&[4, 1, 8, 8]), 4, 10),
             Self::Branches => {
                 // In step 2 no part uses the last branch, and in most steps some part does not.
                 let rows = 2 + (step * 7 + part * 5) % if step == 2 { 2 } else { 3 };
@@ -280,7 +280,7 @@ fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
 /// With several parts on each rank, all ranks agree.
 #[test]
 fn ranks_with_micro_batches_agree() {
-    for (way, net) in [(0, Net::Mlp), (1, Net::Gpt), (2, Net::ResNet), (3, Net::Branches)] {
+    for (way, net) in [(0, Net::Mlp), (1, Net::Gpt), (2, Net::Norms), (3, Net::Branches)] {
         let case = Case { net, rule: 1, parts: 3, way };
         let found = on_ranks(case, 1 << 12, vec![Own::plentiful(); 3]);
         let all: Vec<Vec<f32>> = found.into_iter().map(|found| found.unwrap().0).collect();

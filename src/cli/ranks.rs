@@ -35,11 +35,17 @@ pub struct RanksArgs {
     pub distributed: Option<Distributed>,
 
     /// Seconds that a rank waits for the others before it ends the job
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::above_zero, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "600", requires = "distributed", value_parser = values::above_zero, allow_hyphen_values = true)]
     pub patience: f32,
 
     /// Buffer through which each rank sends and receives tensors; counts towards the budget
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256KiB",
+        requires = "distributed",
+        allow_hyphen_values = true
+    )]
     pub rank_buffer: ByteSize,
 }
 

@@ -310,7 +310,7 @@ fn train(
     }
     training.is_interrupted |= setup.several.is_none() && interrupt::is_requested();
     training.seconds = start.elapsed();
-    training.waited = waited() - waited_before;
+    training.waited = waited().saturating_sub(waited_before);
     training.stats = session.runtime().stats()?;
     Ok(training)
 }

@@ -6,8 +6,8 @@
 //!
 //! 1. The forecast setting that is best on average over many programs.
 //! 2. A portfolio of other forecasts (`portfolio.rs`). Some have a clock made of [prices of
-//! memory](crate::bound). The prices come from a relaxed problem, in which a share of a value may
-//! be evicted; other forecasts are rounded solutions of that problem.
+//!    memory](crate::bound). The prices come from a relaxed problem, in which a share of a value
+//!    may be evicted; other forecasts are rounded solutions of that problem.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!

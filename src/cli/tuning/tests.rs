@@ -13,7 +13,7 @@ use remat::evict::Learn;
 use remat::tune::ChosenBudget;
 use remat::{Builder, DType, OutOfMemory, PolicyKind};
 
-const CPU: Target = Target::Cpu { threads: 1 };
+const CPU: Target = Target::Cpu { threads: 1, ranks: 1 };
 
 fn digits(model: ImageModel) -> ImageTask {
     ImageTask {
