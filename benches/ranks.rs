@@ -85,7 +85,7 @@ fn train(ranks: Option<Ranks>, steps: &Receiver<()>, done: &Sender<()>) -> Resul
     let mut sgd = Optimizer::sgd(0.1, 0.9, 1e-4);
     let (mut batch, mut rank) = (2 * BATCH, 0);
     if let Some(ranks) = &ranks {
-        runtime.defer_statistics();
+        ranks.share_statistics(&runtime);
         sgd = sgd.distributed(ranks);
         (batch, rank) = (BATCH, ranks.rank());
     }

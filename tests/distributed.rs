@@ -152,9 +152,6 @@ impl Case {
         mut optimizer: Optimizer,
         (rank, ranks): (Option<usize>, usize),
     ) -> Result<Vec<f32>, Error> {
-        if rank.is_some() && ranks > 1 {
-            runtime.defer_statistics();
-        }
         let mut net = self.net.make(runtime);
         for step in 0..STEPS {
             let mut gradients = Gradients::default();
@@ -213,6 +210,7 @@ fn on_ranks(case: Case, buffer: usize, own: Vec<Own>) -> Vec<Found> {
         std::thread::spawn(move || {
             let ranks = Ranks::with_buffer(fabric, buffer);
             let runtime = own.start();
+            ranks.share_statistics(&runtime);
             let optimizer = case.optimizer().distributed(&ranks);
             let trained = case.train(&runtime, optimizer, (Some(ranks.rank()), size));
             let values = trained.map_err(|error| error.to_string())?;

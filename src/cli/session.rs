@@ -145,7 +145,7 @@ impl Session {
         let several = setup.several.cloned();
         if let Some(Several { ranks, .. }) = &several {
             optimizer = optimizer.distributed(ranks);
-            runtime.defer_statistics();
+            ranks.share_statistics(&runtime);
         }
         Ok(Self { runtime, network, optimizer, accumulate, several })
     }

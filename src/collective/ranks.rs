@@ -7,6 +7,7 @@ use super::link::Link;
 use super::op::Collective;
 use crate::layout::Layout;
 use crate::ops::Op;
+use crate::runtime::Runtime;
 use crate::sync::OnceLock;
 use crate::sync::atomic::AtomicBool;
 use std::fmt;
@@ -70,6 +71,49 @@ impl Ranks {
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.0.link.waited()
+    }
+
+    /// Gives the batch norms on `runtime` the running statistics of all ranks, from now on.
+    ///
+    /// Each rank makes the call for its own runtime. A batch norm then keeps the statistics of its
+    /// batch, and a distributed [`Optimizer`](crate::optim::Optimizer) applies the statistics of
+    /// all ranks to the running statistics, in the order of the ranks. All ranks must run the same
+    /// batch norms equally often in a step. Without the call, each rank has running statistics of
+    /// its own part of the data.
+    ///
+    /// ```
+    /// use remat::nn::BatchNorm2d;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    /// use remat::unstable::collective::{Ranks, threads};
+    ///
+    /// let train = |ranks: Ranks| -> Result<Vec<f32>, Error> {
+    ///     let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    ///     ranks.share_statistics(&runtime);
+    ///     let mut norm = BatchNorm2d::new(&runtime, 1)?;
+    ///     let mut sgd = Optimizer::sgd(0.1, 0.0, 0.0).distributed(&ranks);
+    ///     let x = runtime.full(&[2, 1, 2, 2], 10.0 * (1 + ranks.rank()) as f32)?;
+    ///     let tape = Tape::new(&runtime);
+    ///     tape.watch(&mut norm);
+    ///     let loss = norm.forward(&x, Mode::Train)?.sum()?;
+    ///     sgd.minimize(tape, &loss, &mut norm)?;
+    ///     let mut state = remat::nn::state(&mut norm);
+    ///     let Some((_, remat::nn::State::Buffer(mean))) = state.nth(2) else { panic!() };
+    ///     mean.to_vec()
+    /// };
+    /// let ranks = threads(2).into_iter().map(|fabric| {
+    ///     std::thread::spawn(move || train(Ranks::new(fabric)))
+    /// });
+    /// for rank in ranks.collect::<Vec<_>>() {
+    ///     // .9 (.9 * 0 + .1 * 10) + .1 * 20
+    ///     assert_eq!(rank.join().unwrap()?, [2.9]);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn share_statistics(&self, runtime: &Runtime) {
+        if self.size() > 1 {
+            runtime.defer_statistics();
+        }
     }
 
     /// Op that sums a tensor over all ranks, in place.
