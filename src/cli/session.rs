@@ -209,9 +209,10 @@ impl Session {
             several.sum(runtime, "interrupted", &mut flag)?;
             interrupted = Some(runtime.get_later(&flag)?);
         }
-        let loss = runtime.get_later(&loss)?;
+        let answer = runtime.get_later(&loss)?;
+        drop(loss);
         runtime.step()?;
-        Ok(Given { loss, interrupted })
+        Ok(Given { loss: answer, interrupted })
     }
 
     /// Writes a checkpoint: the network, the states of the optimizer and of the random numbers, and
