@@ -98,7 +98,7 @@ impl Ranks {
     ///     let loss = norm.forward(&x, Mode::Train)?.sum()?;
     ///     sgd.minimize(tape, &loss, &mut norm)?;
     ///     let mut state = remat::nn::state(&mut norm);
-    ///     let Some((_, remat::nn::State::Buffer(mean))) = state.nth(2) else { panic!() };
+    ///     let (_, remat::nn::State::Buffer(mean)) = &mut state[2] else { panic!() };
     ///     mean.to_vec()
     /// };
     /// let ranks = threads(2).into_iter().map(|fabric| {

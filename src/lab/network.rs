@@ -32,7 +32,7 @@ use std::str::FromStr;
 ///
 /// let network: Network = "100Gbit,5us".parse()?;
 /// assert_eq!(network, Network { bytes_per_second: 12.5e9, latency: 5e-6, overlaps: None });
-/// assert_eq!("12.5GB/s, 5000ns, blocking".parse(), Ok(Network { overlaps: Some(false), ..network }));
+/// assert_eq!("12.5GB/s, 5us, blocking".parse(), Ok(Network { overlaps: Some(false), ..network }));
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
