@@ -84,7 +84,7 @@ fn report(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// What a run of several ranks varies. Each is an index.
+/// Settings that runs of several ranks vary, each as an index.
 #[derive(Clone, Copy, Debug)]
 struct Case([usize; 6]);
 

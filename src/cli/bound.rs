@@ -3,7 +3,6 @@
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::BoundArgs;
-use super::network_args::ranks_of;
 use super::output::{self, Output, json_lines};
 use super::terminal::{muted, show};
 use super::values::shares;
@@ -92,7 +91,7 @@ fn of_trace(
     if let Some(cluster) = &like.cluster {
         let network = cluster
             .network_seconds()
-            .map(|(ranks, seconds)| format!("{} on {}", Seconds(seconds), ranks_of(ranks)));
+            .map(|(ranks, seconds)| format!("{} on {}", Seconds(seconds), Counted(ranks, "rank")));
         let _ = write!(
             text,
             "\nTimes are of the whole trace. The network alone takes {}.",
@@ -178,7 +177,7 @@ impl<'a> Found<'a> {
     fn times(&self) -> String {
         let Some(alone) = self.least_seconds else { return String::new() };
         let on = |least: &Least| {
-            format!(", {} on {}", Seconds(least.least_seconds), ranks_of(least.ranks))
+            format!(", {} on {}", Seconds(least.least_seconds), Counted(least.ranks, "rank"))
         };
         let on_ranks: String = self.on_ranks.iter().map(on).collect();
         format!("; at least {} on 1 rank{on_ranks}", Seconds(alone))

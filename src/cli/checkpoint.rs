@@ -119,10 +119,6 @@ impl Kept {
     /// First difference from the run of another rank: its name, and both values.
     pub fn difference(&self, other: &Self) -> Option<(String, String, String)> {
         let (mine, others) = (&self.options, &other.options);
-        let text = |options: &Options, id: &str| match options.get(id) {
-            None => "not given".to_owned(),
-            Some(values) => values.join(" "),
-        };
         if self.remat != other.remat {
             let what = "the version of remat".to_owned();
             return Some((what, self.remat.clone(), other.remat.clone()));
@@ -130,7 +126,7 @@ impl Kept {
         for arg in options_of_training() {
             let id = arg.get_id().as_str();
             if !same(mine.get(id), others.get(id)) {
-                return Some((told(&arg), text(mine, id), text(others, id)));
+                return Some((told(&arg), text(mine.get(id)), text(others.get(id))));
             }
         }
         let of = |value: usize| value.to_string();
@@ -200,6 +196,15 @@ fn told(arg: &clap::Arg) -> String {
     arg.get_long().map_or_else(|| format!("the {}", arg.get_id()), |long| format!("--{long}"))
 }
 
+/// Value of an option in messages.
+fn text(values: Option<&[String]>) -> String {
+    match values {
+        None => "not given".to_owned(),
+        Some([value]) if value == "true" => "given".to_owned(),
+        Some(values) => values.join(" "),
+    }
+}
+
 impl Options {
     /// Options of a run of `remat train`.
     pub fn of(matches: &ArgMatches) -> Self {
@@ -259,11 +264,6 @@ impl Options {
             if !is_given(id) || may_differ(id) || same(was, is) {
                 continue;
             }
-            let text = |values: Option<&[String]>| match values {
-                None => "not given".to_owned(),
-                Some([value]) if value == "true" => "given".to_owned(),
-                Some(values) => values.join(" "),
-            };
             let hint = match LENGTH.contains(&id) {
                 true => "; only a run with --schedule constant can be made longer".to_owned(),
                 false => format!("; drop {}", told(&arg)),

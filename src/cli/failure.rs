@@ -1,4 +1,4 @@
-use super::terminal::{fail, say};
+use super::terminal::{fail, harmless, say};
 use remat::Error;
 use remat::data::DataError;
 use remat::device::DeviceError;
@@ -55,29 +55,14 @@ impl Failure {
     /// Prints the failure, unless it was printed before.
     #[must_use]
     pub fn tell(self) -> Self {
+        // Names of files may have control characters.
+        let message = harmless(&self.message);
         match self.code {
             _ if self.is_told() => {}
-            INTERRUPTED => say(self.printable()),
-            _ => fail(&self.printable()),
+            INTERRUPTED => say(message),
+            _ => fail(&message),
         }
         self.told_by(false)
-    }
-
-    /// Message without control characters, which names of files may have, except for ends of lines.
-    fn printable(&self) -> String {
-        let escaped = |c: char| match c {
-            '\n' => Ok(c),
-            c if c.is_control() => Err(c.escape_default()),
-            c => Ok(c),
-        };
-        let mut text = String::with_capacity(self.message.len());
-        for c in self.message.chars().map(escaped) {
-            match c {
-                Ok(c) => text.push(c),
-                Err(escape) => text.extend(escape),
-            }
-        }
-        text
     }
 
     /// Whether another rank tells the failure.

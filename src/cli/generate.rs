@@ -10,6 +10,7 @@ use super::model::Model;
 use super::session::{Session, Setup};
 use super::target::Target;
 use super::task::text::TextTask;
+use super::terminal::harmless;
 use super::tokenizer::{Decoder, Tokenizer};
 use super::tuning::{self, Blank};
 use remat::data::Text as Bytes;
@@ -138,19 +139,6 @@ impl Text {
     }
 }
 
-/// Escapes control characters in a text, because a terminal could execute them as commands.
-fn harmless(text: &str) -> String {
-    let mut harmless = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => harmless.push(c),
-            _ if c.is_control() => harmless.extend(c.escape_default()),
-            _ => harmless.push(c),
-        }
-    }
-    harmless
-}
-
 fn text_to_stdout(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
@@ -159,12 +147,6 @@ fn text_to_stdout(text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_steers_the_terminal() {
-        let text = harmless("a\u{1b}[2J\r\n\tb\u{7}\u{9b}é");
-        assert_eq!(text, "a\\u{1b}[2J\\r\n\tb\\u{7}\\u{9b}é");
-    }
 
     #[test]
     fn characters_are_printed_whole() {

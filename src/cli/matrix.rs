@@ -1,7 +1,6 @@
 //! Table of a sweep, for people, with a line for each policy and a column for each budget.
 
 use super::labels::{BOUND, Labels};
-use super::network_args::ranks_of;
 use super::values::distinct;
 use super::words::{Counted, rounded_down};
 use remat::unstable::lab::{Row, Spread, StepTimes, Verdict};
@@ -88,7 +87,7 @@ impl Matrix<'_> {
         for trace in distinct(self.rows.iter().map(|row| row.trace.as_str())) {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.trace == trace).collect();
             for (place, on) in on_ranks.iter().enumerate() {
-                let heading = format!("{trace}, {}", ranks_of(on.ranks));
+                let heading = format!("{trace}, {}", Counted(on.ranks, "rank"));
                 self.table(f, (trace, heading), &rows, &Figure::Step { place, unit })?;
             }
         }

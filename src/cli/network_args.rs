@@ -2,9 +2,8 @@
 
 use super::failure::Failure;
 use super::values;
-use super::words::Seconds;
+use super::words::{Counted, Seconds};
 use clap::Args;
-use indicatif::HumanCount;
 use remat::unstable::lab::{Cluster, Network, OnRanks, Replay, StepTimes, Trace};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,8 +27,8 @@ pub struct NetworkArgs {
     /// takes messages x latency + bytes / bandwidth. An all-reduce of S bytes on N ranks sends
     /// 2(N-1)/N x S bytes, by 2(N-1) messages for each MiB, after N-1 messages of 40 bytes.
     ///
-    /// With 100Gbit,5us,overlap the computation goes on during a collective until the result is
-    /// read. With 100Gbit,5us,blocking the computation stands still. Default: overlap for the sums
+    /// The computation goes on during a collective, until the result is read, with
+    /// 100Gbit,5us,overlap. It stands still with 100Gbit,5us,blocking. Default: overlap for the sums
     /// of gradients, and blocking for other collectives, as in `remat train`.
     #[arg(
         long,
@@ -55,11 +54,6 @@ impl NetworkArgs {
     }
 }
 
-/// Name of a number of ranks: `1 rank`, `1,024 ranks`.
-pub fn ranks_of(ranks: u64) -> String {
-    format!("{} rank{}", HumanCount(ranks), if ranks == 1 { "" } else { "s" })
-}
-
 /// Duration as text, for a step that may be short: `152.3 ms`, `84.1 \u{b5}s`.
 fn time(seconds: f64) -> String {
     match seconds {
@@ -75,7 +69,7 @@ pub fn lines(step: &StepTimes) -> String {
         let _ = write!(
             text,
             "\n  {:<11} {} a step, {} of it waiting for the network; efficiency {:.1} %",
-            ranks_of(*ranks),
+            Counted(*ranks, "rank").to_string(),
             time(*seconds),
             time(*waiting_seconds),
             100.0 * efficiency

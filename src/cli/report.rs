@@ -1,7 +1,7 @@
 use super::failure::Failure;
 use super::target::About;
 use super::training_loop::Outcome;
-use super::words::{Counted, OnRanks, Seconds, at_least};
+use super::words::{Counted, OnRanks, Seconds, at_least, rounded};
 use indicatif::HumanCount;
 use remat::tune::Tuned;
 use remat::{ByteSize, Stats};
@@ -217,7 +217,7 @@ pub struct Counters {
 
 /// Rounds seconds to a nanosecond, so that the report has 0.1 and not 0.09999999999999999.
 fn to_a_nanosecond(seconds: f64) -> f64 {
-    (seconds * 1e9).round() / 1e9
+    rounded(seconds, 9)
 }
 
 impl From<&Stats> for Counters {

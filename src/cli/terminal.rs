@@ -104,6 +104,19 @@ impl Write for AboveBars {
     }
 }
 
+/// Escapes control characters in a text, because a terminal could execute them as commands.
+pub fn harmless(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => harmless.push(c),
+            _ if c.is_control() => harmless.extend(c.escape_default()),
+            _ => harmless.push(c),
+        }
+    }
+    harmless
+}
+
 /// Prints text to stderr, and ignores errors.
 pub fn say(text: impl Display) {
     let text = text.to_string();
@@ -210,6 +223,12 @@ fn is_warning(event: &Metadata<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        let text = harmless("a\u{1b}[2J\r\n\tb\u{7}\u{9b}é");
+        assert_eq!(text, "a\\u{1b}[2J\\r\n\tb\\u{7}\\u{9b}é");
+    }
 
     #[test]
     fn the_last_color_counts() {

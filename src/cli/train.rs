@@ -183,7 +183,7 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     }
     // The report and all files are delivered even if the run ended early.
     let alike = OfRank::alike(&ranks);
-    let report = Report { ranks, ..report(args, &*task, &tuned, steps, about, &outcome) };
+    let report = report(args, &*task, &tuned, steps, about, &outcome, ranks);
     let judged = judge(&outcome, steps, args).and(alike);
     let recorded = match (outcome.recorded, &output.record) {
         (Err(error), Some(path)) => Err(output::unwritten(path, error)),
@@ -431,6 +431,7 @@ fn report(
     steps: usize,
     device: About,
     outcome: &Outcome,
+    ranks: Vec<OfRank>,
 ) -> Report {
     let TrainArgs { model, memory, learning, optimizer, .. } = args;
     let (chosen, found) = (tuned.chosen(), tuned.forecasts());
@@ -460,7 +461,7 @@ fn report(
         example: task.example(),
         batch: learning.batch,
         accumulate: optimizer.accumulate,
-        ranks: Vec::new(),
+        ranks,
         optimizer: optimizer.optimizer.to_string(),
         ending,
         steps: training.steps(),

@@ -235,6 +235,8 @@ fn train(
     tracing::debug!(target: "remat", steps, "training");
     let before = course.kept.done;
     let mut training = Training { before, ..Training::default() };
+    // Several ranks agree in each step whether one of them was interrupted.
+    let is_interrupted_alone = || setup.several.is_none() && interrupt::is_requested();
     let waited = || setup.several.map_or(Duration::ZERO, |several| several.ranks.waited());
     let waited_before = waited();
     let start = Instant::now();
@@ -251,8 +253,7 @@ fn train(
         let is_due =
             |every: Option<usize>| given > before && every.is_some_and(|n| given.is_multiple_of(n));
         let (is_tested, is_saved) = (is_due(course.eval_every), is_due(course.save_every));
-        // Several ranks agree in each step whether one of them was interrupted.
-        training.is_interrupted |= setup.several.is_none() && interrupt::is_requested();
+        training.is_interrupted |= is_interrupted_alone();
         let goes_on = given < *steps && !training.is_interrupted && training.is_sound();
         // A test or a checkpoint waits until the previous step is done. No further step is issued
         // in the meantime.
@@ -308,7 +309,7 @@ fn train(
             break;
         }
     }
-    training.is_interrupted |= setup.several.is_none() && interrupt::is_requested();
+    training.is_interrupted |= is_interrupted_alone();
     training.seconds = start.elapsed();
     training.waited = waited().saturating_sub(waited_before);
     training.stats = session.runtime().stats()?;

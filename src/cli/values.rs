@@ -20,6 +20,12 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a whole number from 1 to `most`.
+fn count_to(most: usize, text: &str) -> Result<usize, String> {
+    let number = count(text).ok().filter(|&n| n <= most);
+    number.ok_or_else(|| format!("give a whole number from 1 to {most}"))
+}
+
 /// Parses numbers of ranks, such as `8,64,1024`.
 pub fn ranks(text: &str) -> Result<Vec<u64>, String> {
     const MOST: u64 = 1 << 20;
@@ -37,19 +43,13 @@ pub fn ranks(text: &str) -> Result<Vec<u64>, String> {
 
 /// Parses the number of batches in a step, from 1 to 65,536.
 pub fn parts(text: &str) -> Result<usize, String> {
-    count(text)
-        .ok()
-        .filter(|&n| n <= 65_536)
-        .ok_or_else(|| "give a whole number from 1 to 65536".to_owned())
+    count_to(65_536, text)
 }
 
 /// Parses a number of layers, from 1 to 4,096. A larger network takes minutes to build, and is
 /// probably a typing mistake.
 pub fn layers(text: &str) -> Result<usize, String> {
-    count(text)
-        .ok()
-        .filter(|&n| n <= 4096)
-        .ok_or_else(|| "give a whole number from 1 to 4096".to_owned())
+    count_to(4096, text)
 }
 
 /// Parses a number of steps, from 0 up.
@@ -152,10 +152,7 @@ impl FromStr for Budgets {
 
 /// Parses a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
-    count(text)
-        .ok()
-        .filter(|&n| n <= 1024)
-        .ok_or_else(|| "give a whole number from 1 to 1024".to_owned())
+    count_to(1024, text)
 }
 
 /// Parses a number above 0, such as a learning rate.

@@ -15,11 +15,10 @@ use super::header::{Header, Kind, Status};
 use super::link::Link;
 use super::ranks::Ranks;
 use super::sum;
-use super::traffic::{Pattern, START, WAIT};
+use super::traffic::{START, WAIT};
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Layout};
 use crate::ops::CustomOp;
-use crate::sync::atomic::AtomicBool;
 use crate::sync::channel::{Receiver, Sender, bounded, unbounded};
 use crate::sync::{Mutex, lock, thread};
 use std::error::Error;
@@ -106,69 +105,6 @@ impl Start {
         let shared =
             Arc::new(Shared { ranks: ranks.clone(), header, layout, piece, is_agreed, sum });
         (Self(Arc::clone(&shared)), Wait(shared))
-    }
-}
-
-/// Sum of a tensor that has no room in the buffer: `x -> sum`, in place. The tensor passes through
-/// the buffer in pieces.
-pub(super) struct Now {
-    link: Arc<Link>,
-    header: Header,
-    status: Status,
-    /// Set by the run: whether a rank has a value of its own.
-    any: Option<Arc<AtomicBool>>,
-    /// Number of values of each rank that are sent at once.
-    piece: usize,
-}
-
-impl Now {
-    pub fn new(link: &Arc<Link>, name: &str, room: usize) -> Self {
-        let header = Header::new(name, Kind::Sum, DType::F32, 0);
-        let piece = sum::piece(room, link.size());
-        Self { link: Arc::clone(link), header, status: Status::Ready, any: None, piece }
-    }
-
-    /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
-    /// says whether another rank has a value.
-    pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
-        (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
-        self
-    }
-}
-
-impl fmt::Debug for Now {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sum of {:x} ({:?})", self.header.tensor, self.status)
-    }
-}
-
-impl CustomOp for Now {
-    fn name(&self) -> &str {
-        Pattern::AllReduce.name()
-    }
-
-    fn infer(&self, _inputs: &[Layout]) -> Result<Vec<Layout>, String> {
-        Ok(Vec::new())
-    }
-
-    fn once(&self) -> bool {
-        true
-    }
-
-    fn updates(&self, _inputs: usize) -> usize {
-        1
-    }
-
-    fn skipped(&self, why: &(dyn Error + 'static)) {
-        self.link.skip(self.header, &why.to_string());
-    }
-
-    fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let header = Header { bytes: operands.input(0).bytes(), ..self.header };
-        self.link.waiting(|| {
-            let _turn = self.link.begin(header, self.status, self.any.as_deref())?;
-            self.link.sum(operands.write(0), self.piece).map_err(|error| DeviceError::new(error.0))
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::fabric::{Fabric, FabricError};
 use super::header::{self, Header, Kind, Status};
-use super::sum::{self, Of};
+use super::sum;
 use crate::device::DeviceError;
 use crate::layout::DType;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub(super) struct Link {
     under_way: Mutex<usize>,
     /// Notified when no collective is under way.
     idle: Condvar,
-    /// Buffer of [`later`](super::later): values of all ranks that are being summed.
+    /// Buffer for the values of all ranks that are being summed.
     received: Mutex<Vec<f32>>,
     /// Time in which ops waited for collectives, in nanoseconds.
     waited: AtomicU64,
@@ -78,7 +78,7 @@ impl Link {
     pub fn sum(&self, values: &mut [f32], piece: usize) -> Result<(), FabricError> {
         let mut received = lock(&self.received);
         received.resize(sum::workspace(values.len(), piece, self.size()), 0.0);
-        sum::all_reduce(self.fabric(), Of::Sum, values, piece, &mut received)
+        sum::all_reduce(self.fabric(), Kind::Sum, values, piece, &mut received)
     }
 
     /// Time in which ops waited for collectives.
@@ -154,7 +154,7 @@ impl Link {
     /// The collective ends when the returned guard is dropped.
     ///
     /// # Errors
-    /// The same error on all ranks, if the headers differ or a rank has failed.
+    /// An error that is the same on all ranks, if the headers differ or a rank has failed.
     pub fn begin(
         &self,
         header: Header,

@@ -6,11 +6,12 @@
 use super::FabricError;
 use super::header::{Header, Kind, Status};
 use super::link::Link;
-use super::sum::{self, Of};
+use super::sum;
 use super::traffic::Pattern;
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Dims, Layout};
 use crate::ops::CustomOp;
+use crate::sync::atomic::AtomicBool;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -49,12 +50,32 @@ pub(super) struct Collective {
     link: Arc<Link>,
     /// Header, without the layout of the input.
     header: Header,
+    /// Bytes of the buffer of the link that a sum passes through; `None`: through a workspace.
+    reserved: Option<usize>,
+    status: Status,
+    /// Set by the run: whether a rank has a value of its own.
+    any: Option<Arc<AtomicBool>>,
 }
 
 impl Collective {
     pub fn new(link: &Arc<Link>, name: &str, kind: Kind) -> Self {
         let header = Header::new(name, kind, DType::F32, 0);
-        Self { link: Arc::clone(link), header }
+        let link = Arc::clone(link);
+        Self { link, header, reserved: None, status: Status::Ready, any: None }
+    }
+
+    /// Lets a sum pass through the buffer of the link, which has `room` bytes, in place of a
+    /// workspace.
+    pub const fn reserved(mut self, room: usize) -> Self {
+        self.reserved = Some(room);
+        self
+    }
+
+    /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
+    /// says whether another rank has a value.
+    pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
+        (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
+        self
     }
 
     /// Whether the result takes the place of the input.
@@ -68,10 +89,17 @@ impl Collective {
         (self.link.buffer() / self.link.size() / bytes).max(1)
     }
 
-    fn all_reduce(&self, of: Of, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let piece = sum::piece(self.link.buffer(), self.link.size());
-        let fabric = self.link.fabric();
-        sum::all_reduce(fabric, of, operands.write(0), piece, operands.workspace()).map_err(lost)
+    fn all_reduce(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let (link, values) = (&self.link, operands.write(0));
+        let summed = match self.reserved {
+            Some(room) => link.sum(values, sum::piece(room, link.size())),
+            None => {
+                let piece = sum::piece(link.buffer(), link.size());
+                let workspace = operands.workspace();
+                sum::all_reduce(link.fabric(), self.header.kind, values, piece, workspace)
+            }
+        };
+        summed.map_err(lost)
     }
 
     fn reduce_scatter(&self, operands: &mut cpu::Operands<'_>) -> Result<(), DeviceError> {
@@ -121,7 +149,7 @@ impl fmt::Debug for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Ops with equal texts are equal. The rank is left out, so that recordings of ranks agree.
         let Header { kind, tensor, .. } = self.header;
-        write!(f, "{kind} of {tensor:x}")
+        write!(f, "{kind} of {tensor:x} ({:?})", self.status)
     }
 }
 
@@ -183,6 +211,7 @@ impl CustomOp for Collective {
         // Elements of a rank that pass through the buffer at once.
         let most = |elements: usize, bytes: usize| elements.min(self.piece(bytes));
         let bytes = match self.header.kind {
+            Kind::Sum | Kind::Mean if self.reserved.is_some() => 0,
             Kind::Sum | Kind::Mean => {
                 let piece = sum::piece(self.link.buffer(), size);
                 sum::workspace(inputs[0].elements(), piece, size) * FLOAT_BYTES
@@ -202,10 +231,9 @@ impl CustomOp for Collective {
         let input = operands.input(0);
         let header = Header { dtype: input.dtype(), bytes: input.bytes(), ..self.header };
         self.link.waiting(|| {
-            let _turn = self.link.begin(header, Status::Ready, None)?;
+            let _turn = self.link.begin(header, self.status, self.any.as_deref())?;
             match self.header.kind {
-                Kind::Sum => self.all_reduce(Of::Sum, &mut operands),
-                Kind::Mean => self.all_reduce(Of::Mean, &mut operands),
+                Kind::Sum | Kind::Mean => self.all_reduce(&mut operands),
                 Kind::ReduceScatter => self.reduce_scatter(&mut operands),
                 Kind::AllGather => self.all_gather(&mut operands),
                 Kind::Broadcast { root } => self.broadcast(&mut operands, root),

@@ -2,12 +2,11 @@
 
 use super::fabric::{Fabric, FabricError};
 use super::header::Kind;
-use super::later::{Now, Queue, Start};
+use super::later::{Queue, Start};
 use super::link::Link;
 use super::op::Collective;
 use crate::layout::Layout;
 use crate::ops::Op;
-use crate::runtime::Runtime;
 use crate::sync::OnceLock;
 use crate::sync::atomic::AtomicBool;
 use std::fmt;
@@ -73,49 +72,6 @@ impl Ranks {
         self.0.link.waited()
     }
 
-    /// Gives the batch norms on `runtime` the running statistics of all ranks, from now on.
-    ///
-    /// Each rank makes the call for its own runtime. A batch norm then keeps the statistics of its
-    /// batch, and a distributed [`Optimizer`](crate::optim::Optimizer) applies the statistics of
-    /// all ranks to the running statistics, in the order of the ranks. All ranks must run the same
-    /// batch norms equally often in a step. Without the call, each rank has running statistics of
-    /// its own part of the data.
-    ///
-    /// ```
-    /// use remat::nn::BatchNorm2d;
-    /// use remat::optim::Optimizer;
-    /// use remat::prelude::*;
-    /// use remat::unstable::collective::{Ranks, threads};
-    ///
-    /// let train = |ranks: Ranks| -> Result<Vec<f32>, Error> {
-    ///     let runtime = Runtime::builder().budget("64KiB").cpu()?;
-    ///     ranks.share_statistics(&runtime);
-    ///     let mut norm = BatchNorm2d::new(&runtime, 1)?;
-    ///     let mut sgd = Optimizer::sgd(0.1, 0.0, 0.0).distributed(&ranks);
-    ///     let x = runtime.full(&[2, 1, 2, 2], 10.0 * (1 + ranks.rank()) as f32)?;
-    ///     let tape = Tape::new(&runtime);
-    ///     tape.watch(&mut norm);
-    ///     let loss = norm.forward(&x, Mode::Train)?.sum()?;
-    ///     sgd.minimize(tape, &loss, &mut norm)?;
-    ///     let mut state = remat::nn::state(&mut norm);
-    ///     let (_, remat::nn::State::Buffer(mean)) = &mut state[2] else { panic!() };
-    ///     mean.to_vec()
-    /// };
-    /// let ranks = threads(2).into_iter().map(|fabric| {
-    ///     std::thread::spawn(move || train(Ranks::new(fabric)))
-    /// });
-    /// for rank in ranks.collect::<Vec<_>>() {
-    ///     // .9 (.9 * 0 + .1 * 10) + .1 * 20
-    ///     assert_eq!(rank.join().unwrap()?, [2.9]);
-    /// }
-    /// # Ok::<(), Error>(())
-    /// ```
-    pub fn share_statistics(&self, runtime: &Runtime) {
-        if self.size() > 1 {
-            runtime.defer_statistics();
-        }
-    }
-
     /// Op that sums a tensor over all ranks, in place.
     #[must_use]
     pub fn all_reduce(&self, name: &str) -> Op {
@@ -154,21 +110,21 @@ impl Ranks {
     /// Op that sums a tensor over all ranks, in place, by way of the buffer of
     /// [`Ranks::all_reduce_later`] in place of a workspace.
     pub(crate) fn all_reduce_now(&self, name: &str, room: usize) -> Op {
-        Now::new(&self.0.link, name, room).into()
+        Collective::new(&self.0.link, name, Kind::Sum).reserved(room).into()
     }
 
     /// Op of a rank that has no tensor for a sum: takes part with zeros, which the caller provides.
     /// When the op has run, `any` says whether another rank has a tensor.
     pub(crate) fn all_reduce_nothing(&self, name: &str, room: usize, any: &Arc<AtomicBool>) -> Op {
-        Now::new(&self.0.link, name, room).empty(any).into()
+        Collective::new(&self.0.link, name, Kind::Sum).reserved(room).empty(any).into()
     }
 
     /// Two ops that sum a tensor over all ranks. The first takes the tensor, and leaves it as it is.
     /// The second returns the sum. Ops between the two run while the sum is made. The tensor has the
     /// layout `layout`, and is in the buffer meanwhile; `room` is the size of the buffer in bytes.
     ///
-    /// If the second op is skipped, this rank alone has lost the sum. `is_agreed` says that all
-    /// ranks agree later whether to use the sums. Otherwise, all later collectives fail.
+    /// This rank alone has lost the sum if the second op is skipped. `is_agreed` says that all ranks
+    /// agree later whether to use the sums. Otherwise, all later collectives fail.
     pub(crate) fn all_reduce_later(
         &self,
         name: &str,
@@ -203,7 +159,7 @@ impl Ranks {
     /// ```
     ///
     /// # Errors
-    /// If a rank is gone, has failed, or runs another collective.
+    /// An error if a rank is gone, has failed, or runs another collective.
     pub fn exchange(&self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, FabricError> {
         self.0.link.exchange(name, bytes)
     }

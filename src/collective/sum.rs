@@ -1,13 +1,7 @@
 //! Sums over all ranks, in the order of the ranks.
 
 use super::fabric::{Fabric, FabricError};
-
-/// A sum over all ranks, or their mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
-    Sum,
-    Mean,
-}
+use super::header::Kind;
 
 /// Number of values of each rank that are sent at once. Half of a buffer of `bytes` bytes is for the
 /// values of all ranks. The other half is for values that wait to be sent.
@@ -22,10 +16,10 @@ pub(super) fn workspace(len: usize, piece: usize, size: usize) -> usize {
     ((len / size).min(piece) + 2) * size
 }
 
-/// Replaces `values` by their sum over all ranks, or by the mean.
+/// Replaces `values` by their sum over all ranks, or by the mean if the kind is [`Kind::Mean`].
 pub(super) fn all_reduce(
     fabric: &dyn Fabric,
-    of: Of,
+    kind: Kind,
     values: &mut [f32],
     piece: usize,
     workspace: &mut [f32],
@@ -34,13 +28,13 @@ pub(super) fn all_reduce(
     let (last, buffer) = workspace.split_at_mut(size);
     let even = values.len() / size * size;
     for values in values[..even].chunks_mut(piece * size) {
-        sum_pieces(fabric, of, values, &mut buffer[..values.len()])?;
+        sum_pieces(fabric, kind, values, &mut buffer[..values.len()])?;
     }
     let rest = &mut values[even..];
     if !rest.is_empty() {
         last[..rest.len()].copy_from_slice(rest);
         last[rest.len()..].fill(0.0);
-        sum_pieces(fabric, of, last, &mut buffer[..size])?;
+        sum_pieces(fabric, kind, last, &mut buffer[..size])?;
         rest.copy_from_slice(&last[..rest.len()]);
     }
     Ok(())
@@ -50,7 +44,7 @@ pub(super) fn all_reduce(
 /// ranks: it receives this piece from all ranks, and sends the sum to all ranks.
 fn sum_pieces(
     fabric: &dyn Fabric,
-    of: Of,
+    kind: Kind,
     values: &mut [f32],
     received: &mut [f32],
 ) -> Result<(), FabricError> {
@@ -58,7 +52,7 @@ fn sum_pieces(
     exchange(fabric, values, received)?;
     let (sum, others) = received.split_at_mut(values.len() / size);
     add_all(sum, others);
-    if of == Of::Mean {
+    if kind == Kind::Mean {
         sum.iter_mut().for_each(|x| *x /= size as f32);
     }
     fabric.all_gather(bytemuck::cast_slice(sum), bytemuck::cast_slice_mut(values))

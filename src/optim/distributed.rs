@@ -48,8 +48,8 @@ struct Sum {
     wait: Op,
 }
 
-/// Sum of a gradient, and the position of its parameter.
-pub(super) type Summed = (usize, Tensor);
+/// Takes the sum of a gradient, after the position, the name and the value of its parameter.
+pub(super) type Take<'t> = dyn FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error> + 't;
 
 impl<'a> Reduction<'a> {
     /// Begins a step. `order` has the positions of the parameters that have a gradient in general,
@@ -71,15 +71,16 @@ impl<'a> Reduction<'a> {
     /// turn it is. `took` gets the sums that leave the buffer.
     pub fn complete(
         &mut self,
-        (position, gradient): Summed,
+        position: usize,
+        gradient: Tensor,
         targets: &mut [(String, &mut Tensor)],
-        took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+        took: &mut Take<'_>,
     ) -> Result<(), Error> {
         self.waiting[position] = Some(gradient);
         while let Some(&position) = self.left.front() {
             let Some(gradient) = self.waiting[position].take() else { break };
             self.left.pop_front();
-            self.sum((position, gradient), targets, took)?;
+            self.sum(position, gradient, targets, took)?;
         }
         Ok(())
     }
@@ -87,9 +88,10 @@ impl<'a> Reduction<'a> {
     /// Starts the sum of a gradient. A gradient that is too large for the buffer is summed at once.
     fn sum(
         &mut self,
-        (position, gradient): Summed,
+        position: usize,
+        gradient: Tensor,
         targets: &mut [(String, &mut Tensor)],
-        took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+        took: &mut Take<'_>,
     ) -> Result<(), Error> {
         let mut sum = gradient.contiguous()?;
         // With one handle only, the op takes over the storage of the gradient.
@@ -115,7 +117,7 @@ impl<'a> Reduction<'a> {
     fn finish_oldest(
         &mut self,
         targets: &mut [(String, &mut Tensor)],
-        took: &mut impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+        took: &mut Take<'_>,
     ) -> Result<bool, Error> {
         let Some(Sum { position, bytes, wait }) = self.under_way.pop_front() else {
             return Ok(false);
@@ -134,13 +136,13 @@ impl<'a> Reduction<'a> {
         mut self,
         targets: &mut [(String, &mut Tensor)],
         gradients: &mut Gradients,
-        mut took: impl FnMut(usize, &str, &mut Tensor, Tensor) -> Result<(), Error>,
+        took: &mut Take<'_>,
     ) -> Result<(), Error> {
         let mut empty = Vec::new();
         while let Some(position) = self.left.pop_front() {
             let (name, parameter) = &mut targets[position];
             match self.waiting[position].take().or_else(|| gradients.take(parameter)) {
-                Some(gradient) => self.sum((position, gradient), targets, &mut took)?,
+                Some(gradient) => self.sum(position, gradient, targets, took)?,
                 None => {
                     // Whether another rank has a gradient is known after the op has run.
                     let any = Arc::new(AtomicBool::new(false));
@@ -151,7 +153,7 @@ impl<'a> Reduction<'a> {
                 }
             }
         }
-        while self.finish_oldest(targets, &mut took)? {}
+        while self.finish_oldest(targets, took)? {}
         if !empty.is_empty() {
             self.runtime.sync()?;
         }
@@ -166,7 +168,8 @@ impl<'a> Reduction<'a> {
 }
 
 /// Order in which all ranks reduce the parameters: that of the backward pass of rank 0. A simulation
-/// runs no collective, and has the order of its own backward pass.
+/// runs no collective, and has the order of its own backward pass. `places` has the positions of all
+/// parameters.
 ///
 /// # Errors
 /// Errors of the step so far.
@@ -174,18 +177,16 @@ pub(super) fn agree_order(
     ranks: &Ranks,
     runtime: &Runtime,
     tape: &Tape,
-    targets: &[(String, &mut Tensor)],
+    places: &FxHashMap<TensorId, usize>,
 ) -> (Vec<usize>, Result<(), Error>) {
-    let places = targets.iter().enumerate().map(|(place, (_, parameter))| (parameter.id(), place));
-    let places: FxHashMap<TensorId, usize> = places.collect();
     let mut own: Vec<usize> =
         tape.order().iter().filter_map(|id| places.get(id).copied()).collect();
-    let mut is_left = vec![true; targets.len()];
+    let mut is_left = vec![true; places.len()];
     own.iter().for_each(|&place| is_left[place] = false);
-    own.extend((0..targets.len()).rev().filter(|&place| is_left[place]));
+    own.extend((0..places.len()).rev().filter(|&place| is_left[place]));
     let agreed = (|| {
         let own = own.iter().map(|&place| place as i32).collect();
-        let mut order = runtime.tensor(&[targets.len()], own)?;
+        let mut order = runtime.tensor(&[places.len()], own)?;
         runtime.update(ranks.broadcast("order of gradients", 0), &mut [&mut order], &[])?;
         order.to_vec::<i32>()
     })();
@@ -194,7 +195,7 @@ pub(super) fn agree_order(
             let agreed: Vec<usize> = agreed.into_iter().map(|place| place as usize).collect();
             let mut sorted = agreed.clone();
             sorted.sort_unstable();
-            let is_order = sorted.into_iter().eq(0..targets.len());
+            let is_order = sorted.into_iter().eq(0..places.len());
             (if is_order { agreed } else { own }, Ok(()))
         }
         Err(error) => (own, Err(error)),
@@ -224,6 +225,51 @@ impl CustomOp for ReserveBuffer {
 
     fn cpu(&self, _operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
         Ok(())
+    }
+}
+
+impl Ranks {
+    /// Gives the batch norms on `runtime` the running statistics of all ranks, from now on.
+    ///
+    /// Each rank makes the call for its own runtime. A batch norm then keeps the statistics of its
+    /// batch, and a distributed [`Optimizer`](crate::optim::Optimizer) applies the statistics of
+    /// all ranks to the running statistics, in the order of the ranks. All ranks must run the same
+    /// batch norms equally often in a step. Without the call, each rank has running statistics of
+    /// its own part of the data.
+    ///
+    /// ```
+    /// use remat::nn::BatchNorm2d;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    /// use remat::unstable::collective::{Ranks, threads};
+    ///
+    /// let train = |ranks: Ranks| -> Result<Vec<f32>, Error> {
+    ///     let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    ///     ranks.share_statistics(&runtime);
+    ///     let mut norm = BatchNorm2d::new(&runtime, 1)?;
+    ///     let mut sgd = Optimizer::sgd(0.1, 0.0, 0.0).distributed(&ranks);
+    ///     let x = runtime.full(&[2, 1, 2, 2], 10.0 * (1 + ranks.rank()) as f32)?;
+    ///     let tape = Tape::new(&runtime);
+    ///     tape.watch(&mut norm);
+    ///     let loss = norm.forward(&x, Mode::Train)?.sum()?;
+    ///     sgd.minimize(tape, &loss, &mut norm)?;
+    ///     let mut state = remat::nn::state(&mut norm);
+    ///     let (_, remat::nn::State::Buffer(mean)) = &mut state[2] else { panic!() };
+    ///     mean.to_vec()
+    /// };
+    /// let ranks = threads(2).into_iter().map(|fabric| {
+    ///     std::thread::spawn(move || train(Ranks::new(fabric)))
+    /// });
+    /// for rank in ranks.collect::<Vec<_>>() {
+    ///     // .9 (.9 * 0 + .1 * 10) + .1 * 20
+    ///     assert_eq!(rank.join().unwrap()?, [2.9]);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn share_statistics(&self, runtime: &Runtime) {
+        if self.size() > 1 {
+            runtime.defer_statistics();
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl Optimizer {
             Some(ranks) => {
                 let count = targets.len();
                 if self.order.len() != count {
-                    (self.order, failed) = agree_order(ranks, &runtime, &tape, &targets);
+                    (self.order, failed) = agree_order(ranks, &runtime, &tape, &places);
                 }
                 let room = self.reserve(ranks, &runtime, &targets)?;
                 let has_gradient = |&place: &usize| tape.watches(targets[place].1);
@@ -140,7 +140,7 @@ impl Optimizer {
             tape.gradients_onto(loss, &mut gradients)?;
             if let Some(reduction) = reduction {
                 let mut sums = Vec::new();
-                reduction.finish(&mut targets, &mut gradients, |position, _, _, sum| {
+                reduction.finish(&mut targets, &mut gradients, &mut |position, _, _, sum| {
                     sums.push((position, sum));
                     Ok(())
                 })?;
@@ -166,13 +166,14 @@ impl Optimizer {
                 return self.update(&runtime, name, parameter, &gradient);
             };
             reduction.complete(
-                (place, gradient),
+                place,
+                gradient,
                 &mut targets,
                 &mut |_, name, parameter, sum: Tensor| self.update(&runtime, name, parameter, &sum),
             )
         })?;
         if let Some((reduction, ranks)) = reduction.zip(ranks.as_ref()) {
-            reduction.finish(&mut targets, &mut gradients, |_, name, parameter, sum| {
+            reduction.finish(&mut targets, &mut gradients, &mut |_, name, parameter, sum| {
                 self.update(&runtime, name, parameter, &sum)
             })?;
             return apply_statistics(ranks, &runtime, statistics, module).and(failed);

@@ -206,8 +206,8 @@ impl Lifetimes {
 
     /// Sets the hint of a buffer: an address for the buffer in the first placement of a search.
     ///
-    /// If every buffer has a hint and no two buffers overlap there, the first placement is that of
-    /// the hints. Otherwise, the buffers get the lowest free addresses in the order of their hints.
+    /// The first placement is that of the hints if every buffer has one and no two buffers overlap
+    /// there. Otherwise, the buffers get the lowest free addresses in the order of their hints.
     /// Planners that do not search ignore hints.
     ///
     /// # Panics

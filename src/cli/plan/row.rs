@@ -1,6 +1,6 @@
 //! A row of results, as text and as JSON.
 
-use super::super::words::{Seconds, rounded_down};
+use super::super::words::{Seconds, rounded, rounded_down};
 use super::case::{Case, ratio};
 use remat::ByteSize;
 use remat::unstable::plan::{PlanError, Planned};
@@ -58,8 +58,8 @@ impl Row {
             load: Some(case.load),
             reuse: Some(reuse.to_owned()),
             bytes,
-            ratio: bytes.map(|bytes| rounded(ratio(bytes, case.load))),
-            seconds: Some(rounded(seconds)),
+            ratio: bytes.map(|bytes| to_a_millionth(ratio(bytes, case.load))),
+            seconds: Some(to_a_millionth(seconds)),
             proven: planned.as_ref().is_ok_and(|planned| planned.proven),
             refusal: planned.as_ref().err().map(ToString::to_string),
             ..Self::of_case(name, case)
@@ -80,8 +80,10 @@ impl Row {
             held: order.and_then(|order| order.held),
             budget_bytes: recomputed.map(|one| one.budget),
             schedule: recomputed.and_then(|one| one.schedule.clone()),
-            slowdown: recomputed.and_then(|one| one.slowdown).map(rounded),
-            recompute_ratio: recomputed.and_then(|one| one.slowdown).map(|one| rounded(one - 1.0)),
+            slowdown: recomputed.and_then(|one| one.slowdown).map(to_a_millionth),
+            recompute_ratio: recomputed
+                .and_then(|one| one.slowdown)
+                .map(|one| to_a_millionth(one - 1.0)),
             // Round a lower bound down, so that it stays a lower bound.
             least_slowdown: recomputed
                 .and_then(|one| one.least_slowdown)
@@ -130,6 +132,6 @@ impl Row {
 }
 
 /// Rounds to a millionth.
-fn rounded(number: f64) -> f64 {
-    (number * 1e6).round() / 1e6
+fn to_a_millionth(number: f64) -> f64 {
+    rounded(number, 6)
 }

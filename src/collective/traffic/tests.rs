@@ -53,7 +53,7 @@ impl<F: Fabric> Fabric for Counting<F> {
     }
 }
 
-/// What rank 0 sends for one collective on `rows` rows of 8 numbers, header included.
+/// Traffic of rank 0 for one collective on `rows` rows of 8 numbers, header included.
 fn sent(pattern: Pattern, count: usize, rows: usize, buffer: usize) -> Traffic {
     let ranks = threads(count).into_iter().map(|fabric| {
         std::thread::spawn(move || {

@@ -45,8 +45,7 @@ impl Expected {
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
-    /// For each tensor made in this turn, the slot that the tensor takes over; `NONE` if it takes
-    /// over no slot.
+    /// Slot that each tensor made in this turn takes over; `NONE` if the tensor takes over no slot.
     heirs: Vec<u32>,
     /// Whether `this` is not in ascending order, because several threads send commands.
     is_mixed: bool,

@@ -78,7 +78,7 @@ impl Cluster {
     /// costs.
     ///
     /// # Errors
-    /// If the costs are no times, or the ranks send nothing to each other.
+    /// An error if the costs are no times, or the ranks send nothing to each other.
     pub fn new(
         program: &RecordedProgram,
         unit: &CostUnit,
