@@ -39,6 +39,7 @@ mod output;
 mod plan;
 mod progress;
 mod ranks;
+mod ranks_args;
 mod recording;
 mod report;
 mod resume;
@@ -63,8 +64,10 @@ mod wrap;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use command::{Cli, Command};
 use failure::Failure;
+use ranks::World;
+use ranks_args::Distributed;
 use std::process::ExitCode;
-use terminal::print_result;
+use terminal::{print_result, tell};
 
 /// Runs the program.
 pub fn run() -> ExitCode {
@@ -88,7 +91,7 @@ pub fn run() -> ExitCode {
         Command::Train(args) => {
             let (_, matches) = matches.subcommand().expect("it is `train`");
             let ranks = args.ranks.clone();
-            ranks::join(&ranks, |world| {
+            let work = |world: &World| {
                 let copy = world.copy(args.checkpoints.resume.as_deref())?;
                 let resumed = resume::arguments(*args, matches, copy.as_ref());
                 let adapted = resumed.and_then(|(mut args, options)| {
@@ -97,7 +100,11 @@ pub fn run() -> ExitCode {
                 });
                 let (args, options) = world.agree(adapted)?;
                 train::run(&args, &options, world)
-            })
+            };
+            match ranks.distributed {
+                None => work(&World::alone()),
+                Some(Distributed::Mpi) => mpi::run(&ranks, work),
+            }
         }
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Generate(args) => generate::run(&args),
@@ -115,7 +122,7 @@ pub fn run() -> ExitCode {
 /// Reports the failure of the program, if it failed, and returns the exit code.
 fn finish(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
-    failure.tell().code().into()
+    tell(failure).code().into()
 }
 
 /// Prints help, the version, or an error in the arguments.

@@ -6,7 +6,7 @@ use super::model::{ImageModel, Model, usual_data, usual_policy, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
-use super::ranks::RanksArgs;
+use super::ranks_args::RanksArgs;
 use super::sizes::SizeArgs;
 use super::source::Source;
 use super::values::{self, Budget, Budgets, DeviceName, Share};

@@ -1,4 +1,3 @@
-use super::terminal::{fail, harmless, say};
 use remat::Error;
 use remat::data::DataError;
 use remat::device::DeviceError;
@@ -50,19 +49,6 @@ impl Failure {
     #[must_use]
     pub fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
-    }
-
-    /// Prints the failure, unless it was printed before.
-    #[must_use]
-    pub fn tell(self) -> Self {
-        // Names of files may have control characters.
-        let message = harmless(&self.message);
-        match self.code {
-            _ if self.is_told() => {}
-            INTERRUPTED => say(message),
-            _ => fail(&message),
-        }
-        self.told_by(false)
     }
 
     /// Whether another rank tells the failure.

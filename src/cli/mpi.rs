@@ -2,7 +2,9 @@
 //! module.
 
 use super::failure::Failure;
-use super::ranks::{RanksArgs, World};
+use super::ranks::World;
+use super::ranks_args::RanksArgs;
+use super::terminal::tell;
 use remat::unstable::collective::Job;
 
 /// Runs the work of this process as a rank of its job. If the rank fails while others may wait for
@@ -17,7 +19,7 @@ pub fn run(
             Err(failure) if !world.ends() => Err(failure),
             // All ranks end here. Tell a failure before the others may exit: the launcher ends the
             // job at the first exit code that is not 0.
-            ended => Ok(ended.map_err(Failure::tell)),
+            ended => Ok(ended.map_err(tell)),
         }
     })?
 }

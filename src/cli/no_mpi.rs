@@ -1,7 +1,8 @@
 //! Stands in for `mpi.rs` in a program built without the feature `mpi`.
 
 use super::failure::Failure;
-use super::ranks::{RanksArgs, World};
+use super::ranks::World;
+use super::ranks_args::RanksArgs;
 
 /// Fails: there is no MPI in this program.
 pub fn run(

@@ -3,11 +3,10 @@
 use super::args::TrainArgs;
 use super::checkpoint::Kept;
 use super::failure::Failure;
-use super::mpi;
+use super::ranks_args::RanksArgs;
 use super::terminal::say;
-use super::values::{self, DeviceName};
+use super::values::DeviceName;
 use super::words::Counted;
-use clap::{Args, ValueEnum};
 use remat::ByteSize;
 use remat::unstable::collective::{Fabric, FabricError, Ranks};
 use serde::Serialize;
@@ -16,64 +15,9 @@ use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Placeholder for the number of the rank in names of files.
 const RANK: &str = "{rank}";
-
-/// Options for a training on several ranks.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Several ranks")]
-pub struct RanksArgs {
-    /// Train on all ranks of a job that was started by mpirun, srun or the like
-    ///
-    /// Each rank trains on its own part of a step, and the gradients of all ranks are added up in
-    /// the order of the ranks. The results have the bits of one rank with --accumulate N, for N
-    /// ranks. --batch, --budget and --accumulate are those of each rank. Rank 0 reports, and writes
-    /// all files.
-    #[arg(long, value_name = "HOW")]
-    pub distributed: Option<Distributed>,
-
-    /// Seconds that a rank waits for the others before it ends the job
-    #[arg(long, value_name = "SECONDS", default_value = "600", requires = "distributed", value_parser = values::above_zero, allow_hyphen_values = true)]
-    pub patience: f32,
-
-    /// Buffer through which each rank sends and receives tensors; counts towards the budget
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "256KiB",
-        requires = "distributed",
-        allow_hyphen_values = true
-    )]
-    pub rank_buffer: ByteSize,
-}
-
-/// Connection of the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Distributed {
-    /// MPI: one process for each rank
-    Mpi,
-}
-
-impl RanksArgs {
-    /// Most time that a rank waits for the others.
-    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for ranks of an MPI job"))]
-    pub fn patience(&self) -> Duration {
-        Duration::try_from_secs_f32(self.patience).unwrap_or(Duration::MAX)
-    }
-}
-
-/// Runs the work of this process among its ranks.
-pub fn join(
-    args: &RanksArgs,
-    work: impl FnOnce(&World) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    match args.distributed {
-        None => work(&World::alone()),
-        Some(Distributed::Mpi) => mpi::run(args, work),
-    }
-}
 
 /// All ranks, as one of them sees them.
 pub struct World {

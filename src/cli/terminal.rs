@@ -1,6 +1,6 @@
 //! The terminal: stdout for results, stderr for all other text.
 
-use super::failure::Failure;
+use super::failure::{Failure, INTERRUPTED};
 use super::sync::LazyLock;
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::wrap::Stream;
@@ -133,6 +133,19 @@ pub fn warn(line: impl Display) {
 pub fn fail(message: &str) {
     let style = *Styles::styled().get_error();
     say(format_args!("{style}error:{style:#} {}", message.trim_end()));
+}
+
+/// Prints a failure, unless it was printed before.
+#[must_use]
+pub fn tell(failure: Failure) -> Failure {
+    // Names of files may have control characters.
+    let message = harmless(&failure.to_string());
+    match failure.code() {
+        _ if failure.is_told() => {}
+        INTERRUPTED => say(message),
+        _ => fail(&message),
+    }
+    failure.told_by(false)
 }
 
 /// Prints a result for people, with long lines broken on a terminal.
