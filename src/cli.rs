@@ -26,6 +26,7 @@ mod lab_args;
 mod labels;
 mod machine;
 mod matrix;
+mod memory;
 mod model;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -73,6 +74,7 @@ use terminal::{print_result, tell};
 pub fn run() -> ExitCode {
     terminal::set_color(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()));
     interrupt::survive_full_files();
+    memory::end_with_an_error();
     let parsed = Cli::command().try_get_matches();
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (args, matches) = match parsed {

@@ -247,6 +247,65 @@ fn a_checkpoint_that_does_not_fit_costs_nothing_else() {
     assert_eq!(names(&folder), ["result"], "nothing half written");
 }
 
+/// Regression: large inputs under `ulimit -v` ended by SIGABRT.
+#[test]
+fn the_end_of_memory_is_an_error_wherever_it_comes() {
+    let folder = folder("memory");
+    let at = |name: &str| folder.join(name).into_os_string().into_string().unwrap();
+    let [trace, saved, book, csv, out] = ["trace", "saved", "book", "rows.csv", "out"].map(at);
+    let small = ["train", "mlp", "--batch", "8", "--budget", "100%", "--no-test", "--quiet"];
+    let files = ["--steps", "30", "--schedule", "constant", "--record", &trace, "--save", &saved];
+    let made = run(&[&small[..], &files[..]].concat());
+    assert!(made.status.success(), "{}", stderr(&made));
+    fs::write(&book, "a book ".repeat(1 << 21)).unwrap();
+    let rows = (0..100_000).map(|i| format!("{i},{i},{},{}\n", i + 7, 1 + i % 999));
+    fs::write(&csv, "id,lower,upper,size\n".to_owned() + &rows.collect::<String>()).unwrap();
+    let pictures = folder.join("pictures/a");
+    fs::create_dir_all(&pictures).unwrap();
+    for i in 0..8 {
+        let color = image::Rgb([i * 30, 0, 0]);
+        image::RgbImage::from_pixel(8, 8, color).save(pictures.join(format!("{i}.png"))).unwrap();
+    }
+    let images = format!("images:{}", folder.join("pictures").display());
+    let text_of_book = format!("text:{book}");
+    let commands: [&[&str]; 8] = [
+        &["train", "mlp", "--steps", "2", "--no-test", "--save", &out],
+        &["train", "lstm", "--steps", "1", "--no-test", "--data", &text_of_book, "--json", &out],
+        &["train", "mlp", "--steps", "1", "--data", &images, "--image-size", "1999x1999"],
+        &["train", "mlp", "--steps", "31", "--resume", &saved, "--record", &out],
+        &["simulate", &trace, "--budget", "100%"],
+        &["sweep", &trace, "--budget", "60%", "--seeds", "5", "--policy", "random", "--csv", &out],
+        &["bound", &trace, "--budget", "60%"],
+        &["plan", &csv, "--time", "1"],
+    ];
+    let before = names(&folder);
+    let (mut ended, mut done) = (0, 0);
+    for command in commands {
+        for mebibytes in [60, 150, 300] {
+            let case = format!("{mebibytes} MiB: {}", command.join(" "));
+            let output = shell(&format!(
+                "ulimit -v {}; exec timeout -s KILL 60 \"$0\" {}",
+                mebibytes << 10,
+                command.join(" ")
+            ));
+            let said = stderr(&output);
+            match output.status.code() {
+                Some(0) => done += 1,
+                Some(1 | 2) => {
+                    assert!(said.contains("error: "), "{case}: {said}");
+                    ended += usize::from(said.contains("memory has ended: an allocation of "));
+                }
+                code => panic!("{case} ends with {code:?}: {said}"),
+            }
+            assert!(!said.contains("panicked"), "{case}: {said}");
+            let _ = fs::remove_file(&out);
+            assert_eq!(names(&folder), before, "{case} leaves nothing half written");
+        }
+    }
+    println!("{done} runs were done, {ended} ended where an allocation failed");
+    assert!(done > 0 && ended > 0, "{done} done, {ended} ended");
+}
+
 #[test]
 fn a_refused_command_leaves_the_log_as_it_is() {
     let folder = folder("refused");

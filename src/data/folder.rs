@@ -72,14 +72,14 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
         return Err(DataError::Format { path: folder.to_owned(), message });
     }
     let shape = [3, size[0], size[1]];
-    let (pixels, labels) = read(&train, size)?;
+    let (pixels, labels) = read(folder, &train, size)?;
     let mut train = Images::stored(shape, classes.len(), pixels, labels, None);
     train.remarks.extend(
         empty
             .iter()
             .map(|path| format!("{} has no PNG or JPEG files, and is not a class", path.display())),
     );
-    let (pixels, labels) = read(&test, size)?;
+    let (pixels, labels) = read(folder, &test, size)?;
     let test = Images::stored(shape, classes.len(), pixels, labels, Some(&train));
     Ok(Dataset { train, test })
 }
@@ -139,9 +139,24 @@ fn decode(path: &Path) -> Result<DynamicImage, DataError> {
 /// Pixels of all images, and their classes. The pixels of an image are stored by color: first all
 /// red values, then green, then blue. Images of a different size are cropped and resized by
 /// [`covering`].
-fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>), DataError> {
+fn read(
+    folder: &Path,
+    files: &[File],
+    [height, width]: [usize; 2],
+) -> Result<(Vec<u8>, Vec<u8>), DataError> {
     let area = height * width;
-    let mut pixels = vec![0; files.len() * 3 * area];
+    let bytes = files.len() * 3 * area;
+    let mut pixels = Vec::new();
+    if pixels.try_reserve_exact(bytes).is_err() {
+        let [count, bytes] = [files.len() as u64, bytes as u64];
+        let message = format!(
+            "this machine does not have the memory for {count} images of {height}x{width} pixels, {}; choose a \
+             smaller size",
+            ByteSize(bytes)
+        );
+        return Err(DataError::Format { path: folder.to_owned(), message });
+    }
+    pixels.resize(bytes, 0);
     let images = pixels.par_chunks_exact_mut(3 * area).zip(files);
     let images = images.map(|(pixels, (path, _))| {
         let image = covering(decode(path)?, [height, width].map(|size| size as u32));

@@ -1,0 +1,83 @@
+//! The end of memory: an allocation that fails ends the program with an error.
+//!
+//! Rust aborts a program whose allocation fails. There is no stable way to choose another end, but
+//! the abort raises SIGABRT. [`end_with_an_error`] handles this signal, if the last allocation has
+//! failed. Callers that can go on without the memory, such as `try_reserve`, do not abort.
+
+#![allow(unsafe_code, reason = "an allocator that counts, and a handler of a signal")]
+
+use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use remat::ByteSize;
+use remat::unstable::trace::WholeFile;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+/// The allocator of the system. It keeps the size of the allocation that failed last.
+struct Watched;
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+/// Bytes of the allocation that failed last; 0 if none has failed.
+static FAILED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the end of memory is told.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+fn watched(memory: *mut u8, bytes: usize) -> *mut u8 {
+    if memory.is_null() {
+        FAILED.store(bytes, Ordering::Relaxed);
+    }
+    memory
+}
+
+// SAFETY: all calls are passed on unchanged to the allocator of the system.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that `System` wants.
+        watched(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        watched(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as above; `memory` came from `System`.
+        watched(unsafe { System.realloc(memory, layout, bytes) }, bytes)
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above; `memory` came from `System`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Ends the program with an error from now on when memory ends. Unfinished files are removed.
+pub fn end_with_an_error() {
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::SIGABRT;
+        use signal_hook::low_level::{exit, register};
+        let aborted = || {
+            let bytes = FAILED.load(Ordering::Relaxed);
+            if bytes == 0 {
+                return;
+            }
+            // An abort in here, or of a second thread, has nothing to add.
+            if !IS_TOLD.swap(true, Ordering::Relaxed) {
+                eprintln!(
+                    "error: memory has ended: an allocation of {} failed; free memory, raise its limit (ulimit -v), or \
+                     use less data, smaller sizes or fewer threads",
+                    ByteSize(bytes as u64)
+                );
+                WholeFile::remove_unfinished();
+            }
+            exit(1);
+        };
+        // If the signal cannot be handled, the program is aborted, as it is without this call.
+        // SAFETY: the thread that aborts raises the signal itself, between two calls of the allocator.
+        // The closure therefore interrupts no other code, and may take locks.
+        let _ = unsafe { register(SIGABRT, aborted) };
+    }
+}
