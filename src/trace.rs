@@ -16,6 +16,8 @@ pub use crate::driver::{Entry, Recorder, VERSION};
 mod json_lines;
 #[cfg(feature = "serde")]
 mod load;
+#[cfg(any(feature = "data", feature = "serde"))]
+mod members;
 #[cfg(feature = "serde")]
 mod read_whole;
 #[cfg(feature = "serde")]
@@ -28,6 +30,8 @@ pub use {
     load::{LoadProblem, LoadProgramError},
 };
 
+#[cfg(any(feature = "data", feature = "serde"))]
+pub(crate) use members::{Members, is_packed};
 // Documented in `unstable`.
 #[cfg(feature = "serde")]
 #[doc(hidden)]

@@ -5,7 +5,7 @@
 //! may unpack to gigabytes.
 
 use super::{DataError, Dataset, Images, regular};
-use flate2::bufread::MultiGzDecoder;
+use crate::trace::{Members, is_packed};
 use remat_memory::ByteSize;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -116,9 +116,9 @@ impl<const N: usize> IdxFile<N> {
         let mut file = BufReader::new(file);
         // Detect compression by the content of the file, not by its name: browsers unpack files and
         // keep their names.
-        let packed = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
+        let packed = is_packed(file.fill_buf().map_err(io)?);
         let mut rest: Box<dyn Read> =
-            if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+            if packed { Box::new(Members::new(file)) } else { Box::new(file) };
 
         let cut_off = |error: io::Error| match error.kind() {
             io::ErrorKind::UnexpectedEof => DataError::Format {

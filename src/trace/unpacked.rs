@@ -1,7 +1,5 @@
-use flate2::bufread::MultiGzDecoder;
-use std::cell::Cell;
+use super::members::{Members, is_packed};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::rc::Rc;
 
 /// Number of unpacked bytes that every packed file may have, whatever its size.
 const FREE_BYTES: u64 = 64 << 20;
@@ -33,55 +31,26 @@ pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead +
     let mut start = Vec::with_capacity(2);
     // `fill_buf` would not do here, because it may return a single byte.
     file.by_ref().take(2).read_to_end(&mut start)?;
-    let is_packed = start == [0x1f, 0x8b];
+    let is_plain = !is_packed(&start);
     let whole = Cursor::new(start).chain(file);
-    if !is_packed {
+    if is_plain {
         return Ok(Box::new(whole));
     }
-    let packed = Counted { read: whole, bytes: Rc::default() };
-    let bytes = Rc::clone(&packed.bytes);
-    let text = MultiGzDecoder::new(packed);
-    Ok(Box::new(BufReader::with_capacity(1 << 16, Limited { text, packed: bytes, out: 0 })))
-}
-
-/// Reader that counts the bytes read from it.
-struct Counted<R> {
-    read: R,
-    bytes: Rc<Cell<u64>>,
-}
-
-impl<R: BufRead> Read for Counted<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let count = self.read.read(to)?;
-        self.bytes.set(self.bytes.get() + count as u64);
-        Ok(count)
-    }
-}
-
-impl<R: BufRead> BufRead for Counted<R> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.read.fill_buf()
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.bytes.set(self.bytes.get() + count as u64);
-        self.read.consume(count);
-    }
+    let limited = Limited { text: Members::new(whole), out: 0 };
+    Ok(Box::new(BufReader::with_capacity(1 << 16, limited)))
 }
 
 /// Reader that fails once more bytes are unpacked than `FREE_BYTES` and `MOST_FROM_ONE` allow.
 struct Limited<R> {
-    text: R,
-    /// Packed bytes read so far.
-    packed: Rc<Cell<u64>>,
+    text: Members<R>,
     out: u64,
 }
 
-impl<R: Read> Read for Limited<R> {
+impl<R: BufRead> Read for Limited<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let count = self.text.read(to)?;
         self.out += count as u64;
-        let packed = self.packed.get();
+        let packed = self.text.packed();
         if self.out > FREE_BYTES.max(packed.saturating_mul(MOST_FROM_ONE)) {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
@@ -122,6 +91,25 @@ mod tests {
             if let Err(error) = found {
                 let text = error.to_string();
                 assert!(text.contains("67108864") && text.contains("gunzip"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_behind_the_end_are_told_from_a_file_that_was_cut_off() {
+        for text in [&b""[..], b"a", &[b'x'; 1 << 17]] {
+            for members in [1, 2, 9] {
+                let whole = packed(text).repeat(members);
+                assert_eq!(length(&whole).unwrap(), (text.len() * members) as u64);
+                for behind in [&b"\0"[..], b"x", b"{}\n", &[7; 1 << 17]] {
+                    let told = length(&[&whole[..], behind].concat()).unwrap_err().to_string();
+                    let ends = format!("ends after {} bytes, but other bytes follow", whole.len());
+                    assert!(told.contains(&ends), "{told}");
+                }
+                for cut in [1, 4, 8] {
+                    let error = length(&whole[..whole.len() - cut]).unwrap_err();
+                    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
+                }
             }
         }
     }
