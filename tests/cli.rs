@@ -121,7 +121,7 @@ fn the_report_has_the_exponents_of_megengine_s_functions() {
         [("megengine", Value::Bool(false)), ("megengine-article", Value::Null)]
     {
         let report = train(&["mlp", "--steps", "1", "--policy", policy, "--exponents", "1,0.5,2"]);
-        assert_eq!(report["policy"], policy);
+        assert_eq!(report["policy"], format!("{policy}:bytes=0.5:staleness=2"));
         assert_eq!(report["exponents"], serde_json::json!([1.0, 0.5, 2.0]));
         assert_eq!(report["own_cost"], own_cost);
     }

@@ -37,7 +37,7 @@ fn runs_with_parameters_replay() {
         let text = fs::read_to_string(&recording).unwrap();
         let canonical = policy.parse::<remat::PolicyKind>().unwrap().to_string();
         let begin: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-        assert_eq!(begin["policy"], canonical);
+        assert_eq!([&begin, &by_flags, &by_text].map(|said| &said["policy"]), [&*canonical; 3]);
         let budget = by_text["effective_budget_bytes"].to_string();
         let args = ["simulate", &recording, "--policy", policy, "--budget", &budget];
         let replayed = &simulated(&args)[0];

@@ -445,9 +445,6 @@ fn report(
         }
         _ => (None, None, None),
     };
-    // Exponents and factors have fields of their own in the report, so the policy is named without
-    // them.
-    let policy = if exponents.is_some() { memory.policy } else { policy };
     let (ending, diverged_since_step) = match outcome.ending {
         Ending::Done => (EndingName::Done, None),
         Ending::Interrupted => (EndingName::Interrupted, None),
