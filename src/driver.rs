@@ -488,12 +488,13 @@ impl<D: Device> Driver<D> {
     /// Steps are recognized only if the evictor uses foresight: from the first command on if
     /// `steps` is given, and from the first eviction on if not. The forecasts are
     /// [remembered](Driver::remember).
-    pub fn know(&mut self, Knowledge { steps, forecasts }: Knowledge) {
+    pub fn know(&mut self, Knowledge { steps, forecasts, searched }: Knowledge) {
         self.recognize_steps_once_short();
         if let Some(steps) = steps.filter(|_| self.books.engine.foresees()) {
             self.recognize_known_steps(steps);
         }
         forecasts.into_iter().for_each(|forecast| self.remember(forecast));
+        self.recognition.learning.searched = searched;
     }
 
     /// Sets the learner that gets the turns of loops from now on. Turns are given only if steps are
@@ -556,7 +557,8 @@ impl<D: Device> Driver<D> {
         let ended = self.finish_recording();
         self.books.report(ended);
         let forecasts = self.recognition.learning.remembered();
-        let known = Knowledge { steps: self.known_steps(), forecasts };
+        let searched = self.recognition.learning.searched;
+        let known = Knowledge { steps: self.known_steps(), forecasts, searched };
         let engine = &self.books.engine;
         let begin = Entry::Begin {
             version: VERSION,

@@ -699,6 +699,7 @@ fn a_replay_knows_what_the_run_knew() {
             let replayed =
                 &objects(&stdout(&["simulate", &recording, "--as-run", "--json", "-"]))[0];
             assert_eq!(trained["effective_budget_bytes"], replayed["budget_bytes"]);
+            assert_eq!([&trained, replayed].map(|said| &said["policy"]), [policy; 2]);
             for key in ["evictions", "recomputed_ops", "max_regeneration_depth"] {
                 assert_eq!(trained[key], replayed[key], "{key} of {model} by {policy} at {share}");
             }

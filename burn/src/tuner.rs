@@ -180,7 +180,7 @@ impl Rehearsal {
         let mut replay = Replay::new(PolicyKind::Learned(Learn::Ahead), budget);
         replay.memory = MemoryKind::Counted;
         replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(ratio));
-        replay.as_run = Some(Knowledge { steps: Some(self.steps.clone()), forecasts: Vec::new() });
+        replay.as_run = Some(Knowledge { steps: Some(self.steps.clone()), ..Knowledge::default() });
         replay
     }
 

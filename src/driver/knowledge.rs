@@ -1,7 +1,7 @@
 //! Knowledge of a program before the program runs. `Driver::know` decides whether steps are
 //! recognized; `learning.rs` decides whether steps are learned.
 
-use crate::evict::Forecast;
+use crate::evict::{Forecast, Learn};
 use crate::step::KnownSteps;
 
 /// Knowledge of a program's steps before the program begins: from an earlier run, or from a run on
@@ -15,4 +15,18 @@ pub struct Knowledge {
     /// Forecasts: the best way found to run each step.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub forecasts: Vec<Forecast>,
+    /// Whether the search for forecasts is done. A policy that searches then tries only the
+    /// portfolio, for steps without a forecast.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    pub searched: bool,
+}
+
+impl Knowledge {
+    /// Effort to learn more, for a policy with the effort `learn`.
+    pub(crate) const fn learn(&self, learn: Learn) -> Learn {
+        match learn {
+            Learn::Search { .. } if self.searched => Learn::Portfolio,
+            learn => learn,
+        }
+    }
 }

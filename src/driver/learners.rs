@@ -44,10 +44,11 @@ impl LearnOptions {
     /// Steps are recognized if the evictor uses foresight. See [`Driver::know`] for when
     /// recognition begins.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) -> Learners {
+        let learn = self.known.learn(self.learn);
         driver.know(self.known);
         match self.own {
             Some(own) => driver.learn_by(Some(own)),
-            None => self.learners.set(driver, self.learn),
+            None => self.learners.set(driver, learn),
         }
         driver.plan_steps(self.plan);
         driver.name_budgets_by(self.rehearse);

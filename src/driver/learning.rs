@@ -80,6 +80,8 @@ pub(super) struct Learning {
     given: usize,
     /// Knowledge of steps, by step key and budget in bytes.
     kinds: FxHashMap<(u64, u64), StepKind>,
+    /// Whether the search for forecasts was done before the run, for the recording.
+    pub searched: bool,
 }
 
 #[derive(Debug, Default)]

@@ -708,6 +708,13 @@ impl Builder {
         self
     }
 
+    /// Says that the search for forecasts is done: see [`Knowledge::searched`].
+    #[cfg(feature = "lab")]
+    pub(crate) fn searched(mut self) -> Self {
+        self.known.searched = true;
+        self
+    }
+
     /// Replaces the search of `learned:portfolio` or `learned:search` by another learner, until the
     /// policy changes. An example is a learner that only stores the turns, for a later search
     /// (`lab::Search`). Recordings do not mention the learner.

@@ -1,7 +1,6 @@
 //! The result of a tuning.
 
 use super::{ChosenBudget, Forecasts, Warning};
-use crate::evict::{Learn, PolicyKind};
 use crate::runtime::Builder;
 use crate::step::KnownSteps;
 use std::fmt;
@@ -149,9 +148,7 @@ impl Tuned<'_> {
     /// ```
     #[must_use]
     pub fn builder(&self) -> Builder {
-        let builder = (self.make)();
-        let policy = builder.policy.kind();
-        let mut builder = builder.budget(self.budget());
+        let mut builder = (self.make)().budget(self.budget());
         if let Some(threshold) = self.chosen.threshold() {
             builder = builder.eviction_threshold(threshold);
         }
@@ -161,12 +158,9 @@ impl Tuned<'_> {
         }
         match (&self.found, self.chosen.rehearsed().policy) {
             (Some(found), _) => {
-                if policy.is_some_and(PolicyKind::searches) {
-                    // The search is done. At run time, the portfolio handles kinds of steps that
-                    // the rehearsal does not have.
-                    builder = builder.policy(PolicyKind::Learned(Learn::Portfolio));
-                }
-                builder.forecasts(found.forecasts.iter().cloned())
+                // At run time, the portfolio handles kinds of steps that the rehearsal does not
+                // have.
+                builder.searched().forecasts(found.forecasts.iter().cloned())
             }
             // The policy of the run does not pass, so another policy replaces it.
             (None, Some(policy)) => builder.policy(policy),
