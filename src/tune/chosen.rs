@@ -389,17 +389,18 @@ impl Needs {
         let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
         // Blocks leave holes between them, so the full budget may have to exceed the most bytes in
         // use.
-        let mut full_budget = peak;
-        let mut more = (peak / 400).max(remat_memory::ALIGNMENT);
-        loop {
-            (tuner.progress)(Progress::WithoutEvictions { budget: full_budget });
-            if rehearsal.fits(full_budget)? {
-                break;
+        let (mut tried, mut more) = (peak, (peak / 400).max(remat_memory::ALIGNMENT));
+        let full_budget = loop {
+            // An arena has whole granules, so bytes beyond the last granule are of no use.
+            let budget = tried - tried % remat_memory::ALIGNMENT;
+            (tuner.progress)(Progress::WithoutEvictions { budget });
+            if rehearsal.fits(budget)? {
+                break budget;
             }
             // Grow by a quarter of a percent at first, then ever faster, so that the loop ends.
-            full_budget = full_budget.saturating_add(more);
+            tried = tried.saturating_add(more);
             more += more / 8;
-        }
+        };
         let threshold = tuner.threshold.map(|share| share.of(full_budget));
         let is_measured = tuner.cost_model() == Some(CostModelKind::Measured);
         Ok(Self { full_budget, peak, state, threshold, is_measured })
