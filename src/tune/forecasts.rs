@@ -14,6 +14,7 @@
 //! time that the search takes. The other half of the ops refines the forecasts for the best budget.
 
 use super::cache::{Cache, Origin};
+use super::rehearsal::at_once;
 use super::{
     ChosenBudget, Progress, Rehearsal, Rehearsed, Share, Trainable, TuneError, Tuned, Warning,
 };
@@ -21,8 +22,6 @@ use crate::cost::CostModelKind;
 use crate::driver::{Allowance, Turn};
 use crate::evict::{Clock, Forecast, Learn, PolicyKind};
 use crate::lab::Search;
-use crate::sync::thread;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -394,21 +393,9 @@ impl<P: Trainable> Trial<'_, P> {
         most: f64,
         part: u64,
     ) -> Vec<(Result<Tried, TuneError>, u64)> {
-        let within = move |budget| {
+        at_once(budgets.iter().copied(), |budget| {
             let mut part = Allowance::of_ops(part);
             (self.within(budget, most, &mut part), part.spent())
-        };
-        thread::scope(|scope| {
-            let threads = budgets.iter().map(|&budget| {
-                // If no thread can be started, this thread does the work.
-                let of_budget = thread::Builder::new().spawn_scoped(scope, move || within(budget));
-                of_budget.map_err(|_| Box::new(within(budget)))
-            });
-            let threads: Vec<_> = threads.collect();
-            let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|e| resume_unwind(e))
-            };
-            threads.into_iter().map(|done| done.map_or_else(|done| *done, wait)).collect()
         })
     }
 

@@ -8,7 +8,8 @@ use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::runtime::{Builder, Runtime};
 use crate::step::KnownSteps;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, thread};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 /// Number of rehearsals that are running in this process.
@@ -278,8 +279,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
             return Ok(verdict);
         }
         let mut best: Option<Rehearsed> = None;
-        for policy in NAMED {
-            let passed = by(Way::Named(policy))?.ok();
+        for (policy, verdict) in NAMED.into_iter().zip(at_once(NAMED, |it| by(Way::Named(it)))) {
+            let passed = verdict?.ok();
             let least = best.map_or(f64::INFINITY, |best| best.recompute_ratio);
             if let Some(passed) = passed.filter(|passed| passed.recompute_ratio < least) {
                 best = Some(Rehearsed { policy: Some(policy), ..passed });
@@ -473,7 +474,10 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
                 (end.recompute_cost / end.base_cost, recomputed / base)
             }
         };
-        self.turn_ops.store(last.ops - before.ops, Ordering::Relaxed);
+        // All completed rehearsals have the same number, so their order does not matter.
+        if !stopped {
+            self.turn_ops.store(last.ops - before.ops, Ordering::Relaxed);
+        }
         Ok(Rehearsed {
             evictions: end.evictions,
             peak_bytes: end.peak_bytes,
@@ -504,6 +508,27 @@ impl Drop for Muted {
     fn drop(&mut self) {
         UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Calls `work` for each of `all` at the same time, each on a thread of its own. Returns the results
+/// in the order of `all`.
+pub(super) fn at_once<T: Send + Copy, R: Send>(
+    all: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads = all.into_iter().map(|one| {
+            // If no thread can be started, this thread does the work.
+            let started = thread::Builder::new().spawn_scoped(scope, move || work(one));
+            started.map_err(|_| Box::new(work(one)))
+        });
+        let threads: Vec<_> = threads.collect();
+        let wait = |thread: thread::ScopedJoinHandle<'_, R>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        threads.into_iter().map(|done| done.map_or_else(|done| *done, wait)).collect()
+    })
 }
 
 /// Whether a rehearsal ended because its allowance was spent.
