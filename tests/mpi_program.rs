@@ -5,6 +5,7 @@ use remat_rng::SplitMix64;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -167,6 +168,102 @@ fn ranks_have_the_bits_of_one_rank_that_accumulates() {
         }
     }
     assert!(recomputed > 500, "{recomputed} ops recomputed");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Forecasts with which the recording of a rank began.
+fn forecasts(recording: &Path) -> Value {
+    let text = fs::read_to_string(recording).unwrap();
+    let begin: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    begin["forecasts"].clone()
+}
+
+/// Ranks with equal options share one search, and get the forecasts that each would have found.
+#[test]
+fn ranks_share_the_search_of_one_of_them() {
+    if !has_mpi() {
+        return;
+    }
+    let folder = folder("shared");
+    for (model, policies) in [
+        (MODELS[0].0, ["learned:portfolio", "learned:search:100"]),
+        (MODELS[1].0, ["learned:portfolio", "learned"]),
+    ] {
+        for policy in policies {
+            // Searching ranks and forecasts of a job whose ranks have these budgets and limits.
+            let found = |ranks: &[(&str, u32)]| {
+                let job: Vec<String> = ranks
+                    .iter()
+                    .map(|(budget, limit)| {
+                        format!(
+                            "{model} --steps 2 --no-test --distributed mpi --budget {budget} --recompute-limit {limit} \
+                             --policy {policy} --json many.json --record run.{{rank}}.jsonl"
+                        )
+                    })
+                    .collect();
+                let (code, text) = run(&folder, &job);
+                assert_eq!(code, Some(0), "{job:?}\n{text}");
+                let report = report(&folder.join("many.json"));
+                let by =
+                    report["ranks"].as_array().unwrap().iter().map(|of| of["learned_by"].as_u64());
+                let all = (0..ranks.len())
+                    .map(|rank| forecasts(&folder.join(format!("run.{rank}.jsonl"))));
+                by.zip(all).collect::<Vec<_>>()
+            };
+            // No run comes near the limits, but a rank with a limit of its own searches for itself.
+            let alone = found(&[("75%", 99), ("75%", 98), ("85%", 97), ("75%", 96)]);
+            let shared = found(&[("75%", 99), ("75%", 99), ("85%", 99), ("75%", 99)]);
+            println!("{policy}: {} bytes of forecasts", alone[0].1.to_string().len());
+            let by = |all: &[(Option<u64>, Value)]| all.iter().map(|of| of.0).collect::<Vec<_>>();
+            match alone[0].0 {
+                Some(_) => {
+                    assert_eq!(by(&alone), [0, 1, 2, 3].map(Some), "{model} by {policy}");
+                    assert_eq!(by(&shared), [Some(0), Some(0), Some(2), Some(0)]);
+                    assert!(alone[0].1.as_array().is_some_and(|found| !found.is_empty()));
+                }
+                // A policy that only looks ahead may be best without forecasts.
+                None => assert_eq!(policy, "learned"),
+            }
+            for (rank, (shared, alone)) in shared.iter().zip(&alone).enumerate() {
+                assert!(shared.1 == alone.1, "rank {rank}, {model} by {policy}");
+            }
+        }
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// The other ranks do not wait for a rank whose search fails or ends.
+#[test]
+fn a_rank_that_does_not_end_its_search_ends_all() {
+    if !has_mpi() || !cfg!(target_os = "linux") {
+        return;
+    }
+    let folder = folder("search-ends");
+    for signal in ["-TERM", "-INT", "-KILL"] {
+        for rank in 0..2 {
+            let args = format!(
+                "{} --steps 1000000 --no-test --distributed mpi --budget 75% --threads 1 --patience 20 \
+                 --policy learned:search:100000 --json r.json",
+                MODELS[0].0
+            );
+            let mut child = start(&mut job(&folder, &[args.clone(), args]));
+            // Rank 0 tells when its search begins, and both ranks listen for signals then.
+            let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+            let begins = said.by_ref().any(|line| line.unwrap().contains("learning what to evict"));
+            assert!(begins, "no search");
+            let ids = children(child.id());
+            let kill = Command::new("kill").args([signal, &ids[rank].to_string()]).status();
+            assert!(kill.unwrap().success());
+            let rest = std::thread::spawn(move || said.map_while(Result::ok).collect::<Vec<_>>());
+            let what = format!("{signal} to rank {rank}");
+            let output = end(child, &what);
+            let said = rest.join().unwrap().join("\n");
+            match signal {
+                "-KILL" => assert!(!output.status.success(), "{what}: {said}"),
+                _ => assert_eq!(output.status.code(), Some(130), "{what}: {said}"),
+            }
+        }
+    }
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -136,6 +136,11 @@ fn cancel() {
     }
 }
 
+/// Ends the current phase, as the first Ctrl-C does.
+pub fn request() {
+    PRESSED.fetch_max(1, Ordering::Relaxed);
+}
+
 /// Whether Ctrl-C was pressed.
 pub fn is_requested() -> bool {
     PRESSED.load(Ordering::Relaxed) > 0

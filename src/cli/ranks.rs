@@ -3,7 +3,9 @@
 use super::args::TrainArgs;
 use super::checkpoint::Kept;
 use super::failure::Failure;
+use super::interrupt;
 use super::ranks_args::RanksArgs;
+use super::sync::thread;
 use super::terminal::say;
 use super::values::DeviceName;
 use super::words::Counted;
@@ -14,7 +16,9 @@ use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Placeholder for the number of the rank in names of files.
 const RANK: &str = "{rank}";
@@ -117,6 +121,27 @@ impl World {
             }
         };
         Err(Failure::of_all(*code, message).told_by(self.is_first()))
+    }
+
+    /// Does work that may take long on some ranks. All ranks wait for the end of all, and an
+    /// interrupt of one rank interrupts all.
+    pub fn each<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+        thread::scope(|scope| {
+            let started = thread::Builder::new().spawn_scoped(scope, work);
+            let work = started.map_err(|error| Failure::new(format!("no thread: {error}")))?;
+            loop {
+                let own = (work.is_finished(), interrupt::is_requested());
+                // Without the other ranks, the work is of no use.
+                let all = self.exchange("work", own).inspect_err(|_| interrupt::request())?;
+                if all.iter().any(|(_, is_interrupted)| *is_interrupted) {
+                    interrupt::request();
+                }
+                if all.iter().all(|(is_done, _)| *is_done) {
+                    return Ok(work.join().unwrap_or_else(|panic| resume_unwind(panic)));
+                }
+                thread::sleep(MOMENT);
+            }
+        })
     }
 
     /// Fails unless all ranks have the same options and data.
@@ -227,6 +252,9 @@ impl World {
         )))
     }
 }
+
+/// Time between two questions whether the work of all ranks is done.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// Bytes of a file that are copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;

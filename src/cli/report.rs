@@ -125,6 +125,9 @@ impl fmt::Display for Verified {
 pub struct OfRank {
     rank: usize,
     budget_bytes: u64,
+    /// Number of the rank whose simulated runs found the forecasts of this rank; `None` without
+    /// forecasts.
+    learned_by: Option<usize>,
     peak_bytes: u64,
     evictions: u64,
     recomputed_ops: u64,
@@ -137,11 +140,12 @@ pub struct OfRank {
 
 impl OfRank {
     /// Results of this rank.
-    pub fn new(rank: usize, tuned: &Tuned<'_>, outcome: &Outcome) -> Self {
+    pub fn new(rank: usize, learned_by: usize, tuned: &Tuned<'_>, outcome: &Outcome) -> Self {
         let stats = &outcome.training.stats;
         Self {
             rank,
             budget_bytes: tuned.chosen().budget(),
+            learned_by: tuned.forecasts().map(|_| learned_by),
             peak_bytes: outcome.peak_bytes,
             evictions: stats.evictions,
             recomputed_ops: stats.recomputed_ops,

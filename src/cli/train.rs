@@ -32,7 +32,7 @@ use super::waiting::Waiting;
 use super::words::{Counted, OnRanks};
 use indicatif::HumanCount;
 use remat::data::{Augment, Batches, Text};
-use remat::tune::{self, Forecasts, Rehearsal, Tuned, Warning};
+use remat::tune::{self, ChosenBudget, Forecasts, Rehearsal, TuneError, Tuned, Warning};
 use remat::unstable::program::Plan;
 use remat::{ByteSize, Error, PolicyKind, Runtime};
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
         chosen.warnings().iter().for_each(warn);
     }
     // Search for forecasts in the chosen budget, by simulated runs.
-    let tuned = rehearsal.learn(chosen)?;
+    let (tuned, learned_by) = learn(world, &rehearsal, chosen)?;
     stop_waiting();
     let chosen = tuned.chosen();
     if !output.quiet {
@@ -171,7 +171,9 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     })?;
     let ranks = match several {
         None => Vec::new(),
-        Some(_) => world.exchange("results", OfRank::new(world.rank(), &tuned, &outcome))?,
+        Some(_) => {
+            world.exchange("results", OfRank::new(world.rank(), learned_by, &tuned, &outcome))?
+        }
     };
     world.end();
     let thrashed = outcome.training.stats.thrashed_steps;
@@ -199,6 +201,35 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
         Output::deliver_to(json, || output::json(&report)).map_err(Failure::beside),
         journal.finish().map_err(Failure::beside),
     ])
+}
+
+/// Searches for forecasts. The first of all ranks with the same options searches for the others.
+/// Returns the tuned run, and the number of the rank that searched.
+fn learn<'a>(
+    world: &World,
+    rehearsal: &Rehearsal<'_, 'a, Blank<'_>>,
+    chosen: ChosenBudget,
+) -> Result<(Tuned<'a>, usize), Failure> {
+    if world.several().is_none() {
+        return Ok((rehearsal.learn(chosen)?, world.rank()));
+    }
+    let key = rehearsal.key(&chosen);
+    let keys = world.exchange("options of rehearsals", key.clone())?;
+    let searcher = keys.iter().position(|other| *other == key).unwrap_or(world.rank());
+    let searches = searcher == world.rank();
+    let own = world.each(|| match searches {
+        true => rehearsal.learn(chosen.clone()).map(Some),
+        false => Ok(None),
+    })?;
+    let own = match interrupt::is_requested() {
+        true => Err(TuneError::Interrupted),
+        false => own,
+    };
+    let own = world.agree(own.map_err(Failure::from))?;
+    let found = own.as_ref().and_then(Tuned::forecasts).cloned();
+    let mut all = world.exchange("forecasts", found)?;
+    let tuned = own.unwrap_or_else(|| rehearsal.learned(chosen, all.swap_remove(searcher)));
+    Ok((tuned, searcher))
 }
 
 /// Failure of a run that ran out of memory, although its rehearsal passed.

@@ -22,6 +22,7 @@ use crate::cost::CostModelKind;
 use crate::driver::{Allowance, Turn};
 use crate::evict::{Clock, Forecast, Learn, PolicyKind};
 use crate::lab::Search;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ const LEAST_TURNS: u64 = 10;
 const SHARE: u64 = 8;
 
 /// Forecasts of the steps of a run, and the part of the budget that they use.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Forecasts {
     /// Limit on the run's bytes: the part of the budget with the least recomputation.
     pub budget: u64,
@@ -117,8 +118,27 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
             let told = format!("{} {}: {error}", tuner.names.cache, path.display());
             not_kept = Some(Warning::NotKept(told));
         }
-        let (make, known) = (Arc::clone(&tuner.make), self.known.clone());
-        Ok(Tuned { make, chosen, found, known, not_kept })
+        Ok(Tuned { not_kept, ..self.learned(chosen, found) })
+    }
+
+    /// The result of [`Rehearsal::learn`], with forecasts that a rehearsal with the same
+    /// [key](Rehearsal::key) has found.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn learned(&self, chosen: ChosenBudget, found: Option<Forecasts>) -> Tuned<'a> {
+        let (make, known) = (Arc::clone(&self.tuner.make), self.known.clone());
+        Tuned { make, chosen, found, known, not_kept: None }
+    }
+
+    /// Text of all options that [`Rehearsal::learn`] depends on, besides the program. Rehearsals of
+    /// one program with the same text find the same forecasts.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn key(&self, chosen: &ChosenBudget) -> String {
+        let tuner = self.tuner;
+        let builder = tuner.builder(chosen.budget(), chosen.threshold());
+        let (full_budget, device) = (chosen.full_budget(), &tuner.stand_in.name);
+        format!("{} steps in {full_budget} bytes on {device}: {builder:?}", tuner.steps)
     }
 }
 
