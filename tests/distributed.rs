@@ -11,6 +11,8 @@ use remat::ops::CustomOp;
 use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::unstable::collective::{Ranks, threads};
+use remat::unstable::lab::InMemory;
+use remat::unstable::program::Command;
 use remat::{Layout, Plan, PolicyKind, Stats};
 use remat_rng::SplitMix64;
 
@@ -276,6 +278,38 @@ fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
 }
 
 /// With several parts on each rank, all ranks agree.
+/// The first sum of each step is started before the backward pass ends, also if updates wait for its
+/// end.
+#[test]
+fn sums_start_while_the_backward_pass_goes_on() {
+    for (net, backward) in [(Net::Mlp, "matmul"), (Net::Vit, "matmul"), (Net::Gpt, "matmul")] {
+        for (way, parts) in [(0, 1), (1, 1), (2, 1), (3, 1), (2, 2), (3, 2)] {
+            let case = Case { net, rule: 0, parts, way };
+            let train = |fabric| {
+                std::thread::spawn(move || {
+                    let (ranks, recorded) = (Ranks::new(fabric), InMemory::default());
+                    let runtime = Runtime::builder().budget("64MiB").threads(1);
+                    let runtime = runtime.record(recorded.clone()).cpu().unwrap();
+                    let optimizer = case.optimizer().distributed(&ranks);
+                    case.train(&runtime, optimizer, (Some(ranks.rank()), ranks.size())).unwrap();
+                    recorded.take().unwrap()
+                })
+            };
+            let ranks: Vec<_> = threads(2).into_iter().map(train).collect();
+            for rank in ranks {
+                let program = rank.join().unwrap();
+                let steps = program.commands().split(|command| matches!(command, Command::Step));
+                for step in steps.take(STEPS) {
+                    let ops: Vec<&str> = step.iter().filter_map(Command::op).collect();
+                    let first = ops.iter().position(|op| *op == "all_reduce_start");
+                    let last = ops.iter().rposition(|op| *op == backward);
+                    assert!(first.is_some() && first < last, "{case:?}: {first:?}, {last:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn ranks_with_micro_batches_agree() {
     for (way, net) in [(0, Net::Mlp), (1, Net::Gpt), (2, Net::Norms), (3, Net::Branches)] {

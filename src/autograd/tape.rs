@@ -380,8 +380,19 @@ impl Tape {
         result: &Tensor,
         complete: impl FnMut(TensorId, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.play(result, Graph::LetGo, None, complete)?;
-        self.runtime.confirm()
+        let runtime = self.runtime.clone();
+        self.gradients_with(result, complete)?;
+        runtime.confirm()
+    }
+
+    /// Computes gradients like [`Tape::backward_with`], but the replacements of the forward pass can
+    /// still be undone.
+    pub(crate) fn gradients_with(
+        self,
+        result: &Tensor,
+        complete: impl FnMut(TensorId, Tensor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.play(result, Graph::LetGo, None, complete)
     }
 
     /// Watched tensors in the order in which the backward pass completes their gradients: a gradient

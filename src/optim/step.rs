@@ -137,14 +137,24 @@ impl Optimizer {
             }
         };
         if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
-            tape.gradients_onto(loss, &mut gradients)?;
-            if let Some(reduction) = reduction {
-                let mut sums = Vec::new();
-                reduction.finish(&mut targets, &mut gradients, &mut |position, _, _, sum| {
-                    sums.push((position, sum));
-                    Ok(())
-                })?;
-                sums.into_iter().for_each(|(at, sum)| gradients.set(targets[at].1, sum));
+            match reduction {
+                None => tape.gradients_onto(loss, &mut gradients)?,
+                // Sums are made beside the backward pass. Only the updates wait for its end.
+                Some(mut reduction) => {
+                    let mut sums = Vec::new();
+                    let mut took = |position, _: &str, _: &mut Tensor, sum| {
+                        sums.push((position, sum));
+                        Ok(())
+                    };
+                    tape.gradients_with(loss, |id, gradient| {
+                        let Some(place) = places.remove(&id) else { return Ok(()) };
+                        let gradient =
+                            with_earlier(&runtime, &mut gradients, targets[place].1, gradient)?;
+                        reduction.complete(place, gradient, &mut targets, &mut took)
+                    })?;
+                    reduction.finish(&mut targets, &mut gradients, &mut took)?;
+                    sums.into_iter().for_each(|(at, sum)| gradients.set(targets[at].1, sum));
+                }
             }
             self.step(&runtime, module, &mut gradients)?;
             if let Some(ranks) = &ranks {
@@ -154,13 +164,7 @@ impl Optimizer {
         }
         tape.backward_with(loss, |id, gradient| {
             let Some(place) = places.remove(&id) else { return Ok(()) };
-            let gradient = match gradients.take(targets[place].1) {
-                Some(mut sum) => {
-                    runtime.update(Accumulate, &mut [&mut sum], &[&gradient])?;
-                    sum
-                }
-                None => gradient,
-            };
+            let gradient = with_earlier(&runtime, &mut gradients, targets[place].1, gradient)?;
             let Some(reduction) = &mut reduction else {
                 let (name, parameter) = &mut targets[place];
                 return self.update(&runtime, name, parameter, &gradient);
@@ -333,6 +337,22 @@ impl Optimizer {
         let [lr, weight_decay] =
             Group::settings(&self.groups, name, parameter, [self.lr, self.weight_decay]);
         Ok(self.rule.op(lr, weight_decay, self.steps(name)))
+    }
+}
+
+/// The gradient of a parameter, added to that of earlier micro-batches.
+fn with_earlier(
+    runtime: &Runtime,
+    gradients: &mut Gradients,
+    parameter: &Tensor,
+    gradient: Tensor,
+) -> Result<Tensor, Error> {
+    match gradients.take(parameter) {
+        Some(mut sum) => {
+            runtime.update(Accumulate, &mut [&mut sum], &[&gradient])?;
+            Ok(sum)
+        }
+        None => Ok(gradient),
     }
 }
 
