@@ -267,6 +267,33 @@ fn a_rank_that_does_not_end_its_search_ends_all() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// With a small buffer, two ranks need little more memory than one rank with the batch of one.
+#[test]
+fn a_small_buffer_costs_little_memory() {
+    if !has_mpi() {
+        return;
+    }
+    let folder = folder("small-buffer");
+    for model in [
+        "resnet20 --data synthetic:3x16x16 --batch 32",
+        "gpt --layers 2 --width 64 --heads 4 --context 64 --batch 8",
+        "lstm --context 24 --width 24 --batch 4",
+    ] {
+        let args = format!("{model} --steps 3 --no-test --threads 1 --policy dtr --plan off");
+        let (code, text) = run(&folder, &[format!("{args} --budget 1%")]);
+        assert_eq!(code, Some(2), "{text}");
+        // The refusal names a budget that passes: `--budget 35% (5.09 MiB) passes`.
+        let named = text.split(" passes").next().and_then(|text| text.rsplit('(').next());
+        let named: remat::ByteSize = named.unwrap().trim_end_matches(')').parse().unwrap();
+        let buffer = 4 << 10;
+        let budget = (named.0 as f64 * 1.05) as u64 + buffer;
+        let ranks = format!("{args} --distributed mpi --rank-buffer {buffer} --budget {budget}");
+        let (code, text) = run(&folder, &[ranks.clone(), ranks]);
+        assert_eq!(code, Some(0), "{model} in {budget}, one rank in {named}: {text}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// Options of a small training.
 const SMALL: &str = "mlp --batch 16 --threads 1 --no-test --distributed mpi";
 
