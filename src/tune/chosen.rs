@@ -20,8 +20,11 @@ pub const USUAL: u32 = 40;
 pub const CHOSEN_RATIO: f64 = 1.0;
 
 /// Limit on the recomputation in a budget that an error message names, as a multiple of the work
-/// itself.
-pub const NAMED_RATIO: f64 = 10.0;
+/// itself. A rehearsal that fails takes as long as the limit allows.
+pub const NAMED_RATIO: f64 = 4.0;
+
+/// Limit on the recomputation that a threshold alone may cause, as a multiple of the work itself.
+const THRESHOLD_RATIO: f64 = 10.0;
 
 /// Share of the budget that is the margin for measured costs, with which evictions differ from run
 /// to run. With measured costs, a budget passes only if the budget less the margin passes, too.
@@ -531,7 +534,7 @@ impl<P: Trainable> Chooser<'_, P> {
         let Some(threshold) = threshold.filter(|&threshold| threshold < full_budget) else {
             return Ok(0.0);
         };
-        let alone = self.rehearse(full_budget, Some(threshold), Some(NAMED_RATIO))?;
+        let alone = self.rehearse(full_budget, Some(threshold), Some(THRESHOLD_RATIO))?;
         Ok(alone.map_or(0.0, |rehearsed| rehearsed.recompute_ratio))
     }
 
