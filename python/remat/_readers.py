@@ -24,6 +24,14 @@ _EXPOSE = {
     ],
 }
 
+# They choose another algorithm under any dispatch mode of PyTorch's, and so give other bits. They run without the
+# budget, and their results are leaves.
+_WHOLE = [
+    (torch.linalg, ["eigvalsh", "svdvals", "cond", "matrix_norm", "matrix_rank", "norm"]),
+    (torch, ["norm", "nuclear_norm", "frobenius_norm"]),
+]
+
+
 _state = threading.local()
 
 
@@ -63,6 +71,25 @@ def _exposer(method, session):
     return expose
 
 
+def _whole(function, session):
+    @functools.wraps(function)
+    def run(*args, **kwargs):
+        if "norm" in function.__name__ and not _is_of_singular_values(args, kwargs):
+            return function(*args, **kwargs)
+        for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, torch.Tensor):
+                session.keep(leaf)
+        with torch._C._DisableTorchDispatch():
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _is_of_singular_values(args, kwargs):
+    orders = [*args[1:], *kwargs.values()]
+    return any(isinstance(order, (int, float, str)) and order in ("nuc", 2, -2) for order in orders)
+
+
 def _within_reading(function):
     @functools.wraps(function)
     def read(*args, **kwargs):
@@ -87,6 +114,10 @@ def in_place(session):
                 for name in names:
                     if hasattr(owner, name):
                         put(owner, name, wrap(getattr(owner, name), session))
+        for owner, names in _WHOLE:
+            for name in names:
+                if hasattr(owner, name):
+                    put(owner, name, _whole(getattr(owner, name), session))
         put(torch, "save", _within_reading(torch.save))
         yield
     finally:

@@ -81,7 +81,7 @@ struct Lock {
 
 void call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::torch_dispatch_mode::StashTorchDispatchModeGuard stash;
-  op.callBoxed(stack);
+  call_kernel(op, stack);
 }
 
 // The entry of a storage, which becomes a leaf if the budget did not count it before.
@@ -220,7 +220,7 @@ void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* sta
   call.outputs = bytes.data();
   call.outputs_len = bytes.size();
   if (inputs.empty() && bytes.empty()) {
-    op.callBoxed(stack);
+    call_kernel(op, stack);
     return count_results(form, *stack);
   }
   auto* record = new Record(form, call.kind, operands, *stack);
@@ -488,6 +488,12 @@ uint64_t rm_tensor(PyObject* object, bool* leaf) {
   if (!held) return 0;
   *leaf = held->leaf;
   return held->tensor;
+}
+
+// State of a tensor's value: 0 if the budget does not count it, 1 for a leaf, 2 if it is resident, 3 if it is evicted.
+int rm_state(PyObject* object) {
+  auto* held = held_by(object);
+  return !held ? 0 : held->leaf ? 1 : held->number ? 2 : 3;
 }
 
 // Marks a value as a leaf; if `tainted`, somebody outside of PyTorch may write to it from now on.

@@ -21,6 +21,7 @@ constexpr Statistics BATCH_NORMS[] = {
     {"aten::_native_batch_norm_legit", 3, 4, 5},
     {"aten::cudnn_batch_norm", 3, 4, 5},
     {"aten::miopen_batch_norm", 3, 4, 5},
+    {"aten::_batch_norm_with_update", 3, 4, Form::ALWAYS},
 };
 
 // Operators that change the size or the storage of an operand.

@@ -27,9 +27,10 @@ struct Form {
   // Whether each argument is written to.
   std::vector<bool> writes;
   // Arguments that are written to without an effect on the results, in training: the running statistics of batch
-  // norm. A rerun leaves these arguments out.
+  // norm. A rerun writes to tensors of its own instead.
   std::vector<bool> beside;
-  // Index of the argument that says whether batch norm trains; -1 if it always trains or there is none.
+  // Index of the argument that says whether batch norm trains; ALWAYS if it always trains, -1 for other ops.
+  static constexpr int ALWAYS = -2;
   int trains = -1;
   // Index of the argument for a random generator; -1 if there is none.
   int generator = -1;

@@ -96,7 +96,8 @@ bool has_subclass(const Form& form, const torch::jit::Stack& stack) {
 
 Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device device) {
   auto arguments = torch::jit::last(stack, form.arguments);
-  bool trains = form.trains >= 0 && arguments[form.trains].isBool() && arguments[form.trains].toBool();
+  bool trains = form.trains == Form::ALWAYS ||
+                (form.trains >= 0 && arguments[form.trains].isBool() && arguments[form.trains].toBool());
   c10::SmallVector<c10::StorageImpl*, 8> read;
   auto add_once = [](auto& list, c10::StorageImpl* storage) {
     for (auto* other : list)

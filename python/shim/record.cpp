@@ -2,10 +2,9 @@
 
 #include "sizes.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/core/TorchDispatchUtils.h>
-#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
 
 namespace remat {
@@ -76,8 +75,10 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
       auto list = c10::impl::GenericList(c10::AnyType::get());
       for (const c10::IValue& item : given[i].toListRef()) list.push_back(item.isTensor() ? c10::IValue() : item);
       arguments.emplace_back(std::move(list));
-    } else if (form.beside[i] && !operands.statistics.empty()) {
-      arguments.emplace_back();
+    } else if (form.beside[i] && !operands.statistics.empty() && given[i].isTensor()) {
+      // Stands for a tensor of a rerun's own.
+      auto like = given[i].toTensor();
+      arguments.emplace_back(at::detail::empty_strided_meta(like.sizes(), like.strides(), like.scalar_type()));
     } else {
       arguments.push_back(given[i]);
     }
@@ -87,6 +88,14 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
     std::lock_guard lock(generator.mutex());
     random.emplace(generator, generator.get_state());
   }
+}
+
+void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  keys.excluded_ = keys.excluded_ - c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                                         c10::DispatchKey::ZeroTensor});
+  c10::impl::ForceDispatchKeyGuard guard(keys);
+  op.callBoxed(stack);
 }
 
 void run_first(Record& record, Places places, c10::Device device) {
@@ -101,18 +110,6 @@ void run_first(Record& record, Places places, c10::Device device) {
   } else {
     for (size_t i = 0; i < record.targets; i++) point(record.made + i, places.outputs[i]);
   }
-  if (getenv("REMAT_DEBUG")) {
-    for (auto& look : record.looks) {
-      auto& v = torch::jit::last(*stack, record.form.arguments)[look.argument];
-      each_tensor(v, [&](const at::Tensor& t, int32_t item) {
-        if (item != look.item) return;
-        auto* h = held_of(t.storage().unsafeGetStorageImpl());
-        if (!h || h->number == 0)
-          fprintf(stderr, "%s: operand %u of kind %d: tensor %lu number %lu leaf %d, engine says %lu\n", record.form.name.c_str(), look.argument, (int)record.kind,
-                  h ? h->tensor : 0, h ? h->number : 0, h ? h->leaf : 0, places.inputs[look.input]);
-      });
-    }
-  }
   // A kernel takes its arguments off the stack. If the device has too little memory, the call is made again.
   std::optional<std::vector<c10::IValue>> arguments;
   if (device.is_cuda()) {
@@ -121,7 +118,7 @@ void run_first(Record& record, Places places, c10::Device device) {
   }
   auto below = stack->size() - record.form.arguments;
   try {
-    record.form.op.callBoxed(stack);
+    call_kernel(record.form.op, stack);
   } catch (const c10::OutOfMemoryError&) {
     if (record.kind == RM_OVER && record.gives) move(places.outputs[0], places.inputs[0]);
     if (arguments) {
@@ -168,7 +165,12 @@ void run_again(const Record& record, Places places) {
   for (size_t i = 0; i < record.arguments.size(); i++) {
     const auto& argument = record.arguments[i];
     if (look == record.looks.size() || record.looks[look].argument != i) {
-      stack.push_back(argument);
+      if (record.form.beside[i] && argument.isTensor() && argument.toTensor().is_meta()) {
+        auto like = argument.toTensor();
+        stack.emplace_back(at::zeros(like.sizes(), like.options().device(storages[0]->device())));
+      } else {
+        stack.push_back(argument);
+      }
     } else if (record.looks[look].item < 0) {
       stack.emplace_back(record.looks[look].at(storages[record.looks[look].input]));
       look++;
@@ -192,7 +194,7 @@ void run_again(const Record& record, Places places) {
   {
     AsBefore generator(record);
     DefaultDtype dtype(record.default_dtype);
-    record.form.op.callBoxed(&stack);
+    call_kernel(record.form.op, &stack);
   }
   if (record.kind == RM_OVER) {
     see_again(record.made, places.outputs[0]);

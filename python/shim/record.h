@@ -45,6 +45,10 @@ struct Places {
   c10::ArrayRef<uint64_t> inputs, outputs;
 };
 
+// Runs an operator as a kernel of autograd would: the keys for lazy conjugation and negation are seen by the ops that
+// it is made of, although a dispatch mode hides them.
+void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
 // Runs a call for the first time. Throws what the op throws.
 void run_first(Record& record, Places places, c10::Device device);
 // Runs a call again, and moves the outputs to the table.

@@ -105,8 +105,7 @@ std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& st
     });
     if (!strided) return nullptr;
     sizes->work = std::max(products(form, arguments, without), moved * WORK_PER_BYTE);
-  } catch (const std::exception& error) {
-    if (getenv("REMAT_DEBUG")) fprintf(stderr, "%s: %.300s\n", form.name.c_str(), error.what());
+  } catch (const std::exception&) {
     // No kernel for tensors without data, or the arguments are wrong: then the op says so when it runs.
     return nullptr;
   }

@@ -75,6 +75,7 @@ unsafe extern "C" {
         see: extern "C" fn(*mut c_void, *const c_char, u64),
     );
     pub fn rm_tensor(object: *mut c_void, leaf: *mut bool) -> u64;
+    pub fn rm_state(object: *mut c_void) -> i32;
     pub fn rm_keep(object: *mut c_void, tainted: bool);
     pub fn rm_notice_record() -> *mut c_void;
 }

@@ -2,8 +2,8 @@
 
 use crate::device::TorchDevice;
 use crate::ffi::{
-    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_live, rm_locked, rm_peak, rm_stress,
-    rm_tensor,
+    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_live, rm_locked, rm_peak, rm_state,
+    rm_stress, rm_tensor,
 };
 use crate::session::{Session as Inner, held};
 use pyo3::create_exception;
@@ -144,6 +144,18 @@ impl Session {
         // SAFETY: `tensor` is a tensor or a storage.
         unsafe { rm_keep(tensor.as_ptr().cast(), false) };
         Ok(())
+    }
+
+    /// State of a tensor: `leaf`, `resident` or `evicted`; `None` if the budget does not count it.
+    #[staticmethod]
+    fn state(tensor: &Bound<'_, PyAny>) -> Option<&'static str> {
+        // SAFETY: the shim checks whether the object is a tensor.
+        match unsafe { rm_state(tensor.as_ptr().cast()) } {
+            1 => Some("leaf"),
+            2 => Some("resident"),
+            3 => Some("evicted"),
+            _ => None,
+        }
     }
 
     /// Changes the budget.
