@@ -59,7 +59,7 @@ def swaps_and_copies():
 def in_place_activations():
     w = torch.linspace(-2, 2, 12, requires_grad=True)
     x = w * 1
-    y = F.leaky_relu_(F.elu_(F.relu6(x * 3, inplace=True)), 0.1)
+    y = F.leaky_relu_(F.hardtanh_(F.relu6(x * 3, inplace=True)), 0.1)
     F.dropout(y * 1, 0.5, inplace=True)
     y.sum().backward()
     return y, w.grad

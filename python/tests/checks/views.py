@@ -36,7 +36,7 @@ def split_and_chunk():
     c, d = x.chunk(2)
     e = x.unbind(0)
     a.mul_(2)
-    return [a + c[:, :2], b, d, *torch.tensor_split(x, 3, 1), *e, *torch.hsplit(x, 2)]
+    return [a + c[:1, :2], b, d, *torch.tensor_split(x, 3, 1), *e, *torch.hsplit(x, 2)]
 
 
 @check
