@@ -67,8 +67,8 @@ def train(args):
     for i in range(args.steps):
         starts = torch.randint(0, len(text) - args.context - 1, (args.batch,)).tolist()
         tokens = torch.stack([text[start : start + args.context + 1] for start in starts]).to(args.device)
-        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -1,7 +1,7 @@
 """Trains a ResNet on synthetic pictures, under a memory budget.
 
-    python resnet.py --depth 18 --steps 10
-    python resnet.py --depth 18 --steps 10 --budget 50%
+    python resnet.py --steps 10
+    python resnet.py --steps 10 --budget 70%
     python resnet.py --depth 50 --size 224 --batch 32 --budget 3GiB
 
 The network is that of torchvision, with the same layers and numbers of parameters. Nothing in it knows of remat.
@@ -104,8 +104,8 @@ def train(args):
     model = ResNet(args.depth, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
     for i, (x, labels) in enumerate(pictures(args.steps, args.batch, args.size, args.classes)):
-        loss = F.cross_entropy(model(x.to(args.device)), labels.to(args.device))
         optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.to(args.device)), labels.to(args.device))
         loss.backward()
         optimizer.step()
         print(f"step {i + 1:3}: loss {loss.item():.4f}")
@@ -117,8 +117,8 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--record", metavar="FILE", help="file for a recording; needs --budget")
     parser.add_argument("--depth", type=int, choices=[18, 50], default=18)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--size", type=int, default=64, help="width and height of a picture")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, default=96, help="width and height of a picture")
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
