@@ -6,7 +6,7 @@ import pickle
 import signal
 import traceback
 
-SECONDS = 120
+SECONDS = 60
 
 
 def apart(function):
@@ -14,8 +14,9 @@ def apart(function):
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reader)
-        faulthandler.dump_traceback_later(SECONDS, exit=True)
-        signal.alarm(SECONDS + 10)
+        # A process that hangs shows where, and dies.
+        faulthandler.register(signal.SIGALRM, chain=True)
+        signal.alarm(SECONDS)
         try:
             answer = True, function()
         except BaseException:

@@ -63,7 +63,7 @@ def test_wrong_options(options):
     with pytest.raises((ValueError, RuntimeError)) as error:
         remat.budget("1GiB", **options)
     (name,) = options
-    assert name in str(error.value)
+    assert name.replace("_", " ") in str(error.value).replace("_", " ")
 
 
 def test_unknown_options():
@@ -193,7 +193,7 @@ def test_share_of_the_first_step():
         models.train("mlp", 3)
         stats = budget.stats()
     assert bits(got) == bits(models.train("mlp", 1))
-    assert free.evictions == 0 and stats.evictions
+    assert stats.evictions and stats.recomputed_ops
     assert stats.budget_bytes == int(free.peak_bytes * 0.6)
 
 
@@ -226,17 +226,15 @@ def test_recording_into_no_folder(tmp_path):
 
 def test_out_of_memory():
     assert issubclass(remat.OutOfMemory, MemoryError)
-    kept = []
     with remat.budget("1MiB") as budget:
-        with pytest.raises(remat.OutOfMemory, match=r"out of memory: aten::\w+.*budget is 1"):
-            while True:
-                kept.append(torch.ones(1 << 16).requires_grad_())
-                kept[-1].add_(torch.tensor(1.0)) if False else kept[-1].data.random_()
-        count = len(kept)
-        kept.clear()
-        y = torch.ones(1 << 16).exp().sum()
-    assert count >= 1 and y.item() == pytest.approx(2.71828 * (1 << 16), rel=1e-3)
+        kept = [torch.full((1 << 16,), float(i)).sqrt() for i in range(8)]
+        # All operands of an op are needed at once.
+        with pytest.raises(remat.OutOfMemory, match=r"out of memory: aten::\w+.*the budget is 1.00 MiB"):
+            torch.cat(kept)
+        y = torch.cat(kept[4:6]).sum()
+    assert y.item() == pytest.approx((2 + 5**0.5) * (1 << 16), rel=1e-5)
     assert budget.stats().peak_bytes <= MIB
+    assert all(map(is_ordinary, kept)) and [x[0].item() ** 2 for x in kept] == pytest.approx(range(8))
 
 
 @pytest.mark.parametrize("size", [1, 8, 100])
@@ -299,7 +297,7 @@ def test_out_of_memory_keeps_values():
 
 
 def test_recompute_limit():
-    with pytest.raises(RuntimeError, match="recompute"), remat.budget("800KiB", recompute_limit=0.01):
+    with pytest.raises(remat.OutOfMemory, match="recompute limit of 0.01"), remat.budget("800KiB", recompute_limit=0.01):
         for _ in range(20):
             chain(24)
 

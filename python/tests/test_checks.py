@@ -11,6 +11,18 @@ import remat
 # Budgets to try, as shares of the peak without a limit.
 SHARES = (0.4, 0.6, 0.8, 1.0)
 
+# They catch exceptions themselves, OutOfMemory among them.
+CATCH = {
+    "assertions_and_metadata",
+    "failed_write_keeps_the_value",
+    "keyboard_interrupt",
+    "state_dict_round_trips",
+    "subclass_of_thread_and_timer",
+    "texts_of_errors",
+    "thread_with_an_exception",
+    "torch_fork_and_wait",
+}
+
 
 def plain(check):
     torch.manual_seed(0)
@@ -48,8 +60,10 @@ def test_same_bits(check, how):
     apart(both)
 
 
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_same_bits_in_little_memory(check):
+@pytest.mark.parametrize("name", [name for name in CHECKS if name not in CATCH])
+def test_same_bits_in_little_memory(name):
+    check = CHECKS[name]
+
     def least():
         want = plain(check)
         _, stats = governed(check, "1GiB")

@@ -171,8 +171,8 @@ def custom_operator_that_writes():
     return x, y, z
 
 
-@check
-def operators_of_a_library():
+def made_library():
+    """A library of three operators: a composite one, one that writes, and one with a list of outputs."""
     library = torch.library.Library("checks_of_a_library", "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
     library.define("fill(Tensor(a!) x, float value) -> Tensor(a!)")
@@ -180,11 +180,29 @@ def operators_of_a_library():
     library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
     library.impl("fill", lambda x, value: x.fill_(value), "CPU")
     library.impl("both", lambda x: (x.sin(), [x.cos(), x * 2]), "CPU")
+    return library
+
+
+def called_library():
     ops = torch.ops.checks_of_a_library
     x = torch.arange(3.0).exp()
     y = x * 2
     a, b = ops.both(x)
-    out = ops.twice(x), ops.fill(x, 4.0), a, *b, y, x * 1
+    return ops.twice(x), ops.fill(x, 4.0), a, *b, y, x * 1
+
+
+@check
+def operators_of_a_library():
+    library = made_library()
+    out = [t.tolist() for t in called_library()]
+    library._destroy()
+    return out
+
+
+@check
+def library_is_destroyed():
+    library = made_library()
+    out = called_library()
     library._destroy()
     return out
 
