@@ -14,11 +14,13 @@ from . import _readers, _refusals, _threads
 from ._remat import OutOfMemory, Session
 
 # A budget in which nothing is evicted, while a share of the first step is not known yet.
-_UNLIMITED = "1EiB"
+_UNLIMITED = str(1 << 60)
 
 
 class _Mode(TorchDispatchMode):
     """The mode that PyTorch sees. Calls of operators are taken by the module `_remat` before they come here."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, session):
         super().__init__()
@@ -235,12 +237,18 @@ def _eager():
         yield
 
 
+def _before_fork():
+    # The child reads what is resident now.
+    if budget._active is not None:
+        budget._active._session.bring_all()
+
+
 def _in_child():
     # The engine and its bytes belong to the parent, which goes on with them.
     if budget._active is not None:
         Session.forked()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)
 
 __all__ = ["OutOfMemory", "Stats", "budget"]

@@ -1,4 +1,4 @@
-"""Methods that read or pass on a tensor's bytes past PyTorch's dispatcher: they get resident bytes."""
+"""Functions that read or pass on a tensor's bytes past PyTorch's dispatcher: they get resident bytes."""
 
 import contextlib
 import functools
@@ -7,30 +7,37 @@ import threading
 import torch
 
 # They read at once, and nobody keeps a pointer.
-_READ = {
-    torch.Tensor: ["tolist", "__reduce_ex__"],
-    torch.UntypedStorage: ["tolist", "_write_file", "__getitem__", "clone", "cpu", "__reduce__", "__deepcopy__"],
-}
+_READ = [
+    (torch.Tensor, ["tolist", "__reduce_ex__"]),
+    (torch.UntypedStorage, ["tolist", "_write_file", "__getitem__", "cpu", "__reduce__"]),
+]
+# They print with the budget off.
+_PRINT = [(torch.Tensor, ["__repr__", "__format__"])]
 # They give a pointer away, by which somebody may write at any time.
-_EXPOSE = {
-    torch.Tensor: ["numpy", "data_ptr", "const_data_ptr", "__dlpack__", "share_memory_"],
-    torch.UntypedStorage: [
-        "data_ptr",
-        "__setitem__",
-        "fill_",
-        "_share_fd_cpu_",
-        "_share_filename_cpu_",
-        "share_memory_",
-    ],
-}
-
+_EXPOSE = [
+    (torch.Tensor, ["numpy", "data_ptr", "const_data_ptr", "__dlpack__"]),
+    (torch.UntypedStorage, ["data_ptr", "__setitem__", "fill_"]),
+    (torch.utils.dlpack, ["to_dlpack"]),
+    (torch, ["to_dlpack"]),
+]
+# They replace the bytes of a storage.
+_LEAVE = [
+    (torch.UntypedStorage, ["share_memory_", "_share_fd_cpu_", "_share_filename_cpu_", "resize_", "pin_memory"]),
+    (torch.Tensor, ["share_memory_"]),
+]
+# Operators made of others that read the numbers in an operand by themselves: all operands but the first stay resident.
+_KEEP = [
+    (torch, ["tensor_split", "ctc_loss", "quantize_per_channel", "_pad_packed_sequence", "lstm", "gru"]),
+    (torch, ["rnn_tanh", "rnn_relu"]),
+    (torch.Tensor, ["tensor_split"]),
+    (torch._VF, ["_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu"]),
+]
 # They choose another algorithm under any dispatch mode of PyTorch's, and so give other bits. They run without the
 # budget, and their results are leaves.
 _WHOLE = [
     (torch.linalg, ["eigvalsh", "svdvals", "cond", "matrix_norm", "matrix_rank", "norm"]),
-    (torch, ["norm", "nuclear_norm", "frobenius_norm"]),
+    (torch, ["norm", "nuclear_norm"]),
 ]
-
 
 _state = threading.local()
 
@@ -53,72 +60,94 @@ def _reads():
     return getattr(_state, "reads", False)
 
 
-def _reader(method, session):
+def _tensors(arguments):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+
+
+def _read(session, method, first, args, kwargs):
+    session.keep(first) if _reads() else session.bring(first)
+    return method(first, *args, **kwargs)
+
+
+def _print(session, method, first, args, kwargs):
+    if type(first) not in (torch.Tensor, torch.nn.Parameter):
+        return method(first, *args, **kwargs)
+    session.bring(first)
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _expose(session, method, first, args, kwargs):
+    session.keep(first) if _reads() else session.expose(first)
+    return method(first, *args, **kwargs)
+
+
+def _leave(session, method, first, args, kwargs):
+    session.leave(first)
+    return method(first, *args, **kwargs)
+
+
+def _keep(session, method, first, args, kwargs):
+    for tensor in _tensors((args, kwargs)):
+        if not tensor.dtype.is_floating_point or method.__name__ == "quantize_per_channel":
+            session.keep(tensor)
+    return method(first, *args, **kwargs)
+
+
+def _whole(session, method, first, args, kwargs):
+    orders = [*args, *kwargs.values()]
+    is_norm = "norm" in method.__name__
+    if is_norm and not any(isinstance(order, (int, float, str)) and order in ("nuc", 2, -2) for order in orders):
+        return method(first, *args, **kwargs)
+    for tensor in _tensors((first, args, kwargs)):
+        session.keep(tensor)
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _copy(session, method, first, args, kwargs):
+    # A storage copied to a storage.
+    session.expose(first)
+    for source in args[:1]:
+        session.keep(source)
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _within_reading(session, method, first, args, kwargs):
+    with reading():
+        return method(first, *args, **kwargs)
+
+
+def _put(session, way, method):
     @functools.wraps(method)
-    def read(self, *args, **kwargs):
-        session.keep(self) if _reads() else session.bring(self)
-        return method(self, *args, **kwargs)
+    def put(first, /, *args, **kwargs):
+        return way(session, method, first, args, kwargs)
 
-    return read
-
-
-def _exposer(method, session):
-    @functools.wraps(method)
-    def expose(self, *args, **kwargs):
-        session.keep(self) if _reads() else session.expose(self)
-        return method(self, *args, **kwargs)
-
-    return expose
-
-
-def _whole(function, session):
-    @functools.wraps(function)
-    def run(*args, **kwargs):
-        if "norm" in function.__name__ and not _is_of_singular_values(args, kwargs):
-            return function(*args, **kwargs)
-        for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, torch.Tensor):
-                session.keep(leaf)
-        with torch._C._DisableTorchDispatch():
-            return function(*args, **kwargs)
-
-    return run
-
-
-def _is_of_singular_values(args, kwargs):
-    orders = [*args[1:], *kwargs.values()]
-    return any(isinstance(order, (int, float, str)) and order in ("nuc", 2, -2) for order in orders)
-
-
-def _within_reading(function):
-    @functools.wraps(function)
-    def read(*args, **kwargs):
-        with reading():
-            return function(*args, **kwargs)
-
-    return read
+    return put
 
 
 @contextlib.contextmanager
 def in_place(session):
     """Puts the readers in place."""
+    ways = [
+        (_read, _READ),
+        (_print, _PRINT),
+        (_expose, _EXPOSE),
+        (_leave, _LEAVE),
+        (_keep, _KEEP),
+        (_whole, _WHOLE),
+        (_copy, [(torch.UntypedStorage, ["copy_"])]),
+        (_within_reading, [(torch, ["save"])]),
+    ]
     was = []
-
-    def put(owner, name, value):
-        was.append((owner, name, owner.__dict__.get(name)))
-        setattr(owner, name, value)
-
     try:
-        for owners, wrap in ((_READ, _reader), (_EXPOSE, _exposer)):
-            for owner, names in owners.items():
+        for way, owners in ways:
+            for owner, names in owners:
                 for name in names:
                     if hasattr(owner, name):
-                        put(owner, name, wrap(getattr(owner, name), session))
-        for owner, names in _WHOLE:
-            for name in names:
-                if hasattr(owner, name):
-                    put(owner, name, _whole(getattr(owner, name), session))
-        put(torch, "save", _within_reading(torch.save))
+                        was.append((owner, name, owner.__dict__.get(name)))
+                        setattr(owner, name, _put(session, way, getattr(owner, name)))
         yield
     finally:
         for owner, name, value in reversed(was):

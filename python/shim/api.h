@@ -20,6 +20,8 @@ enum RmKind : uint32_t {
   RM_RESERVE = 4,
   // In a copy of the first input.
   RM_SNAPSHOT = 5,
+  // In the storage `over`, which the op writes to as a whole without reading its old value. `over` is no input.
+  RM_WRITE = 6,
 };
 
 // An op, for the engine.
@@ -35,6 +37,8 @@ struct RmApply {
   const uint64_t* outputs;
   size_t outputs_len;
   RmKind kind;
+  // For RM_WRITE: number of the old value, which the program no longer holds afterwards.
+  uint64_t over;
   // Whether the op may run again.
   bool again;
   double work;

@@ -109,8 +109,13 @@ void apply(RmApply& call, Record* record) {
   call.record = record;
   // Rust may delete the record as soon as no value needs it, so the record writes what it raised to this frame.
   std::exception_ptr raised;
+  bool ran = false;
   record->raised_to = &raised;
-  if (!remat_apply(session, &call)) return;
+  record->ran_to = &ran;
+  int failed = remat_apply(session, &call);
+  if (!failed && ran) return;
+  // The engine tells each failure once: later ops with the same lost operand do not run.
+  if (!failed) raise(PyExc_RuntimeError, std::string(call.name) + ": an operand was lost when memory ran out before");
   if (!raised) raise_text(call.error);
   remat_free_text(call.error);
   std::rethrow_exception(raised);
@@ -162,6 +167,35 @@ void reserve(const Form& form, const torch::jit::Stack& stack) {
   remat_bury(session);
 }
 
+// Whether the first look is at a whole storage.
+bool covers(const Operands& operands) {
+  const auto& look = operands.looks[0];
+  uint64_t elements = 1;
+  for (int64_t size : look.sizes) elements *= static_cast<uint64_t>(size);
+  uint64_t reach = 1;
+  for (size_t i = 0; i < look.sizes.size(); i++) {
+    if (look.strides[i] < 0 || look.sizes[i] == 0) return false;
+    reach += static_cast<uint64_t>(look.sizes[i] - 1) * static_cast<uint64_t>(look.strides[i]);
+  }
+  // Elements that do not overlap fill exactly what they reach.
+  return look.argument == 0 && look.offset == 0 && !look.conj && !look.neg && elements == reach &&
+         elements * c10::elementSize(look.dtype) == operands.storages[0]->nbytes();
+}
+
+// Whether another operand looks at the storage that the op writes to.
+bool reads_target(const Operands& operands) {
+  for (size_t i = 1; i < operands.looks.size(); i++)
+    if (operands.looks[i].input == 0) return true;
+  return false;
+}
+
+void mark_blank(const Form& form, const torch::jit::Stack& stack) {
+  c10::SmallVector<c10::StorageImpl*, 8> seen;
+  each_new_storage(torch::jit::last(stack, form.results), seen, [](const at::Tensor&, c10::StorageImpl* storage) {
+    if (auto* held = held_of(storage)) held->blank = true;
+  });
+}
+
 void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Operands operands(form, *stack, device);
   c10::SmallVector<Held*, 8> held;
@@ -207,16 +241,28 @@ void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* sta
   call.work = sizes->work;
   call.again = !tainted && !is_unknown;
   std::vector<uint64_t> bytes = sizes->bytes;
+  bool is_blank = operands.targets == 1 && held[0]->blank;
+  for (auto* one : held) one->blank = false;
+  bool is_whole = form.overwrites && operands.targets == 1 && call.again && !operands.foreign &&
+                  (is_blank || !held[0]->leaf) && covers(operands) && !reads_target(operands);
   bool is_over = operands.targets == 1 && bytes.empty() && call.again && !held[0]->leaf && !operands.foreign;
   if (operands.targets == 0) {
     call.kind = RM_FRESH;
+  } else if (is_whole) {
+    call.kind = RM_WRITE;
+    call.over = inputs[0];
+    inputs.erase(inputs.begin());
+    call.inputs = inputs.data();
+    call.inputs_len = inputs.size();
+    call.targets = 0;
+    bytes.push_back(operands.storages[0]->nbytes());
   } else if (is_over) {
     call.kind = RM_OVER;
     bytes.push_back(operands.storages[0]->nbytes());
   } else {
     call.kind = RM_UPDATE;
   }
-  if (call.kind == RM_UPDATE || operands.foreign) call.again = false;
+  if (call.kind == RM_UPDATE || operands.foreign || form.blank) call.again = false;
   call.outputs = bytes.data();
   call.outputs_len = bytes.size();
   if (inputs.empty() && bytes.empty()) {
@@ -226,21 +272,33 @@ void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* sta
   auto* record = new Record(form, call.kind, operands, *stack);
   record->first = stack;
   record->leaves = !call.again;
+  if (call.kind == RM_WRITE) record->bytes = bytes[0];
   std::optional<std::vector<uint64_t>> made;
   record->bytes_to = &made;
   apply(call, record);
   for (uint64_t copy : snapshots) abandon(copy);
-  if (!is_unknown && call.kind != RM_OVER && made && *made != sizes->bytes && !form.makes_nothing) {
+  if (call.kind == RM_WRITE) held[0]->leaf = false;
+  if (form.blank) mark_blank(form, *stack);
+  if (!is_unknown && call.kind != RM_OVER && call.kind != RM_WRITE && made && *made != sizes->bytes && !form.makes_nothing) {
     counts.misjudged++;
     correct(operands.key, std::move(*made));
   }
   count_results(form, *stack);
 }
 
+// Whether PyTorch traces the program on tensors without data.
+bool is_traced() {
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  for (auto key : {TorchDispatchModeKey::FAKE, TorchDispatchModeKey::PROXY, TorchDispatchModeKey::FUNCTIONAL})
+    if (TorchDispatchModeTLS::get_mode(key)) return true;
+  return false;
+}
+
 void governed(const c10::OperatorHandle& op, torch::jit::Stack* stack, const c10::impl::PyInterpreterVTable& inner) {
   const auto& form = form_of(op);
-  if (form.decomposes) return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
-  if (form.passes || forked || inside) return call_plain(op, stack);
+  if (form.decomposes && !is_traced()) return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+  if (form.passes || forked || inside || is_traced()) return call_plain(op, stack);
   // The subclass gets the call, and its own calls come here.
   if (has_subclass(form, *stack)) return inner.dispatch(op, stack);
   Lock lock;
@@ -414,6 +472,7 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
   Places places{{inputs, inputs_len}, {outputs, outputs_len}};
   auto tell = [&](const char* what) { say(text, what, std::char_traits<char>::length(what)); };
   bool is_first = record.first;
+  if (auto* ran = std::exchange(record.ran_to, nullptr)) *ran = true;
   auto keep = [&] {
     if (is_first && record.raised_to) *record.raised_to = std::current_exception();
   };
@@ -426,7 +485,7 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
     } else if (is_first) {
       run_first(record, places, device);
     } else {
-      run_again(record, places);
+      run_again(record, places, device);
     }
     return 0;
   } catch (const c10::OutOfMemoryError& error) {
@@ -463,7 +522,6 @@ void rm_adopt(void* storage, uint64_t tensor, uint64_t number, bool tainted) {
 void rm_release(uint64_t number) { release(number); }
 void rm_clone(uint64_t from, uint64_t to) { clone(from, to); }
 void rm_rename(uint64_t from, uint64_t to) { rename(from, to); }
-void rm_point(uint64_t tensor, uint64_t number) { point(tensor, number); }
 void rm_settle(uint64_t tensor) { settle(tensor); }
 size_t rm_take_dead(uint64_t* out, size_t most) { return take_dead(out, most); }
 void rm_each_held(bool evictable_only, void* data, void (*see)(void*, uint64_t)) {
@@ -488,6 +546,11 @@ uint64_t rm_tensor(PyObject* object, bool* leaf) {
   if (!held) return 0;
   *leaf = held->leaf;
   return held->tensor;
+}
+
+// Gives a leaf its bytes back: the budget does not count it until it is used again.
+void rm_leave(PyObject* object) {
+  if (auto* held = held_by(object)) leave(held);
 }
 
 // State of a tensor's value: 0 if the budget does not count it, 1 for a leaf, 2 if it is resident, 3 if it is evicted.

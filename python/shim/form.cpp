@@ -28,6 +28,15 @@ constexpr Statistics BATCH_NORMS[] = {
 constexpr std::string_view OPAQUE[] = {"aten::resize_", "aten::resize_as_", "aten::set_", "aten::_resize_output_",
                                        "aten::set_data", "aten::record_stream", "aten::_foreach_set_"};
 
+// Operators that make memory without writing to it.
+constexpr std::string_view BLANK[] = {"aten::empty",     "aten::empty_strided",     "aten::empty_like",
+                                      "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
+
+// Operators that write to their first operand without reading its old value.
+constexpr std::string_view OVERWRITE[] = {
+    "aten::bernoulli_", "aten::cauchy_",     "aten::exponential_", "aten::fill_",    "aten::geometric_", "aten::log_normal_",
+    "aten::normal_",    "aten::random_",     "aten::uniform_",     "aten::zero_",    "aten::copy_"};
+
 // Operators whose results share the storage of an operand, although their schema does not say so.
 constexpr std::string_view VIEWS[] = {"aten::_unsafe_view", "aten::_nested_view_from_buffer"};
 
@@ -74,6 +83,8 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
   bool views = !any_writes && (all_alias || is_in(VIEWS, plain));
   passes = views || (!reads_tensors && !makes_tensors);
   opaque = is_in(OPAQUE, plain);
+  blank = is_in(BLANK, plain) && !any_writes;
+  overwrites = is_in(OVERWRITE, plain) && writes[0];
   random = op.hasTag(at::Tag::nondeterministic_seeded);
   dynamic = op.hasTag(at::Tag::dynamic_output_shape);
   decomposes = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&

@@ -22,6 +22,10 @@ struct Form {
   bool dynamic = false;
   // The op may change the size or the storage of an operand, so its operands are leaves afterwards.
   bool opaque = false;
+  // The op makes memory that nobody has written to.
+  bool blank = false;
+  // The op writes to its first operand without reading the old value.
+  bool overwrites = false;
   // The op makes no storage: it has no results, or all results are operands that are written to, or numbers.
   bool makes_nothing = false;
   // Whether each argument is written to.

@@ -1,5 +1,8 @@
 #include "operands.h"
 
+#include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/native/SparseTensorUtils.h>
 #include <cstring>
 
 namespace remat {
@@ -60,6 +63,22 @@ void add(Hash& hash, Hash& fractions, const c10::IValue& value) {
   }
 }
 
+// Calls `see` for each dense tensor that a sparse tensor is made of.
+template <class See>
+void each_part(const at::Tensor& tensor, See&& see) {
+  if (tensor.key_set().has(c10::DispatchKey::Python)) return;
+  if (tensor.layout() == c10::kSparse) {
+    auto* impl = at::sparse::get_sparse_impl(tensor);
+    see(impl->indices());
+    see(impl->values());
+  } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
+    auto* impl = at::sparse_csr::get_sparse_csr_impl(tensor);
+    see(impl->compressed_indices());
+    see(impl->plain_indices());
+    see(impl->values());
+  }
+}
+
 }  // namespace
 
 at::Tensor Look::at(const c10::intrusive_ptr<c10::StorageImpl>& storage) const {
@@ -99,6 +118,7 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
   bool trains = form.trains == Form::ALWAYS ||
                 (form.trains >= 0 && arguments[form.trains].isBool() && arguments[form.trains].toBool());
   c10::SmallVector<c10::StorageImpl*, 8> read;
+  c10::SmallVector<c10::TensorImpl*, 8> impls;
   auto add_once = [](auto& list, c10::StorageImpl* storage) {
     for (auto* other : list)
       if (other == storage) return;
@@ -129,6 +149,13 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
       if (impl->is_wrapped_number() && !form.writes[i]) return;
       if (!is_counted(tensor, device)) {
         foreign = true;
+        // The parts of a sparse tensor are tensors that the budget counts.
+        each_part(tensor, [&](const at::Tensor& part) {
+          if (!is_counted(part, device)) return;
+          auto* storage = part.storage().unsafeGetStorageImpl();
+          add_once(read, storage);
+          if (form.writes[i]) add_once(statistics, storage);
+        });
         return;
       }
       auto* storage = tensor.storage().unsafeGetStorageImpl();
@@ -141,8 +168,12 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
       hash.add(tensor.sizes());
       hash.add(tensor.strides());
       hash.add(static_cast<uint64_t>(tensor.storage_offset()));
+      int32_t same = -1;
+      for (size_t other = 0; other < impls.size() && same < 0; other++)
+        if (impls[other] == impl) same = static_cast<int32_t>(other);
+      impls.push_back(impl);
       looks.push_back(Look{static_cast<uint32_t>(i), item, 0, tensor.scalar_type(), tensor.is_conj(), tensor.is_neg(),
-                           impl->is_wrapped_number(), tensor.storage_offset(),
+                           impl->is_wrapped_number(), same, tensor.storage_offset(),
                            c10::SmallVector<int64_t, 4>(tensor.sizes().begin(), tensor.sizes().end()),
                            c10::SmallVector<int64_t, 4>(tensor.strides().begin(), tensor.strides().end())});
     });

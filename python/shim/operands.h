@@ -20,6 +20,8 @@ struct Look {
   uint32_t input;
   c10::ScalarType dtype;
   bool conj, neg, wrapped;
+  // Index of an earlier look of the same tensor; -1 if there is none. Some kernels ask whether two operands are one.
+  int32_t same;
   int64_t offset;
   c10::SmallVector<int64_t, 4> sizes, strides;
 
@@ -34,7 +36,8 @@ struct Operands {
   size_t targets = 0;
   // Whether some operand is no strided tensor of the budget's device, so that the op cannot run again.
   bool foreign = false;
-  // Running statistics that batch norm writes to in training. No look has them.
+  // Storages that are written to, but in no look: running statistics of batch norm in training, and parts of sparse
+  // tensors.
   c10::SmallVector<c10::StorageImpl*, 2> statistics;
   // Names the op, the shapes and types of its operands, and its other arguments.
   uint64_t key = 0;

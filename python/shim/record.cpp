@@ -2,10 +2,11 @@
 
 #include "sizes.h"
 
-#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
 
 namespace remat {
 namespace {
@@ -36,11 +37,17 @@ struct AsBefore {
   }
 };
 
-struct DefaultDtype {
-  caffe2::TypeMeta now = c10::get_default_dtype();
+// Puts the flags of the first run in place, and those of now back in the end.
+struct WithFlags {
+  Flags now = Flags::now();
+  bool differ;
 
-  explicit DefaultDtype(c10::ScalarType dtype) { c10::set_default_dtype(caffe2::TypeMeta::fromScalarType(dtype)); }
-  ~DefaultDtype() { c10::set_default_dtype(now); }
+  explicit WithFlags(const Flags& then) : differ(!(now == then)) {
+    if (differ) then.set();
+  }
+  ~WithFlags() {
+    if (differ) now.set();
+  }
 };
 
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, const Form& form) {
@@ -55,12 +62,40 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, const Form& form) {
 
 }  // namespace
 
+Flags Flags::now() {
+  const auto& context = at::globalContext();
+  return {c10::get_default_dtype().toScalarType(),
+          c10::GradMode::is_enabled(),
+          context.deterministicAlgorithms(),
+          context.deterministicAlgorithmsWarnOnly(),
+          context.deterministicFillUninitializedMemory(),
+          context.userEnabledMkldnn(),
+          context.float32MatmulPrecision(),
+          at::get_num_threads()};
+}
+
+void Flags::set() const {
+  auto& context = at::globalContext();
+  c10::set_default_dtype(caffe2::TypeMeta::fromScalarType(default_dtype));
+  c10::GradMode::set_enabled(grad);
+  context.setDeterministicAlgorithms(deterministic, warns_only);
+  context.setDeterministicFillUninitializedMemory(fills);
+  context.setUserEnabledMkldnn(mkldnn);
+  if (context.float32MatmulPrecision() != precision) {
+    using Precision = at::Float32MatmulPrecision;
+    context.setFloat32MatmulPrecision(precision == Precision::HIGHEST ? "highest"
+                                      : precision == Precision::HIGH  ? "high"
+                                                                      : "medium");
+  }
+  if (at::get_num_threads() != threads) at::set_num_threads(threads);
+}
+
 Record::Record(const Form& form, RmKind kind, const Operands& operands, const torch::jit::Stack& stack)
     : form(form),
       kind(kind),
       targets(operands.targets),
       looks(operands.looks),
-      default_dtype(c10::get_default_dtype().toScalarType()) {
+      flags(Flags::now()) {
   if (kind == RM_NOTICE || kind == RM_RESERVE || kind == RM_SNAPSHOT) return;
   auto given = torch::jit::last(stack, form.arguments);
   arguments.reserve(given.size());
@@ -98,6 +133,20 @@ void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
+namespace {
+
+// The storage that an op should have written over has its old value.
+void undo(const Record& record, Places places) {
+  if (record.kind != RM_OVER) return;
+  if (record.gives) {
+    move(places.outputs[0], places.inputs[0]);
+  } else {
+    point(record.made, places.inputs[0]);
+  }
+}
+
+}  // namespace
+
 void run_first(Record& record, Places places, c10::Device device) {
   auto* stack = std::exchange(record.first, nullptr);
   if (record.kind == RM_OVER) {
@@ -106,6 +155,9 @@ void run_first(Record& record, Places places, c10::Device device) {
     } else {
       clone(places.inputs[0], places.outputs[0]);
     }
+    point(record.made, places.outputs[0]);
+  } else if (record.kind == RM_WRITE) {
+    allocate(places.outputs[0], record.bytes, device);
     point(record.made, places.outputs[0]);
   } else {
     for (size_t i = 0; i < record.targets; i++) point(record.made + i, places.outputs[i]);
@@ -120,7 +172,7 @@ void run_first(Record& record, Places places, c10::Device device) {
   try {
     call_kernel(record.form.op, stack);
   } catch (const c10::OutOfMemoryError&) {
-    if (record.kind == RM_OVER && record.gives) move(places.outputs[0], places.inputs[0]);
+    undo(record, places);
     if (arguments) {
       stack->resize(below);
       stack->insert(stack->end(), arguments->begin(), arguments->end());
@@ -128,11 +180,10 @@ void run_first(Record& record, Places places, c10::Device device) {
     }
     throw;
   } catch (...) {
-    // The old value stays.
-    if (record.kind == RM_OVER && record.gives) move(places.outputs[0], places.inputs[0]);
+    undo(record, places);
     throw;
   }
-  size_t next = record.kind == RM_OVER ? 1 : record.targets;
+  size_t next = record.kind == RM_OVER || record.kind == RM_WRITE ? 1 : record.targets;
   std::vector<uint64_t> actual;
   c10::SmallVector<c10::StorageImpl*, 8> seen;
   each_new_storage(torch::jit::last(*stack, record.form.results), seen,
@@ -143,14 +194,20 @@ void run_first(Record& record, Places places, c10::Device device) {
                      adopt(storage, record.made + next, places.outputs[next], record.leaves, false);
                      next++;
                    });
+  record.made_outputs = next;
   // Outputs that were foretold, but not made.
   for (; next < places.outputs.size(); next++) abandon(record.made + next);
   if (auto* to = std::exchange(record.bytes_to, nullptr)) *to = std::move(actual);
 }
 
-void run_again(const Record& record, Places places) {
+void run_again(const Record& record, Places places, c10::Device device) {
   c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 8> storages;
   c10::SmallVector<c10::StorageImpl*, 8> given;
+  if (record.kind == RM_WRITE) {
+    allocate(places.outputs[0], record.bytes, device);
+    storages.push_back(lend(places.outputs[0]));
+    given.push_back(storages.back().get());
+  }
   for (size_t i = 0; i < places.inputs.size(); i++) {
     uint64_t number = places.inputs[i];
     if (record.kind == RM_OVER && i == 0) {
@@ -160,6 +217,9 @@ void run_again(const Record& record, Places places) {
     storages.push_back(lend(number));
     given.push_back(storages.back().get());
   }
+  std::vector<at::Tensor> tensors;
+  for (const auto& look : record.looks)
+    tensors.push_back(look.same < 0 ? look.at(storages[look.input]) : tensors[look.same]);
   torch::jit::Stack stack;
   size_t look = 0;
   for (size_t i = 0; i < record.arguments.size(); i++) {
@@ -172,7 +232,7 @@ void run_again(const Record& record, Places places) {
         stack.push_back(argument);
       }
     } else if (record.looks[look].item < 0) {
-      stack.emplace_back(record.looks[look].at(storages[record.looks[look].input]));
+      stack.emplace_back(tensors[look]);
       look++;
     } else {
       const auto& type = *record.form.op.schema().arguments()[i].type();
@@ -181,7 +241,7 @@ void run_again(const Record& record, Places places) {
       int32_t item = 0;
       for (const c10::IValue& other : argument.toListRef()) {
         if (look < record.looks.size() && record.looks[look].argument == i && record.looks[look].item == item) {
-          list.push_back(record.looks[look].at(storages[record.looks[look].input]));
+          list.push_back(tensors[look]);
           look++;
         } else {
           list.push_back(other);
@@ -193,20 +253,22 @@ void run_again(const Record& record, Places places) {
   }
   {
     AsBefore generator(record);
-    DefaultDtype dtype(record.default_dtype);
+    WithFlags flags(record.flags);
     call_kernel(record.form.op, &stack);
   }
-  if (record.kind == RM_OVER) {
+  if (record.kind == RM_OVER || record.kind == RM_WRITE) {
     see_again(record.made, places.outputs[0]);
     return;
   }
   size_t next = 0;
   each_new_storage(torch::jit::last(stack, record.form.results), given,
-                   [&](const at::Tensor&, c10::StorageImpl* storage) {
-                     if (next >= places.outputs.size()) return;
+                   [&](const at::Tensor& tensor, c10::StorageImpl* storage) {
+                     if (next >= places.outputs.size() || !is_counted(tensor, device)) return;
                      take(storage, record.made + next, places.outputs[next]);
                      next++;
                    });
+  TORCH_CHECK(next >= record.made_outputs, record.form.name, " made ", record.made_outputs,
+              " tensors in its first run, but ", next, " when it ran again");
 }
 
 }  // namespace remat

@@ -4,11 +4,28 @@
 #include "api.h"
 #include "operands.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <exception>
 #include <optional>
 
 namespace remat {
+
+// Settings of the process and the thread on which results depend.
+struct Flags {
+  // Type of factories that name none.
+  c10::ScalarType default_dtype;
+  // Whether gradients are on: some kernels keep more for a gradient.
+  bool grad;
+  bool deterministic, warns_only, fills, mkldnn;
+  at::Float32MatmulPrecision precision;
+  // Threads among which a reduction is split.
+  int threads;
+
+  static Flags now();
+  void set() const;
+  bool operator==(const Flags&) const = default;
+};
 
 struct Record {
   const Form& form;
@@ -21,10 +38,13 @@ struct Record {
   uint64_t made = 0;
   size_t outputs = 0;
   bool leaves = false;
+  // Bytes of the storage that RM_WRITE writes to.
+  uint64_t bytes = 0;
   // The random generator and its state before the first run.
   std::optional<std::pair<at::Generator, at::Tensor>> random;
-  // Type of factories that name none.
-  c10::ScalarType default_dtype;
+  Flags flags;
+  // Number of outputs that the first run made.
+  size_t made_outputs = 0;
 
   // Below: of the first run only, which uses the program's own tensors.
 
@@ -32,6 +52,8 @@ struct Record {
   torch::jit::Stack* first = nullptr;
   // Whether the first run may write over the first input.
   bool gives = false;
+  // Where a run says that it began; may be null.
+  bool* ran_to = nullptr;
   // Where the first run writes what it raised; may be null.
   std::exception_ptr* raised_to = nullptr;
   // Where the first run writes the bytes of the storages that it made; may be null.
@@ -52,6 +74,6 @@ void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Runs a call for the first time. Throws what the op throws.
 void run_first(Record& record, Places places, c10::Device device);
 // Runs a call again, and moves the outputs to the table.
-void run_again(const Record& record, Places places);
+void run_again(const Record& record, Places places, c10::Device device);
 
 }  // namespace remat

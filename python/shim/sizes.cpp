@@ -112,10 +112,20 @@ std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& st
   return sizes;
 }
 
+// Whether the op picks elements by whole numbers, not by masks.
+bool has_known_index(const Form& form, const torch::jit::Stack& stack) {
+  if (form.op.schema().name() != "aten::index") return false;
+  bool is_known = true;
+  each_tensor(torch::jit::last(stack, form.arguments)[1], [&](const at::Tensor& index, int32_t) {
+    if (index.defined()) is_known &= index.scalar_type() != c10::kBool && index.scalar_type() != c10::kByte;
+  });
+  return is_known;
+}
+
 }  // namespace
 
 std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack) {
-  if (form.dynamic) return nullptr;
+  if (form.dynamic && !(has_known_index(form, stack))) return nullptr;
   if (auto at = known.find(operands.key); at != known.end()) return at->second;
   auto sizes = infer(form, stack);
   if (known.size() >= MOST_KNOWN) known.clear();
@@ -140,6 +150,13 @@ std::optional<uint64_t> bound_of(const Form& form, const torch::jit::Stack& stac
   auto bytes = elements * first.element_size();
   constexpr uint64_t index = sizeof(int64_t);
   if (name == "aten::nonzero" || name == "aten::argwhere") return elements * std::max<int64_t>(1, first.dim()) * index;
+  if (name == "aten::index") {
+    uint64_t masks = 0;
+    each_tensor(arguments[1], [&](const at::Tensor& mask, int32_t) {
+      if (mask.defined()) masks += static_cast<uint64_t>(mask.numel()) * std::max<int64_t>(1, mask.dim()) * index;
+    });
+    return bytes + masks;
+  }
   if (name == "aten::masked_select") {
     auto mask = arguments.size() > 1 && arguments[1].isTensor() ? arguments[1].toTensor() : at::Tensor();
     if (!mask.defined()) return {};

@@ -89,7 +89,7 @@ void adopt(c10::StorageImpl* storage, uint64_t tensor, uint64_t number, bool lea
   auto device = data.device();
   void* bytes = data.get();
   auto weak = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  auto* held = new Held{tensor, number, 0, leaf, tainted, std::move(weak)};
+  auto* held = new Held{tensor, number, 0, leaf, false, tainted, std::move(weak)};
   c10::DataPtr own = std::move(data);
   storage->set_data_ptr_noswap(c10::DataPtr(bytes, held, &on_death, device));
   add(number, std::move(own), storage->nbytes(), held);
@@ -139,6 +139,11 @@ void move(uint64_t from, uint64_t to) {
   table.insert(std::move(node));
 }
 
+void allocate(uint64_t number, size_t bytes, c10::Device device) {
+  std::lock_guard guard(tables);
+  add(number, c10::GetAllocator(device.type())->allocate(bytes), bytes, nullptr);
+}
+
 void clone(uint64_t from, uint64_t to) {
   std::lock_guard guard(tables);
   auto& source = table.at(from);
@@ -177,6 +182,19 @@ c10::intrusive_ptr<c10::StorageImpl> lend(uint64_t number) {
   return c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), entry.bytes, c10::DataPtr(entry.data.get(), entry.data.device()), nullptr,
       false);
+}
+
+void leave(Held* held) {
+  std::lock_guard guard(tables);
+  auto node = table.extract(held->number);
+  auto storage = held->storage.lock();
+  if (node.empty() || !storage) return;
+  live_bytes -= node.mapped().bytes;
+  storage->_mutable_data_ptr_no_checks().release_context();
+  storage->set_data_ptr_noswap(std::move(node.mapped().data));
+  holders.erase(held->tensor);
+  dead.push_back(held->tensor);
+  delete held;
 }
 
 void abandon(uint64_t tensor) {

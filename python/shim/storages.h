@@ -23,6 +23,9 @@ struct Held {
   uint64_t second;
   // Whether the value is a leaf: it has no compute path and is always resident.
   bool leaf;
+  // Whether nobody has named the value since it was made without being written to. Somebody may write to it by a
+  // pointer.
+  bool blank;
   // Whether somebody outside of PyTorch may write to the bytes at any time, such as NumPy.
   bool tainted;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
@@ -43,6 +46,8 @@ void see_again(uint64_t tensor, uint64_t number);
 void release(uint64_t number);
 // Gives the bytes of number `from` the number `to`.
 void move(uint64_t from, uint64_t to);
+// Makes bytes without contents.
+void allocate(uint64_t number, size_t bytes, c10::Device device);
 // Copies bytes.
 void clone(uint64_t from, uint64_t to);
 // Whoever holds `tensor` sees the bytes `number` from now on.
@@ -54,6 +59,8 @@ void settle(uint64_t tensor);
 // A storage that looks at bytes of the table. Its pointer is not owned.
 c10::intrusive_ptr<c10::StorageImpl> lend(uint64_t number);
 
+// Gives a storage its bytes back. The table and the engine forget them.
+void leave(Held* held);
 // A value that no storage holds: its number joins the dead.
 void abandon(uint64_t tensor);
 // Takes up to `most` numbers of values that nobody holds any more.

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_void};
 
 /// Kind of an op's outputs: `RmKind` of the shim.
 #[repr(u32)]
+#[allow(dead_code, reason = "the shim makes the other kinds")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Fresh = 0,
@@ -12,6 +13,7 @@ pub(crate) enum Kind {
     Notice = 3,
     Reserve = 4,
     Snapshot = 5,
+    Write = 6,
 }
 
 /// An op, for the engine: `RmApply` of the shim.
@@ -25,6 +27,7 @@ pub(crate) struct Apply {
     pub outputs: *const u64,
     pub outputs_len: usize,
     pub kind: Kind,
+    pub over: u64,
     pub again: bool,
     pub work: f64,
     pub made: u64,
@@ -59,7 +62,6 @@ unsafe extern "C" {
     pub fn rm_release(number: u64);
     pub fn rm_clone(from: u64, to: u64);
     pub fn rm_rename(from: u64, to: u64);
-    pub fn rm_point(tensor: u64, number: u64);
     pub fn rm_settle(tensor: u64);
     pub fn rm_take_dead(out: *mut u64, most: usize) -> usize;
     pub fn rm_each_held(
@@ -75,6 +77,7 @@ unsafe extern "C" {
         see: extern "C" fn(*mut c_void, *const c_char, u64),
     );
     pub fn rm_tensor(object: *mut c_void, leaf: *mut bool) -> u64;
+    pub fn rm_leave(object: *mut c_void);
     pub fn rm_state(object: *mut c_void) -> i32;
     pub fn rm_keep(object: *mut c_void, tainted: bool);
     pub fn rm_notice_record() -> *mut c_void;

@@ -2,7 +2,7 @@
 
 use crate::device::TorchDevice;
 use crate::ffi::{
-    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_live, rm_locked, rm_peak, rm_state,
+    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave, rm_live, rm_locked, rm_peak, rm_state,
     rm_stress, rm_tensor,
 };
 use crate::session::{Session as Inner, held};
@@ -105,6 +105,9 @@ impl Session {
             session.driver.set_budget(TorchDevice::MOST)?;
             let mut failure = None;
             for tensor in held(false) {
+                if session.driver.key(tensor).is_err() {
+                    continue;
+                }
                 session.driver.execute(Command::Commit(tensor));
                 failure = failure.or(session.driver.take_failure());
             }
@@ -144,6 +147,31 @@ impl Session {
         // SAFETY: `tensor` is a tensor or a storage.
         unsafe { rm_keep(tensor.as_ptr().cast(), false) };
         Ok(())
+    }
+
+    /// Makes a tensor ordinary: its bytes belong to its storage, and the budget counts them again
+    /// when an op uses them.
+    fn leave(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.keep(tensor)?;
+        self.expose(tensor)?;
+        self.locked(|session| {
+            // SAFETY: the shim checks whether the object is a tensor or a storage.
+            unsafe { rm_leave(tensor.as_ptr().cast()) };
+            session.bury();
+            Ok(())
+        })
+    }
+
+    /// Makes every value that fits in the budget resident, for a process that is forked next.
+    fn bring_all(&self) -> PyResult<()> {
+        self.locked(|session| {
+            session.bury();
+            for tensor in held(true) {
+                // A value that does not fit is evicted in the child, too, and an error if read there.
+                let _ = session.bring(tensor);
+            }
+            Ok(())
+        })
     }
 
     /// State of a tensor: `leaf`, `resident` or `evicted`; `None` if the budget does not count it.
@@ -216,7 +244,9 @@ impl Session {
         let mut found = None;
         self.locked(|session| {
             session.bury();
-            found = Some(session.driver.stats());
+            let mut stats = session.driver.stats();
+            stats.evictions -= session.given.min(stats.evictions);
+            found = Some(stats);
             Ok(())
         })?;
         let stats = found.unwrap_or_default();

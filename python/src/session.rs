@@ -3,8 +3,8 @@
 
 use crate::device::{Outside, TorchDevice};
 use crate::ffi::{
-    Apply, Kind, rm_each_held, rm_notice_record, rm_point, rm_record_made,
-    rm_rename, rm_settle, rm_take_dead,
+    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename,
+    rm_settle, rm_take_dead,
 };
 use crate::op::{Record, TorchOp};
 use remat::op::{Outputs, SmallVec};
@@ -19,6 +19,9 @@ pub(crate) struct Session {
     pub driver: Driver<TorchDevice>,
     next: u64,
     names: HashMap<*const c_char, Arc<str>>,
+    /// Number of values that were written over because nothing needed them any more. The engine
+    /// counts each as an eviction.
+    pub given: u64,
     marks: Marks,
 }
 
@@ -41,7 +44,7 @@ impl Marks {
 
 impl Session {
     pub fn new(driver: Driver<TorchDevice>) -> Self {
-        Self { driver, next: 1, names: HashMap::default(), marks: Marks::default() }
+        Self { driver, next: 1, names: HashMap::default(), given: 0, marks: Marks::default() }
     }
 
     /// Deletes the tensors that nobody holds any more.
@@ -120,22 +123,21 @@ impl Session {
         // SAFETY: the shim makes a record that belongs to the caller.
         let record = Record(unsafe { rm_notice_record() });
         let name = Arc::from("remat::expose");
-        self.apply(record, name, Kind::Notice, &[tensor.0], 1, &[], 0.0, false).map(drop)
+        let call = Call {
+            kind: Kind::Notice,
+            inputs: &[tensor.0],
+            targets: 1,
+            bytes: &[],
+            over: 0,
+            work: 0.0,
+            again: false,
+        };
+        self.apply(record, name, &call).map(drop)
     }
 
     /// Runs an op. Returns the number of the first output.
-    #[allow(clippy::too_many_arguments, reason = "fields of the shim's call")]
-    fn apply(
-        &mut self,
-        record: Record,
-        name: Arc<str>,
-        kind: Kind,
-        inputs: &[u64],
-        targets: usize,
-        bytes: &[u64],
-        work: f64,
-        again: bool,
-    ) -> Result<u64, Error> {
+    fn apply(&mut self, record: Record, name: Arc<str>, call: &Call<'_>) -> Result<u64, Error> {
+        let Call { kind, inputs, targets, bytes, .. } = *call;
         let fresh: SmallVec<[Layout; 1]> =
             bytes.iter().map(|&bytes| Layout::raw(bytes as usize)).collect();
         let outputs = match kind {
@@ -144,43 +146,50 @@ impl Session {
         };
         let count = outputs.len();
         let made = self.numbers(count);
-        let over = (kind == Kind::Over).then(|| TensorId(inputs[0]));
-        let gives = over.is_some_and(|target| self.driver.would_go(target));
+        // The value that an op writes over, and that its storage holds no longer.
+        let over = match kind {
+            Kind::Over => Some(inputs[0]),
+            Kind::Write => Some(call.over),
+            _ => None,
+        };
+        let gives = kind == Kind::Over && self.driver.would_go(TensorId(inputs[0]));
         // SAFETY: the record is alive, and nothing else uses it now.
         unsafe { rm_record_made(record.0, made.0, count, gives) };
         // The storages that are written to hold the new values from now on.
-        let targets = if kind == Kind::Over { 1 } else { targets };
-        for (at, &target) in inputs[..targets].iter().enumerate() {
+        let written = over.as_slice().iter().chain(&inputs[..if over.is_none() { targets } else { 0 }]);
+        for (at, &target) in written.enumerate() {
             // SAFETY: numbers only.
             unsafe { rm_rename(target, made.0 + at as u64) };
         }
-        let op = TorchOp::new(record, name, kind, outputs.clone(), work, again);
-        let ids: Ids = inputs.iter().copied().map(TensorId).collect();
-        let mut call = remat::unstable::program::Apply::new(op, ids, outputs, made);
-        if over.is_none() {
-            call.consumed = (0..targets).collect();
+        if kind == Kind::Write {
+            // The op does not read the old value, whose bytes are free for the new one.
+            self.driver.del(TensorId(call.over));
         }
-        self.driver.execute(Command::Apply(call));
+        let op = TorchOp::new(record, name, kind, outputs.clone(), call.work, call.again);
+        let ids: Ids = inputs.iter().copied().map(TensorId).collect();
+        let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
+        if over.is_none() {
+            apply.consumed = (0..targets).collect();
+        }
+        self.driver.execute(Command::Apply(apply));
         let failure = self.driver.take_failure();
-        match (over, &failure) {
-            (Some(target), None) => {
+        match (kind, &failure) {
+            (Kind::Over, None) => {
+                let target = TensorId(inputs[0]);
                 if gives {
                     self.driver.execute(Command::Drop(target));
+                    self.given += 1;
                 }
                 self.driver.del(target);
             }
-            (Some(target), Some(_)) => {
+            (Kind::Over, Some(_)) => {
                 // The storage goes on with its old value.
-                if let Some(place) = self.place(target) {
-                    // SAFETY: numbers only. The shim has moved the bytes back to this number.
-                    unsafe {
-                        rm_rename(made.0, target.0);
-                        rm_point(target.0, place);
-                    }
-                }
+                // SAFETY: numbers only.
+                unsafe { rm_rename(made.0, inputs[0]) };
                 self.driver.del(made);
             }
-            (None, _) => {
+            (Kind::Write, _) => {}
+            _ => {
                 for at in 0..targets {
                     // SAFETY: numbers only.
                     unsafe { rm_settle(made.0 + at as u64) };
@@ -190,23 +199,15 @@ impl Session {
         match failure {
             None => Ok(made.0),
             Some(error) => {
-                // No storage holds the outputs that were not made.
-                for at in targets..count {
-                    self.driver.del(TensorId(made.0 + at as u64));
+                if over.is_none() {
+                    // No storage holds the outputs that were not made.
+                    for at in targets..count {
+                        self.driver.del(TensorId(made.0 + at as u64));
+                    }
                 }
                 Err(error)
             }
         }
-    }
-
-    /// Number of a value's bytes in the table; `None` if the value is not resident.
-    fn place(&mut self, tensor: TensorId) -> Option<u64> {
-        let mut number = None;
-        let visited = self.driver.visit(tensor, |_, place| {
-            number = Some(place.storage);
-            Ok(())
-        });
-        visited.ok().and(number)
     }
 
     fn name(&mut self, name: *const c_char) -> Arc<str> {
@@ -226,6 +227,17 @@ impl Session {
     fn failure(&mut self) -> Result<(), Error> {
         self.driver.take_failure().map_or(Ok(()), Err)
     }
+}
+
+/// An op of the shim: see [`Apply`].
+struct Call<'a> {
+    kind: Kind,
+    inputs: &'a [u64],
+    targets: usize,
+    bytes: &'a [u64],
+    over: u64,
+    work: f64,
+    again: bool,
 }
 
 /// Values that storages hold: all, or those that can be evicted.
@@ -302,8 +314,9 @@ extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> i32 {
         (list(call.inputs, call.inputs_len), list(call.outputs, call.outputs_len))
     };
     let record = Record(call.record);
-    let Apply { kind, targets, work, again, .. } = *call;
-    match session.apply(record, name, kind, inputs, targets, bytes, work, again) {
+    let Apply { kind, targets, over, work, again, .. } = *call;
+    let asked = Call { kind, inputs, targets, bytes, over, work, again };
+    match session.apply(record, name, &asked) {
         Ok(made) => {
             call.made = made;
             0
