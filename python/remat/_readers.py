@@ -84,7 +84,9 @@ def _expose(session, method, first, args, kwargs):
 
 def _leave(session, method, first, args, kwargs):
     session.leave(first)
-    return method(first, *args, **kwargs)
+    # The budget would count the new bytes, and move them to its table, before the storage has them.
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
 
 
 def _keep(session, method, first, args, kwargs):

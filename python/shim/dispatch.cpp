@@ -109,13 +109,9 @@ void apply(RmApply& call, Record* record) {
   call.record = record;
   // Rust may delete the record as soon as no value needs it, so the record writes what it raised to this frame.
   std::exception_ptr raised;
-  bool ran = false;
   record->raised_to = &raised;
-  record->ran_to = &ran;
   int failed = remat_apply(session, &call);
-  if (!failed && ran) return;
-  // The engine tells each failure once: later ops with the same lost operand do not run.
-  if (!failed) raise(PyExc_RuntimeError, std::string(call.name) + ": an operand was lost when memory ran out before");
+  if (!failed && !raised) return;
   if (!raised) raise_text(call.error);
   remat_free_text(call.error);
   std::rethrow_exception(raised);
@@ -243,8 +239,8 @@ void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* sta
   std::vector<uint64_t> bytes = sizes->bytes;
   bool is_blank = operands.targets == 1 && held[0]->blank;
   for (auto* one : held) one->blank = false;
-  bool is_whole = form.overwrites && operands.targets == 1 && call.again && !operands.foreign &&
-                  (is_blank || !held[0]->leaf) && covers(operands) && !reads_target(operands);
+  bool is_whole = form.overwrites && is_blank && call.again && !operands.foreign && covers(operands) &&
+                  !reads_target(operands);
   bool is_over = operands.targets == 1 && bytes.empty() && call.again && !held[0]->leaf && !operands.foreign;
   if (operands.targets == 0) {
     call.kind = RM_FRESH;
@@ -275,7 +271,14 @@ void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* sta
   if (call.kind == RM_WRITE) record->bytes = bytes[0];
   std::optional<std::vector<uint64_t>> made;
   record->bytes_to = &made;
-  apply(call, record);
+  try {
+    apply(call, record);
+  } catch (...) {
+    for (uint64_t copy : snapshots) abandon(copy);
+    // Memory that nobody wrote to is as good as other such memory.
+    if (call.kind == RM_WRITE) renew(operands.storages[0]);
+    throw;
+  }
   for (uint64_t copy : snapshots) abandon(copy);
   if (call.kind == RM_WRITE) held[0]->leaf = false;
   if (form.blank) mark_blank(form, *stack);
@@ -472,9 +475,14 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
   Places places{{inputs, inputs_len}, {outputs, outputs_len}};
   auto tell = [&](const char* what) { say(text, what, std::char_traits<char>::length(what)); };
   bool is_first = record.first;
-  if (auto* ran = std::exchange(record.ran_to, nullptr)) *ran = true;
   auto keep = [&] {
     if (is_first && record.raised_to) *record.raised_to = std::current_exception();
+  };
+  // Storages that an op was to update hold what the op left in them when it raised, as in plain PyTorch.
+  bool goes_on = is_first && record.kind == RM_UPDATE;
+  auto over = [&] {
+    for (size_t i = record.targets; goes_on && i < outputs_len; i++) abandon(record.made + i);
+    return goes_on ? 0 : 1;
   };
   try {
     if (record.kind == RM_RESERVE) {
@@ -489,12 +497,9 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
     }
     return 0;
   } catch (const c10::OutOfMemoryError& error) {
-    if (!is_first || record.first) {
-      tell(error.what_without_backtrace());
-      return 2;
-    }
-    keep();
     tell(error.what_without_backtrace());
+    if (!is_first || record.first) return 2;
+    keep();
   } catch (const c10::Error& error) {
     keep();
     tell(error.what_without_backtrace());
@@ -505,7 +510,7 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
     keep();
     tell("an error without a text");
   }
-  return 1;
+  return over();
 }
 
 void rm_record_made(void* record, uint64_t made, size_t outputs, bool gives) {

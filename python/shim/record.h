@@ -52,8 +52,6 @@ struct Record {
   torch::jit::Stack* first = nullptr;
   // Whether the first run may write over the first input.
   bool gives = false;
-  // Where a run says that it began; may be null.
-  bool* ran_to = nullptr;
   // Where the first run writes what it raised; may be null.
   std::exception_ptr* raised_to = nullptr;
   // Where the first run writes the bytes of the storages that it made; may be null.

@@ -197,6 +197,17 @@ void leave(Held* held) {
   delete held;
 }
 
+void renew(c10::StorageImpl* storage) {
+  std::lock_guard guard(tables);
+  auto* held = held_of(storage);
+  if (!held) return;
+  auto& data = storage->_mutable_data_ptr_no_checks();
+  auto device = data.device();
+  // The value of the storage dies with the old pointer.
+  storage->set_data_ptr_noswap(c10::GetAllocator(device.type())->allocate(storage->nbytes()));
+  storage->clear_data_ptr_access_error_msg_();
+}
+
 void abandon(uint64_t tensor) {
   std::lock_guard guard(tables);
   dead.push_back(tensor);

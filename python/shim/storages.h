@@ -61,6 +61,8 @@ c10::intrusive_ptr<c10::StorageImpl> lend(uint64_t number);
 
 // Gives a storage its bytes back. The table and the engine forget them.
 void leave(Held* held);
+// Gives a storage new bytes. The table and the engine forget its value.
+void renew(c10::StorageImpl* storage);
 // A value that no storage holds: its number joins the dead.
 void abandon(uint64_t tensor);
 // Takes up to `most` numbers of values that nobody holds any more.

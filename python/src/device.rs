@@ -87,6 +87,7 @@ impl Device for TorchDevice {
         let inputs: Vec<u64> = call.inputs.iter().map(number).collect();
         let outputs: Vec<u64> = call.outputs.iter().map(number).collect();
         let mut text = String::new();
+        call.op.runs();
         let start = (self.timed && call.timed).then(Instant::now);
         // SAFETY: the record is alive, and the numbers are those of resident inputs and of new outputs.
         let code = unsafe {

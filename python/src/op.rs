@@ -5,6 +5,7 @@ use remat::Layout;
 use remat::op::{OpError, Operation, Outputs};
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Op that can run any number of times.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Body {
     outputs: Outputs,
     work: f64,
     again: bool,
+    /// Whether a run began.
+    ran: AtomicBool,
 }
 
 /// Record of a call, in the shim's memory.
@@ -45,7 +48,21 @@ impl TorchOp {
         work: f64,
         again: bool,
     ) -> Self {
-        Self(Arc::new(Body { record, name, kind, outputs, work, again }))
+        let ran = AtomicBool::new(false);
+        Self(Arc::new(Body { record, name, kind, outputs, work, again, ran }))
+    }
+}
+
+impl Body {
+    /// Called when a run begins.
+    pub fn runs(&self) {
+        self.ran.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a run began. The engine tells each failure once, and skips later ops that need the
+    /// same lost value.
+    pub fn has_run(&self) -> bool {
+        self.ran.load(Ordering::Relaxed)
     }
 }
 

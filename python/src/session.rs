@@ -9,6 +9,7 @@ use crate::ffi::{
 use crate::op::{Record, TorchOp};
 use remat::op::{Outputs, SmallVec};
 use remat::unstable::program::{Command, Driver, Ids, TensorId};
+use remat::error::RuntimeError;
 use remat::{Error, Layout};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -95,6 +96,7 @@ impl Session {
         let host = Arc::new(Outside { storage, tensor: tensor.0, bytes, tainted });
         self.driver.execute(Command::Put { tensor, host, leaf: true });
         self.failure()?;
+        self.bring(tensor)?;
         Ok(tensor.0)
     }
 
@@ -166,13 +168,17 @@ impl Session {
             self.driver.del(TensorId(call.over));
         }
         let op = TorchOp::new(record, name, kind, outputs.clone(), call.work, call.again);
+        let ran = op.clone();
         let ids: Ids = inputs.iter().copied().map(TensorId).collect();
         let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
         if over.is_none() {
             apply.consumed = (0..targets).collect();
         }
         self.driver.execute(Command::Apply(apply));
-        let failure = self.driver.take_failure();
+        let failure = self.driver.take_failure().or_else(|| match ran.has_run() {
+            true => None,
+            false => Some(self.why_lost(inputs, made)),
+        });
         match (kind, &failure) {
             (Kind::Over, None) => {
                 let target = TensorId(inputs[0]);
@@ -208,6 +214,16 @@ impl Session {
                 Err(error)
             }
         }
+    }
+
+    /// Reason why an op did not run.
+    fn why_lost(&mut self, inputs: &[u64], made: TensorId) -> Error {
+        let values = inputs.iter().copied().map(TensorId).chain([made]);
+        let values: Vec<TensorId> = values.collect();
+        let lost = values.into_iter().find_map(|value| self.bring(value).err());
+        lost.unwrap_or_else(|| {
+            RuntimeError::Settings("an operand was lost when memory ran out".to_owned()).into()
+        })
     }
 
     fn name(&mut self, name: *const c_char) -> Arc<str> {
