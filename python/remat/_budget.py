@@ -202,7 +202,13 @@ class budget:
         self._session.step()
         if self._share is not None:
             peak, share, self._share = self.stats().peak_bytes, self._share, None
-            self._session.set_budget(str(max(1, int(peak * share))))
+            try:
+                self._session.set_budget(str(max(1, int(peak * share))))
+            except RuntimeError as error:
+                raise OutOfMemory(
+                    f"{100 * share:g} % of {_human(peak)}, the peak of the first step, is too little: {error}. "
+                    "The first step makes the optimizer's state only at its end; give a larger share, or a size"
+                ) from None
 
     def set(self, size):
         """Changes the budget: to bytes, or a text such as ``"6GiB"``."""

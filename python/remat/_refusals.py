@@ -8,6 +8,7 @@ import torch
 _REASON = {
     "DistributedDataParallel": "it copies gradients into buckets of its own",
     "DataParallel": "it moves replicas between devices in threads of its own",
+    "FSDPModule": "it frees and fills the storages of parameters by itself",
     "FullyShardedDataParallel": "it frees and fills the storages of parameters by itself",
 }
 
@@ -30,13 +31,15 @@ def in_place():
     """Puts the refusals in place."""
     import torch.nn.parallel as parallel
 
-    owners = [(parallel.DistributedDataParallel, "__init__"), (parallel.DataParallel, "__init__")]
+    owners = [parallel.DistributedDataParallel, parallel.DataParallel]
     with contextlib.suppress(ImportError, AttributeError):
-        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
-        owners.append((FullyShardedDataParallel, "__init__"))
-    was = [(owner, name, getattr(owner, name)) for owner, name in owners]
-    for owner, name, method in was:
+        owners += [FullyShardedDataParallel, FSDPModule]
+    # A model is usually made before the budget begins, so its use is refused, too.
+    methods = [(owner, name) for owner in owners for name in ("__init__", "forward") if hasattr(owner, name)]
+    was = [(owner, name, getattr(owner, name), name in owner.__dict__) for owner, name in methods]
+    for owner, name, method, _ in was:
         refuse = _refuse(owner.__name__, _REASON[owner.__name__])
         setattr(owner, name, functools.wraps(method)(refuse))
     begin = torch.cuda.CUDAGraph.capture_begin
@@ -45,5 +48,8 @@ def in_place():
         yield
     finally:
         torch.cuda.CUDAGraph.capture_begin = begin
-        for owner, name, method in was:
-            setattr(owner, name, method)
+        for owner, name, method, is_own in was:
+            if is_own:
+                setattr(owner, name, method)
+            else:
+                delattr(owner, name)
