@@ -11,11 +11,13 @@ import remat
 # Budgets to try, as shares of the peak without a limit.
 SHARES = (0.4, 0.6, 0.8, 1.0)
 
-# They catch exceptions themselves, OutOfMemory among them.
-CATCH = {
+# Not run in little memory. They catch exceptions themselves, OutOfMemory among them; `library_is_destroyed` uses an
+# operator after its end, and only chance tells whether that shows.
+NOT_IN_LITTLE_MEMORY = {
     "assertions_and_metadata",
     "failed_write_keeps_the_value",
     "keyboard_interrupt",
+    "library_is_destroyed",
     "state_dict_round_trips",
     "subclass_of_thread_and_timer",
     "texts_of_errors",
@@ -60,7 +62,7 @@ def test_same_bits(check, how):
     apart(both)
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name not in CATCH])
+@pytest.mark.parametrize("name", [name for name in CHECKS if name not in NOT_IN_LITTLE_MEMORY])
 def test_same_bits_in_little_memory(name):
     check = CHECKS[name]
 

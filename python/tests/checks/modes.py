@@ -1,5 +1,7 @@
 """Autocast, compiled functions, functional transforms and operators of one's own."""
 
+import functools
+
 import torch
 from torch import nn
 
@@ -171,9 +173,9 @@ def custom_operator_that_writes():
     return x, y, z
 
 
-def made_library():
+def made_library(name):
     """A library of three operators: a composite one, one that writes, and one with a list of outputs."""
-    library = torch.library.Library("checks_of_a_library", "FRAGMENT")
+    library = torch.library.Library(name, "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
     library.define("fill(Tensor(a!) x, float value) -> Tensor(a!)")
     library.define("both(Tensor x) -> (Tensor, Tensor[])")
@@ -183,26 +185,29 @@ def made_library():
     return library
 
 
-def called_library():
-    ops = torch.ops.checks_of_a_library
+def called_library(name):
+    ops = getattr(torch.ops, name)
     x = torch.arange(3.0).exp()
     y = x * 2
     a, b = ops.both(x)
     return ops.twice(x), ops.fill(x, 4.0), a, *b, y, x * 1
 
 
+@functools.cache
+def lasting_library():
+    return made_library("checks_lasting")
+
+
 @check
 def operators_of_a_library():
-    library = made_library()
-    out = [t.tolist() for t in called_library()]
-    library._destroy()
-    return out
+    lasting_library()
+    return called_library("checks_lasting")
 
 
 @check
 def library_is_destroyed():
-    library = made_library()
-    out = called_library()
+    library = made_library("checks_short")
+    out = called_library("checks_short")
     library._destroy()
     return out
 
