@@ -1,7 +1,7 @@
 """Trains a ResNet on synthetic pictures, under a memory budget.
 
     python resnet.py --steps 10
-    python resnet.py --steps 10 --budget 70%
+    python resnet.py --steps 10 --budget 80%
     python resnet.py --depth 50 --size 224 --batch 32 --budget 3GiB
 
 The network is that of torchvision, with the same layers and numbers of parameters. Nothing in it knows of remat.
