@@ -12,10 +12,6 @@ KNOWN = {
         little:data_loader_workers little:fork_with_tensors_of_its_own little:fork_that_reads little:views_only_are_returned
         little:a_view_outlives_its_base little:split_and_chunk
     """,
-    "a leaf is lost if a write to it raises": """
-        calm:failed_write_keeps_the_value stress:failed_write_keeps_the_value
-        test_random_program[6] test_random_program[18]
-    """,
     "a tensor stays evicted after an OutOfMemory within an optimizer": """
         test_random_program[13] test_random_program[16] test_random_program[23]
     """,
