@@ -3,9 +3,10 @@
     python checkpointing_by_hand.py
     python checkpointing_by_hand.py gpt cnn --steps 21 --policy learned
 
-For each model, checkpointing by hand has some peak of bytes in tensors. That peak is the budget of remat. Then plain
-PyTorch, PyTorch with checkpoints, and remat do their steps in turn, on one thread. The time of a step is CPU time of
-its thread, as a multiple of the plain step beside it; the table shows medians. All three must have the same losses.
+For each model, checkpointing by hand has some peak of bytes in tensors. That peak is the budget of remat.
+Then plain PyTorch, PyTorch with checkpoints, and remat make their steps in turn, on one thread. The time of a
+step is CPU time of its thread, as a multiple of the plain step beside it; the table shows medians. All three
+must have the same losses.
 """
 
 import argparse
@@ -157,7 +158,8 @@ def compare(name, args):
     again = (after.recompute_cost - before.recompute_cost) / (after.base_cost - before.base_cost)
     print(
         f"| {name} | {full / 2**20:.1f} MiB | {hand / 2**20:.1f} MiB | {1e3 * base:.0f} ms | x{slower[0]:.2f} | "
-        f"x{slower[1]:.2f} | {100 * again:.1f} % | {after.live_peak_bytes / 2**20:.1f} MiB | {'yes' if same else 'NO'} |",
+        f"x{slower[1]:.2f} | {100 * again:.1f} % | {after.live_peak_bytes / 2**20:.1f} MiB | "
+        f"{'yes' if same else 'NO'} |",
         flush=True,
     )
 
@@ -174,7 +176,8 @@ def main():
     if unknown := set(args.names) - set(MODELS):
         parser.error(f"{', '.join(unknown)}: no model here; choose of {', '.join(MODELS)}")
     torch.set_num_threads(1)
-    print("| model | peak, plain | peak by hand | plain step | by hand | remat | recomputed | peak of remat | same losses |")
+    titles = "model | peak, plain | peak by hand | plain step | by hand | remat | recomputed | peak of remat"
+    print(f"| {titles} | same losses |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for name in args.names or MODELS:
         compare(name, args)

@@ -4,8 +4,9 @@
     python finetune.py --steps 10
     python finetune.py --steps 10 --budget 30MiB
 
-VS Code, Jupyter (with jupytext) and Spyder show the parts marked `# %%` as cells of a notebook. Nothing is downloaded:
-the model is made from a configuration. To start from trained weights, use `from_pretrained` in its place.
+VS Code, Jupyter (with jupytext) and Spyder show the parts marked `# %%` as cells of a notebook. Nothing is
+downloaded: the model is made from a configuration. To start from trained weights, use `from_pretrained` in its
+place.
 """
 
 # %% Options. In a notebook, change the defaults.
@@ -45,7 +46,8 @@ model.distilbert.embeddings.requires_grad_(False)
 for layer in model.distilbert.transformer.layer[: args.frozen]:
     layer.requires_grad_(False)
 trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-print(f"{sum(p.numel() for p in trained):,} of {sum(p.numel() for p in model.parameters()):,} parameters are trained")
+total = sum(parameter.numel() for parameter in model.parameters())
+print(f"{sum(parameter.numel() for parameter in trained):,} of {total:,} parameters are trained")
 
 
 # %% The data: texts of random tokens. A text is of class 1 if it begins with a token below 500.

@@ -126,7 +126,8 @@ class UNet(nn.Module):
         super().__init__()
         first, self.width = 16 * scale, 32 * scale
         widths = [first << level for level in range(levels)]
-        self.time = nn.Sequential(nn.Linear(self.width, self.width), nn.SiLU(), nn.Linear(self.width, self.width))
+        time = nn.Linear(self.width, self.width), nn.SiLU(), nn.Linear(self.width, self.width)
+        self.time = nn.Sequential(*time)
         self.stem = nn.Conv2d(3, first, 3, padding=1)
         self.down, self.shrink, self.up, self.grow = (nn.ModuleList() for _ in range(4))
         before = first
@@ -299,7 +300,8 @@ def next_token(model, vocabulary, batch, length):
 
 def noise(model, batch, size):
     """A step of diffusion: the model names the noise in a picture."""
-    steps, clean, added = torch.randint(0, 1000, (batch,)), torch.rand(batch, 3, size, size), torch.randn(batch, 3, size, size)
+    steps = torch.randint(0, 1000, (batch,))
+    clean, added = torch.rand(batch, 3, size, size), torch.randn(batch, 3, size, size)
     share = (0.5 * torch.pi * steps / 1000).cos()[:, None, None, None]
     return F.mse_loss(model(share * clean + (1 - share**2).sqrt() * added, steps), added)
 
@@ -334,9 +336,9 @@ def train(name, steps, scale):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(STEPS)}; default: all")
-    parser.add_argument("--budget", default="64GiB", help="default: so much that nothing is evicted for lack of memory")
-    parser.add_argument("--steps", type=int, default=2, help="the first step also makes the optimizer's state")
-    parser.add_argument("--record", default="{name}.jsonl.gz", metavar="FILE", help="name of a file, with {name}")
+    parser.add_argument("--budget", default="64GiB", help="default: so much that nothing is evicted")
+    parser.add_argument("--steps", type=int, default=2, help="the first one also makes the optimizer's state")
+    parser.add_argument("--record", default="{name}.jsonl.gz", metavar="FILE", help="a name with {name}")
     parser.add_argument("--scale", type=int, default=1, help="factor for the width of each model")
     parser.add_argument("--out", default=".", metavar="FOLDER")
     args = parser.parse_args()
@@ -347,7 +349,8 @@ def main():
         file, start = os.path.join(args.out, args.record.format(name=name)), time.monotonic()
         with remat.budget(args.budget, record=file, device="cpu") as b:
             loss = train(name, args.steps, args.scale)
-        print(f"{name}: loss {loss:.4f}, {time.monotonic() - start:.1f} s, {os.path.getsize(file):,} bytes in {file}")
+        size, seconds = os.path.getsize(file), time.monotonic() - start
+        print(f"{name}: loss {loss:.4f}, {seconds:.1f} s, {size:,} bytes in {file}")
         print(f"  {b}")
 
 

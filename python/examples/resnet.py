@@ -4,7 +4,7 @@
     python resnet.py --steps 10 --budget 80%
     python resnet.py --depth 50 --size 224 --batch 32 --budget 3GiB
 
-The network is that of torchvision, with the same layers and numbers of parameters. Nothing in it knows of remat.
+The network has the layers and the numbers of parameters of torchvision's. Nothing in it knows of remat.
 """
 
 import argparse
